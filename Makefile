@@ -1,0 +1,44 @@
+# Every target does its own set-up: the first run makes .venv, later ones find the stamp.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: help demo test bench lint setup clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    join the flights and the tweet counts through Spark"
+	@echo "make test    lint, types and the test suite"
+	@echo "make bench   the benchmarks, as one report"
+	@echo "make lint    ruff and mypy only"
+
+setup: $(STAMP)
+
+# The stamp is younger than pyproject.toml exactly when what it asks for is installed.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "eddy needs Python 3.11 or newer and '$(PYTHON)' is not it: install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "setting up $(VENV) (once; about a minute)"
+	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing: on Debian and Ubuntu install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,peers]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/eddy demo
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# loadgroup keeps the Spark tests, marked as one group, in one process: one JVM at a time.
+test: lint
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+bench: $(STAMP)
+	$(BIN)/eddy bench
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
