@@ -1,0 +1,9 @@
+"""What goes wrong between Spark and the engine."""
+
+from __future__ import annotations
+
+from stairs.errors import EddyError
+
+
+class SparkJoinError(EddyError):
+    """The join cannot run on Spark as asked: a missing or unfit column, windows that cannot be split, no Java, …"""
