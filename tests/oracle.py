@@ -82,6 +82,13 @@ class Oracle:
         results = [tuple(chosen[s.name] for s in self.query.streams) for chosen in self._combinations({name: number})]
         return Outcome("arrived", number, tuple(sorted(results)))
 
+    def copy(self) -> Oracle:
+        """Give an oracle in the same state, to try arrivals on."""
+        other = Oracle(self.query)
+        other.tuples = {name: list(rows) for name, rows in self.tuples.items()}
+        other.newest = self.newest
+        return other
+
     def row(self, name: str, number: int) -> Row:
         """Give the tuple of a stream that has this arrival number."""
         return self.tuples[name][number]
@@ -98,9 +105,8 @@ class Oracle:
                 yield chosen
             return
         stream = self._next_stream(chosen)
-        for number in range(len(self.tuples[stream.name])):
-            if stream.window == "rows" and number < len(self.tuples[stream.name]) - stream.size:
-                continue
+        count = len(self.tuples[stream.name])
+        for number in range(max(0, count - stream.size) if stream.window == "rows" else 0, count):
             extended = {**chosen, stream.name: number}
             if self._equal(extended, stream.name):
                 yield from self._combinations(extended)

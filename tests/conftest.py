@@ -1,0 +1,22 @@
+"""Hypothesis profiles: `ci` is what `make test` runs and gives the same examples each time; `long` searches;
+`jit_off` is the few that plain Python kernels have time for.
+
+HYPOTHESIS_PROFILE=long python -m pytest tests/eddy
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+
+settings.register_profile(
+    "ci", max_examples=200, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+)
+settings.register_profile(
+    "jit_off", max_examples=15, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+)
+settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=_SLOW)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

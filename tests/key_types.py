@@ -1,0 +1,177 @@
+"""Families of comparable key types, with one plain Python value for each value they can hold.
+
+The oracle compares with `==`, so all types of a family share one kind of plain value: int for integers, Decimal for
+decimals, nanoseconds for timestamps, clock times and durations, date for dates, str and bytes. `to_arrow` makes an
+array of any type of the family out of such values and `to_plain` reads one back; `holds` tells whether a type can hold
+a value exactly.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+S, MS, US = UNIT_NS["s"], UNIT_NS["ms"], UNIT_NS["us"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Types that may stand on both sides of an equality, and values to draw from, the plain ones first."""
+
+    name: str
+    types: tuple[pa.DataType, ...]
+    values: tuple[Any, ...]
+
+    def domain(self, kind: pa.DataType, values: Sequence[Any]) -> list[Any]:
+        """Give those of `values` that `kind` holds exactly."""
+        return [value for value in values if holds(kind, value)]
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family(
+            "signed",
+            (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint8(), pa.uint16(), pa.uint32()),
+            (0, 1, 2, 3, -1, 127, -128, 255, 256, 2**31 - 1, -(2**31), 2**32 - 1, 2**32, 2**63 - 1, -(2**63)),
+        ),
+        Family(
+            "unsigned",
+            (pa.uint64(), pa.uint32(), pa.uint16(), pa.uint8()),
+            (0, 1, 2, 3, 255, 2**32, 2**63 - 1, 2**63, 2**64 - 1),
+        ),
+        Family(
+            "float",
+            (pa.float64(), pa.float32()),
+            (0.0, -0.0, 1.0, math.nan, -1.5, 0.1, math.inf, -math.inf, 2.0**-149, 1e300),
+        ),
+        Family(
+            "number",
+            (pa.int64(), pa.uint64(), pa.decimal128(6, 2), pa.int8(), pa.decimal128(20, 4), pa.decimal256(40, 1)),
+            (0, 1, 2, -1, Decimal("1.5"), Decimal("0.01"), 2**63 - 1, 2**63, 2**64 - 1, -(2**63), Decimal(10) ** 15),
+        ),
+        Family("bool", (pa.bool_(),), (False, True)),
+        Family(
+            "string",
+            (
+                pa.string(),
+                pa.large_string(),
+                pa.dictionary(pa.int8(), pa.string()),
+                pa.dictionary(pa.int32(), pa.string()),
+            ),
+            ("a", "b", "", "a ", "ab", "a\0", "é", "e\u0301", "a long value, past any inline length", "𝄞"),
+        ),
+        Family(
+            "binary",
+            (pa.binary(), pa.large_binary(), pa.binary(1)),
+            (b"a", b"b", b"", b"\0", b"\0\0", b"\xff", b"a longer value, past any inline length"),
+        ),
+        Family(
+            "date",
+            (pa.date32(), pa.date64()),
+            (
+                dt.date(2001, 1, 1),
+                dt.date(2001, 1, 2),
+                dt.date(1970, 1, 1),
+                dt.date(1969, 12, 31),
+                dt.date(9999, 12, 31),
+            ),
+        ),
+        Family(
+            "timestamp",
+            (pa.timestamp("us"), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ns")),
+            (0, S, 2 * S, MS, US, 1, -S, -1, S + 1, 2**63 - 1, 253402300799 * S),
+        ),
+        Family(
+            "clock time",
+            (pa.time64("us"), pa.time32("s"), pa.time32("ms"), pa.time64("ns")),
+            (0, S, 2 * S, MS, US, 1, 24 * 3600 * S - 1),
+        ),
+        Family(
+            "elapsed",
+            (pa.duration("us"), pa.duration("s"), pa.duration("ms"), pa.duration("ns")),
+            (0, S, -S, MS, US, 1, 2**63 - 1, 253402300799 * S),
+        ),
+        Family(
+            "zoned timestamp",
+            (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")),
+            (0, S, US, 1, -1),
+        ),
+        Family(
+            "decimal",
+            (pa.decimal128(6, 2), pa.decimal128(9, 0), pa.decimal128(20, 4)),
+            (
+                Decimal(0),
+                Decimal(1),
+                Decimal("1.5"),
+                Decimal("-1.5"),
+                Decimal("0.01"),
+                Decimal("0.0001"),
+                Decimal(999999999),
+            ),
+        ),
+    )
+}
+
+
+def is_ticks(kind: pa.DataType) -> bool:
+    """Tell whether a type counts in some unit of time below the day."""
+    return pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
+
+
+def holds(kind: pa.DataType, value: Any) -> bool:
+    """Tell whether a type can hold a plain value exactly."""
+    if value is None:
+        return True
+    if pa.types.is_integer(kind):
+        limits = np.iinfo(kind.to_pandas_dtype())
+        return bool(limits.min <= value <= limits.max) and value == int(value)
+    if pa.types.is_float32(kind):
+        with np.errstate(over="ignore"):
+            return math.isnan(value) or float(np.float32(value)) == value
+    if is_ticks(kind):
+        ticks, rest = divmod(value, UNIT_NS[kind.unit])
+        return rest == 0 and -(2**63) <= ticks < 2**63
+    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
+        return len(value) == kind.byte_width
+    if pa.types.is_decimal(kind):
+        scaled = Decimal(value).scaleb(kind.scale)
+        return scaled == scaled.to_integral_value() and abs(scaled) < 10**kind.precision
+    return True
+
+
+def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Make an array of a type out of plain values, all of which it holds."""
+    if is_ticks(kind):
+        ticks = [None if value is None else value // UNIT_NS[kind.unit] for value in values]
+        return pa.array(ticks, pa.int32() if pa.types.is_time32(kind) else pa.int64()).cast(kind)
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        exact = int if pa.types.is_integer(kind) else Decimal
+        return pa.array([None if value is None else exact(value) for value in values], kind)
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, kind.value_type).dictionary_encode().cast(kind)
+    return pa.array(values, kind)
+
+
+def to_plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Read the plain values of an array of any type of the families, or of any payload."""
+    kind = column.type
+    if is_ticks(kind):
+        ticks = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64()).to_pylist()
+        return [None if tick is None else tick * UNIT_NS[kind.unit] for tick in ticks]
+    return list(column.to_pylist())
+
+
+def to_text(value: Any) -> str:
+    """Give a value in a form in which NaN equals NaN and -0.0 differs from 0.0: for comparing rows, not keys."""
+    if isinstance(value, Decimal):
+        return str(int(value)) if value == int(value) else str(value.normalize())
+    return repr(value)

@@ -1,0 +1,116 @@
+"""Imports go one way, `stairs` <- `jisc` <- `eddy` <- `bench`, in no circle, and pyspark stays where Spark is met."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = ("stairs", "jisc", "eddy", "bench")
+SPARK_MODULES = ("eddy.spark", "eddy.demo", "bench.spark")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for layer in LAYERS for path in sorted((ROOT / layer).rglob("*.py"))}
+
+
+def imported(name: str, tree: ast.AST) -> Iterator[str]:
+    """Give the absolute name of everything a module imports, in functions and type-checking blocks as well."""
+    package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+
+
+def at_load(tree: ast.Module) -> ast.Module:
+    """Give the part of a module that runs when it is loaded: no function bodies, no type-checking blocks."""
+
+    class Loaded(ast.NodeTransformer):
+        def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+            return None
+
+        def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+            return None
+
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            names = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+            names |= {n.attr for n in ast.walk(node.test) if isinstance(n, ast.Attribute)}
+            return None if "TYPE_CHECKING" in names else self.generic_visit(node)
+
+    return Loaded().visit(tree)  # type: ignore[no-any-return]
+
+
+IMPORTS = {name: set(imported(name, ast.parse(path.read_text()))) for name, path in MODULES.items()}
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert {name.partition(".")[0] for name in MODULES} == set(LAYERS)
+    assert any("stairs" in imports for imports in ({i.partition(".")[0] for i in found} for found in IMPORTS.values()))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_layers_import_downwards_only(layer: str) -> None:
+    above = LAYERS[LAYERS.index(layer) + 1 :]
+    breaches = [
+        f"{name} imports {target}"
+        for name, found in IMPORTS.items()
+        if within(name, (layer,))
+        for target in sorted(found)
+        if within(target, (*above, "tests"))
+    ]
+    assert not breaches
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph: dict[str, set[str]] = {}
+    for name, path in MODULES.items():
+        targets = set(imported(name, at_load(ast.parse(path.read_text()))))
+        # `from package import module` loads the module; a name that is no module was taken from the package itself.
+        graph[name] = {target for target in targets if target in MODULES and target != name}
+        packages = {p for p in graph[name] if MODULES[p].name == "__init__.py"}
+        for package in packages:
+            inside = {t for t in targets if t.startswith(f"{package}.")}
+            if inside and inside <= MODULES.keys():
+                graph[name].discard(package)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"import circle: {' -> '.join(error.args[1])}")
+
+
+def test_pyspark_is_imported_where_spark_is_met_only() -> None:
+    breaches = [
+        name
+        for name, found in IMPORTS.items()
+        if any(within(target, ("pyspark", "py4j")) for target in found) and not within(name, SPARK_MODULES)
+    ]
+    assert not breaches
+
+
+def test_the_oracle_imports_nothing_of_the_project() -> None:
+    tree = ast.parse((ROOT / "tests" / "oracle.py").read_text())
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            found.add((node.module or "").partition(".")[0])
+    assert found <= {"__future__", "collections", "dataclasses", "typing"}
