@@ -1,0 +1,1 @@
+"""Benchmarks: workloads, the hand-written limit, ratios in one run."""

@@ -1,0 +1,41 @@
+"""`eddy bench`: the benchmarks, registered as an entry point of the command line below.
+
+Nothing that measures is imported before a benchmark is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, help="Benchmarks, each a ratio measured in one run.")
+
+Json = Annotated[str | None, typer.Option("--json", metavar="-|FILE", help="Write the figures as one JSON object.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Smaller workloads: to see that all runs, not to compare.")]
+
+
+@app.callback(invoke_without_command=True)
+def bench(context: typer.Context) -> None:
+    """Run every benchmark when none is named."""
+    if context.invoked_subcommand is None:
+        limit()
+
+
+@app.command()
+def limit(json_to: Json = None, quick: Quick = False) -> None:
+    """Compare the engine with hand-written loops for the same queries, and the ways through Spark."""
+    from bench.limit import run
+
+    # Figures alone on stdout when they are asked for there: what is said on the way goes to stderr.
+    figures = run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout)
+    if json_to is None:
+        return
+    text = json.dumps(figures, indent=2)
+    if json_to == "-":
+        typer.echo(text)
+    else:
+        Path(json_to).write_text(text + "\n")

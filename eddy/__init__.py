@@ -1,0 +1,43 @@
+"""An adaptive runtime for multi-way joins over streams.
+
+Write a `Query`, give it to a `Runtime`, push Arrow batches, get Arrow results:
+
+>>> import pyarrow as pa
+>>> rows = pa.schema([("key", pa.int64()), ("value", pa.string())])
+>>> query = Query([Stream("R", rows, window=Rows(1000)), Stream("S", rows, window=Rows(1000))], ["R.key = S.key"])
+>>> runtime = Runtime(query)
+>>> left = pa.record_batch({"key": [1, 2], "value": ["a", "b"]})
+>>> right = pa.record_batch({"key": [2], "value": ["c"]})
+>>> runtime.push({"R": left, "S": right}, order=[0, 0, 1]).to_pylist()
+[{'R.key': 2, 'R.value': 'b', 'S.key': 2, 'S.value': 'c'}]
+
+`eddy.spark` embeds it in Spark jobs and is imported by name.
+"""
+
+from eddy.predicates import AttributeClass
+from eddy.query import Query
+from eddy.runtime import Runtime
+from eddy.stream import Stream
+from eddy.warmup import warmup
+from eddy.windows import Range, Rows, Unbounded
+from stairs.errors import CapacityError, EddyError, InputError, PlanError, QueryError, StateError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttributeClass",
+    "CapacityError",
+    "EddyError",
+    "InputError",
+    "PlanError",
+    "Query",
+    "QueryError",
+    "Range",
+    "Rows",
+    "Runtime",
+    "StateError",
+    "Stream",
+    "Unbounded",
+    "__version__",
+    "warmup",
+]

@@ -1,0 +1,248 @@
+"""From what a user pushes to arrivals: validation, filters, order, late rows. Nothing here touches the state.
+
+The common case (every row arrives, the order is given, no event times) costs a few Arrow calls a stream and no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.arrivals_kernels import mark_late
+from eddy.keys import unified_column
+from eddy.query import Query
+from stairs.errors import InputError
+from stairs.graph import FOREVER
+
+Order = npt.NDArray[np.uint8]
+Times = npt.NDArray[np.int64]
+
+
+@dataclass
+class Arrivals:
+    """One push, ready for the state modules.
+
+    batches  per stream its rows in the order of their arrival, None for none
+    order    uint8[arrivals], the stream of each
+    times    per stream int64[rows] event times in ticks, None in queries without a RANGE window
+    late     rows that do not arrive, by stream
+    """
+
+    batches: list[pa.RecordBatch | None]
+    order: Order
+    times: list[Times | None]
+    late: dict[int, pa.RecordBatch]
+
+
+def _one_batch(rows: object, name: str) -> pa.RecordBatch:
+    if isinstance(rows, pa.RecordBatch):
+        return rows
+    if isinstance(rows, pa.Table):
+        parts = rows.combine_chunks().to_batches()
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in rows.schema.types], schema=rows.schema)
+        return pa.concat_batches(parts)
+    raise InputError(
+        f"stream {name}: rows come as a pyarrow.RecordBatch or Table, not as {type(rows).__name__}; for pandas use"
+        " pyarrow.RecordBatch.from_pandas"
+    )
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    """Return the columns the stream declares, in its order. Raises InputError for one that is missing or of another type."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = []
+    for field in schema:
+        found = batch.schema.get_all_field_indices(field.name)
+        if len(found) != 1:
+            problem = "is missing" if not found else f"stands {len(found)} times"
+            raise InputError(f"stream {name}: column {field.name!r} {problem} in {batch.schema.names}")
+        column = batch.column(found[0])
+        if column.type != field.type:
+            raise InputError(
+                f"stream {name}: column {field.name!r} is {column.type}, the query says {field.type}; cast it first"
+            )
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _kept(batch: pa.RecordBatch, expression: pc.Expression, name: str) -> npt.NDArray[np.int64]:
+    """Return the rows the filter accepts, ascending."""
+    table = pa.Table.from_batches([batch]).append_column("\0row", pa.array(np.arange(len(batch))))
+    try:
+        kept = table.filter(expression).column("\0row")
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(f"stream {name}: its filter failed on these rows: {error}") from error
+    return np.sort(kept.to_numpy())
+
+
+def _checked_order(order: object, rows: Sequence[int], names: Sequence[str]) -> Order:
+    given = np.asarray(order)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise InputError(
+            f"order is a one-dimensional array of integers, one for each row pushed, not {given.dtype} of shape {given.shape}"
+        )
+    if len(given) != sum(rows):
+        raise InputError(f"order has {len(given)} entries for {sum(rows)} rows; it names the stream of every row")
+    if len(given) and (given.min() < 0 or given.max() >= len(rows)):
+        wrong = given.min() if given.min() < 0 else given.max()
+        raise InputError(f"order names stream {wrong}; streams are counted from 0 to {len(rows) - 1}: {', '.join(names)}")
+    narrow = np.ascontiguousarray(given, np.uint8)
+    counts = np.bincount(narrow, minlength=len(rows))
+    for i, count in enumerate(rows):
+        if counts[i] != count:
+            raise InputError(f"order names stream {names[i]} {counts[i]} times, but {count} of its rows were pushed")
+    return narrow
+
+
+class Gate:
+    """Admits pushes for one query; keeps nothing from one to the next."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.names = query.graph.names
+        self.ranged = query.graph.timed
+        self._index = {name: i for i, name in enumerate(self.names)}
+
+    def admit(self, pushed: Mapping[str, pa.RecordBatch | pa.Table], order: object, watermark: int) -> Arrivals:
+        """Return the arrivals of a push; `watermark` is the greatest event time before it. Raises InputError."""
+        batches = self._batches(pushed)
+        rows = [0 if batch is None else len(batch) for batch in batches]
+        streams = self.query.streams
+        present = [i for i, count in enumerate(rows) if count]
+        if order is not None:
+            sequence = _checked_order(order, rows, self.names)
+            times = [self._times(i, batch) if self.ranged else None for i, batch in enumerate(batches)]
+        elif len(present) == 1 and streams[present[0]].time is None:
+            only = present[0]
+            sequence = np.full(rows[only], only, np.uint8)
+            times = [None] * len(batches)
+        else:
+            batches, sequence, times = self._by_time(batches)
+        if any(stream.filter is not None for stream in streams):
+            batches, sequence, times = self._filtered(batches, sequence, times)
+        late: dict[int, pa.RecordBatch] = {}
+        if self.ranged and len(sequence):
+            batches, sequence, times, late = self._without_late(batches, sequence, times, watermark)
+        return Arrivals(batches, sequence, times, late)
+
+    def _batches(self, pushed: Mapping[str, pa.RecordBatch | pa.Table]) -> list[pa.RecordBatch | None]:
+        if not isinstance(pushed, Mapping):
+            raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
+        batches: list[pa.RecordBatch | None] = [None] * len(self.names)
+        for name, rows in pushed.items():
+            i = self._index.get(name)
+            if i is None:
+                raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.names)}")
+            batch = _fitted(_one_batch(rows, name), self.query.streams[i].schema, name)
+            if len(batch):
+                batches[i] = batch
+        return batches
+
+    def _times(self, i: int, batch: pa.RecordBatch | None) -> Times | None:
+        if batch is None:
+            return None
+        stream = self.query.streams[i]
+        assert stream.time is not None
+        column = batch.column(stream.time)
+        if column.null_count:
+            row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
+            raise InputError(
+                f"stream {stream.name}: time column {stream.time!r} is null in row {row} of the push; give it a time or"
+                " filter it out"
+            )
+        place = f"stream {stream.name}, column {stream.time}"
+        column = unified_column(column, self.query.time_type, place)
+        if column.type.bit_width == 32:
+            return np.asarray(column.view(pa.int32())).astype(np.int64)
+        ticks = np.asarray(column.view(pa.int64()))
+        if len(ticks) and (ticks.min() < -FOREVER or ticks.max() > FOREVER):
+            raise InputError(f"{place}: times lie within ±2^61 ticks, here they go from {ticks.min()} to {ticks.max()}")
+        return ticks
+
+    def _by_time(
+        self, batches: list[pa.RecordBatch | None]
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
+        """Order the rows by (event time, stream, row)."""
+        for i, batch in enumerate(batches):
+            if batch is not None and self.query.streams[i].time is None:
+                raise InputError(
+                    f"stream {self.names[i]} has no time column to order its rows among the others by; name one with"
+                    " Stream(…, time=…), push one stream at a time, or give order="
+                )
+        sorted_batches: list[pa.RecordBatch | None] = [None] * len(batches)
+        sorted_times: list[Times | None] = [None] * len(batches)
+        present = []
+        for i, batch in enumerate(batches):
+            times = self._times(i, batch)
+            if times is None or batch is None:
+                continue
+            if (times[1:] < times[:-1]).any():
+                rows = np.argsort(times, kind="stable")
+                batch, times = batch.take(pa.array(rows)), times[rows]
+            sorted_batches[i], sorted_times[i] = batch, times
+            present.append(i)
+        if not present:
+            return sorted_batches, np.zeros(0, np.uint8), sorted_times
+        merged = np.concatenate([sorted_times[i] for i in present])  # type: ignore[misc]
+        owners = np.concatenate([np.full(len(sorted_batches[i]), i, np.uint8) for i in present])  # type: ignore[arg-type]
+        return sorted_batches, owners[np.argsort(merged, kind="stable")], sorted_times
+
+    def _select(
+        self,
+        batches: list[pa.RecordBatch | None],
+        sequence: Order,
+        times: list[Times | None],
+        keep: Mapping[int, npt.NDArray[np.int64]],
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
+        """Keep rows keep[i] of each stream i named, and the arrivals that are theirs."""
+        staying = np.ones(len(sequence), bool)
+        batches, times = list(batches), list(times)
+        for i, rows in keep.items():
+            batch, ticks = batches[i], times[i]
+            assert batch is not None
+            stays = np.zeros(len(batch), bool)
+            stays[rows] = True
+            staying[np.flatnonzero(sequence == i)] = stays
+            batches[i] = batch.take(pa.array(rows)) if len(rows) else None
+            times[i] = ticks[rows] if ticks is not None else None
+        return batches, sequence[staying], times
+
+    def _filtered(
+        self, batches: list[pa.RecordBatch | None], sequence: Order, times: list[Times | None]
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
+        keep = {}
+        for i, (stream, batch) in enumerate(zip(self.query.streams, batches, strict=True)):
+            if stream.filter is not None and batch is not None:
+                rows = _kept(batch, stream.filter, stream.name)
+                if len(rows) < len(batch):
+                    keep[i] = rows
+        return self._select(batches, sequence, times, keep) if keep else (batches, sequence, times)
+
+    def _without_late(
+        self, batches: list[pa.RecordBatch | None], sequence: Order, times: list[Times | None], watermark: int
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None], dict[int, pa.RecordBatch]]:
+        first = np.zeros(len(batches), np.int64)
+        np.cumsum([0 if ticks is None else len(ticks) for ticks in times[:-1]], out=first[1:])
+        all_times = np.concatenate([ticks for ticks in times if ticks is not None])
+        marks = np.zeros(len(all_times), np.uint8)
+        starts = first.copy()
+        if not mark_late(sequence, all_times, first, marks, watermark, self.query.graph.lateness):
+            return batches, sequence, times, {}
+        keep, late = {}, {}
+        for i, batch in enumerate(batches):
+            if batch is None:
+                continue
+            own = marks[starts[i] : starts[i] + len(batch)] != 0
+            if own.any():
+                keep[i] = np.flatnonzero(~own)
+                late[i] = batch.take(pa.array(np.flatnonzero(own)))
+        return *self._select(batches, sequence, times, keep), late

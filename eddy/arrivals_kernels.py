@@ -1,0 +1,29 @@
+"""The kernel that finds late rows: a running maximum over the arrivals."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.accelerate import jit
+
+
+@jit
+def mark_late(
+    order: np.ndarray, times: np.ndarray, cursor: np.ndarray, late: np.ndarray, greatest: int, lateness: int
+) -> int:
+    """Mark the rows that are older than the watermark when their turn comes and return how many there are.
+
+    order uint8[arrivals]; times int64[rows] and late uint8[rows], stream after stream; cursor int64[streams], where each
+    stream's rows start (used up); greatest: the greatest event time before. A late row does not move the watermark.
+    """
+    found = 0
+    for a in range(order.shape[0]):
+        i = order[a]
+        t = times[cursor[i]]
+        if t > greatest:
+            greatest = t
+        elif t < greatest - lateness:
+            late[cursor[i]] = 1
+            found += 1
+        cursor[i] += 1
+    return found

@@ -1,0 +1,82 @@
+"""The command line: `eddy version`, and what is registered as an entry point of the group "eddy.commands".
+
+Every command is an entry point, also those of packages above this one (`bench = "bench.cli:app"`), which nothing here
+may import: imports go one way. A command is loaded when it is named or listed, and one that cannot be loaded does not
+take the others with it.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+GROUP = "eddy.commands"
+DISTRIBUTION = "eddy-join"
+
+
+def registered() -> dict[str, EntryPoint]:
+    """Give the entry points of commands by name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+class Commands(TyperGroup):
+    """The commands written here and those registered elsewhere."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """List the names of all commands."""
+        return [*super().list_commands(ctx), *sorted(registered())]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Find a command, loading it if it is registered."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None or cmd_name not in registered():
+            return found
+        entry = registered()[cmd_name]
+        try:
+            command = get_command(entry.load())
+        except ImportError as error:
+            return _broken(entry, error)
+        command.name = cmd_name
+        return command
+
+
+def _broken(entry: EntryPoint, error: ImportError) -> Any:
+    """Make a command that says why another one could not be loaded."""
+    stand_in = typer.Typer(add_completion=False)
+    reason = f"{entry.value} cannot be imported: {error}"
+
+    @stand_in.command(name=entry.name, help=f"(not available: {reason})")
+    def fail() -> None:
+        typer.echo(f"eddy {entry.name}: {reason}", err=True)
+        raise typer.Exit(1)
+
+    return get_command(stand_in)
+
+
+app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True)
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and leave, if asked for."""
+    if wanted:
+        typer.echo(f"eddy {version(DISTRIBUTION)}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Joins of many streams, planned while they run."""
+
+
+@app.command(name="version")
+def show_version() -> None:
+    """Print the version."""
+    print_version(True)

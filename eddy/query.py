@@ -1,0 +1,231 @@
+"""The query: streams, equality predicates, filters, projection. What it means is fixed in docs/semantics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.keys import text_words, word_count
+from eddy.predicates import AttributeClass, attribute_classes, parse_predicates
+from eddy.stream import Stream, checked_filter
+from eddy.types import ticks_per_second, unified_time
+from eddy.windows import Range, Rows
+from stairs.errors import QueryError
+from stairs.graph import FOREVER, MAX_STREAMS, JoinGraph, Window, WindowKind
+
+
+class Query:
+    """A join of 2 to 128 windowed streams.
+
+    streams     in the order that breaks ties of event time
+    predicates  equalities as text: "R.a = S.a", "(R.a, R.b) = (S.a, S.b)", several in one text with AND
+    select      output columns: None = all, named "stream.column"; a list of such names; or {output name: "stream.column"}
+    where       a pyarrow expression over columns named "stream.column", selected or not: results it rejects are dropped
+    lateness    how much older than the greatest event time so far a tuple may be and still arrive: a timedelta, or
+                ticks of the common time type; only in queries with a Range window
+
+    Raises QueryError that names the stream and the column for everything that does not fit together.
+
+    >>> rows = pa.schema([("a", pa.int64())])
+    >>> q = Query([Stream("R", rows), Stream("S", rows)], ["R.a = S.a"])
+    >>> q.output_schema.names
+    ['R.a', 'S.a']
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        predicates: Sequence[str],
+        *,
+        select: Sequence[str] | Mapping[str, str] | None = None,
+        where: pc.Expression | None = None,
+        lateness: int | timedelta = 0,
+    ) -> None:
+        self.streams = tuple(streams)
+        if isinstance(predicates, str):
+            raise QueryError(f"predicates is a list of strings, not one string: write [{predicates!r}]")
+        self.predicates = tuple(predicates)
+        self.where = where
+        self._check_streams()
+        self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parse_predicates(self.predicates))
+        """The attribute classes that the predicates make."""
+        self._check_connected()
+        self.time_type = self._time_type()
+        """The type in which event times are compared; None when no stream has any."""
+        self.lateness = lateness
+        self.graph = self._graph()
+        """The join as the state modules see it."""
+        self.select = self._select(select)
+        """Output name -> (stream, column)."""
+        self.output_schema = pa.schema(
+            [
+                pa.field(name, self.stream(stream).type_of(column), self.stream(stream).schema.field(column).nullable)
+                for name, (stream, column) in self.select.items()
+            ]
+        )
+        """The schema of results."""
+        self.where_columns = self._where_columns()
+        """The (stream, column) pairs that `where` reads."""
+
+    def __repr__(self) -> str:
+        streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
+        return f"Query({streams}; {' AND '.join(str(one) for one in self.classes)})"
+
+    def index(self, name: str) -> int:
+        """Return the position of a stream in the query. Raises QueryError when there is none of this name."""
+        for i, stream in enumerate(self.streams):
+            if stream.name == name:
+                return i
+        raise QueryError(f"there is no stream {name!r}; the streams are {', '.join(s.name for s in self.streams)}")
+
+    def stream(self, name: str) -> Stream:
+        """Return the stream of this name. Raises QueryError when there is none."""
+        return self.streams[self.index(name)]
+
+    def _check_streams(self) -> None:
+        for stream in self.streams:
+            if not isinstance(stream, Stream):
+                raise QueryError(f"streams holds eddy.Stream objects, not {stream!r}")
+        names = [stream.name for stream in self.streams]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise QueryError(f"two streams are named {doubled[0]!r}; give the same source another name each time")
+        if not 2 <= len(names) <= MAX_STREAMS:
+            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}")
+
+    def _check_connected(self) -> None:
+        reached, grew = {self.streams[0].name}, True
+        while grew:
+            grew = False
+            for one in self.classes:
+                if not reached.isdisjoint(one.columns) and not reached.issuperset(one.columns):
+                    reached.update(one.columns)
+                    grew = True
+        apart = [stream.name for stream in self.streams if stream.name not in reached]
+        if apart:
+            raise QueryError(
+                f"no predicate connects {', '.join(apart)} with {self.streams[0].name}; every stream must be joined to"
+                " another one"
+            )
+
+    # Time
+
+    def _time_type(self) -> pa.DataType | None:
+        timed = {stream.name: stream.type_of(stream.time) for stream in self.streams if stream.time is not None}
+        if not timed:
+            return None
+        kind = unified_time(timed.values())
+        if kind is None:
+            listed = ", ".join(f"{name}.{self.stream(name).time} is {kind}" for name, kind in timed.items())
+            raise QueryError(
+                f"time columns must all be integers, all timestamps (with or without a zone) or all dates; {listed}"
+            )
+        return kind
+
+    def _ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
+        """Return a span in ticks of the common time type; a whole number is in units of `own`."""
+        common = self.time_type
+        assert common is not None
+        per_second = ticks_per_second(common)
+        if isinstance(span, timedelta):
+            whole = Fraction(span // timedelta(microseconds=1), 1_000_000)
+            if pa.types.is_date(common):
+                ticks = whole / 86_400
+            elif per_second is None:
+                raise QueryError(f"{what}: {span} is a span of time, but event times are integers; give a whole number")
+            else:
+                ticks = whole * per_second
+        else:
+            own_per_second = ticks_per_second(own) if own is not None else None
+            ticks = Fraction(span)
+            if per_second is not None and own_per_second is not None:
+                ticks *= Fraction(per_second, own_per_second)
+        if ticks.denominator != 1 or not 0 <= ticks <= FOREVER:
+            raise QueryError(
+                f"{what}: {span} is not a whole number of ticks from 0 to 2^61 of the time type {common}; use a finer"
+                " time type or another span"
+            )
+        return int(ticks)
+
+    # The join as numbers
+
+    def _graph(self) -> JoinGraph:
+        ranged = [stream.name for stream in self.streams if isinstance(stream.window, Range)]
+        untimed = [stream.name for stream in self.streams if stream.time is None]
+        if ranged and untimed:
+            raise QueryError(
+                f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, by which the ages of all"
+                f" tuples of a result are compared; name the time column of {untimed[0]} with time=…"
+            )
+        if isinstance(self.lateness, bool) or not isinstance(self.lateness, int | timedelta):
+            raise QueryError(f"lateness is a timedelta or a whole number of ticks, not {self.lateness!r}")
+        if self.lateness and not ranged:
+            raise QueryError(f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples")
+        windows = []
+        for stream in self.streams:
+            if isinstance(stream.window, Rows):
+                windows.append(Window(WindowKind.ROWS, stream.window.n))
+            elif isinstance(stream.window, Range):
+                assert stream.time is not None
+                what = f"stream {stream.name}, window"
+                windows.append(
+                    Window(WindowKind.RANGE, self._ticks(stream.window.d, stream.type_of(stream.time), what))
+                )
+            else:
+                windows.append(Window(WindowKind.UNBOUNDED))
+        return JoinGraph(
+            names=tuple(stream.name for stream in self.streams),
+            windows=tuple(windows),
+            attributes=tuple(
+                tuple(c for c, one in enumerate(self.classes) if stream.name in one.columns) for stream in self.streams
+            ),
+            widths=tuple(sum(map(word_count, one.types)) for one in self.classes),
+            texts=tuple(text_words(one.types) for one in self.classes),
+            timed=bool(ranged),
+            lateness=self._ticks(self.lateness, None, "lateness") if ranged else 0,
+        )
+
+    # Output
+
+    def _column(self, text: object, what: str) -> tuple[str, str]:
+        """Return the (stream, column) that "stream.column" names; both may contain dots."""
+        if isinstance(text, str):
+            for stream in self.streams:
+                if text.startswith(stream.name + ".") and text[len(stream.name) + 1 :] in stream.schema.names:
+                    return stream.name, text[len(stream.name) + 1 :]
+        known = [f"{stream.name}.{column}" for stream in self.streams for column in stream.schema.names]
+        raise QueryError(f"{what}: there is no column {text!r}; the columns are {', '.join(known)}")
+
+    def _select(self, select: Sequence[str] | Mapping[str, str] | None) -> dict[str, tuple[str, str]]:
+        if select is None:
+            return {f"{s.name}.{column}": (s.name, column) for s in self.streams for column in s.schema.names}
+        if isinstance(select, str):
+            raise QueryError(f"select is a list of columns or a mapping, not one string: write [{select!r}]")
+        pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
+        if not pairs:
+            raise QueryError("select names no column; leave it out for all columns, or use Runtime(…, count_only=True)")
+        chosen: dict[str, tuple[str, str]] = {}
+        for name, text in pairs:
+            if not isinstance(name, str) or name in chosen:
+                raise QueryError(f"select: {name!r} is {'named twice' if name in chosen else 'not a string'}")
+            chosen[name] = self._column(text, "select")
+        return chosen
+
+    def _where_columns(self) -> tuple[tuple[str, str], ...]:
+        if self.where is None:
+            return ()
+        pairs = [(s.name, column) for s in self.streams for column in s.schema.names]
+        fields = [pa.field(f"{name}.{column}", self.stream(name).type_of(column)) for name, column in pairs]
+        checked_filter(self.where, pa.schema(fields), "where")
+        # An expression does not tell its columns; one it reads is one it fails without.
+        needed = []
+        for k, pair in enumerate(pairs):
+            try:
+                pa.schema(fields[:k] + fields[k + 1 :]).empty_table().filter(self.where)
+            except (pa.ArrowInvalid, KeyError):
+                needed.append(pair)
+        return tuple(needed)

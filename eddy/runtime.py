@@ -1,0 +1,216 @@
+"""The runtime: Arrow batches in, Arrow results out, state in between.
+
+A push goes through five steps: *admit* (validate, filter, order, set late rows aside), *open* (sweep dead keys, make room), *load*
+(keys as words, payload into rings), *walk* (one kernel call), *materialise* (gather columns, `where`, projection). Only
+then is it committed; whatever fails before takes the push back, so that the state is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.arrivals import Arrivals, Gate
+from eddy.explain import explain
+from eddy.keys import key_encoders
+from eddy.metrics import metrics
+from eddy.query import Query
+from jisc.plan import Tree, check_connected, default_plan, parse
+from jisc.routes import compile_routes
+from stairs.errors import InputError, PlanError, StateError
+from stairs.fields import M_WATERMARK, S_BASE, S_LO, S_NEXT
+from stairs.modules import RENUMBER_AT, Modules
+from stairs.payload import Payload
+
+
+class Runtime:
+    """Runs one query over its streams.
+
+    plan        a join tree such as "((R S) T) U"; None = left-deep in query order as far as predicates connect
+    count_only  results are counted, not built: `push` returns one row with column "count"
+    ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
+
+    Not thread-safe. Raises PlanError for a plan that does not fit the query.
+
+    >>> rows = pa.schema([("a", pa.int64())])
+    >>> from eddy import Query, Stream
+    >>> rt = Runtime(Query([Stream("R", rows), Stream("S", rows)], ["R.a = S.a"]))
+    >>> rt.push({"R": pa.record_batch({"a": [1, 2]}), "S": pa.record_batch({"a": [2]})}, order=[0, 0, 1]).to_pylist()
+    [{'R.a': 2, 'S.a': 2}]
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        plan: str | None = None,
+        *,
+        count_only: bool = False,
+        ids_only: bool = False,
+        renumber_at: int = RENUMBER_AT,
+    ) -> None:
+        if not isinstance(query, Query):
+            raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
+        if count_only and ids_only:
+            raise InputError("count_only and ids_only exclude each other: leave one out")
+        self.query = query
+        self.count_only = count_only
+        self.ids_only = ids_only
+        graph = query.graph
+        self._tree = self._checked_plan(plan)
+        self._routes = compile_routes(self._tree, graph)
+        self._gate = Gate(query)
+        self._encoders = key_encoders(query)
+        self._modules = Modules(graph, renumber_at)
+        kept: list[dict[str, None]] = [{} for _ in query.streams]
+        wanted = () if count_only or ids_only else tuple(query.select.values())
+        for name, column in query.where_columns + wanted:
+            kept[query.index(name)][column] = None
+        self._kept = [list(columns) for columns in kept]
+        """Per stream the columns that results or `where` need."""
+        kinds = [
+            [query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)
+        ]
+        self._payload = Payload(kinds, self._modules.capacity)
+        self._ids_schema = pa.schema([pa.field(name, pa.int64(), False) for name in graph.names])
+        self._late: list[list[pa.RecordBatch]] = [[] for _ in query.streams]
+        self._late_rows = [0] * graph.n_streams
+        self._results = 0
+
+    def _checked_plan(self, plan: str | None) -> Tree:
+        graph = self.query.graph
+        if plan is None:
+            return default_plan(graph)
+        if not isinstance(plan, str):
+            raise PlanError(f"a plan is text like '((R S) T) U', not {plan!r}")
+        tree = parse(plan, graph.names)
+        check_connected(tree, graph)
+        return tree
+
+    @property
+    def plan(self) -> str:
+        """The plan that runs, as text."""
+        return self._tree.text(self.query.graph.names)
+
+    # Pushing
+
+    def push(self, batches: Mapping[str, pa.RecordBatch | pa.Table], order: Any = None) -> pa.Table:
+        """Take arrivals in and return the results they complete, in the order of their last components.
+
+        batches  rows by stream; absent streams and empty batches are fine; columns beyond the stream's schema are ignored
+        order    int[rows of all streams]: the stream (its position in the query) of each arrival; None = by event time,
+                 ties by stream order in the query, then by row
+
+        Returns a table of `query.output_schema` (see count_only, ids_only). Raises InputError for rows that do not fit, with
+        the state as it was. Cost: O(arrivals + chains walked + results).
+        """
+        arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
+        try:
+            count = self._walk(arrivals)
+            table = self._materialise(count)
+        except BaseException:
+            self._modules.undo()
+            self._payload.undo()
+            raise
+        self._modules.commit()
+        self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
+        for i, rows in arrivals.late.items():
+            self._late[i].append(rows)
+            self._late_rows[i] += len(rows)
+        return table
+
+    def _walk(self, arrivals: Arrivals) -> int:
+        modules, payload = self._modules, self._payload
+        payload.begin()
+        modules.begin([0 if batch is None else len(batch) for batch in arrivals.batches])
+        if not len(arrivals.order):
+            return 0
+        for i, room in enumerate(modules.capacity):
+            if room != payload.room[i]:
+                payload.resize(i, room, int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT]))
+        for i, batch in enumerate(arrivals.batches):
+            if batch is None:
+                continue
+            dead = modules.dead_rows(i)
+            for c, encoder in zip(self.query.graph.attributes[i], self._encoders[i], strict=True):
+                encoder.encode(batch, modules.key_words(i, c), dead, modules.texts_of(c))
+            times = arrivals.times[i]
+            if self.query.graph.timed and times is not None:
+                modules.set_times(i, times)
+            if self._kept[i]:
+                first = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE])
+                slices = modules.ring_slices(i, len(batch))
+                payload.append(i, [batch.column(name) for name in self._kept[i]], slices, first)
+        return modules.run(self._routes, arrivals.order, self.count_only and self.query.where is None)
+
+    # Results
+
+    def _materialise(self, count: int) -> pa.Table:
+        query, modules = self.query, self._modules
+        keep: pa.Array | None = None
+        columns: dict[tuple[str, str], pa.Array] = {}
+        if any(self._kept):
+            gathered = self._payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
+            for stream, names, arrays in zip(query.streams, self._kept, gathered, strict=True):
+                for name, array in zip(names, arrays, strict=True):
+                    columns[stream.name, name] = array
+        if query.where is not None:
+            keep = self._accepted(columns, count)
+            count = len(keep)
+        self._found = count
+        if self.count_only:
+            return pa.table({"count": pa.array([count], pa.int64())})
+        if self.ids_only:
+            m = query.graph.n_streams
+            table = modules.walk.ids.reshape(-1, m)
+            rows = table[: modules.found] if keep is None else table[np.asarray(keep)]
+            numbers = rows.T.astype(np.int64) + modules.streams[:, S_BASE].reshape(-1, 1)
+            return pa.Table.from_arrays([pa.array(row) for row in numbers], schema=self._ids_schema)
+        chosen = [columns[place] for place in query.select.values()]
+        if keep is not None:
+            chosen = [column.take(keep) for column in chosen]
+        return pa.Table.from_arrays(chosen, schema=query.output_schema)
+
+    def _accepted(self, columns: Mapping[tuple[str, str], pa.Array], count: int) -> pa.Array:
+        """Return the results that `where` accepts, ascending."""
+        names = [f"{stream}.{column}" for stream, column in self.query.where_columns]
+        arrays = [columns[place] for place in self.query.where_columns]
+        table = pa.Table.from_arrays([*arrays, pa.array(np.arange(count))], names=[*names, "\0row"])
+        try:
+            kept = table.filter(self.query.where).column("\0row")
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InputError(f"where failed on these results: {error}") from error
+        return pa.array(np.sort(kept.to_numpy()))
+
+    # Looking in
+
+    def late(self) -> dict[str, pa.Table]:
+        """Return the late rows since the last call, by stream (streams without any left out), and forget them."""
+        found = {
+            stream.name: pa.Table.from_batches(batches)
+            for stream, batches in zip(self.query.streams, self._late, strict=True)
+            if batches
+        }
+        self._late = [[] for _ in self.query.streams]
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all state: SteMs, key directories, payload and the room for results."""
+        return self._modules.nbytes + self._payload.nbytes
+
+    def metrics(self) -> dict[str, Any]:
+        """Return counts since the start: arrivals, probes, matches, results, expired, late, bytes; in all and per state."""
+        return metrics(self._modules, self._routes, self._payload, self._late_rows)
+
+    def explain(self) -> str:
+        """Return the plan as a tree with live figures: rows, keys, bytes of each state, selectivity of each probe."""
+        return explain(self.query, self._tree, self._routes, self.metrics())
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""
+        self._modules.check()
+        if self._payload.room != self._modules.capacity:
+            raise StateError(f"rings of payload {self._payload.room} and of records {self._modules.capacity} differ")

@@ -1,0 +1,75 @@
+"""A stream of a query: its name, its Arrow schema, its window, its event time, its filter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.windows import Range, Rows, Unbounded, Window
+from stairs.errors import QueryError
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """One input of a join.
+
+    `filter` says which tuples the stream consists of: rows for which it is false or null never arrive. The same source
+    may stand in a query under several names. Raises QueryError for a schema, column or filter that does not fit.
+
+    >>> Stream("R", pa.schema([("a", pa.int64()), ("t", pa.timestamp("us"))]), window=Rows(1000), time="t").name
+    'R'
+    """
+
+    name: str
+    schema: pa.Schema
+    window: Window = field(default_factory=Unbounded)
+    time: str | None = None
+    filter: pc.Expression | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise QueryError(f"a stream is named by a string that is not empty, not by {self.name!r}")
+        if not isinstance(self.schema, pa.Schema):
+            raise QueryError(
+                f"stream {self.name}: its schema is a pyarrow.Schema, not {type(self.schema).__name__}; build one with"
+                " pyarrow.schema([(column, type), …])"
+            )
+        doubled = sorted({name for name in self.schema.names if self.schema.names.count(name) > 1})
+        if doubled or not self.schema.names:
+            raise QueryError(f"stream {self.name}: its schema has {f'two columns {doubled[0]!r}' if doubled else 'no columns'}")
+        if not isinstance(self.window, Rows | Range | Unbounded):
+            raise QueryError(
+                f"stream {self.name}: its window is eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not {self.window!r}"
+            )
+        if self.time is not None:
+            self.type_of(self.time)
+        elif isinstance(self.window, Range):
+            raise QueryError(
+                f"stream {self.name}: a RANGE window needs event times; name the stream's time column with time=…"
+            )
+        if self.filter is not None:
+            checked_filter(self.filter, self.schema, f"stream {self.name}: its filter")
+
+    def type_of(self, column: str) -> pa.DataType:
+        """Return the type of a column. Raises QueryError when the stream has none of this name."""
+        if column not in self.schema.names:
+            raise QueryError(
+                f"stream {self.name} has no column {column!r}; its columns are {', '.join(self.schema.names)}"
+            )
+        return self.schema.field(column).type
+
+
+def checked_filter(expression: pc.Expression, schema: pa.Schema, what: str) -> None:
+    """Raise QueryError unless the expression gives a boolean on rows of the schema."""
+    if not isinstance(expression, pc.Expression):
+        raise QueryError(
+            f"{what} is a pyarrow.compute.Expression such as pyarrow.compute.field('x') > 3, not"
+            f" {type(expression).__name__}"
+        )
+    try:
+        schema.empty_table().filter(expression)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, KeyError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise QueryError(f"{what} does not fit: {reason}; the columns are {', '.join(schema.names)}") from error

@@ -1,0 +1,91 @@
+"""Which Arrow types can be equal, and the one type in which the values of an attribute class are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values behind a dictionary or run-end encoding."""
+    if pt.is_dictionary(kind):
+        return plain(kind.value_type)
+    if pt.is_run_end_encoded(kind):
+        return plain(kind.value_type)
+    return kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    sized = pt.is_fixed_size_binary(kind) and not pt.is_decimal(kind)
+    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind) or sized
+
+
+def _finest(kinds: list[pa.DataType]) -> str:
+    return _UNITS[max(_UNITS.index(kind.unit) for kind in kinds)]
+
+
+def _exact_number(kinds: list[pa.DataType]) -> pa.DataType | None:
+    """Return a decimal type that holds every value of integers and decimals, None when 76 digits are not enough."""
+    before = after = 0
+    for kind in kinds:
+        scale = kind.scale if pt.is_decimal(kind) else 0
+        digits = kind.precision - scale if pt.is_decimal(kind) else 20 if pt.is_uint64(kind) else 19
+        before, after = max(before, digits), max(after, scale)
+    if before + after <= 38:
+        return pa.decimal128(before + after, after)
+    return pa.decimal256(before + after, after) if before + after <= 76 else None
+
+
+def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
+    """Return the type in which values of these types are compared exactly, None when they can't be equal.
+
+    >>> unified([pa.int8(), pa.int64()])
+    DataType(int64)
+    >>> unified([pa.int64(), pa.string()]) is None
+    True
+    """
+    kinds = [plain(kind) for kind in types]
+    if all(pt.is_integer(kind) for kind in kinds):
+        if all(pt.is_uint64(kind) for kind in kinds):
+            return pa.uint64()
+        return _exact_number(kinds) if any(pt.is_uint64(kind) for kind in kinds) else pa.int64()
+    if all(pt.is_integer(kind) or pt.is_decimal(kind) for kind in kinds):
+        return _exact_number(kinds)
+    if all(pt.is_floating(kind) for kind in kinds):
+        return pa.float64()
+    if all(pt.is_boolean(kind) for kind in kinds):
+        return pa.bool_()
+    if all(_is_text(kind) for kind in kinds):
+        return pa.large_string()
+    if all(_is_bytes(kind) for kind in kinds):
+        return pa.large_binary()
+    if all(pt.is_date(kind) for kind in kinds):
+        return pa.date32()
+    if all(pt.is_timestamp(kind) for kind in kinds) and len({kind.tz is None for kind in kinds}) == 1:
+        return pa.timestamp(_finest(kinds), None if kinds[0].tz is None else "UTC")
+    if all(pt.is_time(kind) for kind in kinds):
+        return pa.time64(_finest(kinds) if _finest(kinds) in ("us", "ns") else "us")
+    if all(pt.is_duration(kind) for kind in kinds):
+        return pa.duration(_finest(kinds))
+    return None
+
+
+def unified_time(types: Iterable[pa.DataType]) -> pa.DataType | None:
+    """Return the type in which event times are compared: integers, timestamps or dates; None for anything else."""
+    kind = unified(types)
+    if kind is None or not (pt.is_int64(kind) or pt.is_timestamp(kind) or pt.is_date(kind)):
+        return None
+    return kind
+
+
+def ticks_per_second(kind: pa.DataType) -> int | None:
+    """Return how many ticks of a timestamp type make a second, None for a type without a unit of time below the day."""
+    return 10 ** (3 * _UNITS.index(kind.unit)) if pt.is_timestamp(kind) else None

@@ -1,0 +1,52 @@
+"""Windows of a stream: which of its tuples can still be part of a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from stairs.errors import QueryError
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The `n` newest tuples of the stream."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.n, int) or isinstance(self.n, bool) or not 1 <= self.n < 1 << 30:
+            raise QueryError(f"Rows({self.n!r}): a window of rows takes a whole number from 1 to 2^30 - 1")
+
+    def __str__(self) -> str:
+        return f"ROWS {self.n}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """The tuples at most `d` older than the youngest component of the result; `d` itself is included.
+
+    `d` is a timedelta, or a whole number in units of the stream's time column.
+    """
+
+    d: int | timedelta
+
+    def __post_init__(self) -> None:
+        if isinstance(self.d, bool) or not isinstance(self.d, int | timedelta):
+            raise QueryError(f"Range({self.d!r}): a span is a timedelta or a whole number in units of the time column")
+        if (self.d < timedelta(0)) if isinstance(self.d, timedelta) else (self.d < 0):
+            raise QueryError(f"Range({self.d!r}): a span is not negative")
+
+    def __str__(self) -> str:
+        return f"RANGE {self.d}"
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """All tuples ever. Memory grows with the stream."""
+
+    def __str__(self) -> str:
+        return "UNBOUNDED"
+
+
+Window = Rows | Range | Unbounded

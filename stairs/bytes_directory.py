@@ -1,0 +1,132 @@
+"""Interning of byte strings: a dense id for each string that a live key contains, so that keys are words of 64 bits.
+
+A string lives while an interned key of its class contains it. A push first interns the strings of its rows, which are
+*fresh* then; when it ends (well or not) `settle` counts a user for each key the push has added and forgets the fresh strings that
+none contains; `release` takes users away when the sweep takes keys back. The heap is compacted when it is full, and doubled when half of it is still live then.
+
+Invariants (check()): the table holds exactly the ids that are not free; users > 0 for each of them between pushes; strings are
+pairwise different; the heap's dead bytes are those not covered by a live string.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from stairs.arena import Bytes, Int64s
+from stairs.bytes_kernels import (
+    B_DEAD,
+    B_FIELDS,
+    B_FREE,
+    B_HEAP,
+    B_NEXT,
+    DONE,
+    NEED_IDS,
+    BytesArena,
+    compact,
+    intern,
+    rebuild,
+    release,
+    settle,
+)
+from stairs.errors import StateError
+
+FIRST_IDS = 64
+FIRST_HEAP = 1024
+
+
+class BytesDirectory:
+    """Dense ids for byte strings, recycled. Cost: O(bytes) a look-up; memory O(live strings + those of one push).
+
+    >>> d = BytesDirectory()
+    >>> d.intern(np.array([0, 2, 4, 6]), np.frombuffer(b"abcdab", np.uint8), np.zeros(3, np.uint8)).tolist()
+    [0, 1, 0]
+    """
+
+    def __init__(self) -> None:
+        self.arena = BytesArena(
+            np.zeros(FIRST_HEAP, np.uint8),
+            np.zeros(FIRST_IDS, np.int64),
+            np.full(FIRST_IDS, -1, np.int32),
+            np.zeros(FIRST_IDS, np.int64),
+            np.zeros(FIRST_IDS, np.int32),
+            np.full(2 * FIRST_IDS, -1, np.int32),
+            np.zeros(FIRST_IDS, np.int32),
+            np.zeros(FIRST_IDS, np.int32),
+            np.zeros(B_FIELDS, np.int64),
+        )
+
+    def __len__(self) -> int:
+        return int(self.arena.meta[B_NEXT] - self.arena.meta[B_FREE])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arena)
+
+    def intern(self, offsets: Int64s, text: Bytes, dead: Bytes) -> Int64s:
+        """Return the id of each row's string; rows marked dead get 0.
+
+        offsets int64[n + 1] into text uint8[], dead uint8[n] -> int64[n].
+        """
+        ids = np.empty(len(offsets) - 1, np.int64)
+        while (status := intern(self.arena, offsets, text, dead, ids)) != DONE:
+            if status == NEED_IDS:
+                self._grow_ids()
+            else:
+                self._grow_heap(int(offsets[-1] - offsets[0]))
+        return ids
+
+    def settle(self, used: Int64s) -> None:
+        """End a push: `used` int64[] holds the ids in the keys the push added, one entry a key."""
+        settle(self.arena, used)
+
+    def release(self, unused: Int64s) -> None:
+        """Take keys back: `unused` int64[] holds the ids they contained, one entry a key."""
+        release(self.arena, unused)
+
+    def _grow_ids(self) -> None:
+        old = self.arena
+        room = 2 * len(old.start)
+
+        def wider(array: npt.NDArray[np.generic], fill: int) -> npt.NDArray[np.generic]:
+            new = np.full(room, fill, array.dtype)
+            new[: len(array)] = array
+            return new
+
+        self.arena = old._replace(
+            start=wider(old.start, 0),
+            size=wider(old.size, -1),
+            hashes=wider(old.hashes, 0),
+            users=wider(old.users, 0),
+            freed=wider(old.freed, 0),
+            fresh=wider(old.fresh, 0),
+            table=np.full(2 * room, -1, np.int32),
+        )
+        rebuild(self.arena)
+
+    def _grow_heap(self, extra: int) -> None:
+        live = int(self.arena.meta[B_HEAP] - self.arena.meta[B_DEAD])
+        room = FIRST_HEAP
+        while room < 2 * live or room < live + extra:
+            room *= 2
+        heap = np.zeros(room, np.uint8)
+        compact(self.arena, heap)
+        self.arena = self.arena._replace(heap=heap)
+
+    def check(self) -> None:
+        """Raise StateError unless every invariant of the module holds."""
+        a = self.arena
+        live = np.flatnonzero(a.size[: a.meta[B_NEXT]] >= 0)
+        held = np.sort(a.table[a.table >= 0])
+        if not np.array_equal(held, live):
+            raise StateError(f"strings in the table {held.tolist()} are not those in use {live.tolist()}")
+        if len(live) != len(self):
+            raise StateError(f"{len(live)} strings are in use, {len(self)} ids are not free")
+        if (a.users[live] <= 0).any():
+            raise StateError(f"strings {live[a.users[live] <= 0].tolist()} have no user and were not forgotten")
+        texts = [a.heap[a.start[k] : a.start[k] + a.size[k]].tobytes() for k in live]
+        if len(set(texts)) != len(texts):
+            raise StateError(f"a string has two ids: {sorted(texts)}")
+        if int(a.meta[B_HEAP] - a.meta[B_DEAD]) != sum(map(len, texts)):
+            raise StateError(f"{a.meta[B_DEAD]} bytes are said to be dead of {a.meta[B_HEAP]}, {sum(map(len, texts))} live")

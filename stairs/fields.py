@@ -1,0 +1,92 @@
+"""Names of the columns of the descriptor tables that kernels read (int64, one row per stream, class, attribute, hop).
+
+The tables are arrays, not objects, because arrays of them pass into a kernel, cache and pickle, whatever their number.
+"""
+
+from __future__ import annotations
+
+# streams[i]
+S_RECS = 0  # where the ring of tuple records of the stream starts in `recs`
+S_MASK = 1  # capacity of the ring - 1; slot of a tuple = sequence number & mask
+S_WIDTH = 2  # int32s in a record: (link, key id) for each attribute
+S_NEXT = 3  # sequence number of the next arrival
+S_LO = 4  # low mark: the oldest sequence number still in the window
+S_KIND = 5  # WindowKind
+S_SIZE = 6  # rows or ticks
+S_TIMES = 7  # where its ring of event times starts in `times`, same mask
+S_ATTR0 = 8  # its attributes are rows ATTR0 .. ATTR1 - 1 of `attrs`
+S_ATTR1 = 9
+S_BASE = 10  # arrival number = BASE + sequence number (sequence numbers are renumbered before they leave int32)
+S_DEAD = 11  # where its rows start in `dead` for the push under way
+S_EXPIRED = 12  # tuples that have left the window
+S_FIELDS = 13
+
+# classes[c]; from C_MEMBER on, the stream of each SteM column of a head row
+C_HEADS = 0  # where the head rows start in `heads`
+C_STRIDE = 1  # columns of a head row: the SteMs of the class, then its STAIRs
+C_CAPACITY = 2  # key ids there is room for
+C_NEXT = 3  # key ids handed out so far, recycled ones included
+C_FREE = 4  # key ids waiting to be used again, on the stack at FREELIST
+C_FREELIST = 5
+C_TABLE = 6  # where the hash table starts, slots of two int64s (tag, key id)
+C_SHIFT = 7  # slot = spread(tag) >> SHIFT
+C_WORDS = 8  # where the words of the keys start
+C_WIDTH = 9  # words of a key
+C_HAND = 10  # the key id the sweep looks at next
+C_DEBT = 11  # key ids the sweep owes a look
+C_STEMS = 12  # SteM columns
+C_MEMBER = 13
+
+# attrs[x]: one row for each (stream, class), streams ascending, then classes
+A_STREAM = 0
+A_CLASS = 1
+A_COLUMN = 2  # its column in the head row of the class
+A_OFFSET = 3  # where its (link, key id) lies in the record of a tuple
+A_INPUT = 4  # where the words of the push under way start in `input`
+A_FIELDS = 5
+
+# hops[h]: one probe of a route
+H_TARGET = 0  # the stream probed
+H_CLASS = 1  # by the key of this class
+H_COLUMN = 2  # head column of the target
+H_OFFSET = 3  # where (link, key id) of this class lies in a record of the stream
+H_OPS0 = 4  # what to check and to bind on a match: rows OPS0 .. OPS1 - 1 of `ops` (trunk hops only)
+H_OPS1 = 5
+H_LEAF0 = 6  # the leaf hops whose class this hop binds: hops LEAF0 .. LEAF1 - 1 (trunk hops only)
+H_LEAF1 = 7
+H_PROBES = 8  # counters: chains looked up, and tuples found in them that pass the checks
+H_MATCHES = 9
+H_FIELDS = 10
+
+# span[i]: the route of stream i
+R_TRUNK = 0  # trunk hops TRUNK .. LEAF - 1
+R_LEAF = 1  # leaf hops LEAF .. END - 1, those whose class the arrival itself binds first
+R_ROOT = 2  # ... which are LEAF .. ROOT - 1
+R_END = 3
+R_FIELDS = 4
+
+# ops[o]: compare or bind the key id of a component
+O_CLASS = 0
+O_STREAM = 1
+O_OFFSET = 2
+O_CHECK = 3  # 1 = must equal the key id bound for the class, 0 = binds it
+O_FIELDS = 4
+
+# meta
+M_ARRIVAL = 0  # arrivals of the push done so far
+M_INTERN_ATTR = 1  # progress of the interning: attribute row, row of the batch
+M_INTERN_ROW = 2
+M_OUT = 3  # results of the push so far
+M_WATERMARK = 4  # greatest event time seen
+M_LATENESS = 5
+M_TIMED = 6  # 1 = times are kept
+M_NEED = 7  # what a status asks for: a class, a state
+M_RESULTS = 8  # results since the start
+M_ARRIVALS = 9  # arrivals since the start
+M_FIELDS = 10
+
+# status of a kernel
+DONE = 0
+NEED_OUTPUT = 1
+NEED_KEYS = 2
+NEED_LISTS = 3

@@ -1,0 +1,75 @@
+"""What the state modules need to know of a query: windows, attributes and the classes they belong to.
+
+A *class* is a set of attributes that the predicates make equal. A stream has at most one attribute in a class; an
+attribute may consist of several columns. Streams and classes are numbered from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from stairs.errors import QueryError
+
+MAX_STREAMS = 128
+FOREVER = 1 << 61
+"""Times and spans lie in ±2^61, so that sums of two never overflow an int64."""
+
+
+class WindowKind(IntEnum):
+    """How the tuples of a stream leave its window."""
+
+    ROWS = 0
+    RANGE = 1
+    UNBOUNDED = 2
+
+
+@dataclass(frozen=True)
+class Window:
+    """`size` is a number of rows (ROWS), a span in ticks of event time (RANGE), and not used (UNBOUNDED)."""
+
+    kind: WindowKind
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class JoinGraph:
+    """The join as numbers: `attributes[i]` are the classes of stream i, ascending; `widths[c]` the int64 words of a key.
+
+    `texts[c]` are the words of a key of class c that stand for a byte string; `timed` tells that tuples carry event times and some window is a RANGE; `lateness` is in the same ticks.
+    """
+
+    names: tuple[str, ...]
+    windows: tuple[Window, ...]
+    attributes: tuple[tuple[int, ...], ...]
+    widths: tuple[int, ...]
+    texts: tuple[tuple[int, ...], ...] = ()
+    timed: bool = False
+    lateness: int = 0
+    members: tuple[tuple[int, ...], ...] = field(init=False)
+    """members[c]: the streams that have an attribute in class c, ascending."""
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        if not 2 <= count <= MAX_STREAMS:
+            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
+        members = tuple(
+            tuple(i for i in range(count) if c in self.attributes[i]) for c in range(len(self.widths))
+        )
+        object.__setattr__(self, "members", members)
+
+    @property
+    def n_streams(self) -> int:
+        """Number of streams."""
+        return len(self.names)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of attribute classes."""
+        return len(self.widths)
+
+    def shared(self, left: frozenset[int], right: frozenset[int]) -> tuple[int, ...]:
+        """Return the classes by which a tuple over `left` can probe one over `right`, ascending. O(classes)."""
+        return tuple(
+            c for c, streams in enumerate(self.members) if not left.isdisjoint(streams) and not right.isdisjoint(streams)
+        )

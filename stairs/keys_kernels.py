@@ -1,0 +1,158 @@
+"""Kernels of the key directory: look-up, interning and the sweep that takes dead keys back.
+
+A key id is dead when no SteM of its class holds a live tuple with it, which its head row tells: every SteM column is below
+its stream's low mark. Nothing is counted per tuple. The sweep runs a hand over the ids, two for each id handed out since it
+last ran, before a push touches anything; an id found dead leaves the table and goes on the free stack. So with L keys live at
+most, the directory stays below about 2 L ids plus those of one push, however many keys ever pass (docs/layout.md has the
+argument).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.accelerate import inlined, jit, u64
+from stairs.arena import Arena
+from stairs.fields import (
+    C_CAPACITY,
+    C_DEBT,
+    C_FREE,
+    C_FREELIST,
+    C_HAND,
+    C_HEADS,
+    C_MEMBER,
+    C_NEXT,
+    C_SHIFT,
+    C_STEMS,
+    C_STRIDE,
+    C_TABLE,
+    C_WIDTH,
+    C_WORDS,
+    S_LO,
+)
+
+
+@inlined
+def spread(tag: int, shift: int) -> int:
+    """Return the home slot of a tag: the high bits of a multiplicative hash (Knuth, TAOCP 6.4) of its folded halves."""
+    x = u64(tag)
+    x ^= x >> u64(32)
+    return np.int64((x * u64(0x9E3779B97F4A7C15)) >> u64(shift))
+
+
+@inlined
+def fold(words: np.ndarray, at: int, width: int) -> int:
+    """Return one word for a key of several: the tag by which the table knows it. Equal tags do not mean equal keys."""
+    x = u64(words[u64(at)])
+    for k in range(1, width):
+        x = (x ^ (x >> u64(29))) * u64(0xBF58476D1CE4E5B9) + u64(words[u64(at + k)])
+    return np.int64(x ^ (x >> u64(31)))
+
+
+@inlined
+def same(left: np.ndarray, at: int, right: np.ndarray, other: int, width: int) -> bool:
+    """Tell whether two keys have equal words."""
+    for k in range(width):
+        if left[u64(at + k)] != right[u64(other + k)]:
+            return False
+    return True
+
+
+@inlined
+def find_slot(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
+    """Return where in `table` the key lies whose words start at source[at], or the empty slot where it would go."""
+    classes, table = arena.classes, arena.table
+    width, base, shift = classes[c, C_WIDTH], classes[c, C_TABLE], classes[c, C_SHIFT]
+    last = (np.int64(1) << (64 - shift)) - 1
+    tag = source[u64(at)] if width == 1 else fold(source, at, width)
+    slot = spread(tag, shift)
+    while True:
+        p = base + 2 * slot
+        kid = table[u64(p + 1)]
+        if kid < 0:
+            return p
+        if table[u64(p)] == tag and (
+            width == 1 or same(source, at, arena.words, classes[c, C_WORDS] + kid * width, width)
+        ):
+            return p
+        slot = (slot + 1) & last
+
+
+@jit
+def adopt(arena: Arena, c: int, source: np.ndarray, at: int, p: int) -> int:
+    """Give the key at source[at] an id and put it in the empty slot p; -1 when the class has no room for another id."""
+    classes, table, heads = arena.classes, arena.table, arena.heads
+    width, stride = classes[c, C_WIDTH], classes[c, C_STRIDE]
+    if classes[c, C_FREE] > 0:
+        classes[c, C_FREE] -= 1
+        kid = np.int64(arena.freed[classes[c, C_FREELIST] + classes[c, C_FREE]])
+    elif classes[c, C_NEXT] < classes[c, C_CAPACITY]:
+        kid = classes[c, C_NEXT]
+        classes[c, C_NEXT] = kid + 1
+    else:
+        return -1
+    classes[c, C_DEBT] += 2
+    table[u64(p)] = source[u64(at)] if width == 1 else fold(source, at, width)
+    table[u64(p + 1)] = kid
+    home = classes[c, C_WORDS] + kid * width
+    for k in range(width):
+        arena.words[u64(home + k)] = source[u64(at + k)]
+    row = classes[c, C_HEADS] + kid * stride
+    for k in range(stride):
+        heads[u64(row + k)] = -1
+    return kid
+
+
+@inlined
+def is_dead(arena: Arena, c: int, kid: int) -> bool:
+    """Tell whether no live tuple of any stream has this key. O(streams of the class), less when one has."""
+    classes, heads, streams = arena.classes, arena.heads, arena.streams
+    row = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
+    for k in range(classes[c, C_STEMS]):
+        if heads[u64(row + k)] >= streams[classes[c, C_MEMBER + k], S_LO]:
+            return False
+    return True
+
+
+@jit
+def drop(arena: Arena, c: int, kid: int) -> None:
+    """Take a key out of the table (closing the gap, so that no tombstones gather) and its id onto the free stack."""
+    classes, table = arena.classes, arena.table
+    base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
+    last = (np.int64(1) << (64 - shift)) - 1
+    gap = (find_slot(arena, c, arena.words, classes[c, C_WORDS] + kid * classes[c, C_WIDTH]) - base) >> 1
+    slot = gap
+    while True:
+        slot = (slot + 1) & last
+        if table[base + 2 * slot + 1] < 0:
+            break
+        # An entry may move into the gap when its home is not strictly between the gap and where it lies.
+        if ((slot - spread(table[base + 2 * slot], shift)) & last) >= ((slot - gap) & last):
+            table[base + 2 * gap] = table[base + 2 * slot]
+            table[base + 2 * gap + 1] = table[base + 2 * slot + 1]
+            gap = slot
+    table[base + 2 * gap + 1] = -1
+    arena.freed[classes[c, C_FREELIST] + classes[c, C_FREE]] = kid
+    classes[c, C_FREE] += 1
+
+
+@jit
+def sweep(arena: Arena) -> int:
+    """Look at as many key ids of each class as are owed, take the dead ones back, and return how many those were.
+
+    Only between pushes: a key that a push has interned but not yet inserted would look dead.
+    """
+    classes = arena.classes
+    taken = 0
+    for c in range(classes.shape[0]):
+        owed = min(classes[c, C_DEBT], classes[c, C_NEXT])
+        classes[c, C_DEBT] = 0
+        for _ in range(owed):
+            kid = classes[c, C_HAND]
+            classes[c, C_HAND] = kid + 1 if kid + 1 < classes[c, C_NEXT] else 0
+            home = classes[c, C_WORDS] + kid * classes[c, C_WIDTH]
+            p = find_slot(arena, c, arena.words, home)
+            if arena.table[u64(p + 1)] == kid and is_dead(arena, c, kid):
+                drop(arena, c, kid)
+                taken += 1
+    return taken

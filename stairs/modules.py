@@ -1,0 +1,375 @@
+"""The state modules of one engine: owns the arena, makes room in it, and takes a failed push back.
+
+A push is a transaction. `begin` sweeps dead keys and makes room for all its rows *beside* the windows as they stand, so that
+nothing live before the push is overwritten while it runs; `undo` then only has to unlink what was inserted, newest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from stairs.arena import Arena, Batch, Bytes, Int64s, Routes, Walk
+from stairs.bytes_directory import BytesDirectory
+from stairs.errors import CapacityError, StateError
+from stairs.fields import (
+    A_CLASS,
+    A_COLUMN,
+    A_FIELDS,
+    A_INPUT,
+    A_OFFSET,
+    A_STREAM,
+    C_CAPACITY,
+    C_DEBT,
+    C_FREE,
+    C_FREELIST,
+    C_HAND,
+    C_HEADS,
+    C_MEMBER,
+    C_NEXT,
+    C_SHIFT,
+    C_STEMS,
+    C_STRIDE,
+    C_TABLE,
+    C_WIDTH,
+    C_WORDS,
+    DONE,
+    M_ARRIVAL,
+    M_ARRIVALS,
+    M_FIELDS,
+    M_INTERN_ATTR,
+    M_INTERN_ROW,
+    M_LATENESS,
+    M_NEED,
+    M_OUT,
+    M_RESULTS,
+    M_TIMED,
+    M_WATERMARK,
+    NEED_KEYS,
+    NEED_LISTS,
+    NEED_OUTPUT,
+    S_ATTR0,
+    S_ATTR1,
+    S_BASE,
+    S_DEAD,
+    S_FIELDS,
+    S_KIND,
+    S_LO,
+    S_MASK,
+    S_NEXT,
+    S_RECS,
+    S_SIZE,
+    S_TIMES,
+    S_WIDTH,
+)
+from stairs.graph import FOREVER, JoinGraph
+from stairs.keys_kernels import sweep
+from stairs.modules_kernels import expire_all, rehash, undo
+from stairs.modules_check import check_modules
+from stairs.segments import Segments
+from stairs.walk_kernels import push
+
+FIRST_ROOM = 64
+RENUMBER_AT = 1 << 30
+"""Sequence numbers are int32 in the arena; a stream that gets here is numbered anew from near 0."""
+
+
+def power_of_two(least: int) -> int:
+    """Return the smallest power of two that is at least `least`."""
+    return 1 << max(least - 1, 0).bit_length()
+
+
+class Modules:
+    """SteMs of all streams of a join, their key directories, and room for the results of a push.
+
+    Cost: memory O(live tuples + rows of the largest push + live keys); `begin` O(rows of the last push) beside growth.
+    """
+
+    def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
+        self.graph = graph
+        self.renumber_at = renumber_at
+        m, n = graph.n_streams, graph.n_classes
+        self._widths = [2 * len(classes) for classes in graph.attributes]
+        self._strides = [len(members) for members in graph.members]
+        self._recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], -1)
+        self._times = Segments(np.int64, [FIRST_ROOM if graph.timed else 0] * m, 0)
+        self._heads = Segments(np.int32, [FIRST_ROOM * stride for stride in self._strides], -1)
+        self._words = Segments(np.int64, [FIRST_ROOM * width for width in graph.widths], 0)
+        self._freed = Segments(np.int32, [FIRST_ROOM] * n, 0)
+        self._table = Segments(np.int64, [4 * FIRST_ROOM] * n, -1)
+        self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
+        self.classes: Int64s = np.zeros((n, C_MEMBER + m), np.int64)
+        self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
+        self.meta: Int64s = np.zeros(M_FIELDS, np.int64)
+        self.meta[[M_WATERMARK, M_LATENESS, M_TIMED]] = -FOREVER, graph.lateness, graph.timed
+        self.capacity = [FIRST_ROOM] * m
+        self.attribute_rows: dict[tuple[int, int], int] = {}
+        self._describe()
+        self._order: Bytes = np.zeros(0, np.uint8)
+        self._input: Int64s = np.zeros(0, np.int64)
+        self._dead: Bytes = np.zeros(0, np.uint8)
+        self.walk = Walk(
+            ids=np.zeros(0, np.int32),
+            lists=np.zeros(FIRST_ROOM, np.int64),
+            ends=np.zeros(m + 1, np.int64),
+            levels=np.zeros((2, m), np.int64),
+            bound=np.zeros(n, np.int64),
+            current=np.zeros(m, np.int64),
+        )
+        texts = graph.texts or ((),) * n
+        self.texts = {(c, word): BytesDirectory() for c in range(n) for word in texts[c]}
+        """One directory of strings for each word of a key that stands for one, by (class, word)."""
+        self._saved: tuple[Int64s, Int64s] | None = None
+        self._bind()
+
+    def _describe(self) -> None:
+        graph, x = self.graph, 0
+        for c, members in enumerate(graph.members):
+            self.classes[c, [C_STRIDE, C_WIDTH, C_STEMS]] = self._strides[c], graph.widths[c], len(members)
+            self.classes[c, C_MEMBER : C_MEMBER + len(members)] = members
+            self.classes[c, [C_CAPACITY, C_SHIFT]] = FIRST_ROOM, 64 - (2 * FIRST_ROOM).bit_length() + 1
+        for i, classes in enumerate(graph.attributes):
+            window = graph.windows[i]
+            self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
+            self.streams[i, [S_ATTR0, S_ATTR1]] = x, x + len(classes)
+            for k, c in enumerate(classes):
+                self.attrs[x, [A_STREAM, A_CLASS]] = i, c
+                self.attrs[x, [A_COLUMN, A_OFFSET]] = graph.members[c].index(i), 2 * k
+                self.attribute_rows[i, c] = x
+                x += 1
+
+    def _bind(self) -> None:
+        """Write the bases of all segments into the descriptors; after anything moved."""
+        self.streams[:, S_RECS] = self._recs.base
+        self.streams[:, S_TIMES] = self._times.base
+        self.streams[:, S_MASK] = [room - 1 for room in self.capacity]
+        self.classes[:, C_HEADS] = self._heads.base
+        self.classes[:, C_WORDS] = self._words.base
+        self.classes[:, C_FREELIST] = self._freed.base
+        self.classes[:, C_TABLE] = self._table.base
+        self.arena = Arena(
+            self._heads.array,
+            self._recs.array,
+            self._times.array,
+            self._words.array,
+            self._table.array,
+            self._freed.array,
+            self.streams,
+            self.classes,
+            self.attrs,
+            self.meta,
+        )
+
+    # Room
+
+    def _grow_ring(self, i: int, least: int) -> None:
+        room, old = power_of_two(least), self.capacity[i]
+        width = self._widths[i]
+        live = np.arange(self.streams[i, S_LO], self.streams[i, S_NEXT])
+        recs = self._recs.resized(i, room * width)
+        recs.view(i).reshape(room, width)[live & (room - 1)] = self._recs.view(i).reshape(old, width)[live & (old - 1)]
+        times = self._times
+        if self.graph.timed:
+            times = times.resized(i, room)
+            times.view(i)[live & (room - 1)] = self._times.view(i)[live & (old - 1)]
+        self._recs, self._times = recs, times
+        self.capacity[i] = room
+        self._bind()
+
+    def _grow_keys(self, c: int) -> None:
+        old = int(self.classes[c, C_CAPACITY])
+        room, stride, width = 2 * old, self._strides[c], self.graph.widths[c]
+        heads = self._heads.resized(c, room * stride)
+        words = self._words.resized(c, room * width)
+        freed = self._freed.resized(c, room)
+        table = self._table.resized(c, 4 * room)
+        heads.view(c)[: old * stride] = self._heads.view(c)
+        words.view(c)[: old * width] = self._words.view(c)
+        freed.view(c)[:old] = self._freed.view(c)
+        before = self._table.view(c).copy()
+        self._heads, self._words, self._freed, self._table = heads, words, freed, table
+        self.classes[c, [C_CAPACITY, C_SHIFT]] = room, self.classes[c, C_SHIFT] - 1
+        self._bind()
+        rehash(self.arena, c, before)
+
+    def _grow_output(self, used: int) -> None:
+        m = self.graph.n_streams
+        ids = np.empty(max(1024 * m, 2 * self.walk.ids.shape[0]), np.int32)
+        ids[: used * m] = self.walk.ids[: used * m]
+        self.walk = self.walk._replace(ids=ids)
+
+    def renumber(self) -> None:
+        """Number the tuples of each stream from near 0 again, so that sequence numbers stay in an int32. O(state)."""
+        for i in range(self.graph.n_streams):
+            room, width = self.capacity[i], self._widths[i]
+            shift = int(self.streams[i, S_LO]) // room * room
+            if shift == 0:
+                continue
+            records = self._recs.view(i).reshape(room, width)
+            for k, c in enumerate(self.graph.attributes[i]):
+                x = self.attribute_rows[i, c]
+                column = self._heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
+                np.maximum(column - shift, -1, out=column)
+                np.maximum(records[:, 2 * k] - shift, -1, out=records[:, 2 * k])
+            self.streams[i, [S_NEXT, S_LO]] -= shift
+            self.streams[i, S_BASE] += shift
+
+    # A push
+
+    def begin(self, rows: Sequence[int]) -> None:
+        """Open a push of rows[i] rows of stream i: make room, lay out the input. Raises CapacityError with nothing changed."""
+        self._sweep()
+        if max(int(self.streams[i, S_NEXT]) + n for i, n in enumerate(rows)) > self.renumber_at:
+            self.renumber()
+        streams = self.streams
+        for i, n in enumerate(rows):
+            if n:
+                least = int(streams[i, S_NEXT] - streams[i, S_LO]) + n
+                if least > RENUMBER_AT:
+                    raise CapacityError(
+                        f"stream {self.graph.names[i]}: its window would hold {least} tuples, the most is {RENUMBER_AT}"
+                    )
+                if least > self.capacity[i]:
+                    self._grow_ring(i, least)
+        total, words, start = sum(rows), 0, 0
+        self._rows = np.array(rows, np.int64)
+        for i, n in enumerate(rows):
+            streams[i, S_DEAD] = start
+            start += n
+            for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
+                self.attrs[x, A_INPUT] = words
+                words += n * self.graph.widths[self.attrs[x, A_CLASS]]
+        if self._input.shape[0] < words:
+            self._input = np.empty(2 * words, np.int64)
+        if self._dead.shape[0] < total:
+            self._dead = np.empty(2 * total, np.uint8)
+        self._dead[:total] = 0
+        self.meta[[M_ARRIVAL, M_INTERN_ATTR, M_INTERN_ROW, M_OUT]] = 0
+        self._handed_out = self.classes[:, [C_FREE, C_NEXT]].tolist()
+        self._saved = streams.copy(), self.meta.copy()
+
+    def key_words(self, i: int, c: int) -> Int64s:
+        """Return the place for the key words of stream i in class c in the push under way: int64[rows * width], row by row."""
+        x = self.attribute_rows[i, c]
+        start = int(self.attrs[x, A_INPUT])
+        return self._input[start : start + int(self._rows[i]) * self.graph.widths[c]]
+
+    def dead_rows(self, i: int) -> Bytes:
+        """Return the marks of the rows of stream i that can join nothing: uint8[rows], 0 until set to 1."""
+        start = int(self.streams[i, S_DEAD])
+        return self._dead[start : start + int(self._rows[i])]
+
+    def texts_of(self, c: int) -> dict[int, BytesDirectory]:
+        """Return the directories of strings of class c, by word of the key."""
+        return {word: strings for (known, word), strings in self.texts.items() if known == c}
+
+    def ring_slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
+        """Return (slots of the ring, rows of the push) for the next n tuples of stream i: one pair, or two at the wrap."""
+        room = self.capacity[i]
+        first = int(self.streams[i, S_NEXT]) & (room - 1)
+        head = min(n, room - first)
+        slices = [(slice(first, first + head), slice(0, head))]
+        if head < n:
+            slices.append((slice(0, n - head), slice(head, n)))
+        return slices
+
+    @property
+    def found(self) -> int:
+        """Results of the push under way."""
+        return int(self.meta[M_OUT])
+
+    def set_times(self, i: int, times: Int64s) -> None:
+        """Give the event times of the rows of stream i, in ticks within ±2^61."""
+        ring = self._times.view(i)
+        for slots, rows in self.ring_slices(i, len(times)):
+            ring[slots] = times[rows]
+
+    def run(self, routes: Routes, order: Bytes, count_only: bool = False) -> int:
+        """Take the arrivals of the push in the order given and return the number of results (ids in `walk.ids`).
+
+        One call of the kernel, plus one for each time it needs room. On any exception the push is undone.
+        """
+        batch = Batch(order, self._input, self._dead)
+        try:
+            while (status := push(self.arena, routes, batch, self.walk, self._rows, count_only)) != DONE:
+                if status == NEED_OUTPUT:
+                    self._grow_output(int(self.meta[M_OUT]))
+                elif status == NEED_LISTS:
+                    self.walk = self.walk._replace(lists=np.zeros(2 * self.walk.lists.shape[0], np.int64))
+                elif status == NEED_KEYS:
+                    self._grow_keys(int(self.meta[M_NEED]))
+        except BaseException:
+            self.undo()
+            raise
+        return int(self.meta[M_OUT])
+
+    def commit(self) -> None:
+        """Close the push: from here on it can't be undone."""
+        self._settle()
+        self.meta[M_RESULTS] += self.meta[M_OUT]
+        self.meta[M_ARRIVALS] += self.meta[M_ARRIVAL]
+        expire_all(self.arena)
+        self._saved = None
+
+    def undo(self) -> None:
+        """Take the push under way back: heads, low marks and the watermark are as before `begin`. O(rows taken)."""
+        if self._saved is None:
+            return
+        self._settle()
+        streams, meta = self._saved
+        undo(self.arena, np.ascontiguousarray(streams[:, S_NEXT]))
+        self.streams[:, [S_NEXT, S_LO]] = streams[:, [S_NEXT, S_LO]]
+        self.meta[:] = meta
+        self._saved = None
+
+    def _words_of(self, c: int, kids: npt.NDArray[np.int64], word: int) -> Int64s:
+        width = self.graph.widths[c]
+        return np.ascontiguousarray(self._words.view(c).reshape(-1, width)[kids, word])
+
+    def _sweep(self) -> None:
+        """Take dead keys back, and the strings they contained."""
+        free = self.classes[:, C_FREE].tolist()
+        if sweep(self.arena) and self.texts:
+            for (c, word), strings in self.texts.items():
+                kids = self._freed.view(c)[free[c] : int(self.classes[c, C_FREE])]
+                strings.release(self._words_of(c, kids, word))
+
+    def _settle(self) -> None:
+        """Count the strings of the keys that the push has added."""
+        for (c, word), strings in self.texts.items():
+            free, following = self._handed_out[c]
+            again = self._freed.view(c)[int(self.classes[c, C_FREE]) : free]
+            new = np.arange(following, int(self.classes[c, C_NEXT]))
+            strings.settle(self._words_of(c, np.concatenate([again, new]), word))
+
+    # Looking in
+
+    def rows(self, i: int) -> int:
+        """Return the tuples in the window of stream i."""
+        return int(self.streams[i, S_NEXT] - self.streams[i, S_LO])
+
+    def keys(self, c: int) -> int:
+        """Return the keys of class c that have an id: those live, and dead ones the sweep has not come by yet."""
+        return int(self.classes[c, C_NEXT] - self.classes[c, C_FREE])
+
+    def stem_bytes(self, i: int) -> int:
+        """Return the bytes of the records and times of stream i."""
+        return self._recs.view(i).nbytes + self._times.view(i).nbytes
+
+    def key_bytes(self, c: int) -> int:
+        """Return the bytes of the key directory of class c: heads, words, hash table, free list, strings."""
+        parts = (self._heads, self._words, self._table, self._freed)
+        strings = sum(strings.nbytes for strings in self.texts_of(c).values())
+        return sum(part.view(c).nbytes for part in parts) + strings
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all state and of the room for results."""
+        arrays = (*self.arena, *self.walk, self._input, self._dead)
+        return sum(array.nbytes for array in arrays) + sum(strings.nbytes for strings in self.texts.values())
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants of the module hold, naming the first that does not. O(state)."""
+        check_modules(self)

@@ -1,0 +1,113 @@
+"""The invariants of the arena, asserted one by one; tests call this after each operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from stairs.errors import StateError
+from stairs.fields import (
+    A_COLUMN,
+    C_CAPACITY,
+    C_FREE,
+    C_NEXT,
+    C_SHIFT,
+    S_KIND,
+    S_LO,
+    S_NEXT,
+    S_SIZE,
+)
+from stairs.graph import WindowKind
+from stairs.keys_kernels import fold, spread
+
+if TYPE_CHECKING:
+    from stairs.modules import Modules
+
+
+def require(holds: bool, what: str) -> None:
+    """Raise StateError with `what` unless it holds."""
+    if not holds:
+        raise StateError(what)
+
+
+def check_modules(modules: Modules) -> None:
+    """Raise StateError unless rings, chains, key directories and strings are as their modules say. O(state)."""
+    graph = modules.graph
+    require(modules._saved is None, "a push is neither committed nor undone")
+    for i, name in enumerate(graph.names):
+        _check_ring(modules, i, f"SteM {name}")
+    for c in range(graph.n_classes):
+        _check_keys(modules, c, f"key directory of class {c}")
+        for i in graph.members[c]:
+            _check_chains(modules, i, c, f"SteM {graph.names[i]}, index on class {c}")
+    for strings in modules.texts.values():
+        strings.check()
+
+
+def _check_ring(modules: Modules, i: int, what: str) -> None:
+    low, following = int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT])
+    room = modules.capacity[i]
+    require(room & (room - 1) == 0, f"{what}: {room} slots are no power of two")
+    require(0 <= low <= following, f"{what}: low mark {low} and next {following} are out of order")
+    require(following - low <= room, f"{what}: {following - low} live tuples in {room} slots")
+    if modules.streams[i, S_KIND] == WindowKind.ROWS:
+        size = int(modules.streams[i, S_SIZE])
+        require(following - low <= size, f"{what}: {following - low} tuples in a window of {size} rows")
+        # What leaves a ROWS window leaves by the count alone.
+        require(low == 0 or following - low == size, f"{what}: low mark {low} with {following - low} of {size} rows")
+
+
+def _check_keys(modules: Modules, c: int, what: str) -> None:
+    width = modules.graph.widths[c]
+    table = modules._table.view(c).reshape(-1, 2)
+    following, free = int(modules.classes[c, C_NEXT]), int(modules.classes[c, C_FREE])
+    require(following <= modules.classes[c, C_CAPACITY], f"{what}: {following} ids, room for {modules.classes[c, C_CAPACITY]}")
+    slots = np.flatnonzero(table[:, 1] >= 0)
+    held = np.sort(table[slots, 1])
+    freed = np.sort(modules._freed.view(c)[:free])
+    require(
+        np.array_equal(np.sort(np.concatenate([held, freed])), np.arange(following)),
+        f"{what}: ids in the table {held.tolist()} and free {freed.tolist()} are not 0 .. {following - 1}",
+    )
+    words = modules._words.view(c).reshape(-1, width)
+    shift = int(modules.classes[c, C_SHIFT])
+    last = (1 << (64 - shift)) - 1
+    for slot in slots.tolist():
+        tag, kid = table[slot].tolist()
+        wanted = int(words[kid, 0]) if width == 1 else int(fold(words.reshape(-1), kid * width, width))
+        require(tag == wanted, f"{what}: slot {slot} has tag {tag}, key id {kid} would have {wanted}")
+        at = int(spread(tag, shift))
+        while at != slot:
+            require(table[at, 1] >= 0, f"{what}: key id {kid} in slot {slot} is cut off from its home by slot {at}")
+            at = (at + 1) & last
+    live = {tuple(words[kid].tolist()) for kid in held.tolist()}
+    require(len(live) == len(held), f"{what}: a key has two ids")
+
+
+def _check_chains(modules: Modules, i: int, c: int, what: str) -> None:
+    """Each live tuple with a key is in exactly the chain of its key, newest first."""
+    graph = modules.graph
+    room, width = modules.capacity[i], modules._widths[i]
+    low, following = int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT])
+    records = modules._recs.view(i).reshape(room, width)
+    offset = 2 * graph.attributes[i].index(c)
+    column = int(modules.attrs[modules.attribute_rows[i, c], A_COLUMN])
+    heads = modules._heads.view(c).reshape(-1, modules._strides[c])[:, column]
+    expected: dict[int, list[int]] = {}
+    for s in range(following - 1, low - 1, -1):
+        kid = int(records[s & (room - 1), offset + 1])
+        if kid >= 0:
+            expected.setdefault(kid, []).append(s)
+    used = modules._table.view(c).reshape(-1, 2)[:, 1]
+    for kid in used[used >= 0].tolist():
+        chain, s = [], int(heads[kid])
+        while s >= low:
+            require(s < following, f"{what}: the chain of key id {kid} has {s}, next is {following}")
+            chain.append(s)
+            link = int(records[s & (room - 1), offset])
+            require(link < s, f"{what}: the link of {s} is {link}, not an older tuple")
+            s = link
+        found = expected.pop(kid, [])
+        require(chain == found, f"{what}: the chain of key id {kid} is {chain}, its live tuples are {found}")
+    require(not expected, f"{what}: tuples {expected} have key ids that are not in the directory")

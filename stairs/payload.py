@@ -1,0 +1,248 @@
+"""Payload columns of the live windows, kept in Arrow's memory layout and gathered only for results.
+
+A column of fixed width lies in a ring of values, slot = sequence number & mask as in the arena; its nulls, once there are
+any, in a second ring of bytes. All rings of all streams share one block of memory, so that a single kernel call gathers every
+column of every result into buffers that become the output's Arrow arrays without another copy. Columns of any other type (strings,
+lists, structs, …) are kept as the Arrow arrays that came, merged so that there are O(log rows) of them, and gathered by Arrow's
+take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stairs.payload_kernels import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
+
+Slices = list[tuple[slice, slice]]
+
+
+def fixed_width(kind: pa.DataType) -> int:
+    """Return the bytes of a value kept in a ring, 0 for a type that is kept as Arrow arrays. A boolean takes a byte."""
+    if pa.types.is_boolean(kind):
+        return 1
+    if pa.types.is_null(kind) or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
+        return 0
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
+        return 0
+    try:
+        width = kind.bit_width // 8
+    except ValueError:
+        return 0
+    return width if width in (1, 2, 4, 8, 16) else 0
+
+
+def raw_values(column: pa.Array, width: int) -> npt.NDArray[np.generic]:
+    """Return the values of a fixed-width array as bytes seen as uint8[n, width]; those of nulls are undefined. No copy."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    buffer = column.buffers()[1]
+    start = column.offset * width
+    return np.frombuffer(buffer, np.uint8, len(column) * width, start).reshape(-1, width)
+
+
+class ChunkLog:
+    """One column of one stream as Arrow arrays: appended by arrival number, dropped from the front, few at any time."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.kind = kind
+        self.chunks: list[tuple[int, pa.Array]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays kept."""
+        return sum(chunk.nbytes for _, chunk in self.chunks)
+
+    def append(self, first: int, values: pa.Array) -> None:
+        """Add the values of arrivals first, first + 1, …; neighbours of like size are merged, O(log n) copies a value."""
+        chunks = list(self.chunks)
+        chunks.append((first, values))
+        while len(chunks) > 1 and len(chunks[-2][1]) <= 2 * len(chunks[-1][1]):
+            (start, left), (_, right) = chunks[-2:]
+            chunks[-2:] = [(start, pa.concat_arrays([left, right]))]
+        self.chunks = chunks
+
+    def drop_before(self, low: int) -> None:
+        """Forget arrivals below `low`, when they are a whole chunk or most of one."""
+        keep = [(first, chunk) for first, chunk in self.chunks if first + len(chunk) > low]
+        if keep and low - keep[0][0] > len(keep[0][1]) // 2:
+            first, chunk = keep[0]
+            # A slice would keep the whole chunk alive.
+            keep[0] = (low, pa.concat_arrays([chunk.slice(low - first), chunk.slice(0, 0)]))
+        self.chunks = keep
+
+    def take(self, arrivals: npt.NDArray[np.int64]) -> pa.Array:
+        """Return the values of the arrivals, in their order."""
+        if not len(arrivals):
+            return pa.array([], self.kind)
+        if len(self.chunks) == 1:
+            first, chunk = self.chunks[0]
+            return chunk.take(pa.array(arrivals - first))
+        firsts = np.array([first for first, _ in self.chunks])
+        place = np.searchsorted(firsts, arrivals, side="right") - 1
+        order = np.argsort(place, kind="stable")
+        parts, at = [], 0
+        for k, count in zip(*np.unique(place, return_counts=True), strict=True):
+            first, chunk = self.chunks[k]
+            parts.append(chunk.take(pa.array(arrivals[order[at : at + count]] - first)))
+            at += count
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return pa.concat_arrays(parts).take(pa.array(back))
+
+
+class Payload:
+    """The kept columns of all streams. `kinds[i]` are the Arrow types of those of stream i, `room[i]` its ring's slots."""
+
+    def __init__(self, kinds: list[list[pa.DataType]], room: list[int]) -> None:
+        self.kinds = kinds
+        self.room = list(room)
+        self._places = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
+        self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._places}
+        self._logs = {place: ChunkLog(kinds[place[0]][place[1]]) for place in self._places if not self._width[place]}
+        self._rings = [place for place in self._places if self._width[place]]
+        # The validity ring of a column exists once a null has come.
+        self._null_rings: list[tuple[int, int]] = []
+        self._saved: dict[tuple[int, int], list[tuple[int, pa.Array]]] = {}
+        self._layout({}, {})
+
+    # Memory
+
+    def _layout(
+        self, values: dict[tuple[int, int], npt.NDArray[np.uint8]], valid: dict[tuple[int, int], npt.NDArray[np.uint8]]
+    ) -> None:
+        """Lay all rings out anew and fill them with what is given, zeros (and valid) elsewhere."""
+        sizes = [self.room[i] * self._width[i, k] for i, k in self._rings] + [self.room[i] for i, _ in self._null_rings]
+        starts = np.concatenate([[0], np.cumsum([(size + 63) // 64 * 64 for size in sizes])]).astype(np.int64)
+        block = np.zeros(int(starts[-1]), np.uint8)
+        self._ring: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
+        self._valid: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
+        columns = []
+        for n, place in enumerate(self._rings + self._null_rings):
+            i = place[0]
+            null_ring = n >= len(self._rings)
+            width = 1 if null_ring else self._width[place]
+            ring = block[starts[n] : starts[n] + sizes[n]].reshape(self.room[i], width)
+            source = (valid if null_ring else values).get(place)
+            if source is not None:
+                ring[:] = source
+            elif null_ring:
+                ring[:] = 1
+            (self._valid if null_ring else self._ring)[place] = ring
+            row = [0] * P_FIELDS
+            row[P_STREAM], row[P_WIDTH] = i, width
+            row[P_RING], row[P_MASK] = int(starts[n]) // min(width, 8), self.room[i] - 1
+            columns.append(row)
+        self._columns = np.array(columns, np.int64).reshape(-1, P_FIELDS)
+        self._block = block
+        self._views = (block, block.view(np.uint16), block.view(np.uint32), block.view(np.uint64))
+        self._typed = {
+            (i, k): ring.reshape(-1).view(f"u{self._width[i, k]}") if self._width[i, k] <= 8 else ring
+            for (i, k), ring in self._ring.items()
+        }
+
+    def resize(self, i: int, room: int, low: int, following: int) -> None:
+        """Give stream i a ring of `room` slots; the tuples low .. following - 1 keep their values."""
+        seqs = np.arange(low, following)
+        old = self.room[i]
+        values, valid = dict(self._ring), dict(self._valid)
+        for kept, fill in ((values, 0), (valid, 1)):
+            for place in list(kept):
+                if place[0] == i:
+                    ring = np.full((room, kept[place].shape[1]), fill, np.uint8)
+                    ring[seqs & (room - 1)] = kept[place][seqs & (old - 1)]
+                    kept[place] = ring
+        self.room[i] = room
+        self._layout(values, valid)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rings and arrays kept."""
+        return self._block.nbytes + sum(log.nbytes for log in self._logs.values())
+
+    def bytes_of(self, i: int) -> int:
+        """Return the bytes of the columns of stream i."""
+        rings = [ring.nbytes for kept in (self._ring, self._valid) for place, ring in kept.items() if place[0] == i]
+        return sum(rings) + sum(log.nbytes for place, log in self._logs.items() if place[0] == i)
+
+    # A push
+
+    def begin(self) -> None:
+        """Open a push: from here `undo` can take it back."""
+        if self._logs:
+            self._saved = {place: log.chunks for place, log in self._logs.items()}
+
+    def undo(self) -> None:
+        """Take the push back. What it left in the rings lies beyond the next sequence number and means nothing."""
+        for place, chunks in self._saved.items():
+            self._logs[place].chunks = chunks
+
+    def append(self, i: int, arrays: Iterable[pa.Array], slices: Slices, first: int) -> None:
+        """Write the rows of stream i: the slots and rows in `slices` (see `Modules.ring_slices`), from arrival `first` on."""
+        for k, array in enumerate(arrays):
+            place = (i, k)
+            width = self._width[place]
+            if not width:
+                self._logs[place].append(first, array)
+                continue
+            if array.null_count and place not in self._valid:
+                self._null_rings.append(place)
+                self._layout(self._ring, self._valid)
+            raw = raw_values(array, width)
+            typed = raw.reshape(-1).view(f"u{width}") if width <= 8 else raw
+            ring = self._typed[place]
+            for slots, rows in slices:
+                ring[slots] = typed[rows]
+            if place in self._valid:
+                valid = np.asarray(pc.is_valid(array).cast(pa.uint8())).reshape(-1, 1)
+                for slots, rows in slices:
+                    self._valid[place][slots] = valid[rows]
+
+    def expire(self, lows: Iterable[int]) -> None:
+        """Let go of arrivals below lows[i] of each stream i."""
+        if self._logs:
+            low = list(lows)
+            for (i, _), log in self._logs.items():
+                log.drop_before(low[i])
+
+    # Results
+
+    def gather(self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]) -> list[list[pa.Array]]:
+        """Return, per stream, the kept columns of the components of n results.
+
+        ids int32[n * streams], result after result; bases int64[streams], arrival number - sequence number. One kernel call
+        for all columns in rings, one take for each other.
+        """
+        columns = self._columns
+        sizes = [(n * int(width) + 63) // 64 * 64 for width in columns[:, P_WIDTH]]
+        memory = pa.allocate_buffer(sum(sizes) + 64)
+        block = np.frombuffer(memory, np.uint8)
+        start = 0
+        for k, size in enumerate(sizes):
+            columns[k, P_OUT] = start // min(int(columns[k, P_WIDTH]), 8)
+            start += size
+        whole = block[: len(block) // 8 * 8]
+        views = (whole, whole.view(np.uint16), whole.view(np.uint32), whole.view(np.uint64))
+        gather(columns, ids, len(self.kinds), self._views, views, n)
+        found: dict[tuple[int, int], pa.Array] = {}
+        start, pieces = 0, []
+        for k, size in enumerate(sizes):
+            pieces.append(memory.slice(start, n * int(columns[k, P_WIDTH])))
+            start += size
+        nulls = dict(zip(self._null_rings, pieces[len(self._rings) :], strict=True))
+        for place, piece in zip(self._rings, pieces, strict=False):
+            kind = self.kinds[place[0]][place[1]]
+            bits = None
+            if place in nulls:
+                bits = pa.py_buffer(np.packbits(np.frombuffer(nulls[place], np.uint8), bitorder="little"))
+            if pa.types.is_boolean(kind):
+                piece = pa.py_buffer(np.packbits(np.frombuffer(piece, np.uint8), bitorder="little"))
+            found[place] = pa.Array.from_buffers(kind, n, [bits, piece])
+        for (i, k), log in self._logs.items():
+            seqs = ids[: n * len(self.kinds)].reshape(n, len(self.kinds))[:, i]
+            found[i, k] = log.take(seqs + bases[i])
+        return [[found[i, k] for k in range(len(types))] for i, types in enumerate(self.kinds)]
