@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.arrivals_kernels import mark_late
+from eddy.filters import FAILURES, accepted_rows
 from eddy.keys import unified_column
 from eddy.query import Query
 from stairs.errors import InputError
@@ -76,12 +77,10 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBat
 
 def _kept(batch: pa.RecordBatch, expression: pc.Expression, name: str) -> npt.NDArray[np.int64]:
     """Return the rows the filter accepts, ascending."""
-    table = pa.Table.from_batches([batch]).append_column("\0row", pa.array(np.arange(len(batch))))
     try:
-        kept = table.filter(expression).column("\0row")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return accepted_rows(expression, pa.Table.from_batches([batch]))
+    except FAILURES as error:
         raise InputError(f"stream {name}: its filter failed on these rows: {error}") from error
-    return np.sort(kept.to_numpy())
 
 
 def _checked_order(order: object, rows: Sequence[int], names: Sequence[str]) -> Order:

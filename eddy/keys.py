@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from eddy.types import SECONDS
 from stairs.bytes_directory import BytesDirectory
 from stairs.bytes_kernels import hash_rows, mix_words
 from stairs.errors import InputError
@@ -46,6 +47,15 @@ def text_words(types: Sequence[pa.DataType]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _exact_seconds(column: pa.Array) -> pa.Array:
+    """Return a timestamp or duration column as decimal seconds, every value kept."""
+    scale = ("s", "ms", "us", "ns").index(column.type.unit) * 3
+    ticks = column.cast(pa.int64()).cast(pa.decimal128(19, 0))
+    # The same digits, read with the decimal point in another place.
+    moved = pa.Array.from_buffers(pa.decimal128(19 + scale, scale), len(ticks), ticks.buffers(), ticks.null_count, ticks.offset)
+    return moved.cast(SECONDS)
+
+
 def unified_column(column: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     """Return the column in its class's unified type. Raises InputError when a value is out of its range."""
     if pt.is_run_end_encoded(column.type):
@@ -54,6 +64,8 @@ def unified_column(column: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
         column = column.cast(column.type.value_type)
     if column.type == kind:
         return column
+    if kind == SECONDS and (pt.is_timestamp(column.type) or pt.is_duration(column.type)):
+        return _exact_seconds(column)
     try:
         if pt.is_timestamp(kind) and kind.tz is not None:
             return column.cast(pa.timestamp(kind.unit, column.type.tz)).cast(kind)
@@ -97,14 +109,17 @@ def fixed_words(column: pa.Array, dead: Dead) -> Words:
     return words.reshape(n, 1)
 
 
+_NO_TEXT = np.frombuffer(b"\0", np.uint8)
+
+
 def text_buffers(column: pa.Array) -> tuple[Words, npt.NDArray[np.uint8]]:
     """Return (offsets int64[n + 1], bytes) of a large string or binary column. No copy."""
     _, offsets, text = column.buffers()
     if offsets is None or not len(column):
-        return np.zeros(len(column) + 1, np.int64), np.zeros(1, np.uint8)
+        return np.frombuffer(bytes(8 * len(column) + 8), np.int64), _NO_TEXT
     places = np.frombuffer(offsets, np.int64, len(column) + 1, column.offset * 8)
     if text is None or text.size == 0:
-        return places, np.zeros(1, np.uint8)
+        return places, _NO_TEXT
     return places, np.frombuffer(text, np.uint8)
 
 

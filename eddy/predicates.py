@@ -1,17 +1,18 @@
 """Equality predicates as text, and the attribute classes they make.
 
 `R.a = S.a`, `(R.a, R.b) = (S.a, S.b)`, several joined by `AND`; names that are not plain words in double quotes. sqlglot
-reads them, so quoting and white space are SQL's.
+splits the text, so quoting, comments and white space are SQL's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import sqlglot
-from sqlglot import exp
+from sqlglot.tokens import TokenType
 
 from eddy.stream import Stream
 from eddy.types import unified
@@ -40,30 +41,79 @@ class AttributeClass:
         return " = ".join(one(stream) for stream in self.columns)
 
 
-def _column(node: exp.Expression, text: str) -> Column:
-    if not isinstance(node, exp.Column) or not node.table or node.args.get("db"):
-        raise QueryError(
-            f"predicate {text!r}: {node.sql()!r} is not a column of a stream; write stream.column, or"
-            " \"odd stream\".\"odd column\" with quotes"
+class _Reader:
+    """Reads predicates from the tokens of sqlglot; a key word is a name like any other here, so a stream may be called order."""
+
+    def __init__(self, text: str, what: str) -> None:
+        self.text, self.what, self.at = text, what, 0
+        try:
+            self.tokens = sqlglot.tokenize(text)
+        except sqlglot.errors.SqlglotError as error:
+            raise QueryError(f"{what} {text!r} cannot be read: {str(error).splitlines()[0]}") from error
+
+    def wrong(self, expected: str) -> QueryError:
+        """Return the error that says what was expected where reading stopped."""
+        found = repr(self.tokens[self.at].text) if self.at < len(self.tokens) else "its end"
+        return QueryError(
+            f"{self.what} {self.text!r}: {expected} expected at {found}; write 'R.a = S.a', '(R.a, R.b) = (S.a, S.b)',"
+            ' several with AND, and "odd stream"."odd column" in quotes'
         )
-    return node.table, node.name
 
+    def ahead(self, kind: TokenType) -> bool:
+        """Tell whether the next token is of this kind."""
+        return self.at < len(self.tokens) and self.tokens[self.at].token_type == kind
 
-def _sides(node: exp.Expression, text: str) -> Iterable[tuple[Column, Column]]:
-    if isinstance(node, exp.Paren):
-        yield from _sides(node.this, text)
-    elif isinstance(node, exp.And):
-        yield from _sides(node.left, text)
-        yield from _sides(node.right, text)
-    elif isinstance(node, exp.EQ):
-        left = node.left.expressions if isinstance(node.left, exp.Tuple) else [node.left.unnest()]
-        right = node.right.expressions if isinstance(node.right, exp.Tuple) else [node.right.unnest()]
-        if len(left) != len(right):
-            raise QueryError(f"predicate {text!r}: {len(left)} columns on one side and {len(right)} on the other")
-        for one, other in zip(left, right, strict=True):
-            yield _column(one, text), _column(other, text)
-    else:
-        raise QueryError(f"predicate {text!r} is not an equality of columns, like 'R.a = S.a' or '(R.a, R.b) = (S.a, S.b)'")
+    def took(self, kind: TokenType) -> bool:
+        """Go over the next token if it is of this kind, and tell whether it was."""
+        if self.ahead(kind):
+            self.at += 1
+            return True
+        return False
+
+    def name(self) -> str:
+        """Read the name of a stream or column."""
+        if self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            if token.token_type == TokenType.IDENTIFIER or re.fullmatch(r"[^\W\d]\w*", token.text):
+                self.at += 1
+                return str(token.text)
+        raise self.wrong("a name")
+
+    def column(self) -> Column:
+        """Read stream.column."""
+        stream = self.name()
+        if not self.took(TokenType.DOT):
+            raise self.wrong("'.' and a column")
+        return stream, self.name()
+
+    def side(self) -> list[Column]:
+        """Read a column or several in parentheses."""
+        if not self.took(TokenType.L_PAREN):
+            return [self.column()]
+        columns = [self.column()]
+        while self.took(TokenType.COMMA):
+            columns.append(self.column())
+        if not self.took(TokenType.R_PAREN):
+            raise self.wrong("',' or ')'")
+        return columns
+
+    def equalities(self) -> list[tuple[Column, Column]]:
+        """Read equalities joined by AND, to the end of the text."""
+        pairs: list[tuple[Column, Column]] = []
+        while True:
+            left = self.side()
+            if not self.took(TokenType.EQ):
+                raise self.wrong("'='")
+            right = self.side()
+            if len(left) != len(right):
+                raise QueryError(
+                    f"{self.what} {self.text!r}: {len(left)} columns on one side and {len(right)} on the other"
+                )
+            pairs.extend(zip(left, right, strict=True))
+            if self.at == len(self.tokens):
+                return pairs
+            if not self.took(TokenType.AND):
+                raise self.wrong("AND or the end")
 
 
 def parse_predicates(texts: Sequence[str]) -> list[tuple[Column, Column]]:
@@ -72,14 +122,18 @@ def parse_predicates(texts: Sequence[str]) -> list[tuple[Column, Column]]:
     for text in texts:
         if not isinstance(text, str):
             raise QueryError(f"a predicate is a string like 'R.a = S.a', not {text!r}")
-        try:
-            node = sqlglot.parse_one(text)
-        except sqlglot.errors.SqlglotError as error:
-            raise QueryError(
-                f"predicate {text!r} cannot be read: {str(error).splitlines()[0]}; write it like 'R.a = S.a'"
-            ) from error
-        pairs.extend(_sides(node, text))
+        pairs.extend(_Reader(text, "predicate").equalities())
     return pairs
+
+
+def column_place(text: str) -> Column | None:
+    """Return the (stream, column) that a text such as `R.a` or `"odd stream"."odd column"` names, None when it is none."""
+    try:
+        reader = _Reader(text, "column")
+        place = reader.column()
+    except QueryError:
+        return None
+    return place if reader.at == len(reader.tokens) else None
 
 
 def _groups(pairs: list[tuple[Column, Column]]) -> list[list[Column]]:

@@ -9,9 +9,10 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters import check_expression, columns_read
 from eddy.keys import text_words, word_count
-from eddy.predicates import AttributeClass, attribute_classes, parse_predicates
-from eddy.stream import Stream, checked_filter
+from eddy.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
+from eddy.stream import Stream
 from eddy.types import ticks_per_second, unified_time
 from eddy.windows import Range, Rows
 from stairs.errors import QueryError
@@ -192,11 +193,15 @@ class Query:
     # Output
 
     def _column(self, text: object, what: str) -> tuple[str, str]:
-        """Return the (stream, column) that "stream.column" names; both may contain dots."""
+        """Return the (stream, column) that "stream.column" names; both may contain dots, or be quoted as in predicates."""
         if isinstance(text, str):
             for stream in self.streams:
                 if text.startswith(stream.name + ".") and text[len(stream.name) + 1 :] in stream.schema.names:
                     return stream.name, text[len(stream.name) + 1 :]
+            place = column_place(text)
+            if place is not None and any(stream.name == place[0] for stream in self.streams):
+                self.stream(place[0]).type_of(place[1])
+                return place
         known = [f"{stream.name}.{column}" for stream in self.streams for column in stream.schema.names]
         raise QueryError(f"{what}: there is no column {text!r}; the columns are {', '.join(known)}")
 
@@ -220,12 +225,6 @@ class Query:
             return ()
         pairs = [(s.name, column) for s in self.streams for column in s.schema.names]
         fields = [pa.field(f"{name}.{column}", self.stream(name).type_of(column)) for name, column in pairs]
-        checked_filter(self.where, pa.schema(fields), "where")
-        # An expression does not tell its columns; one it reads is one it fails without.
-        needed = []
-        for k, pair in enumerate(pairs):
-            try:
-                pa.schema(fields[:k] + fields[k + 1 :]).empty_table().filter(self.where)
-            except (pa.ArrowInvalid, KeyError):
-                needed.append(pair)
-        return tuple(needed)
+        schema = pa.schema(fields)
+        check_expression(self.where, schema, "where")
+        return tuple(pairs[k] for k in columns_read(self.where, schema))

@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from eddy.arrivals import Arrivals, Gate
 from eddy.explain import explain
+from eddy.filters import FAILURES, accepted_rows
 from eddy.keys import key_encoders
 from eddy.metrics import metrics
 from eddy.query import Query
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.routes import compile_routes
 from stairs.errors import InputError, PlanError, StateError
-from stairs.fields import M_WATERMARK, S_BASE, S_LO, S_NEXT
+from stairs.fields import H_PROBES, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
 
@@ -107,12 +108,14 @@ class Runtime:
         the state as it was. Cost: O(arrivals + chains walked + results).
         """
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
+        counters = self._routes.hops[:, H_PROBES:].copy()
         try:
             count = self._walk(arrivals)
             table = self._materialise(count)
         except BaseException:
             self._modules.undo()
             self._payload.undo()
+            self._routes.hops[:, H_PROBES:] = counters
             raise
         self._modules.commit()
         self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
@@ -177,12 +180,12 @@ class Runtime:
         """Return the results that `where` accepts, ascending."""
         names = [f"{stream}.{column}" for stream, column in self.query.where_columns]
         arrays = [columns[place] for place in self.query.where_columns]
+        # The column of row numbers gives a table without other columns its length.
         table = pa.Table.from_arrays([*arrays, pa.array(np.arange(count))], names=[*names, "\0row"])
         try:
-            kept = table.filter(self.query.where).column("\0row")
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            return pa.array(accepted_rows(self.query.where, table))
+        except FAILURES as error:
             raise InputError(f"where failed on these results: {error}") from error
-        return pa.array(np.sort(kept.to_numpy()))
 
     # Looking in
 

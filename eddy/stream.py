@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters import check_expression
 from eddy.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
 
@@ -50,7 +51,7 @@ class Stream:
                 f"stream {self.name}: a RANGE window needs event times; name the stream's time column with time=…"
             )
         if self.filter is not None:
-            checked_filter(self.filter, self.schema, f"stream {self.name}: its filter")
+            check_expression(self.filter, self.schema, f"stream {self.name}: its filter")
 
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column. Raises QueryError when the stream has none of this name."""
@@ -59,17 +60,3 @@ class Stream:
                 f"stream {self.name} has no column {column!r}; its columns are {', '.join(self.schema.names)}"
             )
         return self.schema.field(column).type
-
-
-def checked_filter(expression: pc.Expression, schema: pa.Schema, what: str) -> None:
-    """Raise QueryError unless the expression gives a boolean on rows of the schema."""
-    if not isinstance(expression, pc.Expression):
-        raise QueryError(
-            f"{what} is a pyarrow.compute.Expression such as pyarrow.compute.field('x') > 3, not"
-            f" {type(expression).__name__}"
-        )
-    try:
-        schema.empty_table().filter(expression)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise QueryError(f"{what} does not fit: {reason}; the columns are {', '.join(schema.names)}") from error

@@ -10,6 +10,10 @@ import pyarrow.types as pt
 _UNITS = ("s", "ms", "us", "ns")
 
 
+SECONDS = pa.decimal128(28, 9)
+"""Seconds, exactly: what timestamps (or durations) of different units are compared in; none of them holds all values of the others."""
+
+
 def plain(kind: pa.DataType) -> pa.DataType:
     """Return the type of the values behind a dictionary or run-end encoding."""
     if pt.is_dictionary(kind):
@@ -30,6 +34,10 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _finest(kinds: list[pa.DataType]) -> str:
     return _UNITS[max(_UNITS.index(kind.unit) for kind in kinds)]
+
+
+def _one_unit(kinds: list[pa.DataType]) -> bool:
+    return len({kind.unit for kind in kinds}) == 1
 
 
 def _exact_number(kinds: list[pa.DataType]) -> pa.DataType | None:
@@ -70,17 +78,21 @@ def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
     if all(pt.is_date(kind) for kind in kinds):
         return pa.date32()
     if all(pt.is_timestamp(kind) for kind in kinds) and len({kind.tz is None for kind in kinds}) == 1:
-        return pa.timestamp(_finest(kinds), None if kinds[0].tz is None else "UTC")
-    if all(pt.is_time(kind) for kind in kinds):
-        return pa.time64(_finest(kinds) if _finest(kinds) in ("us", "ns") else "us")
+        return pa.timestamp(kinds[0].unit, None if kinds[0].tz is None else "UTC") if _one_unit(kinds) else SECONDS
     if all(pt.is_duration(kind) for kind in kinds):
-        return pa.duration(_finest(kinds))
+        return pa.duration(kinds[0].unit) if _one_unit(kinds) else SECONDS
+    if all(pt.is_time(kind) for kind in kinds):
+        # A day has less than 2^47 nanoseconds: the finest unit holds every value of the others.
+        return pa.time64(_finest(kinds) if _finest(kinds) in ("us", "ns") else "us")
     return None
 
 
 def unified_time(types: Iterable[pa.DataType]) -> pa.DataType | None:
     """Return the type in which event times are compared: integers, timestamps or dates; None for anything else."""
-    kind = unified(types)
+    kinds = [plain(kind) for kind in types]
+    kind = unified(kinds)
+    if kind == SECONDS and all(pt.is_timestamp(one) for one in kinds):
+        kind = pa.timestamp(_finest(kinds), None if kinds[0].tz is None else "UTC")
     if kind is None or not (pt.is_int64(kind) or pt.is_timestamp(kind) or pt.is_date(kind)):
         return None
     return kind
