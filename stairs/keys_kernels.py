@@ -137,6 +137,13 @@ def drop(arena: Arena, c: int, kid: int) -> None:
 
 
 @jit
+def drop_all(arena: Arena, c: int, kids: np.ndarray) -> None:
+    """Take keys out of the table of class c that no tuple has any more: kids int64[]."""
+    for k in range(kids.shape[0]):
+        drop(arena, c, kids[k])
+
+
+@jit
 def sweep(arena: Arena) -> int:
     """Look at as many key ids of each class as are owed, take the dead ones back, and return how many those were.
 

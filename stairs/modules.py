@@ -65,7 +65,7 @@ from stairs.fields import (
     S_WIDTH,
 )
 from stairs.graph import FOREVER, JoinGraph
-from stairs.keys_kernels import sweep
+from stairs.keys_kernels import drop_all, sweep
 from stairs.modules_kernels import expire_all, rehash, undo
 from stairs.modules_check import check_modules
 from stairs.segments import Segments
@@ -317,12 +317,21 @@ class Modules:
         """Take the push under way back: heads, low marks and the watermark are as before `begin`. O(rows taken)."""
         if self._saved is None:
             return
-        self._settle()
         streams, meta = self._saved
         undo(self.arena, np.ascontiguousarray(streams[:, S_NEXT]))
         self.streams[:, [S_NEXT, S_LO]] = streams[:, [S_NEXT, S_LO]]
         self.meta[:] = meta
         self._saved = None
+        for c in range(self.graph.n_classes):
+            drop_all(self.arena, c, self._adopted(c))
+        for strings in self.texts.values():
+            strings.settle(np.zeros(0, np.int64))
+
+    def _adopted(self, c: int) -> npt.NDArray[np.int64]:
+        """Return the key ids of class c that the push has handed out."""
+        free, following = self._handed_out[c]
+        again = self._freed.view(c)[int(self.classes[c, C_FREE]) : free].astype(np.int64)
+        return np.concatenate([again, np.arange(following, int(self.classes[c, C_NEXT]))])
 
     def _words_of(self, c: int, kids: npt.NDArray[np.int64], word: int) -> Int64s:
         width = self.graph.widths[c]
@@ -339,10 +348,7 @@ class Modules:
     def _settle(self) -> None:
         """Count the strings of the keys that the push has added."""
         for (c, word), strings in self.texts.items():
-            free, following = self._handed_out[c]
-            again = self._freed.view(c)[int(self.classes[c, C_FREE]) : free]
-            new = np.arange(following, int(self.classes[c, C_NEXT]))
-            strings.settle(self._words_of(c, np.concatenate([again, new]), word))
+            strings.settle(self._words_of(c, self._adopted(c), word))
 
     # Looking in
 
