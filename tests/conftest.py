@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 settings.register_profile(
-    "ci", max_examples=200, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+    "ci", max_examples=120, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
 )
 settings.register_profile(
     "jit_off", max_examples=15, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW

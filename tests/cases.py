@@ -1,0 +1,253 @@
+"""A query under test in two forms, the engine's and the oracle's, and pushes of its arrivals in Arrow.
+
+A `Case` holds what both forms are made of. A `Push` is a run of consecutive arrivals; `Push.batches` shows the same
+rows to the engine in any of the shapes Arrow has for them: record batches, tables of chunks, slices with an offset.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import eddy
+from tests.key_types import UNIT_NS, to_arrow, to_plain, to_text
+from tests.oracle import Oracle, OracleQuery, OracleStream, Outcome, Row
+
+Column = tuple[str, str]
+Arrival = tuple[int, Row]
+"""Position of the stream in the query, and the row."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A predicate on named values, as the engine takes it and as a plain function."""
+
+    expression: pc.Expression
+    holds: Callable[[Mapping[str, Any]], bool | None]
+
+
+@dataclass(frozen=True)
+class StreamCase:
+    """One stream. `size` is a number of rows, or a span in plain event time (ns for timestamps)."""
+
+    name: str
+    schema: pa.Schema
+    window: Literal["rows", "range", "unbounded"] = "unbounded"
+    size: int = 0
+    time: str | None = None
+    filter: Condition | None = None
+
+    def stream(self) -> eddy.Stream:
+        """Give the engine's form."""
+        window: eddy.Rows | eddy.Range | eddy.Unbounded
+        if self.window == "rows":
+            window = eddy.Rows(self.size)
+        elif self.window == "range":
+            window = eddy.Range(self._span(self.size))
+        else:
+            window = eddy.Unbounded()
+        keep = self.filter.expression if self.filter else None
+        return eddy.Stream(self.name, self.schema, window=window, time=self.time, filter=keep)
+
+    def oracle_stream(self) -> OracleStream:
+        """Give the oracle's form."""
+        return OracleStream(self.name, self.window, self.size, self.time, self.filter.holds if self.filter else None)
+
+    def _span(self, size: int) -> int | timedelta:
+        """Write a span as a timedelta where one can say it, else in units of the time column."""
+        kind = self.schema.field(self.time).type
+        if not pa.types.is_timestamp(kind):
+            return size
+        if size % UNIT_NS["s"] == 0 and size // UNIT_NS["s"] % 2 == 0:
+            return timedelta(seconds=size // UNIT_NS["s"])
+        return size // UNIT_NS[kind.unit]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query; `predicates` are lists of column pairs, one pair for each column of the predicate."""
+
+    streams: tuple[StreamCase, ...]
+    predicates: tuple[tuple[tuple[Column, Column], ...], ...]
+    select: tuple[tuple[str, Column], ...] | None = None
+    where: Condition | None = None
+    lateness: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        return tuple(stream.name for stream in self.streams)
+
+    @property
+    def outputs(self) -> tuple[tuple[str, Column], ...]:
+        """Output columns and where they come from."""
+        if self.select is not None:
+            return self.select
+        every = ((stream.name, column) for stream in self.streams for column in stream.schema.names)
+        return tuple((f"{name}.{column}", (name, column)) for name, column in every)
+
+    def query(self) -> eddy.Query:
+        """Give the engine's form of the query."""
+        return eddy.Query(
+            streams=[stream.stream() for stream in self.streams],
+            predicates=[predicate_text(predicate) for predicate in self.predicates],
+            select=None if self.select is None else {out: column_text(*column) for out, column in self.select},
+            where=self.where.expression if self.where else None,
+            lateness=self._lateness(),
+        )
+
+    def oracle(self) -> Oracle:
+        """Give a fresh oracle for the query."""
+        where = None
+        if self.where is not None:
+            holds = self.where.holds
+
+            def where(values: Mapping[Column, Any]) -> bool | None:
+                return holds({f"{stream}.{column}": value for (stream, column), value in values.items()})
+
+        equalities = [pair for predicate in self.predicates for pair in predicate]
+        streams = [stream.oracle_stream() for stream in self.streams]
+        return Oracle(OracleQuery(streams, equalities, self.lateness, where))
+
+    def project(self, oracle: Oracle, result: Sequence[int]) -> tuple[str, ...]:
+        """Give the output columns of a result of the oracle, in comparable form."""
+        values = oracle.values(result)
+        return tuple(to_text(values[column]) for _, column in self.outputs)
+
+    def _lateness(self) -> int | timedelta:
+        timed = next((s for s in self.streams if s.time is not None), None)
+        if timed is not None and pa.types.is_timestamp(timed.schema.field(timed.time).type):
+            return timedelta(microseconds=self.lateness // UNIT_NS["us"])
+        return self.lateness
+
+
+@dataclass(frozen=True)
+class Push:
+    """Consecutive arrivals and how they are shown: `shape` is a number that picks one for each stream."""
+
+    arrivals: tuple[Arrival, ...]
+    shape: int = 0
+
+    def batches(self, case: Case) -> dict[str, pa.RecordBatch | pa.Table]:
+        """Show the rows of each stream. Streams without rows are absent or empty; equal rows are one object."""
+        shown: dict[str, pa.RecordBatch | pa.Table] = {}
+        made: list[tuple[pa.Schema, list[Row], pa.RecordBatch | pa.Table]] = []
+        for i, stream in enumerate(case.streams):
+            rows = [row for at, row in self.arrivals if at == i]
+            shape = (self.shape // 7**i) % 7
+            if not rows and shape % 2:
+                continue
+            same = next((b for s, r, b in made if s is stream.schema and list(map(id, r)) == list(map(id, rows))), None)
+            shown[stream.name] = same if same is not None else arrow_rows(stream.schema, rows, shape)
+            made.append((stream.schema, rows, shown[stream.name]))
+        return shown
+
+    def order(self) -> Any:
+        """Write the order as one of the kinds of integer sequences."""
+        order = [i for i, _ in self.arrivals]
+        kinds: list[pa.DataType] = [pa.int64(), pa.uint8(), pa.int16(), pa.int32()]
+        kind = kinds[self.shape % len(kinds)]
+        return pa.array(order, kind).to_numpy()
+
+
+def arrow_rows(schema: pa.Schema, rows: Sequence[Row], shape: int = 0) -> pa.RecordBatch | pa.Table:
+    """Show rows as a record batch (0), slices of longer ones (1, 2), a table (3) or a table of several chunks (4-6)."""
+    if shape < 3 or not rows:
+        return _sliced(schema, rows, before=(0, 1, 11)[shape % 3], after=shape % 2)
+    if shape == 3:
+        return pa.Table.from_batches([_sliced(schema, rows, 0, 0)])
+    size = shape - 3
+    chunks = [_sliced(schema, rows[k : k + size], before=k % 3, after=1) for k in range(0, len(rows), size)]
+    return pa.Table.from_batches([*chunks[:1], _sliced(schema, [], 0, 0), *chunks[1:]])
+
+
+def _sliced(schema: pa.Schema, rows: Sequence[Row], before: int, after: int) -> pa.RecordBatch:
+    """Make a batch with rows of nulls around it cut off, so that its arrays have offsets."""
+    around = dict.fromkeys(schema.names)
+    padded = [around] * before + list(rows) + [around] * after
+    arrays = [to_arrow([row[field.name] for row in padded], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema).slice(before, len(rows))
+
+
+def sorted_by_time(case: Case, arrivals: Iterable[Arrival]) -> list[Arrival]:
+    """Give the order in which rows pushed without an order arrive."""
+    return sorted(arrivals, key=lambda arrival: (arrival[1][case.streams[arrival[0]].time], arrival[0]))
+
+
+def feed(case: Case, oracle: Oracle, arrivals: Iterable[Arrival]) -> list[Outcome]:
+    """Feed arrivals to the oracle."""
+    return [oracle.arrive(case.streams[i].name, row) for i, row in arrivals]
+
+
+def results(outcomes: Iterable[Outcome]) -> list[tuple[int, ...]]:
+    """Give all results of some outcomes."""
+    return [result for outcome in outcomes for result in outcome.results]
+
+
+def late_rows(case: Case, arrivals: Sequence[Arrival], outcomes: Sequence[Outcome]) -> dict[str, list[tuple[str, ...]]]:
+    """Give the late rows of each stream that has some, in arrival order and comparable form."""
+    late: dict[str, list[tuple[str, ...]]] = {}
+    for (i, row), outcome in zip(arrivals, outcomes, strict=True):
+        if outcome.fate == "late":
+            columns = case.streams[i].schema.names
+            late.setdefault(case.streams[i].name, []).append(tuple(to_text(row[column]) for column in columns))
+    return late
+
+
+def id_rows(case: Case, table: pa.Table) -> list[tuple[int, ...]]:
+    """Read the results of an `ids_only` runtime."""
+    assert table.column_names == list(case.names)
+    assert all(kind == pa.int64() for kind in table.schema.types)
+    return list(zip(*(table.column(i).to_pylist() for i in range(table.num_columns)), strict=True))
+
+
+def text_rows(table: pa.Table) -> list[tuple[str, ...]]:
+    """Read the rows of a table in comparable form."""
+    columns = [[to_text(value) for value in to_plain(column)] for column in table.columns]
+    return list(zip(*columns, strict=True))
+
+
+def assert_same(got: Iterable[Any], expected: Iterable[Any], what: str) -> None:
+    """Compare two multisets and show what is missing and what is too much."""
+    have, want = Counter(got), Counter(expected)
+    if have != want:
+        missing, extra = want - have, have - want
+        raise AssertionError(
+            f"{what}: {missing.total()} missing, {extra.total()} too many; "
+            f"missing {sorted(missing.elements())[:5]}, too many {sorted(extra.elements())[:5]}"
+        )
+
+
+def assert_emission_order(
+    ids: Sequence[tuple[int, ...]], arrivals: Sequence[Arrival], outcomes: Sequence[Outcome]
+) -> None:
+    """Check that results come in the order of the arrivals that completed them."""
+    positions: dict[int, list[int]] = {}
+    for at, ((i, _), outcome) in enumerate(zip(arrivals, outcomes, strict=True)):
+        if outcome.fate == "arrived":
+            positions.setdefault(i, []).append(at)
+    completed = [max(positions[i][n] for i, n in enumerate(result)) for result in ids]
+    assert completed == sorted(completed), "results are not in the order of the arrivals that complete them"
+
+
+def quoted(name: str) -> str:
+    """Write a name as predicates and plans take it: quoted unless it is a plain word that SQL has no use for."""
+    return name if name.isidentifier() and name != "SELECT" else f'"{name}"'
+
+
+def column_text(stream: str, column: str) -> str:
+    """Write a column as predicates take it."""
+    return f"{quoted(stream)}.{quoted(column)}"
+
+
+def predicate_text(pairs: Sequence[tuple[Column, Column]]) -> str:
+    """Write a predicate: `R.a = S.a`, or `(R.a, R.b) = (S.a, S.b)`."""
+    left = ", ".join(column_text(*a) for a, _ in pairs)
+    right = ", ".join(column_text(*b) for _, b in pairs)
+    return f"{left} = {right}" if len(pairs) == 1 else f"({left}) = ({right})"

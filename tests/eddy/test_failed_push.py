@@ -1,0 +1,287 @@
+"""A failed push leaves the state as it was: the next right push gives what the oracle gives, as if it had not been.
+
+The state machine drives one runtime through good and bad pushes; the tests after it are one bad push each, with what
+the message must name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import eddy
+from tests.cases import (
+    Arrival,
+    Case,
+    Condition,
+    Push,
+    arrow_rows,
+    assert_same,
+    feed,
+    id_rows,
+    late_rows,
+    results,
+    text_rows,
+)
+from tests.oracle import Oracle
+from tests.strategies import TIME, VALUE, arrivals, cases, neighbours_by_predicate, plans
+
+Batches = dict[str, Any]
+Spoil = Callable[[Case, Batches, np.ndarray], tuple[Batches, Any]]
+
+
+def unknown_stream(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    return {**batches, "nobody": arrow_rows(case.streams[0].schema, [])}, order
+
+
+def missing_column(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    name = next(iter(batches))
+    return {**batches, name: batches[name].drop_columns([VALUE])}, order
+
+
+def wrong_type(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    name = next(iter(batches))
+    table = batches[name]
+    at = table.schema.get_field_index(VALUE)
+    return {**batches, name: table.set_column(at, VALUE, pa.array(["x"] * table.num_rows))}, order
+
+
+def no_batch(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    return {**batches, next(iter(batches)): [{VALUE: 1}]}, order
+
+
+def long_order(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    return batches, np.append(order, order[:1])
+
+
+def short_order(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    return batches, order[:-1]
+
+
+def order_beyond_the_streams(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    return batches, np.append(order[:-1], len(case.streams))
+
+
+def negative_order(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    return batches, np.append(order[:-1].astype(np.int64), -1)
+
+
+def order_of_another_stream(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    return batches, np.append(order[:-1], (order[-1] + 1) % len(case.streams))
+
+
+def fractional_order(case: Case, batches: Batches, order: np.ndarray) -> tuple[Batches, Any]:
+    return batches, order + 0.5
+
+
+SPOILS: tuple[Spoil, ...] = (
+    unknown_stream,
+    missing_column,
+    wrong_type,
+    no_batch,
+    long_order,
+    short_order,
+    order_beyond_the_streams,
+    negative_order,
+    order_of_another_stream,
+    fractional_order,
+)
+
+
+def fragile(stream: str) -> Condition:
+    """Give a result filter that raises on a result whose value is 0: only the data show that it is wrong."""
+    name = f"{stream}.{VALUE}"
+    return Condition(
+        pc.divide(pc.scalar(12), pc.field(name)) > pc.scalar(2),
+        lambda row: None if row[name] is None else 12 // row[name] > 2,
+    )
+
+
+class PushesGoodAndBad(RuleBasedStateMachine):
+    """One runtime and its oracle, fed the same good pushes; the runtime gets bad ones in between."""
+
+    case: Case
+    oracle: Oracle
+    runtime: eddy.Runtime
+
+    @initialize(data=st.data(), breakable=st.booleans())
+    def start(self, data: st.DataObject, breakable: bool) -> None:
+        case = data.draw(cases(max_streams=4))
+        if breakable:
+            case = Case(case.streams, case.predicates, case.select, fragile(case.names[0]), case.lateness)
+        self.case = case
+        self.oracle = case.oracle()
+        plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
+        self.runtime = eddy.Runtime(case.query(), plan, ids_only=True)
+        self.late: dict[str, list[tuple[str, ...]]] = {}
+
+    @rule(data=st.data(), shape=st.integers(0, 7**4 - 1))
+    def push(self, data: st.DataObject, shape: int) -> None:
+        one = Push(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
+        tried = self.oracle.copy()
+        try:
+            outcomes = feed(self.case, tried, one.arrivals)
+        except ZeroDivisionError:
+            self.refused(one.batches(self.case), one.order())
+            return
+        table = self.runtime.push(one.batches(self.case), one.order())
+        assert_same(id_rows(self.case, table), results(outcomes), "ids of a push")
+        self.oracle = tried
+        for name, rows in late_rows(self.case, one.arrivals, outcomes).items():
+            self.late.setdefault(name, []).extend(rows)
+
+    @rule(data=st.data(), spoil=st.sampled_from(SPOILS), shape=st.integers(0, 7**4 - 1))
+    def push_spoiled(self, data: st.DataObject, spoil: Spoil, shape: int) -> None:
+        one = Push(tuple(data.draw(arrivals(self.case, max_arrivals=12))), shape)
+        self.refused(*spoil(self.case, one.batches(self.case), np.asarray(one.order())))
+
+    @precondition(lambda self: any(stream.window == "range" for stream in self.case.streams))
+    @rule(data=st.data(), pick=st.integers(0, 100))
+    def push_without_an_event_time(self, data: st.DataObject, pick: int) -> None:
+        rows: list[Arrival] = data.draw(arrivals(self.case, max_arrivals=12))
+        # A rejected row needs no time, so take one that arrives.
+        kept = [
+            k for k, outcome in enumerate(feed(self.case, unfiltered(self.case), rows)) if outcome.fate != "rejected"
+        ]
+        if kept:
+            at = kept[pick % len(kept)]
+            rows[at] = (rows[at][0], {**rows[at][1], TIME: None})
+            one = Push(tuple(rows))
+            self.refused(one.batches(self.case), one.order())
+
+    @rule()
+    def drain_late(self) -> None:
+        got = {name: text_rows(table) for name, table in self.runtime.late().items() if table.num_rows}
+        assert got == self.late
+        self.late = {}
+
+    @rule()
+    def look(self) -> None:
+        assert isinstance(self.runtime.explain(), str)
+
+    @invariant()
+    def state_is_sound(self) -> None:
+        if hasattr(self, "runtime"):
+            self.runtime.check()
+
+    def refused(self, batches: Batches, order: Any) -> None:
+        """Push what must fail and see that no figure moves."""
+        before = counted(self.runtime)
+        with pytest.raises(eddy.InputError):
+            self.runtime.push(batches, order)
+        assert counted(self.runtime) == before
+
+
+def unfiltered(case: Case) -> Oracle:
+    """Give an oracle whose result filter cannot fail."""
+    return Case(case.streams, case.predicates, case.select, None, case.lateness).oracle()
+
+
+def counted(runtime: eddy.Runtime) -> dict[str, Any]:
+    """Give the figures of a runtime that tell of rows: bytes may grow, dead keys may be swept."""
+    return {name: figure for name, figure in runtime.metrics().items() if "bytes" not in name and name not in ("states", "classes")}
+
+
+TestPushesGoodAndBad = PushesGoodAndBad.TestCase
+
+
+# --- one bad push each: what the message names -----------------------------------------------------------------------
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), (VALUE, pa.int64())])
+
+
+def two_streams(**more: Any) -> eddy.Query:
+    return eddy.Query(
+        streams=[eddy.Stream(name, SCHEMA, window=eddy.Range(10), time="t") for name in ("left", "right")],
+        predicates=["left.k = right.k"],
+        **more,
+    )
+
+
+def rows(*keys: int | None, time: int | None = 0, value: int = 1) -> pa.RecordBatch:
+    return arrow_rows(SCHEMA, [{"k": key, "t": time, VALUE: value} for key in keys])
+
+
+@pytest.mark.parametrize(
+    ("batches", "order", "named"),
+    [
+        ({"middle": rows(1)}, None, ["middle", "left", "right"]),
+        ({"left": rows(1).drop_columns(["k"])}, None, ["left", "k"]),
+        ({"left": rows(1).set_column(0, "k", pa.array(["x"]))}, None, ["left", "k", "int64", "string"]),
+        ({"left": [1]}, None, ["left", "list"]),
+        ({"left": rows(1, time=None)}, None, ["left", "t", "null"]),
+        ({"left": rows(1), "right": rows(1)}, [0], ["order", "2", "1"]),
+        ({"left": rows(1), "right": rows(1)}, [0, 0], ["order", "left"]),
+        ({"left": rows(1), "right": rows(1)}, [0, 2], ["order", "2"]),
+        ({"left": rows(1), "right": rows(1)}, [0, -1], ["order", "-1"]),
+        ({"left": rows(1), "right": rows(1)}, [0.0, 1.0], ["order", "integer"]),
+        ({"left": rows(1), "right": rows(1)}, [[0, 1]], ["order"]),
+    ],
+)
+def test_the_message_names_what_is_wrong(batches: Batches, order: Any, named: list[str]) -> None:
+    runtime = eddy.Runtime(two_streams())
+    with pytest.raises(eddy.InputError) as caught:
+        runtime.push(batches, None if order is None else np.array(order))
+    for word in named:
+        assert word in str(caught.value)
+    runtime.check()
+    assert runtime.push({"left": rows(1), "right": rows(1)}).num_rows == 1
+
+
+def test_without_times_several_streams_need_an_order() -> None:
+    schema = pa.schema([("k", pa.int64())])
+    streams = [eddy.Stream(name, schema, window=eddy.Rows(5)) for name in ("left", "right")]
+    runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
+    batch = arrow_rows(schema, [{"k": 1}])
+    with pytest.raises(eddy.InputError, match="order") as caught:
+        runtime.push({"left": batch, "right": batch})
+    assert "left" in str(caught.value)
+    assert runtime.push({"left": batch}).num_rows == 0
+    assert runtime.push({"right": batch}).num_rows == 1
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+def test_a_result_filter_that_raises_takes_the_whole_push_back(size: int) -> None:
+    fine, bad = rows(*range(size)), rows(*range(size), value=0)
+    runtime = eddy.Runtime(two_streams(where=pc.divide(pc.scalar(12), pc.field("right.v")) > pc.scalar(2)))
+    assert runtime.push({"left": fine}).num_rows == 0
+    before = counted(runtime)
+    with pytest.raises(eddy.InputError, match="where"):
+        runtime.push({"right": bad})
+    runtime.check()
+    assert counted(runtime) == before
+    # The rows of the push that failed are not there: the left rows meet the new right ones only.
+    assert runtime.push({"right": fine}).num_rows == size
+    assert runtime.push({"left": fine}).num_rows == size
+
+
+def test_a_stream_filter_that_raises_takes_the_whole_push_back() -> None:
+    keep = pc.divide(pc.scalar(12), pc.field(VALUE)) > pc.scalar(2)
+    streams = [
+        eddy.Stream("left", SCHEMA, window=eddy.Rows(5), time="t"),
+        eddy.Stream("right", SCHEMA, window=eddy.Rows(5), time="t", filter=keep),
+    ]
+    runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
+    with pytest.raises(eddy.InputError, match="right"):
+        runtime.push({"left": rows(1), "right": rows(1, value=0)})
+    assert runtime.push({"right": rows(1)}).num_rows == 0
+    assert runtime.push({"left": rows(1)}).num_rows == 1
+
+
+def test_late_rows_of_a_failed_push_are_not_handed_out() -> None:
+    runtime = eddy.Runtime(two_streams(where=pc.divide(pc.scalar(12), pc.field("right.v")) > pc.scalar(2)))
+    runtime.push({"left": rows(1, time=100_000)})
+    late = pa.concat_batches([rows(1, time=0), rows(1, time=100_000, value=0)])
+    with pytest.raises(eddy.InputError):
+        runtime.push({"right": late}, np.zeros(2, np.int64) + 1)
+    assert all(table.num_rows == 0 for table in runtime.late().values())
+    assert runtime.metrics()["late"] == 0
+    # The time that the failed push brought is forgotten too.
+    assert runtime.push({"right": rows(1, time=100_000)}).num_rows == 1

@@ -1,0 +1,76 @@
+"""Streams long enough that windows turn over many times, rooms grow, ids are used again: against the oracle."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import eddy
+from tests.cases import Arrival, Case, Push, StreamCase, assert_same, feed, id_rows, late_rows, results, text_rows
+
+KINDS: tuple[Literal["rows", "range"], ...] = ("rows", "range")
+
+
+def drifting(seed: int, count: int, streams: int, kinds: int, jitter: int) -> list[Arrival]:
+    """Give arrivals whose keys come from a window that moves along: each key lives for a while, then never again."""
+    rng = random.Random(seed)
+    arrivals: list[Arrival] = []
+    for k in range(count):
+        row: dict[str, Any] = {"t": k + jitter - rng.randrange(2 * jitter + 1)}
+        for column in ("a", "b"):
+            row[column] = None if rng.random() < 0.02 else k // 7 + rng.randrange(kinds)
+        arrivals.append((rng.randrange(streams), row))
+    return arrivals
+
+
+@pytest.mark.parametrize("window", KINDS)
+@pytest.mark.parametrize("push_rows", [1, 37, 10_000])
+def test_chain_on_two_classes(window: Literal["rows", "range"], push_rows: int) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int32()), ("t", pa.int64())])
+    sizes = {"rows": (70, 9, 30), "range": (200, 20, 90)}[window]
+    streams = tuple(StreamCase(name, schema, window, size, "t") for name, size in zip("RST", sizes, strict=True))
+    case = Case(streams, (((("R", "a"), ("S", "a")),), ((("S", "b"), ("T", "b")),)), lateness=8 * (window == "range"))
+    arrivals = drifting(seed=7, count=1500, streams=3, kinds=12, jitter=5)
+    runtime = eddy.Runtime(case.query(), "R (S T)", ids_only=True)
+    oracle = case.oracle()
+    for at in range(0, len(arrivals), push_rows):
+        one = Push(tuple(arrivals[at : at + push_rows]))
+        table = runtime.push(one.batches(case), one.order())
+        outcomes = feed(case, oracle, one.arrivals)
+        assert_same(id_rows(case, table), results(outcomes), "ids of a push")
+        late = {name: text_rows(rows) for name, rows in runtime.late().items() if rows.num_rows}
+        assert late == late_rows(case, one.arrivals, outcomes)
+        if at % (push_rows * 50) == 0:
+            runtime.check()
+    runtime.check()
+
+
+def test_a_result_larger_than_any_room_made_for_it() -> None:
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64())])
+    streams = [eddy.Stream(name, schema, window=eddy.Rows(400)) for name in "RST"]
+    query = eddy.Query(streams=streams, predicates=["R.k = S.k", "S.k = T.k"])
+    runtime = eddy.Runtime(query)
+    batch = pa.RecordBatch.from_arrays([pa.array(["same"] * 300), pa.array(range(300))], schema=schema)
+    runtime.push({"R": batch, "S": batch}, np.repeat([0, 1], 300))
+    table = runtime.push({"T": batch.slice(100, 3)})
+    runtime.check()
+    assert table.num_rows == 3 * 300 * 300
+    assert set(table.column("T.n").to_pylist()) == {100, 101, 102}
+    # One row after the other gives them in the order of the arrivals.
+    assert table.column("T.n").to_pylist() == [n for n in (100, 101, 102) for _ in range(300 * 300)]
+
+
+def test_many_streams_on_one_key() -> None:
+    names = [f"s{i}" for i in range(128)]
+    schema = pa.schema([("k", pa.int64())])
+    streams = [eddy.Stream(name, schema, window=eddy.Rows(2)) for name in names]
+    query = eddy.Query(streams=streams, predicates=[f"s0.k = {name}.k" for name in names[1:]])
+    runtime = eddy.Runtime(query, ids_only=True)
+    batch = pa.RecordBatch.from_arrays([pa.array(range(5))], schema=schema)
+    table = runtime.push(dict.fromkeys(names, batch), np.tile(np.arange(128), 5))
+    runtime.check()
+    assert [list(set(row.values())) for row in table.to_pylist()] == [[k] for k in range(5)]

@@ -1,0 +1,145 @@
+"""The runtime against the oracle: random queries, arrivals, splits into pushes and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+import eddy
+from tests.cases import (
+    Arrival,
+    Case,
+    Push,
+    assert_emission_order,
+    assert_same,
+    feed,
+    id_rows,
+    late_rows,
+    results,
+    sorted_by_time,
+    text_rows,
+)
+from tests.oracle import Outcome
+from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
+
+CASES = cases()
+
+
+def push(runtime: eddy.Runtime, case: Case, one: Push) -> pa.Table:
+    """Push, and check the state after it."""
+    table = runtime.push(one.batches(case), one.order())
+    runtime.check()
+    return table
+
+
+def read_late(runtime: eddy.Runtime) -> dict[str, list[tuple[str, ...]]]:
+    """Drain the side output, streams without late rows left out."""
+    return {name: text_rows(table) for name, table in runtime.late().items() if table.num_rows}
+
+
+def run_ids(case: Case, pushes: Iterable[Push], plan: str | None) -> list[tuple[int, ...]]:
+    """Give the ids of all results, in the order they come."""
+    runtime = eddy.Runtime(case.query(), plan, ids_only=True)
+    return [result for one in pushes for result in id_rows(case, push(runtime, case, one))]
+
+
+@given(st.data())
+def test_each_push_gives_the_results_and_the_late_rows_of_the_oracle(data: st.DataObject) -> None:
+    case = data.draw(CASES)
+    pushes = data.draw(splits(data.draw(arrivals(case))))
+    plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
+    query = case.query()
+    runtime = eddy.Runtime(query, plan)
+    oracle = case.oracle()
+    total = 0
+    for one in pushes:
+        table = push(runtime, case, one)
+        outcomes = feed(case, oracle, one.arrivals)
+        assert table.schema == query.output_schema
+        expected = [case.project(oracle, result) for result in results(outcomes)]
+        assert_same(text_rows(table), expected, "rows of a push")
+        assert read_late(runtime) == late_rows(case, one.arrivals, outcomes)
+        total += len(expected)
+    event(f"results: {'none' if not total else 'under 10' if total < 10 else 'more'}")
+    assert isinstance(runtime.explain(), str)
+    assert runtime.late() == {} or all(table.num_rows == 0 for table in runtime.late().values())
+
+
+@given(st.data())
+def test_neither_split_nor_plan_changes_the_results(data: st.DataObject) -> None:
+    case = data.draw(CASES)
+    rows = data.draw(arrivals(case))
+    oracle = case.oracle()
+    outcomes = feed(case, oracle, rows)
+    expected = results(outcomes)
+
+    plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
+    whole = run_ids(case, [Push(tuple(rows))], plan)
+    assert_same(whole, expected, "ids in total")
+    assert_emission_order(whole, rows, outcomes)
+    # The same plan gives the very same sequence, however the arrivals are cut into pushes.
+    assert run_ids(case, data.draw(splits(rows)), plan) == whole
+    # Another plan gives the same results, arrival by arrival.
+    other = run_ids(case, data.draw(splits(rows)), data.draw(plans(case, neighbours_by_predicate(case))))
+    assert_same(other, expected, "ids by another plan")
+    assert_emission_order(other, rows, outcomes)
+
+
+@given(st.data())
+def test_counts_are_the_number_of_results(data: st.DataObject) -> None:
+    case = data.draw(CASES)
+    pushes = data.draw(splits(data.draw(arrivals(case))))
+    runtime = eddy.Runtime(case.query(), data.draw(plans(case, neighbours_by_predicate(case))), count_only=True)
+    oracle = case.oracle()
+    for one in pushes:
+        table = push(runtime, case, one)
+        assert table.to_pydict() == {"count": [len(results(feed(case, oracle, one.arrivals)))]}
+        assert table.schema == pa.schema([("count", pa.int64())])
+
+
+@given(st.data())
+def test_without_an_order_rows_arrive_by_event_time(data: st.DataObject) -> None:
+    case = data.draw(CASES.filter(lambda case: case.streams[0].time is not None))
+    runtime = eddy.Runtime(case.query(), ids_only=True)
+    oracle = case.oracle()
+    for one in data.draw(splits(data.draw(arrivals(case)))):
+        table = runtime.push(one.batches(case))
+        runtime.check()
+        ordered = sorted_by_time(case, one.arrivals)
+        outcomes = feed(case, oracle, ordered)
+        assert_same(id_rows(case, table), results(outcomes), "ids of a push by event time")
+        assert read_late(runtime) == late_rows(case, ordered, outcomes)
+
+
+@given(st.data())
+def test_rows_of_one_stream_without_a_time_column_arrive_in_row_order(data: st.DataObject) -> None:
+    case = data.draw(CASES.filter(lambda case: case.streams[0].time is None))
+    runtime = eddy.Runtime(case.query(), ids_only=True)
+    oracle = case.oracle()
+    for one in data.draw(splits(data.draw(arrivals(case)))):
+        for i, stream in enumerate(case.streams):
+            alone = Push(tuple(arrival for arrival in one.arrivals if arrival[0] == i), one.shape)
+            batches = alone.batches(case)
+            if stream.name not in batches:
+                continue
+            table = runtime.push({stream.name: batches[stream.name]})
+            assert_same(id_rows(case, table), results(feed(case, oracle, alone.arrivals)), "ids in row order")
+
+
+@given(st.data())
+def test_metrics_count_what_happened(data: st.DataObject) -> None:
+    case = data.draw(CASES)
+    rows: list[Arrival] = data.draw(arrivals(case))
+    runtime = eddy.Runtime(case.query(), data.draw(plans(case, neighbours_by_predicate(case))))
+    outcomes: list[Outcome] = []
+    oracle = case.oracle()
+    for one in data.draw(splits(rows)):
+        runtime.push(one.batches(case), one.order())
+        outcomes += feed(case, oracle, one.arrivals)
+    metrics = runtime.metrics()
+    assert metrics["arrivals"] == sum(outcome.fate == "arrived" for outcome in outcomes)
+    assert metrics["late"] == sum(outcome.fate == "late" for outcome in outcomes)
+    assert metrics["bytes"] > 0

@@ -1,0 +1,337 @@
+"""Hypothesis strategies: random queries, arrivals, splits into pushes, and plans.
+
+A row is drawn as one string of bytes, each byte picking a value of one column from a short, skewed list. That keeps an
+example of fifty rows to fifty draws, and shrinks to rows of first values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import strategies as st
+
+from tests.cases import Arrival, Case, Column, Condition, Push, StreamCase, quoted
+from tests.key_types import FAMILIES, UNIT_NS, Family, holds
+
+TIME = "t"
+VALUE = "v"
+VALUES = (3, 0, 1, 2, 4, 5, None)
+PAYLOADS: dict[pa.DataType, tuple[Any, ...]] = {
+    pa.string(): ("p", "", "a payload of some length"),
+    pa.bool_(): (True, False),
+    pa.float16(): (0.5, -0.0),
+    pa.time64("ns"): (1, 3600 * 10**9),
+    pa.duration("ms"): (10**6, -(10**6)),
+    pa.decimal256(50, 2): (Decimal(10**40), Decimal("-0.01")),
+    pa.binary(3): (b"abc", b"\0\0\0"),
+    pa.null(): (None,),
+    pa.dictionary(pa.int16(), pa.string()): ("red", "green", "blue"),
+    pa.list_(pa.int8()): ([], [1], [1, None, 3]),
+    pa.list_(pa.float32(), 2): ([1.0, 2.0], [None, 0.5]),
+    pa.struct([("x", pa.float32()), ("y", pa.string())]): ({"x": 1.0, "y": None}, {"x": None, "y": "z"}),
+    pa.map_(pa.string(), pa.int8()): ([("a", 1)], []),
+}
+"""Types that are never keys, with some values: results carry columns of any type."""
+
+MAX_ARRIVALS = {2: 60, 3: 50, 4: 40, 5: 35, 6: 30, 7: 28}
+"""So that a query with one key only and no windows stays within reach of a nested loop."""
+
+NAMES = ("R", "S", "T", "U", "V", "W", "X")
+ODD_NAMES = ("odd name", "S", "t.u", "SELECT", "é", "_", "0")
+
+
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def edges(draw: st.DrawFn, n: int) -> list[tuple[int, int]]:
+    """Draw a connected join graph over n streams: chain, star, cycle, clique or a tree with some edges more."""
+    shape = draw(st.sampled_from(("chain", "star", "cycle", "clique", "tree")))
+    order = draw(st.permutations(range(n)))
+    if shape == "chain" or n == 2:
+        pairs = [(k, k + 1) for k in range(n - 1)]
+    elif shape == "star":
+        pairs = [(0, k) for k in range(1, n)]
+    elif shape == "cycle":
+        pairs = [(k, (k + 1) % n) for k in range(n)]
+    elif shape == "clique":
+        pairs = [(i, k) for i in range(n) for k in range(i + 1, n)]
+    else:
+        pairs = [(draw(st.integers(0, k - 1)), k) for k in range(1, n)]
+        pairs += draw(
+            st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda p: p[0] != p[1]), max_size=2)
+        )
+    return [(order[i], order[k]) for i, k in pairs]
+
+
+def key_columns(family: str) -> tuple[str, str]:
+    """Name the two key columns a stream has of one family."""
+    return f"{family[:3]}1", f"{family[:3]}2"
+
+
+@st.composite
+def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple(FAMILIES)) -> Case:
+    """Draw a query."""
+    n = draw(st.integers(2, max_streams))
+    used = draw(st.lists(st.sampled_from(families), min_size=1, max_size=2, unique=True))
+    window_kinds = draw(st.sampled_from(("rows", "range", "unbounded", "mixed")))
+    drawn = st.sampled_from(("rows", "range", "unbounded")) if window_kinds == "mixed" else st.just(window_kinds)
+    windows = [draw(drawn) for _ in range(n)]
+    ranged = "range" in windows
+    stamped = draw(st.booleans())
+    timed = ranged or draw(st.booleans())
+    names = draw(st.sampled_from((NAMES, NAMES, NAMES, ODD_NAMES)))[:n]
+
+    streams: list[StreamCase] = []
+    for i in range(n):
+        shared = [s.schema for s in streams]
+        if shared and draw(st.integers(0, 3)) == 0:
+            schema = draw(st.sampled_from(shared))
+        else:
+            schema = draw(schemas(used, stamped, timed))
+        streams.append(
+            StreamCase(
+                names[i],
+                schema,
+                windows[i],
+                draw(st.integers(1, 6))
+                if windows[i] == "rows"
+                else draw(st.sampled_from((12, 25, 6, 3, 1, 0))) * _tick(stamped),
+                TIME if timed else None,
+                draw(conditions((VALUE,))) if draw(st.integers(0, 5)) == 5 else None,
+            )
+        )
+    used_names = [(s.name, VALUE) for s in streams]
+    return Case(
+        tuple(streams),
+        tuple(draw(predicates(names, draw(edges(n)), used, timed and draw(st.booleans())))),
+        draw(selects(streams)),
+        draw(conditions([f"{a}.{b}" for a, b in used_names])) if draw(st.integers(0, 3)) == 3 else None,
+        draw(st.sampled_from((0, 0, 1, 3, 10))) * _tick(stamped) if ranged else 0,
+    )
+
+
+@st.composite
+def schemas(draw: st.DrawFn, used: Sequence[str], stamped: bool, timed: bool) -> pa.Schema:
+    """Draw the columns of a stream: two keys of each family, a value to filter by, a payload, perhaps the time."""
+    fields = []
+    for family in used:
+        # One type most of the time: mixed types in a class are one trait among many.
+        mixed = draw(st.integers(0, 2)) == 0
+        types = FAMILIES[family].types if mixed else FAMILIES[family].types[:1]
+        fields += [(column, draw(st.sampled_from(types))) for column in key_columns(family)]
+    fields.append((VALUE, pa.int64()))
+    payload = draw(st.sampled_from((None, *PAYLOADS)))
+    if payload is not None:
+        fields.append(("payload", payload))
+    if timed:
+        units = ("us", "s", "ms", "ns")
+        kinds = [pa.timestamp(unit) for unit in units] if stamped else [pa.int64(), pa.int32(), pa.int16()]
+        fields.append((TIME, draw(st.sampled_from(kinds))))
+    return pa.schema(draw(st.permutations(fields)))
+
+
+@st.composite
+def predicates(
+    draw: st.DrawFn, names: Sequence[str], pairs: Sequence[tuple[int, int]], used: Sequence[str], with_time: bool
+) -> list[tuple[tuple[Column, Column], ...]]:
+    """Draw one or two predicates of one or two columns for each edge; columns are equal within a family only."""
+    found = []
+    for i, k in pairs:
+        for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
+            columns = []
+            for _ in range(draw(st.sampled_from((1, 1, 1, 2)))):
+                if with_time and draw(st.integers(0, 3)) == 0:
+                    left = right = TIME
+                else:
+                    # The first column most of the time, so that classes over many streams come up as well.
+                    column = st.sampled_from((0, 0, 0, 1))
+                    keys = key_columns(draw(st.sampled_from(used)))
+                    left, right = keys[draw(column)], keys[draw(column)]
+                columns.append(((names[i], left), (names[k], right)))
+            found.append(tuple(dict.fromkeys(columns)))
+    return found
+
+
+@st.composite
+def selects(draw: st.DrawFn, streams: Sequence[StreamCase]) -> tuple[tuple[str, Column], ...] | None:
+    """Draw a projection, or none."""
+    if draw(st.booleans()):
+        return None
+    every = [(stream.name, column) for stream in streams for column in stream.schema.names]
+    chosen = draw(st.lists(st.sampled_from(every), min_size=1, max_size=5))
+    return tuple((f"out {k}" if k % 2 else f"c{k}", column) for k, column in enumerate(chosen))
+
+
+def _tick(stamped: bool) -> int:
+    return UNIT_NS["s"] if stamped else 1
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def conditions(draw: st.DrawFn, names: Sequence[str]) -> Condition:
+    """Draw a condition on integer columns: comparisons with a constant or with each other, `and`, `or`, `not`."""
+    name = draw(st.sampled_from(names))
+    form = draw(st.sampled_from(("less", "differ", "null", "other", "not", "and", "or")))
+    constant = draw(st.integers(0, 5))
+    field = pc.field(name)
+    if form == "less":
+        return Condition(field < constant, lambda row: _lifted(lambda x: x < constant, row[name]))
+    if form == "differ":
+        return Condition(field != constant, lambda row: _lifted(lambda x: x != constant, row[name]))
+    if form == "null":
+        return Condition(~field.is_null(), lambda row: row[name] is not None)
+    if form == "other":
+        other = draw(st.sampled_from(names))
+        return Condition(
+            field + pc.field(other) >= constant,
+            lambda row: _lifted(lambda x, y: x + y >= constant, row[name], row[other]),
+        )
+    first = draw(conditions(names))
+    if form == "not":
+        return Condition(~first.expression, lambda row: _lifted(lambda x: not x, first.holds(row)))
+    second = draw(conditions(names))
+    # Three-valued: one side alone may settle it, whatever the other is.
+    if form == "and":
+        return Condition(
+            first.expression & second.expression, lambda row: _settled(False, first.holds(row), second.holds(row))
+        )
+    return Condition(
+        first.expression | second.expression, lambda row: _settled(True, first.holds(row), second.holds(row))
+    )
+
+
+def _lifted(function: Callable[..., bool], *values: Any) -> bool | None:
+    return None if any(value is None for value in values) else function(*values)
+
+
+def _settled(by: bool, left: bool | None, right: bool | None) -> bool | None:
+    if left is by or right is by:
+        return by
+    return None if left is None or right is None else not by
+
+
+# --- arrivals --------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, case: Case, max_arrivals: int | None = None) -> list[Arrival]:
+    """Draw arrivals of a query's streams; a row of a schema that several streams share may arrive in all of them."""
+    n = len(case.streams)
+    domains = draw(_domains(case))
+    pace = draw(st.sampled_from(("steady", "jitter", "any")))
+    everywhere = draw(st.booleans())
+    # Event times that are keys must meet now and then.
+    grain = 8 if any(TIME in (x, y) for predicate in case.predicates for (_, x), (_, y) in predicate) else 1
+    width = 2 + max(len(stream.schema) for stream in case.streams)
+    most = max_arrivals or MAX_ARRIVALS[n]
+    least = draw(st.sampled_from((1, *[most // 2] * 3, *[most] * 4)))  # lists are short if nothing is asked of them
+    rows = draw(st.lists(st.binary(min_size=width, max_size=width), min_size=least, max_size=most))
+    found: list[Arrival] = []
+    for k, picks in enumerate(rows):
+        i = (k + picks[0]) % n  # round robin is the simplest
+        schema = case.streams[i].schema
+        row: dict[str, Any] = {}
+        for field, pick in zip(schema, picks[2:], strict=False):
+            if field.name == TIME:
+                row[TIME] = _time(pace, k, picks[1]) // grain * grain * _tick(pa.types.is_timestamp(field.type))
+            else:
+                choices = domains[id(schema), field.name]
+                row[field.name] = choices[pick * len(choices) >> 8]
+        if everywhere:
+            found += [(j, row) for j in range(n) if case.streams[j].schema is schema]
+        else:
+            found.append((i, row))
+    return found[:most]
+
+
+def _time(pace: str, k: int, pick: int) -> int:
+    """Choose an event time: rising, rising with tuples up to 15 behind, or anything in a short span."""
+    if pace == "steady":
+        return k + pick // 128
+    if pace == "jitter":
+        return k + 20 - pick // 16
+    return pick // 8
+
+
+@st.composite
+def _domains(draw: st.DrawFn, case: Case) -> dict[tuple[int, str], list[Any]]:
+    """Choose what values each column takes: few for a family, the first more often, some null."""
+    chosen: dict[str, list[Any]] = {}
+    domains: dict[tuple[int, str], list[Any]] = {}
+    for schema in {id(s.schema): s.schema for s in case.streams}.values():
+        for field in schema:
+            family = _family_of(field.name)
+            if family is not None:
+                if family.name not in chosen:
+                    size = draw(st.sampled_from((1, 1, 1, 2, 2, 3)))
+                    few = draw(st.lists(st.sampled_from(family.values), max_size=size - 1))
+                    # First, and twice, a value that all types of the family hold: else little would match.
+                    everywhere = [value for value in family.values if all(holds(kind, value) for kind in family.types)]
+                    first = draw(st.sampled_from(everywhere[:3]))
+                    chosen[family.name] = [first, first, *few] + [None] * draw(st.sampled_from((0, 0, 1)))
+                domains[id(schema), field.name] = family.domain(field.type, chosen[family.name])
+            elif field.name == VALUE:
+                domains[id(schema), VALUE] = list(VALUES)
+            elif field.name == "payload":
+                domains[id(schema), "payload"] = [*PAYLOADS[field.type], None]
+    return domains
+
+
+def _family_of(column: str) -> Family | None:
+    return next((family for name, family in FAMILIES.items() if column in key_columns(name)), None)
+
+
+# --- pushes and plans ------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def splits(draw: st.DrawFn, rows: Sequence[Arrival]) -> list[Push]:
+    """Draw a split of arrivals into pushes: one row each, all at once, or any sizes, empty pushes among them."""
+    style = draw(st.sampled_from(("any", "single", "whole")))
+    shape = st.integers(0, 7**7 - 1)
+    if style == "whole":
+        return [Push(tuple(rows), draw(shape))]
+    if style == "single":
+        shapes = draw(st.lists(shape, min_size=1, max_size=3))
+        return [Push((row,), shapes[k % len(shapes)]) for k, row in enumerate(rows)]
+    pushes: list[Push] = []
+    at = 0
+    while at < len(rows):
+        size = draw(st.sampled_from((1, 2, 3, 5, 8, 13, 21, 0)))
+        pushes.append(Push(tuple(rows[at : at + size]), draw(shape)))
+        at += size
+        if len(pushes) > len(rows):  # many empty ones
+            pushes.append(Push(tuple(rows[at:])))
+            break
+    return pushes
+
+
+@st.composite
+def plans(draw: st.DrawFn, case: Case, neighbours: Callable[[frozenset[int], frozenset[int]], bool]) -> str:
+    """Draw a plan: join two connected parts until one is left (bushy), or grow one part (left-deep)."""
+    left_deep = draw(st.booleans())
+    parts = [(frozenset([i]), quoted(name)) for i, name in enumerate(case.names)]
+    parts = list(draw(st.permutations(parts)))
+    while len(parts) > 1:
+        firsts = range(1) if left_deep else range(len(parts))
+        pairs = [(i, k) for i in firsts for k in range(len(parts)) if i != k and neighbours(parts[i][0], parts[k][0])]
+        i, k = draw(st.sampled_from(pairs))
+        joined = (parts[i][0] | parts[k][0], f"({parts[i][1]} {parts[k][1]})")
+        parts = [joined, *(part for j, part in enumerate(parts) if j not in (i, k))]
+    text = parts[0][1]
+    return text[1:-1] if draw(st.booleans()) else text
+
+
+def neighbours_by_predicate(case: Case) -> Callable[[frozenset[int], frozenset[int]], bool]:
+    """Tell two parts connected if a predicate names a stream of each."""
+    at = {name: i for i, name in enumerate(case.names)}
+    linked = {(at[a], at[b]) for predicate in case.predicates for (a, _), (b, _) in predicate}
+    linked |= {(b, a) for a, b in linked}
+    return lambda left, right: any((i, k) in linked for i in left for k in right)
