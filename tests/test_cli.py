@@ -1,0 +1,72 @@
+"""The command line: what it lists, what it prints, and what it says when a command cannot be loaded."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint, version
+from types import ModuleType
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from eddy import cli
+
+RUNNER = CliRunner()
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--version"]])
+def test_version(arguments: list[str]) -> None:
+    result = RUNNER.invoke(cli.app, arguments)
+    assert result.exit_code == 0
+    assert result.output == f"eddy {version('eddy-join')}\n"
+
+
+def test_help_lists_the_commands_of_all_packages() -> None:
+    result = RUNNER.invoke(cli.app, ["--help"])
+    assert result.exit_code == 0
+    for word in ("demo", "bench", "version", "Join flights"):
+        assert word in result.output
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--help"], ["bench", "--help"], ["bench", "limit", "--help"]])
+def test_help_of_a_command(arguments: list[str]) -> None:
+    result = RUNNER.invoke(cli.app, arguments)
+    assert result.exit_code == 0
+    assert " ".join(arguments[:-1]) in result.output
+
+
+def test_an_unknown_command_is_refused() -> None:
+    result = RUNNER.invoke(cli.app, ["swim"])
+    assert result.exit_code == 2
+    assert "swim" in result.output
+
+
+def test_a_command_that_cannot_be_loaded_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = EntryPoint("broken", "eddy_no_such_module:app", cli.GROUP)
+    monkeypatch.setattr(cli, "registered", lambda: {"broken": broken})
+    assert RUNNER.invoke(cli.app, ["--help"]).exit_code == 0
+    assert RUNNER.invoke(cli.app, ["version"]).exit_code == 0
+    result = RUNNER.invoke(cli.app, ["broken"])
+    assert result.exit_code == 1
+    assert "eddy_no_such_module" in result.output
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_bench_limit_writes_one_json_object(to_file: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    asked: list[bool] = []
+
+    def run(*, quick: bool, report: Any) -> dict[str, float]:
+        asked.append(quick)
+        print("working", file=report)
+        return {"W1.engine_vs_loop": 0.75}
+
+    stand_in = ModuleType("bench.limit")
+    stand_in.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bench.limit", stand_in)
+    target = tmp_path / "figures.json"
+    result = RUNNER.invoke(cli.app, ["bench", "limit", "--quick", "--json", str(target) if to_file else "-"])
+    assert result.exit_code == 0, result.output
+    assert asked == [True]
+    text = target.read_text() if to_file else result.stdout
+    assert text == '{\n  "W1.engine_vs_loop": 0.75\n}\n'
