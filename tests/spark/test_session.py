@@ -10,7 +10,12 @@ from eddy.spark.session import session, with_retries
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
-    [("local", "local[1,4]"), ("local[8]", "local[8,4]"), ("local[*]", "local[*,4]"), ("spark://h:7077", "spark://h:7077")],
+    [
+        ("local", "local[1,4]"),
+        ("local[8]", "local[8,4]"),
+        ("local[*]", "local[*,4]"),
+        ("spark://h:7077", "spark://h:7077"),
+    ],
 )
 def test_local_masters_may_retry(given: str, wanted: str) -> None:
     assert with_retries(given) == wanted

@@ -1,0 +1,13 @@
+"""Joins of Spark DataFrames by the engine: the only package that imports pyspark, and only when it is used.
+
+    from eddy.spark import join, session
+    spark = session()
+    results = join(query, {"R": spark.read.parquet("r"), "S": spark.read.parquet("s")})
+"""
+
+from eddy.spark.batch import explain, join
+from eddy.spark.engine import PartitionEngine
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.session import session
+
+__all__ = ["PartitionEngine", "SparkJoinError", "explain", "join", "session"]

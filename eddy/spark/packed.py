@@ -1,0 +1,187 @@
+"""The transport for Parquet files: the workers read them, and no row ever passes through the JVM.
+
+It stands in for a DataFrame only if that DataFrame is a plain scan: columns of Parquet files, renamed or left out at
+most. A filter, a limit, a cache, partition columns in the path, a type that Spark reads in another way than Arrow:
+any of these and `plain_scan` says why not, and the rows transport is used.
+
+Work is dealt in row groups: neighbours stay together, as far as an even split over the tasks allows, so that files
+written in time order reach the reduce side as few overlapping runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from eddy.spark.job import Job
+from eddy.spark.rows import BLOB_COLUMNS
+from eddy.spark.split import BLOB_ROWS, Splitter, as_batches
+from eddy.spark.types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TASK_BYTES = 128 << 20
+_FOOTER_READERS = 8
+# Written by old or legacy-mode Spark, whose dates before 1900 are in another calendar.
+_LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One row group of one stream. `columns` are the names in the file, in the order of the job's inputs."""
+
+    stream: int
+    uri: str
+    group: int
+    columns: tuple[str, ...]
+    rows: int
+    stored_bytes: int
+
+
+class NotPlain(Exception):
+    """A DataFrame that is not a plain scan of Parquet files; the message says why."""
+
+
+def _sequence(scala: Any) -> list[Any]:
+    return [scala.apply(i) for i in range(scala.size())]
+
+
+def _columns_read(plan: Any) -> dict[int, str]:
+    """Map the ids of a plan's output columns to names in the files; a column that is computed is left out."""
+    kind = plan.getClass().getSimpleName()
+    if kind == "Project":
+        below = _columns_read(plan.child())
+        found = {}
+        for expression in _sequence(plan.projectList()):
+            source = expression.child() if expression.getClass().getSimpleName() == "Alias" else expression
+            if source.getClass().getSimpleName() == "AttributeReference" and source.exprId().id() in below:
+                found[expression.exprId().id()] = below[source.exprId().id()]
+        return found
+    if kind != "LogicalRelation":
+        raise NotPlain(f"its plan has a {kind}, not only a scan")
+    relation = plan.relation()
+    if relation.getClass().getSimpleName() != "HadoopFsRelation":
+        raise NotPlain("it does not read files")
+    file_format = relation.fileFormat().getClass().getSimpleName()
+    if file_format != "ParquetFileFormat":
+        raise NotPlain(f"its files are read by {file_format}, not as Parquet")
+    if relation.partitionSchema().size():
+        raise NotPlain("its files are partitioned by columns in their paths")
+    return {column.exprId().id(): column.name() for column in _sequence(plan.output())}
+
+
+def _open(uri: str) -> pq.ParquetFile:
+    filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
+    return pq.ParquetFile(filesystem.open_input_file(path))
+
+
+def _check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataType]) -> None:
+    """Raise NotPlain unless Arrow reads from the file what Spark does. `columns`: name in the file -> type in Spark."""
+    schema = metadata.schema.to_arrow_schema()
+    legacy = any(key in (metadata.metadata or {}) for key in _LEGACY_KEYS)
+    for name, wanted in columns.items():
+        if schema.names.count(name) != 1:
+            raise NotPlain(f"column {name!r} is not, or not once, in {uri}")
+        found = schema.field(name).type
+        if spark_type(found) != wanted:
+            raise NotPlain(f"column {name!r} is of type {found} in {uri}")
+        if legacy and pa.types.is_temporal(found):
+            raise NotPlain(f"column {name!r} is in the legacy calendar in {uri}")
+
+
+def plain_scan(frame: DataFrame, stream: int, names: Sequence[str]) -> list[Unit]:
+    """Return the row groups behind the columns `names` of `frame`, in file order, without empty ones.
+
+    Raises NotPlain if the frame is anything but a scan. Reads the footer of every file, eight at a time.
+    """
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    if not hasattr(frame, "_jdf"):
+        raise NotPlain("it lives in Spark Connect, whose plans cannot be looked into")
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    read = _columns_read(plan)
+    stored: dict[str, str] = {}
+    for column in _sequence(plan.output()):
+        if column.exprId().id() in read:
+            stored[column.name()] = read[column.exprId().id()]
+    for name in names:
+        if name not in stored:
+            raise NotPlain(f"column {name!r} is computed")
+    types = {stored[name]: to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names}
+    uris = sorted(frame.inputFiles())
+
+    def footer(uri: str) -> pq.FileMetaData:
+        try:
+            return _open(uri).metadata
+        except (OSError, pa.ArrowException, ValueError) as problem:
+            raise NotPlain(f"{uri} cannot be read from here ({problem})") from problem
+
+    units = []
+    with ThreadPoolExecutor(_FOOTER_READERS) as pool:
+        for uri, metadata in zip(uris, pool.map(footer, uris), strict=True):
+            _check_file(uri, metadata, types)
+            for group in range(metadata.num_row_groups):
+                content = metadata.row_group(group)
+                if content.num_rows:
+                    columns = tuple(stored[name] for name in names)
+                    units.append(Unit(stream, uri, group, columns, content.num_rows, content.total_byte_size))
+    return units
+
+
+def deal(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
+    """Split units into about `tasks` lists of even size in bytes, more if they get large; neighbours stay together."""
+    total = sum(unit.stored_bytes for unit in units)
+    tasks = max(1, tasks, -(-total // _TASK_BYTES))
+    share = total / tasks
+    dealt: list[list[Unit]] = [[] for _ in range(tasks)]
+    before = 0
+    for unit in units:
+        middle = before + unit.stored_bytes / 2
+        dealt[min(tasks - 1, int(middle / share))].append(unit)
+        before += unit.stored_bytes
+    return [some for some in dealt if some]
+
+
+class SplitFiles:
+    """What a worker does with its task number: reads the row groups dealt to it and gives their blobs."""
+
+    def __init__(self, job: Job, tasks: Sequence[Sequence[Unit]]) -> None:
+        self._job = job
+        self._tasks = tasks
+        self.__name__ = "eddy_read_and_split"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return as_batches(self._blobs(batches))
+
+    def _blobs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[tuple[int, int, int, pa.Buffer]]]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                splitters: dict[int, Splitter] = {}
+                for unit in self._tasks[task]:
+                    splitter = splitters.setdefault(unit.stream, Splitter(self._job, unit.stream))
+                    for rows in self._read(unit):
+                        yield splitter.add(rows)
+                for splitter in splitters.values():
+                    yield splitter.finish()
+
+    def _read(self, unit: Unit) -> Iterator[pa.RecordBatch]:
+        names = self._job.inputs[unit.stream].names
+        with _open(unit.uri) as file:
+            # Read by distinct stored name: a query may use one stored column under two names.
+            wanted = list(dict.fromkeys(unit.columns))
+            for batch in file.iter_batches(BLOB_ROWS, [unit.group], wanted, use_threads=False):
+                yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in unit.columns], names=names)
+
+
+def blobs_of_files(job: Job, frame: DataFrame, units: Sequence[Unit], tasks: int) -> DataFrame:
+    """Return the blobs of `units`, read by about `tasks` tasks; `frame` only lends its session."""
+    dealt = deal(units, tasks)
+    numbers = frame.sparkSession.range(0, len(dealt), 1, max(1, len(dealt)))
+    return numbers.mapInArrow(SplitFiles(job, dealt), BLOB_COLUMNS)

@@ -1,0 +1,102 @@
+"""Arrow types and the Spark types that stand for them.
+
+Spark has no unsigned integers, one unit of time (microseconds), no half floats and no dictionaries. A result column
+of such a type leaves as the narrowest Spark type that holds all its values. Spark's `timestamp` is an instant (Arrow:
+with a time zone), `timestamp_ntz` a reading of a clock (Arrow: without); the two are not mixed up here, as only the
+user can know the zone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eddy.spark.errors import SparkJoinError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+}
+
+
+def spark_type(kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type in which Spark can hold every value of `kind`; `kind` itself when it can."""
+    if kind in _WIDER:
+        return _WIDER[kind]
+    if pa.types.is_timestamp(kind):
+        # Spark's Arrow reader knows the zone of the session only; an instant does not depend on it.
+        return pa.timestamp("us", tz="UTC" if kind.tz else None)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return spark_type(kind.value_type)
+    if pa.types.is_decimal256(kind) and kind.precision <= 38:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pa.types.is_map(kind):
+        return pa.map_(spark_type(kind.key_type), spark_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(spark_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, spark_type(field.type)) for field in kind])
+    return kind
+
+
+def spark_schema(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` with every type replaced by `spark_type` of it; all fields nullable, as in Spark's results."""
+    return pa.schema([pa.field(field.name, spark_type(field.type)) for field in schema])
+
+
+def struct_type(schema: pa.Schema) -> StructType:
+    """Return the Spark schema of results with the Arrow schema `schema`.
+
+    Raises SparkJoinError naming the column whose type Spark does not have.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    for field in spark_schema(schema):
+        try:
+            from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)
+        except (PySparkException, TypeError, ValueError) as problem:
+            raise SparkJoinError(
+                f"result column {field.name!r}: Spark has no type for Arrow's {field.type}; leave it out of the "
+                "query's select"
+            ) from problem
+    return from_arrow_schema(spark_schema(schema), prefer_timestamp_ntz=True)
+
+
+def why_unfit(given: pa.DataType, wanted: pa.DataType) -> str | None:
+    """Return None if a column of the Spark type `given` (as Arrow) may stand for a stream's column of type `wanted`,
+    else why not.
+
+    Numbers may differ in width: a value that does not fit is an error when it is met, never changed.
+    """
+    if given == spark_type(wanted):
+        return None
+    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
+        if (given.tz is None) == (wanted.tz is None):
+            return None
+        if given.tz is None:
+            return "the column has no time zone (timestamp_ntz): declare a type without tz, or cast it to timestamp"
+        return "the column is an instant (timestamp): declare a timestamp with tz='UTC', or cast it to timestamp_ntz"
+    whole = pa.types.is_integer, pa.types.is_integer
+    exact = (pa.types.is_integer, pa.types.is_decimal), (pa.types.is_decimal, pa.types.is_decimal)
+    floats = (pa.types.is_floating, pa.types.is_floating)
+    for of_given, of_wanted in (whole, *exact, floats):
+        if of_given(given) and of_wanted(wanted):
+            return None
+    return "cast the column to the type the query declares, or declare this one"

@@ -1,0 +1,36 @@
+"""One Spark session for all tests that need one; under xdist they share a process, so there is one JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from eddy.spark import session
+
+    scratch = tmp_path_factory.mktemp("spark")
+    started = session(
+        "local[2]",
+        app_name="eddy tests",
+        **{
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(scratch / "local"),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        },
+    )
+    yield started
+    started.stop()
