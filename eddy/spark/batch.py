@@ -83,7 +83,7 @@ def _weights(query: Query, frames: list[DataFrame]) -> dict[str, float] | None:
     for stream, frame in zip(query.streams, frames, strict=True):
         if not hasattr(frame, "_jdf"):
             return None
-        size = int(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes().toString())
+        size = int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
         if not 0 < size < _UNKNOWN_BYTES:
             return None
         sizes[stream.name] = float(size)
