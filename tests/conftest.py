@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
@@ -16,7 +16,12 @@ settings.register_profile(
     "ci", max_examples=120, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
 )
 settings.register_profile(
-    "jit_off", max_examples=15, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+    "jit_off",
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),  # not the place to shrink: the test with the JIT on will
+    suppress_health_check=_SLOW,
 )
 settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -15,14 +15,15 @@ from tests.cases import Arrival, Case, Push, StreamCase, assert_same, feed, id_r
 KINDS: tuple[Literal["rows", "range"], ...] = ("rows", "range")
 
 
-def drifting(seed: int, count: int, streams: int, kinds: int, jitter: int) -> list[Arrival]:
+def drifting(seed: int, count: int, streams: int, kinds: int, jitter: int, text: bool = False) -> list[Arrival]:
     """Give arrivals whose keys come from a window that moves along: each key lives for a while, then never again."""
     rng = random.Random(seed)
     arrivals: list[Arrival] = []
     for k in range(count):
         row: dict[str, Any] = {"t": k + jitter - rng.randrange(2 * jitter + 1)}
         for column in ("a", "b"):
-            row[column] = None if rng.random() < 0.02 else k // 7 + rng.randrange(kinds)
+            key = k // 7 + rng.randrange(kinds)
+            row[column] = None if rng.random() < 0.02 else f"a key as text, {key}" if text else key
         arrivals.append((rng.randrange(streams), row))
     return arrivals
 
@@ -47,6 +48,24 @@ def test_chain_on_two_classes(window: Literal["rows", "range"], push_rows: int) 
         if at % (push_rows * 50) == 0:
             runtime.check()
     runtime.check()
+
+
+@pytest.mark.parametrize("push_rows", [1, 100])
+def test_keys_of_text_come_and_go(push_rows: int) -> None:
+    schema = pa.schema([("a", pa.string()), ("b", pa.large_string()), ("t", pa.int64())])
+    streams = tuple(StreamCase(name, schema, "rows", 20, "t") for name in "RS")
+    case = Case(streams, (((("R", "a"), ("S", "a")), (("R", "b"), ("S", "b"))),))
+    arrivals = drifting(seed=3, count=1500, streams=2, kinds=3, jitter=0, text=True)
+    runtime = eddy.Runtime(case.query(), ids_only=True)
+    oracle = case.oracle()
+    total = 0
+    for at in range(0, len(arrivals), push_rows):
+        one = Push(tuple(arrivals[at : at + push_rows]))
+        expected = results(feed(case, oracle, one.arrivals))
+        assert_same(id_rows(case, runtime.push(one.batches(case), one.order())), expected, "ids of a push")
+        total += len(expected)
+    runtime.check()
+    assert total > 500
 
 
 def test_a_result_larger_than_any_room_made_for_it() -> None:

@@ -1,0 +1,57 @@
+"""A subset of the oracle tests with the JIT off: the kernels as plain Python, so that coverage sees into them.
+
+It runs in a process of its own, because numba decides at import. What it asks for: every kernel file the join tests go
+through is covered but for a few lines (room that only very large pushes need).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SUBSET = (
+    "tests/eddy/test_runtime_oracle.py",
+    "tests/eddy/test_failed_push.py",
+    "tests/eddy/test_key_hash.py",
+    "tests/eddy/test_long_streams.py",
+)
+LEAST_PERCENT = 90
+
+
+@pytest.mark.slow
+def test_subset_with_jit_off(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "NUMBA_DISABLE_JIT": "1",
+        "HYPOTHESIS_PROFILE": "jit_off",
+        "COVERAGE_FILE": str(tmp_path / "coverage"),
+    }
+    for name in [name for name in environment if name.startswith("PYTEST_")]:
+        del environment[name]
+
+    def run(*arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400
+        )
+        assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+
+    # Integers of numpy warn where those of the compiled kernels wrap around, as hashes do.
+    pytest_arguments = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning")
+    run("coverage", "run", "--branch", "--source=stairs", "-m", "pytest", *pytest_arguments, *SUBSET)
+    report = tmp_path / "coverage.json"
+    run("coverage", "json", "-q", "-o", str(report))
+    files = json.loads(report.read_text())["files"]
+    covered = {
+        name: (figures["summary"]["percent_covered"], figures["missing_lines"])
+        for name, figures in files.items()
+        if name.endswith("_kernels.py")
+    }
+    assert covered, f"no kernel was run: {sorted(files)}"
+    thin = {name: found for name, found in covered.items() if found[0] < LEAST_PERCENT}
+    assert not thin, f"kernels covered by less than {LEAST_PERCENT} %, with the lines missed: {thin}"
