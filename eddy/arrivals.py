@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.arrivals_kernels import mark_late
+from eddy.arrivals_kernels import count_streams, mark_late
 from eddy.filters import FAILURES, accepted_rows
 from eddy.keys import unified_column
 from eddy.query import Query
@@ -83,7 +83,13 @@ def _kept(batch: pa.RecordBatch, expression: pc.Expression, name: str) -> npt.ND
         raise InputError(f"stream {name}: its filter failed on these rows: {error}") from error
 
 
-def _checked_order(order: object, rows: Sequence[int], names: Sequence[str]) -> Order:
+def _beyond(stream: int, names: Sequence[str]) -> InputError:
+    return InputError(
+        f"order names stream {stream}; streams are counted from 0 to {len(names) - 1}: {', '.join(names)}"
+    )
+
+
+def _checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order:
     given = np.asarray(order)
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise InputError(
@@ -91,14 +97,16 @@ def _checked_order(order: object, rows: Sequence[int], names: Sequence[str]) -> 
         )
     if len(given) != sum(rows):
         raise InputError(f"order has {len(given)} entries for {sum(rows)} rows; it names the stream of every row")
-    if len(given) and (given.min() < 0 or given.max() >= len(rows)):
-        wrong = given.min() if given.min() < 0 else given.max()
-        raise InputError(f"order names stream {wrong}; streams are counted from 0 to {len(rows) - 1}: {', '.join(names)}")
+    if given.dtype != np.uint8 and len(given) and (given.min() < 0 or given.max() > 255):
+        raise _beyond(given.min() if given.min() < 0 else given.max(), names)
     narrow = np.ascontiguousarray(given, np.uint8)
-    counts = np.bincount(narrow, minlength=len(rows))
-    for i, count in enumerate(rows):
-        if counts[i] != count:
-            raise InputError(f"order names stream {names[i]} {counts[i]} times, but {count} of its rows were pushed")
+    counts = np.zeros(256, np.int64)
+    count_streams(narrow, counts)
+    if counts[: len(rows)].tolist() != rows:
+        if counts[len(rows) :].any():
+            raise _beyond(narrow.max(), names)
+        i = next(i for i, count in enumerate(rows) if counts[i] != count)
+        raise InputError(f"order names stream {names[i]} {counts[i]} times, but {rows[i]} of its rows were pushed")
     return narrow
 
 
@@ -109,6 +117,7 @@ class Gate:
         self.query = query
         self.names = query.graph.names
         self.ranged = query.graph.timed
+        self._untimed: list[Times | None] = [None] * len(self.names)
         self._index = {name: i for i, name in enumerate(self.names)}
 
     def admit(self, pushed: Mapping[str, pa.RecordBatch | pa.Table], order: object, watermark: int) -> Arrivals:
@@ -119,13 +128,15 @@ class Gate:
         present = [i for i, count in enumerate(rows) if count]
         if order is not None:
             sequence = _checked_order(order, rows, self.names)
-            times = [self._times(i, batch) if self.ranged else None for i, batch in enumerate(batches)]
+            times = [self._times(i, batch) for i, batch in enumerate(batches)] if self.ranged else self._untimed
         elif len(present) == 1 and streams[present[0]].time is None:
             only = present[0]
             sequence = np.full(rows[only], only, np.uint8)
-            times = [None] * len(batches)
+            times = self._untimed
         else:
             batches, sequence, times = self._by_time(batches)
+            if not self.ranged:
+                times = self._untimed
         if any(stream.filter is not None for stream in streams):
             batches, sequence, times = self._filtered(batches, sequence, times)
         late: dict[int, pa.RecordBatch] = {}

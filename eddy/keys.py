@@ -132,7 +132,8 @@ class KeyEncoder:
         self.types = tuple(types)
         self.width = sum(map(word_count, types))
         single = len(self.components) == 1 and len(self.components[0]) == 1
-        self._plain = self.components[0][0] if single and pt.is_int64(self.types[0]) else None
+        self.plain = self.components[0][0] if single and pt.is_int64(self.types[0]) else None
+        """The column of a key that is one integer column, whose values are the words."""
 
     def columns(self, batch: pa.RecordBatch) -> list[list[pa.Array]]:
         """Return the columns of each component, unified."""
@@ -146,11 +147,6 @@ class KeyEncoder:
 
         texts holds the directory of byte strings for each word that stands for one.
         """
-        if self._plain is not None:
-            column = batch.column(self._plain)
-            if column.type == pa.int64() and not column.null_count:
-                words[:] = np.frombuffer(column.buffers()[1], np.int64, len(column), column.offset * 8)
-                return
         table = words.reshape(len(batch), self.width)
         at = 0
         for columns, kind in zip(self.columns(batch), self.types, strict=True):
@@ -194,17 +190,6 @@ class KeyEncoder:
                     dead |= (first != own).any(axis=1)
         hashes[dead != 0] = 0
         return hashes, dead == 0
-
-
-def key_encoders(query: Query) -> list[list[KeyEncoder]]:
-    """Return the encoders of each stream, one for each of its classes in order (as in `query.graph.attributes`)."""
-    return [
-        [
-            KeyEncoder(stream.name, query.classes[c].columns[stream.name], query.classes[c].types)
-            for c in query.graph.attributes[i]
-        ]
-        for i, stream in enumerate(query.streams)
-    ]
 
 
 def key_hash(

@@ -11,18 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.arrivals import Arrivals, Gate
 from eddy.explain import explain
 from eddy.filters import FAILURES, accepted_rows
-from eddy.keys import key_encoders
+from eddy.loader import Loader
 from eddy.metrics import metrics
 from eddy.query import Query
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.routes import compile_routes
 from stairs.errors import InputError, PlanError, StateError
-from stairs.fields import H_PROBES, M_WATERMARK, S_BASE, S_LO, S_NEXT
+from stairs.fields import H_PROBES, M_WATERMARK, S_BASE, S_LO
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
 
@@ -63,7 +64,6 @@ class Runtime:
         self._tree = self._checked_plan(plan)
         self._routes = compile_routes(self._tree, graph)
         self._gate = Gate(query)
-        self._encoders = key_encoders(query)
         self._modules = Modules(graph, renumber_at)
         kept: list[dict[str, None]] = [{} for _ in query.streams]
         wanted = () if count_only or ids_only else tuple(query.select.values())
@@ -74,7 +74,15 @@ class Runtime:
         kinds = [
             [query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)
         ]
+        self._loaders = [Loader(query, i, columns) for i, columns in enumerate(self._kept)]
         self._payload = Payload(kinds, self._modules.capacity)
+        places = {
+            (stream.name, column): (i, k)
+            for i, stream in enumerate(query.streams)
+            for k, column in enumerate(self._kept[i])
+        }
+        self._where = [(f"{name}.{column}", places[name, column]) for name, column in query.where_columns]
+        self._chosen = [] if count_only or ids_only else [places[place] for place in query.select.values()]
         self._ids_schema = pa.schema([pa.field(name, pa.int64(), False) for name in graph.names])
         self._late: list[list[pa.RecordBatch]] = [[] for _ in query.streams]
         self._late_rows = [0] * graph.n_streams
@@ -118,7 +126,8 @@ class Runtime:
             self._routes.hops[:, H_PROBES:] = counters
             raise
         self._modules.commit()
-        self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
+        if self._payload.logged:
+            self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
         for i, rows in arrivals.late.items():
             self._late[i].append(rows)
             self._late_rows[i] += len(rows)
@@ -130,60 +139,45 @@ class Runtime:
         modules.begin([0 if batch is None else len(batch) for batch in arrivals.batches])
         if not len(arrivals.order):
             return 0
-        for i, room in enumerate(modules.capacity):
-            if room != payload.room[i]:
-                payload.resize(i, room, int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT]))
-        for i, batch in enumerate(arrivals.batches):
-            if batch is None:
-                continue
-            dead = modules.dead_rows(i)
-            for c, encoder in zip(self.query.graph.attributes[i], self._encoders[i], strict=True):
-                encoder.encode(batch, modules.key_words(i, c), dead, modules.texts_of(c))
-            times = arrivals.times[i]
-            if self.query.graph.timed and times is not None:
-                modules.set_times(i, times)
-            if self._kept[i]:
-                first = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE])
-                slices = modules.ring_slices(i, len(batch))
-                payload.append(i, [batch.column(name) for name in self._kept[i]], slices, first)
+        if modules.capacity != payload.room:
+            for i, room in enumerate(modules.capacity):
+                if room != payload.room[i]:
+                    payload.resize(i, room, int(modules.streams[i, S_LO]), modules.following[i])
+        for loader, batch, times in zip(self._loaders, arrivals.batches, arrivals.times, strict=True):
+            if batch is not None:
+                loader.load(batch, times, modules, payload)
         return modules.run(self._routes, arrivals.order, self.count_only and self.query.where is None)
 
     # Results
 
     def _materialise(self, count: int) -> pa.Table:
-        query, modules = self.query, self._modules
-        keep: pa.Array | None = None
-        columns: dict[tuple[str, str], pa.Array] = {}
-        if any(self._kept):
-            gathered = self._payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
-            for stream, names, arrays in zip(query.streams, self._kept, gathered, strict=True):
-                for name, array in zip(names, arrays, strict=True):
-                    columns[stream.name, name] = array
-        if query.where is not None:
+        modules, keep = self._modules, None
+        columns: dict[tuple[int, int], pa.Array] = {}
+        if self._where or self._chosen:
+            columns = self._payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
+        if self.query.where is not None:
             keep = self._accepted(columns, count)
             count = len(keep)
-        self._found = count
         if self.count_only:
             return pa.table({"count": pa.array([count], pa.int64())})
         if self.ids_only:
-            m = query.graph.n_streams
-            table = modules.walk.ids.reshape(-1, m)
-            rows = table[: modules.found] if keep is None else table[np.asarray(keep)]
-            numbers = rows.T.astype(np.int64) + modules.streams[:, S_BASE].reshape(-1, 1)
+            numbers = modules.arrival_numbers()
+            if keep is not None:
+                numbers = numbers[:, keep]
             return pa.Table.from_arrays([pa.array(row) for row in numbers], schema=self._ids_schema)
-        chosen = [columns[place] for place in query.select.values()]
+        chosen = [columns[place] for place in self._chosen]
         if keep is not None:
-            chosen = [column.take(keep) for column in chosen]
-        return pa.Table.from_arrays(chosen, schema=query.output_schema)
+            chosen = [column.take(pa.array(keep)) for column in chosen]
+        return pa.Table.from_arrays(chosen, schema=self.query.output_schema)
 
-    def _accepted(self, columns: Mapping[tuple[str, str], pa.Array], count: int) -> pa.Array:
+    def _accepted(self, columns: Mapping[tuple[int, int], pa.Array], count: int) -> npt.NDArray[np.int64]:
         """Return the results that `where` accepts, ascending."""
-        names = [f"{stream}.{column}" for stream, column in self.query.where_columns]
-        arrays = [columns[place] for place in self.query.where_columns]
+        assert self.query.where is not None
+        names, places = [name for name, _ in self._where], [place for _, place in self._where]
         # The column of row numbers gives a table without other columns its length.
-        table = pa.Table.from_arrays([*arrays, pa.array(np.arange(count))], names=[*names, "\0row"])
+        arrays = [*(columns[place] for place in places), pa.array(np.arange(count))]
         try:
-            return pa.array(accepted_rows(self.query.where, table))
+            return accepted_rows(self.query.where, pa.Table.from_arrays(arrays, names=[*names, "\0row"]))
         except FAILURES as error:
             raise InputError(f"where failed on these results: {error}") from error
 

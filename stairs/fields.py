@@ -35,7 +35,9 @@ C_WIDTH = 9  # words of a key
 C_HAND = 10  # the key id the sweep looks at next
 C_DEBT = 11  # key ids the sweep owes a look
 C_STEMS = 12  # SteM columns
-C_MEMBER = 13
+C_NEXT0 = 13  # NEXT and FREE when the push under way began, after its sweep
+C_FREE0 = 14
+C_MEMBER = 15
 
 # attrs[x]: one row for each (stream, class), streams ascending, then classes
 A_STREAM = 0

@@ -7,6 +7,8 @@ nothing live before the push is overwritten while it runs; `undo` then only has 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +26,13 @@ from stairs.fields import (
     C_CAPACITY,
     C_DEBT,
     C_FREE,
+    C_FREE0,
     C_FREELIST,
     C_HAND,
     C_HEADS,
     C_MEMBER,
     C_NEXT,
+    C_NEXT0,
     C_SHIFT,
     C_STEMS,
     C_STRIDE,
@@ -66,7 +70,7 @@ from stairs.fields import (
 )
 from stairs.graph import FOREVER, JoinGraph
 from stairs.keys_kernels import drop_all, sweep
-from stairs.modules_kernels import expire_all, rehash, undo
+from stairs.modules_kernels import rehash, transpose, undo
 from stairs.modules_check import check_modules
 from stairs.segments import Segments
 from stairs.walk_kernels import push
@@ -121,6 +125,11 @@ class Modules:
         texts = graph.texts or ((),) * n
         self.texts = {(c, word): BytesDirectory() for c in range(n) for word in texts[c]}
         """One directory of strings for each word of a key that stands for one, by (class, word)."""
+        self.texts_of = [{word: self.texts[c, word] for word in texts[c]} for c in range(n)]
+        """The directories of each class, by word."""
+        self._attribute_widths = [(i, graph.widths[c]) for i in range(m) for c in graph.attributes[i]]
+        self.following = [0] * m
+        """Sequence number of the next arrival of each stream when the push under way began."""
         self._saved: tuple[Int64s, Int64s] | None = None
         self._bind()
 
@@ -220,70 +229,72 @@ class Modules:
 
     def begin(self, rows: Sequence[int]) -> None:
         """Open a push of rows[i] rows of stream i: make room, lay out the input. Raises CapacityError with nothing changed."""
-        self._sweep()
-        if max(int(self.streams[i, S_NEXT]) + n for i, n in enumerate(rows)) > self.renumber_at:
+        if self.texts:
+            # Without strings the kernel does this by itself.
+            self._sweep()
+        following = self.streams[:, S_NEXT].tolist()
+        if max(map(add, following, rows)) > self.renumber_at:
             self.renumber()
-        streams = self.streams
+            following = self.streams[:, S_NEXT].tolist()
+        low = self.streams[:, S_LO].tolist()
         for i, n in enumerate(rows):
-            if n:
-                least = int(streams[i, S_NEXT] - streams[i, S_LO]) + n
+            least = following[i] - low[i] + n
+            if least > self.capacity[i] and n:
                 if least > RENUMBER_AT:
                     raise CapacityError(
                         f"stream {self.graph.names[i]}: its window would hold {least} tuples, the most is {RENUMBER_AT}"
                     )
-                if least > self.capacity[i]:
-                    self._grow_ring(i, least)
-        total, words, start = sum(rows), 0, 0
+                self._grow_ring(i, least)
+        self.following = following
         self._rows = np.array(rows, np.int64)
-        for i, n in enumerate(rows):
-            streams[i, S_DEAD] = start
-            start += n
-            for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
-                self.attrs[x, A_INPUT] = words
-                words += n * self.graph.widths[self.attrs[x, A_CLASS]]
-        if self._input.shape[0] < words:
-            self._input = np.empty(2 * words, np.int64)
-        if self._dead.shape[0] < total:
-            self._dead = np.empty(2 * total, np.uint8)
-        self._dead[:total] = 0
-        self.meta[[M_ARRIVAL, M_INTERN_ATTR, M_INTERN_ROW, M_OUT]] = 0
-        self._handed_out = self.classes[:, [C_FREE, C_NEXT]].tolist()
-        self._saved = streams.copy(), self.meta.copy()
+        self._row_starts = [0, *accumulate(rows)]
+        self._word_starts = [0, *accumulate(rows[i] * width for i, width in self._attribute_widths)]
+        self.streams[:, S_DEAD] = self._row_starts[:-1]
+        self.attrs[:, A_INPUT] = self._word_starts[:-1]
+        if len(self._input) < self._word_starts[-1]:
+            self._input = np.empty(2 * self._word_starts[-1], np.int64)
+        if len(self._dead) < self._row_starts[-1]:
+            self._dead = np.empty(2 * self._row_starts[-1], np.uint8)
+        self._dead[: self._row_starts[-1]] = 0
+        self.meta[: M_OUT + 1] = 0
+        self.classes[:, C_NEXT0] = self.classes[:, C_NEXT]
+        self.classes[:, C_FREE0] = self.classes[:, C_FREE]
+        self._saved = self.streams.copy(), self.meta.copy()
 
     def key_words(self, i: int, c: int) -> Int64s:
         """Return the place for the key words of stream i in class c in the push under way: int64[rows * width], row by row."""
         x = self.attribute_rows[i, c]
-        start = int(self.attrs[x, A_INPUT])
-        return self._input[start : start + int(self._rows[i]) * self.graph.widths[c]]
+        return self._input[self._word_starts[x] : self._word_starts[x + 1]]
 
     def dead_rows(self, i: int) -> Bytes:
         """Return the marks of the rows of stream i that can join nothing: uint8[rows], 0 until set to 1."""
-        start = int(self.streams[i, S_DEAD])
-        return self._dead[start : start + int(self._rows[i])]
-
-    def texts_of(self, c: int) -> dict[int, BytesDirectory]:
-        """Return the directories of strings of class c, by word of the key."""
-        return {word: strings for (known, word), strings in self.texts.items() if known == c}
+        return self._dead[self._row_starts[i] : self._row_starts[i + 1]]
 
     def ring_slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
         """Return (slots of the ring, rows of the push) for the next n tuples of stream i: one pair, or two at the wrap."""
         room = self.capacity[i]
-        first = int(self.streams[i, S_NEXT]) & (room - 1)
+        first = self.following[i] & (room - 1)
         head = min(n, room - first)
         slices = [(slice(first, first + head), slice(0, head))]
         if head < n:
             slices.append((slice(0, n - head), slice(head, n)))
         return slices
 
-    @property
-    def found(self) -> int:
-        """Results of the push under way."""
-        return int(self.meta[M_OUT])
+    def arrival_numbers(self) -> Int64s:
+        """Return the arrival number of each component of the results of the push: int64[streams, results]."""
+        m, n = self.graph.n_streams, int(self.meta[M_OUT])
+        numbers = np.empty((m, n), np.int64)
+        transpose(self.walk.ids, self.streams, numbers)
+        return numbers
 
-    def set_times(self, i: int, times: Int64s) -> None:
-        """Give the event times of the rows of stream i, in ticks within ±2^61."""
+    def first_arrival(self, i: int) -> int:
+        """Return the arrival number that the first row of stream i in the push under way gets."""
+        return self.following[i] + int(self.streams[i, S_BASE])
+
+    def set_times(self, i: int, times: Int64s, slices: list[tuple[slice, slice]]) -> None:
+        """Give the event times of the rows of stream i, in ticks within ±2^61; slices as `ring_slices` gives them."""
         ring = self._times.view(i)
-        for slots, rows in self.ring_slices(i, len(times)):
+        for slots, rows in slices:
             ring[slots] = times[rows]
 
     def run(self, routes: Routes, order: Bytes, count_only: bool = False) -> int:
@@ -307,10 +318,10 @@ class Modules:
 
     def commit(self) -> None:
         """Close the push: from here on it can't be undone."""
-        self._settle()
+        if self.texts:
+            self._settle()
         self.meta[M_RESULTS] += self.meta[M_OUT]
         self.meta[M_ARRIVALS] += self.meta[M_ARRIVAL]
-        expire_all(self.arena)
         self._saved = None
 
     def undo(self) -> None:
@@ -321,17 +332,17 @@ class Modules:
         undo(self.arena, np.ascontiguousarray(streams[:, S_NEXT]))
         self.streams[:, [S_NEXT, S_LO]] = streams[:, [S_NEXT, S_LO]]
         self.meta[:] = meta
-        self._saved = None
         for c in range(self.graph.n_classes):
             drop_all(self.arena, c, self._adopted(c))
+        self._saved = None
         for strings in self.texts.values():
             strings.settle(np.zeros(0, np.int64))
 
     def _adopted(self, c: int) -> npt.NDArray[np.int64]:
-        """Return the key ids of class c that the push has handed out."""
-        free, following = self._handed_out[c]
-        again = self._freed.view(c)[int(self.classes[c, C_FREE]) : free].astype(np.int64)
-        return np.concatenate([again, np.arange(following, int(self.classes[c, C_NEXT]))])
+        """Return the key ids of class c that the push under way has handed out."""
+        own = self.classes[c]
+        again = self._freed.view(c)[int(own[C_FREE]) : int(own[C_FREE0])].astype(np.int64)
+        return np.concatenate([again, np.arange(own[C_NEXT0], own[C_NEXT])])
 
     def _words_of(self, c: int, kids: npt.NDArray[np.int64], word: int) -> Int64s:
         width = self.graph.widths[c]
@@ -367,7 +378,7 @@ class Modules:
     def key_bytes(self, c: int) -> int:
         """Return the bytes of the key directory of class c: heads, words, hash table, free list, strings."""
         parts = (self._heads, self._words, self._table, self._freed)
-        strings = sum(strings.nbytes for strings in self.texts_of(c).values())
+        strings = sum(strings.nbytes for strings in self.texts_of[c].values())
         return sum(part.view(c).nbytes for part in parts) + strings
 
     @property

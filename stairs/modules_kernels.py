@@ -1,10 +1,10 @@
-"""Kernels that keep the arena as a whole: expiry of all streams, undo of a push, a new hash table for a grown class."""
+"""Kernels that keep the arena as a whole: undo of a push, a new hash table for a grown class."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from stairs.accelerate import jit
+from stairs.accelerate import jit, u64
 from stairs.arena import Arena
 from stairs.fields import (
     A_CLASS,
@@ -16,22 +16,13 @@ from stairs.fields import (
     C_TABLE,
     S_ATTR0,
     S_ATTR1,
-    S_KIND,
+    S_BASE,
     S_MASK,
     S_NEXT,
     S_RECS,
     S_WIDTH,
 )
 from stairs.keys_kernels import spread
-from stairs.walk_kernels import RANGE, expire_range
-
-
-@jit
-def expire_all(arena: Arena) -> None:
-    """Bring the low mark of every RANGE window up to the watermark. O(streams + tuples that leave)."""
-    for i in range(arena.streams.shape[0]):
-        if arena.streams[i, S_KIND] == RANGE:
-            expire_range(arena, i)
 
 
 @jit
@@ -65,3 +56,13 @@ def rehash(arena: Arena, c: int, before: np.ndarray) -> None:
                 slot = (slot + 1) & last
             table[base + 2 * slot] = before[old]
             table[base + 2 * slot + 1] = before[old + 1]
+
+
+@jit
+def transpose(ids: np.ndarray, streams: np.ndarray, numbers: np.ndarray) -> None:
+    """Write the arrival numbers of results, a row for each stream: ids int32[n * streams] -> numbers int64[streams, n]."""
+    m, n = numbers.shape
+    for j in range(m):
+        base = streams[j, S_BASE]
+        for r in range(n):
+            numbers[u64(j), u64(r)] = ids[u64(r * m + j)] + base

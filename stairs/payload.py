@@ -10,6 +10,7 @@ take.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stairs.payload_kernels import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
+
+_BOOL = pa.bool_()
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 Slices = list[tuple[slice, slice]]
 
@@ -37,12 +41,12 @@ def fixed_width(kind: pa.DataType) -> int:
 
 
 def raw_values(column: pa.Array, width: int) -> npt.NDArray[np.generic]:
-    """Return the values of a fixed-width array as bytes seen as uint8[n, width]; those of nulls are undefined. No copy."""
-    if pa.types.is_boolean(column.type):
+    """Return the values of a fixed-width array as unsigned integers, 16 bytes as [n, 2]; those of nulls are undefined. No copy."""
+    if width == 1 and column.type == _BOOL:
         column = column.cast(pa.uint8())
-    buffer = column.buffers()[1]
-    start = column.offset * width
-    return np.frombuffer(buffer, np.uint8, len(column) * width, start).reshape(-1, width)
+    if width == 16:
+        return np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * 16).reshape(-1, 2)
+    return np.frombuffer(column.buffers()[1], _UNSIGNED[width], len(column), column.offset * width)
 
 
 class ChunkLog:
@@ -105,6 +109,7 @@ class Payload:
         self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._places}
         self._logs = {place: ChunkLog(kinds[place[0]][place[1]]) for place in self._places if not self._width[place]}
         self._rings = [place for place in self._places if self._width[place]]
+        self._bools = {(i, k) for i, k in self._rings if kinds[i][k] == _BOOL}
         # The validity ring of a column exists once a null has come.
         self._null_rings: list[tuple[int, int]] = []
         self._saved: dict[tuple[int, int], list[tuple[int, pa.Array]]] = {}
@@ -138,10 +143,14 @@ class Payload:
             row[P_RING], row[P_MASK] = int(starts[n]) // min(width, 8), self.room[i] - 1
             columns.append(row)
         self._columns = np.array(columns, np.int64).reshape(-1, P_FIELDS)
+        self._widths: list[int] = self._columns[:, P_WIDTH].tolist()
+        self._units = np.minimum(self._columns[:, P_WIDTH], 8)
         self._block = block
         self._views = (block, block.view(np.uint16), block.view(np.uint32), block.view(np.uint64))
         self._typed = {
-            (i, k): ring.reshape(-1).view(f"u{self._width[i, k]}") if self._width[i, k] <= 8 else ring
+            (i, k): ring.reshape(-1).view(_UNSIGNED[self._width[i, k]])
+            if self._width[i, k] <= 8
+            else ring.reshape(-1).view(np.uint64).reshape(-1, 2)
             for (i, k), ring in self._ring.items()
         }
 
@@ -169,6 +178,11 @@ class Payload:
         rings = [ring.nbytes for kept in (self._ring, self._valid) for place, ring in kept.items() if place[0] == i]
         return sum(rings) + sum(log.nbytes for place, log in self._logs.items() if place[0] == i)
 
+    @property
+    def logged(self) -> bool:
+        """Whether any column is kept as Arrow arrays, so that `expire` has something to do."""
+        return bool(self._logs)
+
     # A push
 
     def begin(self) -> None:
@@ -181,26 +195,24 @@ class Payload:
         for place, chunks in self._saved.items():
             self._logs[place].chunks = chunks
 
-    def append(self, i: int, arrays: Iterable[pa.Array], slices: Slices, first: int) -> None:
-        """Write the rows of stream i: the slots and rows in `slices` (see `Modules.ring_slices`), from arrival `first` on."""
-        for k, array in enumerate(arrays):
-            place = (i, k)
-            width = self._width[place]
-            if not width:
-                self._logs[place].append(first, array)
-                continue
-            if array.null_count and place not in self._valid:
-                self._null_rings.append(place)
-                self._layout(self._ring, self._valid)
-            raw = raw_values(array, width)
-            typed = raw.reshape(-1).view(f"u{width}") if width <= 8 else raw
-            ring = self._typed[place]
+    def append_fixed(self, i: int, k: int, column: pa.Array, raw: npt.NDArray[np.generic], slices: Slices) -> None:
+        """Write column k of the rows of stream i: `raw` its values (see raw_values), slices as `Modules.ring_slices` gives."""
+        place = (i, k)
+        nulls = column.null_count
+        if nulls and place not in self._valid:
+            self._null_rings.append(place)
+            self._layout(self._ring, self._valid)
+        ring = self._typed[place]
+        for slots, rows in slices:
+            ring[slots] = raw[rows]
+        if place in self._valid:
+            valid = np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)
             for slots, rows in slices:
-                ring[slots] = typed[rows]
-            if place in self._valid:
-                valid = np.asarray(pc.is_valid(array).cast(pa.uint8())).reshape(-1, 1)
-                for slots, rows in slices:
-                    self._valid[place][slots] = valid[rows]
+                self._valid[place][slots] = valid[rows]
+
+    def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
+        """Keep column k of the rows of stream i, the first of which is arrival `first`."""
+        self._logs[i, k].append(first, column)
 
     def expire(self, lows: Iterable[int]) -> None:
         """Let go of arrivals below lows[i] of each stream i."""
@@ -211,38 +223,34 @@ class Payload:
 
     # Results
 
-    def gather(self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]) -> list[list[pa.Array]]:
-        """Return, per stream, the kept columns of the components of n results.
+    def gather(
+        self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]
+    ) -> dict[tuple[int, int], pa.Array]:
+        """Return the kept columns of the components of n results, by (stream, column).
 
         ids int32[n * streams], result after result; bases int64[streams], arrival number - sequence number. One kernel call
         for all columns in rings, one take for each other.
         """
-        columns = self._columns
-        sizes = [(n * int(width) + 63) // 64 * 64 for width in columns[:, P_WIDTH]]
-        memory = pa.allocate_buffer(sum(sizes) + 64)
+        starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in self._widths)]
+        self._columns[:, P_OUT] = np.array(starts[:-1], np.int64) // self._units
+        # Arrow's pool hands out memory that is mapped already; fresh pages would cost more than the copy.
+        memory = pa.allocate_buffer(starts[-1])
         block = np.frombuffer(memory, np.uint8)
-        start = 0
-        for k, size in enumerate(sizes):
-            columns[k, P_OUT] = start // min(int(columns[k, P_WIDTH]), 8)
-            start += size
-        whole = block[: len(block) // 8 * 8]
-        views = (whole, whole.view(np.uint16), whole.view(np.uint32), whole.view(np.uint64))
-        gather(columns, ids, len(self.kinds), self._views, views, n)
+        views = (block, block.view(np.uint16), block.view(np.uint32), block.view(np.uint64))
+        gather(self._columns, ids, len(self.kinds), self._views, views, n)
         found: dict[tuple[int, int], pa.Array] = {}
-        start, pieces = 0, []
-        for k, size in enumerate(sizes):
-            pieces.append(memory.slice(start, n * int(columns[k, P_WIDTH])))
-            start += size
-        nulls = dict(zip(self._null_rings, pieces[len(self._rings) :], strict=True))
-        for place, piece in zip(self._rings, pieces, strict=False):
+        bits: dict[tuple[int, int], pa.Buffer] = {}
+        rings = len(self._rings)
+        for place, start in zip(self._null_rings, starts[rings:], strict=False):
+            bits[place] = pa.py_buffer(np.packbits(block[start : start + n], bitorder="little"))
+        for place, start, width in zip(self._rings, starts, self._widths, strict=False):
             kind = self.kinds[place[0]][place[1]]
-            bits = None
-            if place in nulls:
-                bits = pa.py_buffer(np.packbits(np.frombuffer(nulls[place], np.uint8), bitorder="little"))
-            if pa.types.is_boolean(kind):
-                piece = pa.py_buffer(np.packbits(np.frombuffer(piece, np.uint8), bitorder="little"))
-            found[place] = pa.Array.from_buffers(kind, n, [bits, piece])
+            if place in self._bools:
+                values = pa.py_buffer(np.packbits(block[start : start + n], bitorder="little"))
+            else:
+                values = memory.slice(start, n * width)
+            found[place] = pa.Array.from_buffers(kind, n, [bits.get(place), values])
         for (i, k), log in self._logs.items():
             seqs = ids[: n * len(self.kinds)].reshape(n, len(self.kinds))[:, i]
             found[i, k] = log.take(seqs + bases[i])
-        return [[found[i, k] for k in range(len(types))] for i, types in enumerate(self.kinds)]
+        return found

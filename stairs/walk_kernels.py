@@ -21,7 +21,11 @@ from stairs.fields import (
     A_INPUT,
     A_OFFSET,
     A_STREAM,
+    C_FREE,
+    C_FREE0,
     C_HEADS,
+    C_NEXT,
+    C_NEXT0,
     C_STRIDE,
     C_WIDTH,
     DONE,
@@ -69,7 +73,7 @@ from stairs.fields import (
     S_WIDTH,
 )
 from stairs.graph import FOREVER
-from stairs.keys_kernels import adopt, find_slot
+from stairs.keys_kernels import adopt, find_slot, sweep
 
 ROWS = 0
 RANGE = 1
@@ -340,6 +344,11 @@ def push(arena: Arena, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarra
     rows    int64[streams], rows of the push per stream
     """
     streams, meta, recs = arena.streams, arena.meta, arena.recs
+    if meta[M_ARRIVAL] == 0 and meta[M_INTERN_ATTR] == 0 and meta[M_INTERN_ROW] == 0:
+        sweep(arena)
+        for c in range(arena.classes.shape[0]):
+            arena.classes[c, C_NEXT0] = arena.classes[c, C_NEXT]
+            arena.classes[c, C_FREE0] = arena.classes[c, C_FREE]
     status = intern_batch(arena, batch, rows)
     if status != DONE:
         return status
@@ -369,4 +378,8 @@ def push(arena: Arena, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarra
             streams[i, S_LO] = s + 1 - streams[i, S_SIZE]
     meta[M_ARRIVAL] = batch.order.shape[0]
     meta[M_OUT] = out
+    if timed:
+        for i in range(streams.shape[0]):
+            if streams[i, S_KIND] == RANGE:
+                expire_range(arena, i)
     return DONE
