@@ -39,7 +39,7 @@ def _tree_lines(query: Query, node: Tree, states: dict[str, Any], prefix: str, b
         return
     left, right = node.children
     shared = graph.shared(left.streams, right.streams)
-    on = " AND ".join(str(query.classes[c]) for c in shared)
+    on = ", ".join(f"[{c + 1}]" for c in shared)
     yield prefix + branch + f"join on {on}  (virtual: computed on probe)"
     inside = prefix + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
     yield from _tree_lines(query, left, states, inside, "├─ ")
@@ -52,9 +52,9 @@ def explain(query: Query, tree: Tree, routes: Routes, figures: dict[str, Any]) -
     lines = [f"plan {tree.text(graph.names)}"]
     lines += _tree_lines(query, tree, figures["states"], "  ", "")
     lines.append("keys")
-    for one, numbers in zip(query.classes, figures["classes"], strict=True):
-        lines.append(f"  {one}  {numbers['keys']:,} interned  {bytes_text(numbers['bytes'])}")
-    lines.append("routes (tuples matched per probe)")
+    for c, (one, numbers) in enumerate(zip(query.classes, figures["classes"], strict=True)):
+        lines.append(f"  [{c + 1}] {one}  {numbers['keys']:,} interned  {bytes_text(numbers['bytes'])}")
+    lines.append("routes (tuples matched per chain walked)")
     for i, name in enumerate(graph.names):
         hops = []
         first = int(routes.span[i, R_TRUNK])
@@ -62,7 +62,9 @@ def explain(query: Query, tree: Tree, routes: Routes, figures: dict[str, Any]) -
             probes, matches = int(routes.hops[first + n, H_PROBES]), int(routes.hops[first + n, H_MATCHES])
             rate = f"{matches / probes:.3g}" if probes else "-"
             hops.append(f"{graph.names[hop.stream]} {rate}")
-        lines.append(f"  {name} → {' → '.join(hops)}")
+        state = figures["states"][name]
+        share = f"{state['walked'] / state['arrivals']:.1%}" if state["arrivals"] else "-"
+        lines.append(f"  {name} → {' → '.join(hops)}  ({share} of arrivals walked on)")
     lines.append(
         f"results {figures['results']:,} of {figures['arrivals']:,} arrivals, state {bytes_text(figures['bytes'])}"
     )

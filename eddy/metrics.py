@@ -16,17 +16,19 @@ from stairs.fields import (
     S_BASE,
     S_LO,
     S_NEXT,
+    S_WALKED,
 )
 from stairs.modules import Modules
 from stairs.payload import Payload
 
 
-def metrics(modules: Modules, routes: Routes, payload: Payload, late: list[int]) -> dict[str, Any]:
+def metrics(modules: Modules, routes: Routes, payload: Payload, late: list[int], results: int) -> dict[str, Any]:
     """Return counts since the start.
 
-    In all: arrivals, results, inserts, expired, late, probes, matches, bytes. "states" has the same for each SteM, by name, with
-    rows live now; "classes" has keys and bytes of each key directory; "hops" one entry for each probe of each route: from, to,
-    probes (chains looked up) and matches (tuples found in them that passed).
+    In all: arrivals, results, combinations, inserts, expired, late, probes, matches, bytes. "states" has the same for each SteM, by name, with
+    rows live now, and `walked`, the arrivals that found something at each of their leaf hops; "classes" has keys and bytes of each
+    key directory; "hops" one entry for each probe of each route: from, to, probes (chains walked) and matches (tuples found in them
+    that passed). results are those that `where` accepted, combinations those it was asked about.
     """
     graph = modules.graph
     hops = []
@@ -42,6 +44,7 @@ def metrics(modules: Modules, routes: Routes, payload: Payload, late: list[int])
         states[name] = {
             "arrivals": arrived,
             "inserts": arrived,
+            "walked": int(modules.streams[i, S_WALKED]),
             "rows": modules.rows(i),
             "expired": int(modules.streams[i, S_LO] + modules.streams[i, S_BASE]),
             "late": late[i],
@@ -52,7 +55,8 @@ def metrics(modules: Modules, routes: Routes, payload: Payload, late: list[int])
     classes = [{"keys": modules.keys(c), "bytes": modules.key_bytes(c)} for c in range(graph.n_classes)]
     return {
         "arrivals": int(modules.meta[M_ARRIVALS]),
-        "results": int(modules.meta[M_RESULTS]),
+        "results": results,
+        "combinations": int(modules.meta[M_RESULTS]),
         "inserts": sum(state["inserts"] for state in states.values()),
         "expired": sum(state["expired"] for state in states.values()),
         "late": sum(late),

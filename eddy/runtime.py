@@ -119,13 +119,14 @@ class Runtime:
         counters = self._routes.hops[:, H_PROBES:].copy()
         try:
             count = self._walk(arrivals)
-            table = self._materialise(count)
+            results, table = self._materialise(count)
         except BaseException:
             self._modules.undo()
             self._payload.undo()
             self._routes.hops[:, H_PROBES:] = counters
             raise
         self._modules.commit()
+        self._results += results
         if self._payload.logged:
             self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
         for i, rows in arrivals.late.items():
@@ -150,7 +151,8 @@ class Runtime:
 
     # Results
 
-    def _materialise(self, count: int) -> pa.Table:
+    def _materialise(self, count: int) -> tuple[int, pa.Table]:
+        """Return how many of `count` combinations are results, and the results."""
         modules, keep = self._modules, None
         columns: dict[tuple[int, int], pa.Array] = {}
         if self._where or self._chosen:
@@ -159,16 +161,16 @@ class Runtime:
             keep = self._accepted(columns, count)
             count = len(keep)
         if self.count_only:
-            return pa.table({"count": pa.array([count], pa.int64())})
+            return count, pa.table({"count": pa.array([count], pa.int64())})
         if self.ids_only:
             numbers = modules.arrival_numbers()
             if keep is not None:
                 numbers = numbers[:, keep]
-            return pa.Table.from_arrays([pa.array(row) for row in numbers], schema=self._ids_schema)
+            return count, pa.Table.from_arrays([pa.array(row) for row in numbers], schema=self._ids_schema)
         chosen = [columns[place] for place in self._chosen]
         if keep is not None:
             chosen = [column.take(pa.array(keep)) for column in chosen]
-        return pa.Table.from_arrays(chosen, schema=self.query.output_schema)
+        return count, pa.Table.from_arrays(chosen, schema=self.query.output_schema)
 
     def _accepted(self, columns: Mapping[tuple[int, int], pa.Array], count: int) -> npt.NDArray[np.int64]:
         """Return the results that `where` accepts, ascending."""
@@ -200,7 +202,7 @@ class Runtime:
 
     def metrics(self) -> dict[str, Any]:
         """Return counts since the start: arrivals, probes, matches, results, expired, late, bytes; in all and per state."""
-        return metrics(self._modules, self._routes, self._payload, self._late_rows)
+        return metrics(self._modules, self._routes, self._payload, self._late_rows, self._results)
 
     def explain(self) -> str:
         """Return the plan as a tree with live figures: rows, keys, bytes of each state, selectivity of each probe."""

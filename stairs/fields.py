@@ -18,7 +18,7 @@ S_ATTR0 = 8  # its attributes are rows ATTR0 .. ATTR1 - 1 of `attrs`
 S_ATTR1 = 9
 S_BASE = 10  # arrival number = BASE + sequence number (sequence numbers are renumbered before they leave int32)
 S_DEAD = 11  # where its rows start in `dead` for the push under way
-S_EXPIRED = 12  # tuples that have left the window
+S_WALKED = 12  # arrivals whose leaf hops all found something, so that their walk went on
 S_FIELDS = 13
 
 # classes[c]; from C_MEMBER on, the stream of each SteM column of a head row
@@ -56,7 +56,7 @@ H_OPS0 = 4  # what to check and to bind on a match: rows OPS0 .. OPS1 - 1 of `op
 H_OPS1 = 5
 H_LEAF0 = 6  # the leaf hops whose class this hop binds: hops LEAF0 .. LEAF1 - 1 (trunk hops only)
 H_LEAF1 = 7
-H_PROBES = 8  # counters: chains looked up, and tuples found in them that pass the checks
+H_PROBES = 8  # counters: chains walked, and tuples found in them that pass the checks
 H_MATCHES = 9
 H_FIELDS = 10
 
@@ -82,10 +82,15 @@ M_OUT = 3  # results of the push so far
 M_WATERMARK = 4  # greatest event time seen
 M_LATENESS = 5
 M_TIMED = 6  # 1 = times are kept
-M_NEED = 7  # what a status asks for: a class, a state
+M_NEED = 7  # what a status asks for: results in all, tuples in the lists, or the class that needs keys
 M_RESULTS = 8  # results since the start
 M_ARRIVALS = 9  # arrivals since the start
-M_FIELDS = 10
+M_SHORT = 10  # bits: room was short for results, for lists, while the arrival at hand was walked
+M_TALLIED = 11  # 1 = the arrival at hand is walked again and in the counters already
+M_FIELDS = 12
+
+SHORT_OUTPUT = 1
+SHORT_LISTS = 2
 
 # status of a kernel
 DONE = 0

@@ -49,6 +49,7 @@ from stairs.fields import (
     M_NEED,
     M_OUT,
     M_RESULTS,
+    M_TALLIED,
     M_TIMED,
     M_WATERMARK,
     NEED_KEYS,
@@ -66,6 +67,7 @@ from stairs.fields import (
     S_RECS,
     S_SIZE,
     S_TIMES,
+    S_WALKED,
     S_WIDTH,
 )
 from stairs.graph import FOREVER, JoinGraph
@@ -73,9 +75,12 @@ from stairs.keys_kernels import drop_all, sweep
 from stairs.modules_kernels import rehash, transpose, undo
 from stairs.modules_check import check_modules
 from stairs.segments import Segments
-from stairs.walk_kernels import push
+from stairs.walk_kernels import MOST_RESULTS, push
 
 FIRST_ROOM = 64
+FIRST_SLOTS = 128
+FIRST_KEYS = FIRST_SLOTS * 3 // 4
+"""A hash table is at most three quarters full: tight tables stay in the cache, and probing is still short."""
 RENUMBER_AT = 1 << 30
 """Sequence numbers are int32 in the arena; a stream that gets here is numbered anew from near 0."""
 
@@ -99,10 +104,10 @@ class Modules:
         self._strides = [len(members) for members in graph.members]
         self._recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], -1)
         self._times = Segments(np.int64, [FIRST_ROOM if graph.timed else 0] * m, 0)
-        self._heads = Segments(np.int32, [FIRST_ROOM * stride for stride in self._strides], -1)
-        self._words = Segments(np.int64, [FIRST_ROOM * width for width in graph.widths], 0)
-        self._freed = Segments(np.int32, [FIRST_ROOM] * n, 0)
-        self._table = Segments(np.int64, [4 * FIRST_ROOM] * n, -1)
+        self._heads = Segments(np.int32, [FIRST_KEYS * stride for stride in self._strides], -1)
+        self._words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
+        self._freed = Segments(np.int32, [FIRST_KEYS] * n, 0)
+        self._table = Segments(np.int64, [2 * FIRST_SLOTS] * n, -1)
         self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
         self.classes: Int64s = np.zeros((n, C_MEMBER + m), np.int64)
         self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
@@ -138,7 +143,7 @@ class Modules:
         for c, members in enumerate(graph.members):
             self.classes[c, [C_STRIDE, C_WIDTH, C_STEMS]] = self._strides[c], graph.widths[c], len(members)
             self.classes[c, C_MEMBER : C_MEMBER + len(members)] = members
-            self.classes[c, [C_CAPACITY, C_SHIFT]] = FIRST_ROOM, 64 - (2 * FIRST_ROOM).bit_length() + 1
+            self.classes[c, [C_CAPACITY, C_SHIFT]] = FIRST_KEYS, 65 - FIRST_SLOTS.bit_length()
         for i, classes in enumerate(graph.attributes):
             window = graph.windows[i]
             self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
@@ -193,7 +198,7 @@ class Modules:
         heads = self._heads.resized(c, room * stride)
         words = self._words.resized(c, room * width)
         freed = self._freed.resized(c, room)
-        table = self._table.resized(c, 4 * room)
+        table = self._table.resized(c, 2 * self._table.size[c])
         heads.view(c)[: old * stride] = self._heads.view(c)
         words.view(c)[: old * width] = self._words.view(c)
         freed.view(c)[:old] = self._freed.view(c)
@@ -205,7 +210,13 @@ class Modules:
 
     def _grow_output(self, used: int) -> None:
         m = self.graph.n_streams
-        ids = np.empty(max(1024 * m, 2 * self.walk.ids.shape[0]), np.int32)
+        if self.meta[M_NEED] >= MOST_RESULTS:
+            raise CapacityError(
+                "one arrival completes more than 2^48 results; a key is too frequent in too many windows: narrow them, or"
+                " join on more columns"
+            )
+        room = max(1024, 2 * (self.walk.ids.shape[0] // m), int(self.meta[M_NEED]))
+        ids = np.empty(room * m, np.int32)
         ids[: used * m] = self.walk.ids[: used * m]
         self.walk = self.walk._replace(ids=ids)
 
@@ -257,6 +268,7 @@ class Modules:
             self._dead = np.empty(2 * self._row_starts[-1], np.uint8)
         self._dead[: self._row_starts[-1]] = 0
         self.meta[: M_OUT + 1] = 0
+        self.meta[M_TALLIED] = 0
         self.classes[:, C_NEXT0] = self.classes[:, C_NEXT]
         self.classes[:, C_FREE0] = self.classes[:, C_FREE]
         self._saved = self.streams.copy(), self.meta.copy()
@@ -308,7 +320,7 @@ class Modules:
                 if status == NEED_OUTPUT:
                     self._grow_output(int(self.meta[M_OUT]))
                 elif status == NEED_LISTS:
-                    self.walk = self.walk._replace(lists=np.zeros(2 * self.walk.lists.shape[0], np.int64))
+                    self.walk = self.walk._replace(lists=np.zeros(2 * int(self.meta[M_NEED]), np.int64))
                 elif status == NEED_KEYS:
                     self._grow_keys(int(self.meta[M_NEED]))
         except BaseException:
@@ -330,7 +342,7 @@ class Modules:
             return
         streams, meta = self._saved
         undo(self.arena, np.ascontiguousarray(streams[:, S_NEXT]))
-        self.streams[:, [S_NEXT, S_LO]] = streams[:, [S_NEXT, S_LO]]
+        self.streams[:, [S_NEXT, S_LO, S_WALKED]] = streams[:, [S_NEXT, S_LO, S_WALKED]]
         self.meta[:] = meta
         for c in range(self.graph.n_classes):
             drop_all(self.arena, c, self._adopted(c))

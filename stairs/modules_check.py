@@ -77,7 +77,7 @@ def _check_keys(modules: Modules, c: int, what: str) -> None:
         tag, kid = table[slot].tolist()
         wanted = int(words[kid, 0]) if width == 1 else int(fold(words.reshape(-1), kid * width, width))
         require(tag == wanted, f"{what}: slot {slot} has tag {tag}, key id {kid} would have {wanted}")
-        at = int(spread(tag, shift))
+        at = int(spread(np.int64(tag), shift))
         while at != slot:
             require(table[at, 1] >= 0, f"{what}: key id {kid} in slot {slot} is cut off from its home by slot {at}")
             at = (at + 1) & last

@@ -5,8 +5,9 @@ candidate that is live and passes the hop's checks binds the key ids of its clas
 result is written. Only then is the arrival inserted: so it meets every older tuple once, and each result is found
 exactly once, by its last component.
 
-Nothing is compiled for a plan: routes are tables. The kernel stops with a status when it needs room, having taken
-back what it did for the arrival at hand; the caller makes room and calls again.
+Nothing is compiled for a plan: routes are tables. When room runs short, the arrival at hand is walked to its end without
+writing, so that the room it needs is known and the counters are right; then the kernel stops with a status, the caller makes
+room and calls again, and that arrival is walked once more.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from stairs.fields import (
     H_PROBES,
     H_TARGET,
     M_ARRIVAL,
-    M_ARRIVALS,
     M_INTERN_ATTR,
     M_INTERN_ROW,
     M_LATENESS,
     M_NEED,
     M_OUT,
-    M_RESULTS,
+    M_SHORT,
+    M_TALLIED,
     M_TIMED,
     M_WATERMARK,
     NEED_KEYS,
@@ -70,13 +71,18 @@ from stairs.fields import (
     S_RECS,
     S_SIZE,
     S_TIMES,
+    S_WALKED,
     S_WIDTH,
+    SHORT_LISTS,
+    SHORT_OUTPUT,
 )
 from stairs.graph import FOREVER
 from stairs.keys_kernels import adopt, find_slot, sweep
 
 ROWS = 0
 RANGE = 1
+MOST_RESULTS = 1 << 48
+"""An arrival that completes more ends the push: no product overflows an int64."""
 
 
 @inlined
@@ -156,24 +162,26 @@ def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) ->
 
 
 @inlined
-def collect(arena: Arena, routes: Routes, walk: Walk, i: int, first: int, last: int) -> bool:
-    """Write the live tuples that leaf hops first .. last - 1 find into `walk.lists`; False = no room."""
+def collect(arena: Arena, routes: Routes, walk: Walk, i: int, first: int, last: int, tally: int) -> None:
+    """Write the live tuples that leaf hops first .. last - 1 find into `walk.lists`, as far as there is room."""
     streams, hops, recs, base = arena.streams, routes.hops, arena.recs, routes.span[i, R_LEAF]
-    at = walk.ends[first - base]
+    at, room = walk.ends[first - base], walk.lists.shape[0]
     for h in range(first, last):
         j, offset = u64(hops[h, H_TARGET]), hops[h, H_OFFSET]
         ring, mask, width, lo = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH], streams[j, S_LO]
         s = head(arena, routes, walk, h)
         began = at
         while s >= lo:
-            if at == walk.lists.shape[0]:
-                return False
-            walk.lists[u64(at)] = s
+            if at < room:
+                walk.lists[u64(at)] = s
             at += 1
             s = np.int64(recs[u64(ring + (s & mask) * width + offset)])
-        hops[h, H_MATCHES] += at - began
+        hops[h, H_PROBES] += tally
+        hops[h, H_MATCHES] += tally * (at - began)
         walk.ends[h - base + 1] = at
-    return True
+    if at > room:
+        arena.meta[M_SHORT] |= SHORT_LISTS
+        arena.meta[M_NEED] = max(arena.meta[M_NEED], at)
 
 
 @inlined
@@ -185,38 +193,44 @@ def write(walk: Walk, out: int) -> None:
 
 
 @inlined
-def product(routes: Routes, walk: Walk, i: int, count_only: bool, out: int) -> int:
-    """Write every combination of the collected lists with the components bound; return the results now, -1 = no room.
+def product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only: bool, out: int) -> int:
+    """Write every combination of the collected lists with the components bound; return the results now, written or not.
 
     The first combination is written, then doubled as it were: for each list, the block so far is copied once for each further
     element, which is put in its place in the copy. So lists of one element cost nothing.
     """
     hops, ids, ends, lists = routes.hops, walk.ids, walk.ends, walk.lists
     leaf, end = routes.span[i, R_LEAF], routes.span[i, R_END]
-    total = np.int64(1)
+    # In floating point beside, where it cannot wrap around.
+    total, size = np.int64(1), 1.0
     for k in range(end - leaf):
         total *= ends[k + 1] - ends[k]
+        size *= ends[k + 1] - ends[k]
+    if size > MOST_RESULTS:
+        arena.meta[M_SHORT] |= SHORT_OUTPUT
+        return MOST_RESULTS
     if count_only:
         return out + total
     m = walk.current.shape[0]
     if (out + total) * m > ids.shape[0]:
-        return -1
+        arena.meta[M_SHORT] |= SHORT_OUTPUT
+        return out + total
     for k in range(end - leaf):
         walk.current[u64(hops[leaf + k, H_TARGET])] = lists[u64(ends[k])]
     write(walk, out)
     if total == 1:
         return out + 1
-    size, origin = m, out * m
+    block, origin = m, out * m
     for k in range(end - leaf - 1, -1, -1):
-        at = origin + size
+        at = origin + block
         for e in range(ends[k] + 1, ends[k + 1]):
             s = lists[u64(e)]
-            for q in range(size):
+            for q in range(block):
                 ids[u64(at + q)] = ids[u64(origin + q)]
-            for q in range(at + hops[leaf + k, H_TARGET], at + size, m):
+            for q in range(at + hops[leaf + k, H_TARGET], at + block, m):
                 ids[u64(q)] = s
-            at += size
-        size = at - origin
+            at += block
+        block = at - origin
     return out + total
 
 
@@ -242,9 +256,10 @@ def strict_product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only:
                 deadline = min(deadline, t + streams[j, S_SIZE])
         if greatest <= deadline:
             if not count_only:
-                if (out + 1) * walk.current.shape[0] > walk.ids.shape[0]:
-                    return -1
-                write(walk, out)
+                if (out + 1) * walk.current.shape[0] <= walk.ids.shape[0]:
+                    write(walk, out)
+                else:
+                    arena.meta[M_SHORT] |= SHORT_OUTPUT
             out += 1
         k = end - leaf - 1
         while k >= 0:
@@ -259,21 +274,24 @@ def strict_product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only:
 
 @inlined
 def finish(
-    arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool, out: int, first: int
+    arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool, tally: int, out: int, first: int
 ) -> int:
-    """Collect the leaf hops from `first` on and write the results; -1 = no room for results, -2 = none for lists."""
-    if not collect(arena, routes, walk, i, first, routes.span[i, R_END]):
-        return -2
+    """Collect the leaf hops from `first` on and write the results; return how many there are now."""
+    collect(arena, routes, walk, i, first, routes.span[i, R_END], tally)
+    if arena.meta[M_SHORT] >= SHORT_LISTS:
+        return out
     if strict:
         return strict_product(arena, routes, walk, i, count_only, out)
-    return product(routes, walk, i, count_only, out)
+    return product(arena, routes, walk, i, count_only, out)
 
 
 @inlined
-def probe(arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool, out: int) -> int:
+def probe(
+    arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool, tally: int, out: int
+) -> int:
     """Find all results whose last component is the arrival bound in `walk` and return how many there are now.
 
-    `out` results are in `walk.ids` before; negative = there is no room (see `finish`). `strict`: a candidate may be older or
+    `out` results are in `walk.ids` before; whether all fit, meta[M_SHORT] tells. `strict`: a candidate may be older or
     younger than the arrival by more than a window (lateness is allowed), so the times of all components are compared.
     """
     streams, hops, recs, candidate = arena.streams, routes.hops, arena.recs, walk.levels[0]
@@ -284,12 +302,13 @@ def probe(arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_
                 expire_range(arena, hops[h, H_TARGET])
     if not all_live(arena, routes, walk, leaf, root):
         return out
+    streams[i, S_WALKED] += tally
     if trunk == leaf:
-        return finish(arena, routes, walk, i, strict, count_only, out, leaf)
+        return finish(arena, routes, walk, i, strict, count_only, tally, out, leaf)
     first = leaf
     h = trunk
     candidate[0] = head(arena, routes, walk, h)
-    hops[h, H_PROBES] += 1
+    hops[h, H_PROBES] += tally
     while True:
         s = candidate[h - trunk]
         j = u64(hops[h, H_TARGET])
@@ -303,17 +322,15 @@ def probe(arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_
         walk.current[j] = s
         if not agree(arena, routes, walk, hops[h, H_OPS0], hops[h, H_OPS1]):
             continue
-        hops[h, H_MATCHES] += 1
+        hops[h, H_MATCHES] += tally
         if not all_live(arena, routes, walk, hops[h, H_LEAF0], hops[h, H_LEAF1]):
             continue
         if h + 1 < leaf:
             h += 1
             candidate[h - trunk] = head(arena, routes, walk, h)
-            hops[h, H_PROBES] += 1
+            hops[h, H_PROBES] += tally
             continue
-        out = finish(arena, routes, walk, i, strict, count_only, out, first)
-        if out < 0:
-            return out
+        out = finish(arena, routes, walk, i, strict, count_only, tally, out, first)
         first = root
 
 
@@ -354,6 +371,10 @@ def push(arena: Arena, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarra
         return status
     timed, strict = meta[M_TIMED] != 0, meta[M_LATENESS] > 0
     out = meta[M_OUT]
+    tally = 1 - meta[M_TALLIED]
+    meta[M_TALLIED] = 0
+    meta[M_SHORT] = 0
+    meta[M_NEED] = 0
     for a in range(meta[M_ARRIVAL], batch.order.shape[0]):
         i = u64(batch.order[a])
         s = streams[i, S_NEXT]
@@ -365,12 +386,17 @@ def push(arena: Arena, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarra
         if alive:
             bind(arena, walk, i, record)
             walk.current[i] = s
-            found = probe(arena, routes, walk, i, strict, count_only, out)
-            if found < 0:
+            found = probe(arena, routes, walk, i, strict, count_only, tally, out)
+            if meta[M_SHORT] != 0:
                 meta[M_ARRIVAL] = a
                 meta[M_OUT] = out
-                return NEED_OUTPUT if found == -1 else NEED_LISTS
+                meta[M_TALLIED] = 1
+                if meta[M_SHORT] >= SHORT_LISTS:
+                    return NEED_LISTS
+                meta[M_NEED] = found
+                return NEED_OUTPUT
             out = found
+            tally = 1
             # A dependent walk binds no class of the arrival anew, so its rows are still bound.
             insert(arena, walk, i, s, record)
         streams[i, S_NEXT] = s + 1

@@ -1,0 +1,111 @@
+"""Workloads: seeded arrivals and the queries over them.
+
+W1   four streams on one key, keys uniform in [0, 10 000), ROWS 10 000: about one result an arrival
+W2   the chain R(a) S(a, b) T(b, c) U(c), each attribute uniform in [0, 10 000), ROWS 10 000: about one result an arrival
+W21  21 streams on one key, each key exactly once in every window of 10 000 rows: every arrival joins all the way
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy import Query, Range, Rows, Stream
+
+Order = npt.NDArray[np.uint8]
+Keys = npt.NDArray[np.int64]
+
+WINDOW = 10_000
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Arrivals of a query.
+
+    order     uint8[n], the stream of each arrival
+    keys      int64[n, words], in arrival order: the key columns of its stream, 0 beyond them
+    query     each stream has its key columns and a value column `v`; results carry the keys once and all values
+    """
+
+    name: str
+    order: Order
+    keys: Keys
+    query: Query
+
+    def pushes(self, arrivals: int) -> list[tuple[dict[str, pa.RecordBatch], Order]]:
+        """Return the arrivals as pushes of so many each: (rows by stream, order)."""
+        made = []
+        schemas = [stream.schema for stream in self.query.streams]
+        values = np.arange(len(self.order))
+        for start in range(0, len(self.order), arrivals):
+            order = self.order[start : start + arrivals]
+            rows = {}
+            for i, stream in enumerate(self.query.streams):
+                own = np.flatnonzero(order == i) + start
+                columns = [pa.array(self.keys[own, k]) for k in range(len(schemas[i]) - 1)]
+                rows[stream.name] = pa.RecordBatch.from_arrays([*columns, pa.array(values[own])], schema=schemas[i])
+            made.append((rows, order))
+        return made
+
+
+def _schema(*keys: str) -> pa.Schema:
+    return pa.schema([(name, pa.int64()) for name in (*keys, "v")])
+
+
+def w1(arrivals: int = 1_000_000, seed: int = 1) -> Workload:
+    """Return W1."""
+    rng = np.random.default_rng(seed)
+    streams = [Stream(name, _schema("k"), window=Rows(WINDOW)) for name in "RSTU"]
+    query = Query(
+        streams, ["R.k = S.k", "S.k = T.k", "T.k = U.k"], select=["R.k", "R.v", "S.v", "T.v", "U.v"]
+    )
+    order = rng.integers(0, 4, arrivals).astype(np.uint8)
+    return Workload("W1", order, rng.integers(0, 10_000, (arrivals, 1)), query)
+
+
+def w2(arrivals: int = 1_000_000, seed: int = 2) -> Workload:
+    """Return W2."""
+    rng = np.random.default_rng(seed)
+    columns = {"R": ("a",), "S": ("a", "b"), "T": ("b", "c"), "U": ("c",)}
+    streams = [Stream(name, _schema(*keys), window=Rows(WINDOW)) for name, keys in columns.items()]
+    query = Query(
+        streams,
+        ["R.a = S.a", "S.b = T.b", "T.c = U.c"],
+        select=["S.a", "S.b", "T.c", "R.v", "S.v", "T.v", "U.v"],
+    )
+    order = rng.integers(0, 4, arrivals).astype(np.uint8)
+    return Workload("W2", order, rng.integers(0, 10_000, (arrivals, 2)), query)
+
+
+def w21(arrivals: int = 2_000_000, seed: int = 3) -> Workload:
+    """Return W21: each stream goes through its own permutation of the keys over and over."""
+    rng = np.random.default_rng(seed)
+    names = [f"S{i:02}" for i in range(21)]
+    streams = [Stream(name, _schema("k"), window=Rows(WINDOW)) for name in names]
+    query = Query(
+        streams,
+        [f"S00.k = {name}.k" for name in names[1:]],
+        select=["S00.k", *(f"{name}.v" for name in names)],
+    )
+    order = rng.integers(0, 21, arrivals).astype(np.uint8)
+    keys = np.empty((arrivals, 1), np.int64)
+    for i in range(21):
+        own = np.flatnonzero(order == i)
+        keys[own, 0] = rng.permutation(WINDOW)[np.arange(len(own)) % WINDOW]
+    return Workload("W21", order, keys, query)
+
+
+def w1_range(arrivals: int = 1_000_000, seed: int = 4) -> Workload:
+    """Return W1 with RANGE windows: one tick an arrival, so that a window of 40 000 ticks holds about 10 000 tuples a stream."""
+    rng = np.random.default_rng(seed)
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
+    streams = [Stream(name, schema, window=Range(4 * WINDOW), time="t") for name in "RSTU"]
+    query = Query(
+        streams, ["R.k = S.k", "S.k = T.k", "T.k = U.k"], select=["R.k", "R.v", "S.v", "T.v", "U.v"]
+    )
+    order = rng.integers(0, 4, arrivals).astype(np.uint8)
+    keys = np.stack([rng.integers(0, 10_000, arrivals), np.arange(arrivals)], axis=1)
+    return Workload("W1 RANGE", order, keys, query)
