@@ -62,6 +62,8 @@ class StreamCase:
     def _span(self, size: int) -> int | timedelta:
         """Write a span as a timedelta where one can say it, else in units of the time column."""
         kind = self.schema.field(self.time).type
+        if pa.types.is_date(kind):
+            return timedelta(days=size)
         if not pa.types.is_timestamp(kind):
             return size
         if size % UNIT_NS["s"] == 0 and size // UNIT_NS["s"] % 2 == 0:
@@ -122,9 +124,10 @@ class Case:
 
     def _lateness(self) -> int | timedelta:
         timed = next((s for s in self.streams if s.time is not None), None)
-        if timed is not None and pa.types.is_timestamp(timed.schema.field(timed.time).type):
+        kind = pa.null() if timed is None else timed.schema.field(timed.time).type
+        if pa.types.is_timestamp(kind):
             return timedelta(microseconds=self.lateness // UNIT_NS["us"])
-        return self.lateness
+        return timedelta(days=self.lateness) if pa.types.is_date(kind) else self.lateness
 
 
 @dataclass(frozen=True)
@@ -152,17 +155,23 @@ class Push:
         """Write the order as one of the kinds of integer sequences."""
         order = [i for i, _ in self.arrivals]
         kinds: list[pa.DataType] = [pa.int64(), pa.uint8(), pa.int16(), pa.int32()]
-        kind = kinds[self.shape % len(kinds)]
-        return pa.array(order, kind).to_numpy()
+        kind = self.shape % (len(kinds) + 1)
+        return order if kind == len(kinds) else pa.array(order, kinds[kind]).to_numpy()
 
 
 def arrow_rows(schema: pa.Schema, rows: Sequence[Row], shape: int = 0) -> pa.RecordBatch | pa.Table:
-    """Show rows as a record batch (0), slices of longer ones (1, 2), a table (3) or a table of several chunks (4-6)."""
+    """Show rows as a record batch (0), a slice of a longer one (1, 2), a table (3), of several chunks (4, 5) or
+    with other columns (6).
+    """
     if shape < 3 or not rows:
         return _sliced(schema, rows, before=(0, 1, 11)[shape % 3], after=shape % 2)
     if shape == 3:
         return pa.Table.from_batches([_sliced(schema, rows, 0, 0)])
     size = shape - 3
+    if shape == 6:
+        # Columns in another order and one that the query does not know of.
+        table = pa.Table.from_batches([_sliced(schema, rows, before=3, after=2)])
+        return table.select(schema.names[::-1]).append_column("of no interest", pa.nulls(len(rows)))
     chunks = [_sliced(schema, rows[k : k + size], before=k % 3, after=1) for k in range(0, len(rows), size)]
     return pa.Table.from_batches([*chunks[:1], _sliced(schema, [], 0, 0), *chunks[1:]])
 

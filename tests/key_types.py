@@ -1,14 +1,13 @@
 """Families of comparable key types, with one plain Python value for each value they can hold.
 
 The oracle compares with `==`, so all types of a family share one kind of plain value: int for integers, Decimal for
-decimals, nanoseconds for timestamps, clock times and durations, date for dates, str and bytes. `to_arrow` makes an
+decimals, nanoseconds for timestamps, clock times and durations, days for dates, str and bytes. `to_arrow` makes an
 array of any type of the family out of such values and `to_plain` reads one back; `holds` tells whether a type can hold
 a value exactly.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 UNIT_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+MS_PER_DAY = 86_400_000
 S, MS, US = UNIT_NS["s"], UNIT_NS["ms"], UNIT_NS["us"]
 
 
@@ -77,13 +77,7 @@ FAMILIES = {
         Family(
             "date",
             (pa.date32(), pa.date64()),
-            (
-                dt.date(2001, 1, 1),
-                dt.date(2001, 1, 2),
-                dt.date(1970, 1, 1),
-                dt.date(1969, 12, 31),
-                dt.date(9999, 12, 31),
-            ),
+            (0, 1, -1, 11_323, 2_932_896, -719_162),  # 2001-01-01 and the ends of the calendar among them
         ),
         Family(
             "timestamp",
@@ -102,7 +96,7 @@ FAMILIES = {
         ),
         Family(
             "zoned timestamp",
-            (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")),
+            (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC"), pa.timestamp("us", "America/New_York")),
             (0, S, US, 1, -1),
         ),
         Family(
@@ -156,6 +150,10 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         exact = int if pa.types.is_integer(kind) else Decimal
         return pa.array([None if value is None else exact(value) for value in values], kind)
+    if pa.types.is_date(kind):
+        factor = MS_PER_DAY if kind == pa.date64() else 1
+        count = pa.int64() if kind == pa.date64() else pa.int32()
+        return pa.array([None if value is None else value * factor for value in values], count).cast(kind)
     if pa.types.is_dictionary(kind):
         return pa.array(values, kind.value_type).dictionary_encode().cast(kind)
     return pa.array(values, kind)
@@ -167,6 +165,9 @@ def to_plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if is_ticks(kind):
         ticks = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64()).to_pylist()
         return [None if tick is None else tick * UNIT_NS[kind.unit] for tick in ticks]
+    if pa.types.is_date(kind):
+        days = column.cast(pa.date32()).cast(pa.int32())
+        return list(days.to_pylist())
     return list(column.to_pylist())
 
 

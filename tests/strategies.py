@@ -37,6 +37,14 @@ PAYLOADS: dict[pa.DataType, tuple[Any, ...]] = {
 }
 """Types that are never keys, with some values: results carry columns of any type."""
 
+CLOCKS = {
+    "number": (pa.int64(), pa.int32(), pa.int16()),
+    "timestamp": FAMILIES["timestamp"].types,
+    "zoned": FAMILIES["zoned timestamp"].types,
+    "date": FAMILIES["date"].types,
+}
+"""Types of event times that compare."""
+
 MAX_ARRIVALS = {2: 60, 3: 50, 4: 40, 5: 35, 6: 30, 7: 28}
 """So that a query with one key only and no windows stays within reach of a nested loop."""
 
@@ -82,25 +90,24 @@ def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple
     drawn = st.sampled_from(("rows", "range", "unbounded")) if window_kinds == "mixed" else st.just(window_kinds)
     windows = [draw(drawn) for _ in range(n)]
     ranged = "range" in windows
-    stamped = draw(st.booleans())
+    clock = draw(st.sampled_from(tuple(CLOCKS)))
     timed = ranged or draw(st.booleans())
     names = draw(st.sampled_from((NAMES, NAMES, NAMES, ODD_NAMES)))[:n]
 
+    tick = tick_of(CLOCKS[clock][0])
     streams: list[StreamCase] = []
     for i in range(n):
         shared = [s.schema for s in streams]
         if shared and draw(st.integers(0, 3)) == 0:
             schema = draw(st.sampled_from(shared))
         else:
-            schema = draw(schemas(used, stamped, timed))
+            schema = draw(schemas(used, clock, timed))
         streams.append(
             StreamCase(
                 names[i],
                 schema,
                 windows[i],
-                draw(st.integers(1, 6))
-                if windows[i] == "rows"
-                else draw(st.sampled_from((12, 25, 6, 3, 1, 0))) * _tick(stamped),
+                draw(st.integers(1, 6)) if windows[i] == "rows" else draw(st.sampled_from((12, 25, 6, 3, 1, 0))) * tick,
                 TIME if timed else None,
                 draw(conditions((VALUE,))) if draw(st.integers(0, 5)) == 5 else None,
             )
@@ -111,12 +118,12 @@ def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple
         tuple(draw(predicates(names, draw(edges(n)), used, timed and draw(st.booleans())))),
         draw(selects(streams)),
         draw(conditions([f"{a}.{b}" for a, b in used_names])) if draw(st.integers(0, 3)) == 3 else None,
-        draw(st.sampled_from((0, 0, 1, 3, 10))) * _tick(stamped) if ranged else 0,
+        draw(st.sampled_from((0, 0, 1, 3, 10))) * tick if ranged else 0,
     )
 
 
 @st.composite
-def schemas(draw: st.DrawFn, used: Sequence[str], stamped: bool, timed: bool) -> pa.Schema:
+def schemas(draw: st.DrawFn, used: Sequence[str], clock: str, timed: bool) -> pa.Schema:
     """Draw the columns of a stream: two keys of each family, a value to filter by, a payload, perhaps the time."""
     fields = []
     for family in used:
@@ -129,9 +136,7 @@ def schemas(draw: st.DrawFn, used: Sequence[str], stamped: bool, timed: bool) ->
     if payload is not None:
         fields.append(("payload", payload))
     if timed:
-        units = ("us", "s", "ms", "ns")
-        kinds = [pa.timestamp(unit) for unit in units] if stamped else [pa.int64(), pa.int32(), pa.int16()]
-        fields.append((TIME, draw(st.sampled_from(kinds))))
+        fields.append((TIME, draw(st.sampled_from(CLOCKS[clock]))))
     return pa.schema(draw(st.permutations(fields)))
 
 
@@ -167,8 +172,9 @@ def selects(draw: st.DrawFn, streams: Sequence[StreamCase]) -> tuple[tuple[str, 
     return tuple((f"out {k}" if k % 2 else f"c{k}", column) for k, column in enumerate(chosen))
 
 
-def _tick(stamped: bool) -> int:
-    return UNIT_NS["s"] if stamped else 1
+def tick_of(kind: pa.DataType) -> int:
+    """Give the plain value of one step of event time: a second, a day, 1."""
+    return UNIT_NS["s"] if pa.types.is_timestamp(kind) else 1
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------
@@ -240,7 +246,7 @@ def arrivals(draw: st.DrawFn, case: Case, max_arrivals: int | None = None) -> li
         row: dict[str, Any] = {}
         for field, pick in zip(schema, picks[2:], strict=False):
             if field.name == TIME:
-                row[TIME] = _time(pace, k, picks[1]) // grain * grain * _tick(pa.types.is_timestamp(field.type))
+                row[TIME] = _time(pace, k, picks[1]) // grain * grain * tick_of(field.type)
             else:
                 choices = domains[id(schema), field.name]
                 row[field.name] = choices[pick * len(choices) >> 8]

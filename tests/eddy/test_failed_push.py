@@ -289,3 +289,33 @@ def test_late_rows_of_a_failed_push_are_not_handed_out() -> None:
     assert runtime.metrics()["late"] == 0
     # The time that the failed push brought is forgotten too.
     assert runtime.push({"right": rows(1, time=100_000)}).num_rows == 1
+
+
+def test_a_null_event_time_matters_only_where_times_do() -> None:
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Rows(5), time="t") for name in ("left", "right")]
+    runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
+    # Without a RANGE window times only sort a push that has no order.
+    assert runtime.push({"left": rows(1, time=None), "right": rows(1, time=None)}, [0, 1]).num_rows == 1
+    with pytest.raises(eddy.InputError, match="t"):
+        runtime.push({"left": rows(1, time=None), "right": rows(1)})
+    assert runtime.metrics()["arrivals"] == 2
+
+
+def test_a_rejected_row_needs_no_event_time() -> None:
+    keep = pc.field(VALUE) > 0
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t", filter=keep) for name in ("left", "right")]
+    runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
+    assert runtime.push({"left": rows(1, time=None, value=0), "right": rows(1)}, [0, 1]).num_rows == 0
+    assert runtime.push({"left": rows(1)}).num_rows == 1
+    assert runtime.metrics()["arrivals"] == 2
+
+
+def test_a_push_of_nothing() -> None:
+    runtime = eddy.Runtime(two_streams())
+    for batches in ({}, {"left": rows()}, {"left": rows(), "right": rows()}):
+        for order in (None, [], np.zeros(0, np.int64)):
+            table = runtime.push(batches, order)
+            assert table.num_rows == 0
+            assert table.schema == runtime.query.output_schema
+    runtime.check()
+    assert eddy.Runtime(two_streams(), count_only=True).push({}).to_pydict() == {"count": [0]}

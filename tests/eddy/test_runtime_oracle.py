@@ -142,4 +142,15 @@ def test_metrics_count_what_happened(data: st.DataObject) -> None:
     metrics = runtime.metrics()
     assert metrics["arrivals"] == sum(outcome.fate == "arrived" for outcome in outcomes)
     assert metrics["late"] == sum(outcome.fate == "late" for outcome in outcomes)
+    assert metrics["results"] == len(results(outcomes)) <= metrics["combinations"]
     assert metrics["bytes"] > 0
+    for i, stream in enumerate(case.streams):
+        state = metrics["states"][stream.name]
+        own = [outcome for (at, _), outcome in zip(rows, outcomes, strict=True) if at == i]
+        assert state["arrivals"] == state["inserts"] == sum(outcome.fate == "arrived" for outcome in own)
+        assert state["late"] == sum(outcome.fate == "late" for outcome in own)
+        assert state["rows"] + state["expired"] == state["inserts"]
+        if stream.window == "rows":
+            assert state["rows"] == min(stream.size, state["inserts"])
+        if stream.window == "unbounded":
+            assert state["expired"] == 0
