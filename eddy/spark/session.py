@@ -60,6 +60,8 @@ def _settings(master: str) -> dict[str, str]:
     if master.startswith("local"):
         settings["spark.ui.enabled"] = "false"
         settings["spark.ui.showConsoleProgress"] = "false"
+        # What is shuffled stays on this machine, and blobs of numbers hardly shrink.
+        settings["spark.shuffle.compress"] = "false"
         threads = re.match(r"local\[(\d+)", master)
         settings["spark.sql.shuffle.partitions"] = threads[1] if threads else str(os.cpu_count() or 1)
     return settings
