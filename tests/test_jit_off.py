@@ -20,6 +20,7 @@ SUBSET = (
     "tests/eddy/test_failed_push.py",
     "tests/eddy/test_key_hash.py",
     "tests/eddy/test_long_streams.py",
+    "tests/eddy/test_payload.py",
 )
 LEAST_PERCENT = 90
 
