@@ -1,8 +1,8 @@
 """Hand-written static loops for exactly the benchmark queries: the limit the engine is held against.
 
-Each is what one would write in C for that one query: order of the joins, number of streams and window fixed in the code, one
-hash table a stream and attribute with newest-first chains of sequence numbers, ROWS windows by comparison with a low mark,
-row ids as output. Nothing is shared with the engine but the decorator and the multiplicative hash.
+Each is what one would write in C for that one query: order of the joins, number of streams and window fixed in the
+code, one hash table a stream and attribute with newest-first chains of sequence numbers, ROWS windows by comparison
+with a low mark, row ids as output. Nothing is shared with the engine but the decorator and the multiplicative hash.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def bucket(key: int, bits: int) -> int:
 class Tables(NamedTuple):
     """What a loop keeps, made by `tables`.
 
-    heads  int32[heads of a row << bits]   one row a bucket, so that the probes of an arrival share a cache line; -1 = none
+    heads  int32[heads of a row << bits]   one row a bucket: the probes of an arrival share a cache line; -1 = none
     link   int32[indexes, ring]            per index and slot the older tuple of the bucket
     held   int64[indexes, ring]            per index and slot the key
     nxt    int64[streams]                  sequence number of the next arrival
@@ -52,7 +52,7 @@ def tables(streams: int, indexes: int, row: int, bits: int, window: int, room: i
 
 @jit
 def w1_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: Tables) -> int:
-    """Join four streams on one key, ROWS `window` each; write row ids and return how many results there are.
+    """Join four streams on one key, ROWS `window` each; write row ids; return how many results.
 
     order uint8[n] the stream of each arrival, keys int64[n] in arrival order.
     """
@@ -92,7 +92,7 @@ def w1_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: T
 
 @jit
 def w2_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: Tables) -> int:
-    """Join the chain R(a) S(a, b) T(b, c) U(c), ROWS `window` each; write row ids and return how many results there are.
+    """Join the chain R(a) S(a, b) T(b, c) U(c), ROWS `window` each; write row ids; return how many results.
 
     order uint8[n], keys int64[n, 2] in arrival order. Indexes, and the two heads of a bucket row of each attribute:
     0 = R.a, 1 = S.a; 2 = S.b, 3 = T.b; 4 = T.c, 5 = U.c. heads is three tables, one an attribute, end to end.
@@ -217,10 +217,11 @@ def w2_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: T
 
 @jit
 def w21_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: Tables, found: np.ndarray) -> int:
-    """Join m streams on one key over their hash tables only, ROWS `window` each; write row ids and return how many results.
+    """Join m streams on one key over their hash tables only, ROWS `window` each; write row ids; return their number.
 
-    order uint8[n], keys int64[n] in arrival order, found int64[m] room for the walk. At each stream the newest tuple with
-    the key is taken; after a result the walk goes on from the last stream's next one, so several matches are found as well.
+    order uint8[n], keys int64[n] in arrival order, found int64[m] room for the walk. At each stream the newest tuple
+    with the key is taken; after a result the walk goes on from the last stream's next one, so several matches are found
+    as well.
     """
     heads, link, held, nxt, ids = kept.heads, kept.link, kept.held, kept.nxt, kept.ids
     mask, m = link.shape[1] - 1, np.int64(nxt.shape[0])

@@ -1,7 +1,7 @@
 """Workloads: seeded arrivals and the queries over them.
 
 W1   four streams on one key, keys uniform in [0, 10 000), ROWS 10 000: about one result an arrival
-W2   the chain R(a) S(a, b) T(b, c) U(c), each attribute uniform in [0, 10 000), ROWS 10 000: about one result an arrival
+W2   the chain R(a) S(a, b) T(b, c) U(c), attributes uniform in [0, 10 000), ROWS 10 000: about one result an arrival
 W21  21 streams on one key, each key exactly once in every window of 10 000 rows: every arrival joins all the way
 """
 
@@ -99,7 +99,7 @@ def w21(arrivals: int = 2_000_000, seed: int = 3) -> Workload:
 
 
 def w1_range(arrivals: int = 1_000_000, seed: int = 4) -> Workload:
-    """Return W1 with RANGE windows: one tick an arrival, so that a window of 40 000 ticks holds about 10 000 tuples a stream."""
+    """Return W1 with RANGE windows: one tick an arrival, so 40 000 ticks hold about 10 000 tuples a stream."""
     rng = np.random.default_rng(seed)
     schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
     streams = [Stream(name, schema, window=Range(4 * WINDOW), time="t") for name in "RSTU"]

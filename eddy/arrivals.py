@@ -57,7 +57,7 @@ def _one_batch(rows: object, name: str) -> pa.RecordBatch:
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    """Return the columns the stream declares, in its order. Raises InputError for one that is missing or of another type."""
+    """Return the columns the stream declares, in its order. Raises InputError for a missing one, or another type."""
     if batch.schema.equals(schema):
         return batch
     columns = []
@@ -91,9 +91,12 @@ def _beyond(stream: int, names: Sequence[str]) -> InputError:
 
 def _checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order:
     given = np.asarray(order)
+    if not given.size:
+        given = given.astype(np.uint8)
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise InputError(
-            f"order is a one-dimensional array of integers, one for each row pushed, not {given.dtype} of shape {given.shape}"
+            f"order is a one-dimensional array of integers, one for each row pushed, not {given.dtype} of shape"
+            f" {given.shape}"
         )
     if len(given) != sum(rows):
         raise InputError(f"order has {len(given)} entries for {sum(rows)} rows; it names the stream of every row")
@@ -202,7 +205,7 @@ class Gate:
             present.append(i)
         if not present:
             return sorted_batches, np.zeros(0, np.uint8), sorted_times
-        merged = np.concatenate([sorted_times[i] for i in present])  # type: ignore[misc]
+        merged = np.concatenate([sorted_times[i] for i in present])
         owners = np.concatenate([np.full(len(sorted_batches[i]), i, np.uint8) for i in present])  # type: ignore[arg-type]
         return sorted_batches, owners[np.argsort(merged, kind="stable")], sorted_times
 

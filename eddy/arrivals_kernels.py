@@ -20,8 +20,9 @@ def mark_late(
 ) -> int:
     """Mark the rows that are older than the watermark when their turn comes and return how many there are.
 
-    order uint8[arrivals]; times int64[rows] and late uint8[rows], stream after stream; cursor int64[streams], where each
-    stream's rows start (used up); greatest: the greatest event time before. A late row does not move the watermark.
+    order uint8[arrivals]; times int64[rows] and late uint8[rows], stream after stream; cursor int64[streams], where
+    each stream's rows start (used up); greatest: the greatest event time before. A late row does not move the
+    watermark.
     """
     found = 0
     for a in range(order.shape[0]):

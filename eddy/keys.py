@@ -1,7 +1,7 @@
 """Keys as words: how the values of an attribute become int64 words that are equal exactly when the values are.
 
-A component of a key takes one word (integers, booleans, dates, times, floats, strings by interned id), two (decimals) or
-four (decimals of more than 38 digits). Nulls and NaN equal nothing; their rows are marked dead.
+A component of a key takes one word (integers, booleans, dates, times, floats, strings by interned id), two (decimals)
+or four (decimals of more than 38 digits). Nulls and NaN equal nothing; their rows are marked dead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def _exact_seconds(column: pa.Array) -> pa.Array:
     scale = ("s", "ms", "us", "ns").index(column.type.unit) * 3
     ticks = column.cast(pa.int64()).cast(pa.decimal128(19, 0))
     # The same digits, read with the decimal point in another place.
-    moved = pa.Array.from_buffers(pa.decimal128(19 + scale, scale), len(ticks), ticks.buffers(), ticks.null_count, ticks.offset)
+    moved = pa.Array.from_buffers(
+        pa.decimal128(19 + scale, scale), len(ticks), ticks.buffers(), ticks.null_count, ticks.offset
+    )
     return moved.cast(SECONDS)
 
 
@@ -197,8 +199,8 @@ def key_hash(
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
     """Return (hashes uint64[rows], joinable bool[rows]) of a stream's keys in a class, for partitioning by key.
 
-    Equal keys have equal hashes over all streams of the class, whatever their types, and in every process. Rows that cannot join
-    (a null, NaN, unequal columns of one component) have hash 0 and are not joinable.
+    Equal keys have equal hashes over all streams of the class, whatever their types, and in every process. Rows that
+    cannot join (a null, NaN, unequal columns of one component) have hash 0 and are not joinable.
     """
     one = query.classes[class_index]
     return KeyEncoder(stream, one.columns[stream], one.types).hashes(batch)

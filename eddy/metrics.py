@@ -25,13 +25,14 @@ from stairs.payload import Payload
 def metrics(modules: Modules, routes: Routes, payload: Payload, late: list[int], results: int) -> dict[str, Any]:
     """Return counts since the start.
 
-    In all: arrivals, results, combinations, inserts, expired, late, probes, matches, bytes. "states" has the same for each SteM, by name, with
-    rows live now, and `walked`, the arrivals that found something at each of their leaf hops; "classes" has keys and bytes of each
-    key directory; "hops" one entry for each probe of each route: from, to, probes (chains walked) and matches (tuples found in them
-    that passed). results are those that `where` accepted, combinations those it was asked about.
+    In all: arrivals, results, combinations, inserts, expired, late, probes, matches, bytes. "states" has the same for
+    each SteM, by name, with rows live now, and `walked`, the arrivals that found something at each of their leaf hops;
+    "classes" has keys and bytes of each key directory; "hops" one entry for each probe of each route: from, to, probes
+    (chains walked) and matches (tuples found in them that passed). results are those that `where` accepted,
+    combinations those it was asked about.
     """
     graph = modules.graph
-    hops = []
+    hops: list[dict[str, Any]] = []
     for i, name in enumerate(graph.names):
         for h in range(int(routes.span[i, R_TRUNK]), int(routes.span[i, R_END])):
             target = graph.names[int(routes.hops[h, H_TARGET])]

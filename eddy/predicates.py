@@ -1,7 +1,7 @@
 """Equality predicates as text, and the attribute classes they make.
 
-`R.a = S.a`, `(R.a, R.b) = (S.a, S.b)`, several joined by `AND`; names that are not plain words in double quotes. sqlglot
-splits the text, so quoting, comments and white space are SQL's.
+`R.a = S.a`, `(R.a, R.b) = (S.a, S.b)`, several joined by `AND`; names that are not plain words in double quotes.
+sqlglot splits the text, so quoting, comments and white space are SQL's.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Column = tuple[str, str]
 class AttributeClass:
     """Columns made equal by predicates: per stream one or several columns for each component of the key.
 
-    `columns[stream]` is a tuple of components, a component the columns of the stream that must all be equal (usually one);
-    `types` are the types in which the components are compared.
+    `columns[stream]` is a tuple of components, a component the columns of the stream that must all be equal (usually
+    one); `types` are the types in which the components are compared.
     """
 
     columns: dict[str, tuple[tuple[str, ...], ...]]
@@ -42,7 +42,7 @@ class AttributeClass:
 
 
 class _Reader:
-    """Reads predicates from the tokens of sqlglot; a key word is a name like any other here, so a stream may be called order."""
+    """Reads predicates from the tokens of sqlglot; a key word is a name here, so a stream may be called order."""
 
     def __init__(self, text: str, what: str) -> None:
         self.text, self.what, self.at = text, what, 0
@@ -127,7 +127,7 @@ def parse_predicates(texts: Sequence[str]) -> list[tuple[Column, Column]]:
 
 
 def column_place(text: str) -> Column | None:
-    """Return the (stream, column) that a text such as `R.a` or `"odd stream"."odd column"` names, None when it is none."""
+    """Return the (stream, column) that a text such as `R.a` or `"odd stream"."odd column"` names, or None."""
     try:
         reader = _Reader(text, "column")
         place = reader.column()
@@ -180,7 +180,8 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
         if len(component) == 1:
             name = next(iter(component))
             raise QueryError(
-                f"{' = '.join(types)} compares columns of stream {name} only; that is a filter of the stream, not a join"
+                f"{' = '.join(types)} compares columns of stream {name} only; that is a filter of the stream, not a"
+                " join"
             )
         merged.setdefault(frozenset(component), []).append((component, kind))
     classes = []

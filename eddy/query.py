@@ -24,7 +24,7 @@ class Query:
 
     streams     in the order that breaks ties of event time
     predicates  equalities as text: "R.a = S.a", "(R.a, R.b) = (S.a, S.b)", several in one text with AND
-    select      output columns: None = all, named "stream.column"; a list of such names; or {output name: "stream.column"}
+    select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"}
     where       a pyarrow expression over columns named "stream.column", selected or not: results it rejects are dropped
     lateness    how much older than the greatest event time so far a tuple may be and still arrive: a timedelta, or
                 ticks of the common time type; only in queries with a Range window
@@ -165,7 +165,9 @@ class Query:
         if isinstance(self.lateness, bool) or not isinstance(self.lateness, int | timedelta):
             raise QueryError(f"lateness is a timedelta or a whole number of ticks, not {self.lateness!r}")
         if self.lateness and not ranged:
-            raise QueryError(f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples")
+            raise QueryError(
+                f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples"
+            )
         windows = []
         for stream in self.streams:
             if isinstance(stream.window, Rows):
@@ -193,7 +195,7 @@ class Query:
     # Output
 
     def _column(self, text: object, what: str) -> tuple[str, str]:
-        """Return the (stream, column) that "stream.column" names; both may contain dots, or be quoted as in predicates."""
+        """Return the (stream, column) that "stream.column" names; both may have dots, or quotes as in predicates."""
         if isinstance(text, str):
             for stream in self.streams:
                 if text.startswith(stream.name + ".") and text[len(stream.name) + 1 :] in stream.schema.names:

@@ -39,10 +39,12 @@ class Stream:
             )
         doubled = sorted({name for name in self.schema.names if self.schema.names.count(name) > 1})
         if doubled or not self.schema.names:
-            raise QueryError(f"stream {self.name}: its schema has {f'two columns {doubled[0]!r}' if doubled else 'no columns'}")
+            fault = f"two columns {doubled[0]!r}" if doubled else "no columns"
+            raise QueryError(f"stream {self.name}: its schema has {fault}")
         if not isinstance(self.window, Rows | Range | Unbounded):
             raise QueryError(
-                f"stream {self.name}: its window is eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not {self.window!r}"
+                f"stream {self.name}: its window is eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not"
+                f" {self.window!r}"
             )
         if self.time is not None:
             self.type_of(self.time)

@@ -11,7 +11,7 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 SECONDS = pa.decimal128(28, 9)
-"""Seconds, exactly: what timestamps (or durations) of different units are compared in; none of them holds all values of the others."""
+"""Exact seconds: in them timestamps (or durations) of different units are compared; no unit holds all their values."""
 
 
 def plain(kind: pa.DataType) -> pa.DataType:

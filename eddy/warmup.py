@@ -13,8 +13,8 @@ from eddy.windows import Range
 def warmup() -> None:
     """Run a tiny join that reaches every kernel.
 
-    Call it in a process before it forks workers, or at the start of a service: about ten seconds when nothing is cached, well below
-    one when the kernels are on disk, nothing the second time.
+    Call it in a process before it forks workers, or at the start of a service: about ten seconds when nothing is
+    cached, well below one when the kernels are on disk, nothing the second time.
     """
     schema = pa.schema([("k", pa.int64()), ("s", pa.string()), ("t", pa.int64())])
     streams = [Stream(name, schema, window=Range(10), time="t") for name in ("R", "S")]
@@ -22,7 +22,7 @@ def warmup() -> None:
     runtime = Runtime(query)
     rows = 200
     batch = pa.record_batch(
-        {"k": pa.array(range(rows), pa.int64()), "s": [str(k) for k in range(rows)], "t": list(range(rows))}, schema=schema
+        {"k": list(range(rows)), "s": [str(k) for k in range(rows)], "t": list(range(rows))}, schema=schema
     )
     for start in (0, 100, 20):
         runtime.push({"R": batch.slice(start, 80), "S": batch.slice(start, 80)})

@@ -1,8 +1,8 @@
 """Join trees: left-deep and bushy, written "((R S) T) U".
 
-A tree is a stream (a leaf) or a join of two trees. In text, a pair of parentheses is a join of the two or more trees in it, from
-left to right, so "R S T U" and "((R S) T) U" are the same plan. A name that is not a plain word is put in double quotes,
-a double quote in it is doubled.
+A tree is a stream (a leaf) or a join of two trees. In text, a pair of parentheses is a join of the two or more trees in
+it, from left to right, so "R S T U" and "((R S) T) U" are the same plan. A name that is not a plain word is put in
+double quotes, a double quote in it is doubled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Tree:
     streams: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        below = frozenset([self.stream]) if self.left is None or self.right is None else self.left.streams | self.right.streams
+        if self.left is None or self.right is None:
+            below = frozenset([self.stream])
+        else:
+            below = self.left.streams | self.right.streams
         object.__setattr__(self, "streams", below)
 
     @property

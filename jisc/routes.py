@@ -1,13 +1,13 @@
 """From a plan to the tables the kernel walks.
 
-The inner states of the plan are *virtual* here: nothing of them is stored, they are computed from the SteMs on probe. A tuple of
-stream i goes up the path from its leaf to the root; at each join the sibling's streams are probed one by one, in
-the sibling's order from left to right as far as predicates connect them.
+The inner states of the plan are *virtual* here: nothing of them is stored, they are computed from the SteMs on probe. A
+tuple of stream i goes up the path from its leaf to the root; at each join the sibling's streams are probed one by one,
+in the sibling's order from left to right as far as predicates connect them.
 
-A hop is a **leaf hop** when it probes by a class already bound and its stream brings nothing that anything else needs: no
-further class to bind, none to check. What it finds depends on one key only, so the kernel looks it up once and
-multiplies out at the end, and a leaf hop that finds nothing ends the walk before any other hop is taken. All others are **trunk
-hops**, walked one inside the other in the plan's order.
+A hop is a **leaf hop** when it probes by a class already bound and its stream brings nothing that anything else needs:
+no further class to bind, none to check. What it finds depends on one key only, so the kernel looks it up once and
+multiplies out at the end, and a leaf hop that finds nothing ends the walk before any other hop is taken. All others are
+**trunk hops**, walked one inside the other in the plan's order.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def probe_order(tree: Tree, stream: int, graph: JoinGraph) -> list[int]:
 
 def route(tree: Tree, stream: int, graph: JoinGraph) -> list[Hop]:
     """Return the hops of a tuple of `stream`: trunk hops in the plan's order, then leaf hops by when they are bound."""
-    bound_after = {c: 0 for c in graph.attributes[stream]}
+    bound_after = dict.fromkeys(graph.attributes[stream], 0)
     trunk: list[Hop] = []
     leaves: list[Hop] = []
     for j in probe_order(tree, stream, graph):

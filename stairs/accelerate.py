@@ -2,13 +2,13 @@
 
 `cache=True` of numba looks at the file of a function only and misses an edit of a kernel in another file, so the cache
 directory is named after a digest of all kernel sources: an edit anywhere starts a new one. The directory is
-`$EDDY_CACHE_DIR`, or `eddy` under `$XDG_CACHE_HOME` or `~/.cache`, or under the temporary directory when none of them can be
-written to. numba's own setting is put back, so the caches of other libraries in the process stay where they are.
+`$EDDY_CACHE_DIR`, or `eddy` under `$XDG_CACHE_HOME` or `~/.cache`, or under the temporary directory when none of them
+can be written to. numba's own setting is put back, so the caches of other libraries in the process stay where they are.
 
-Two habits of the kernels have their reason here. They allocate nothing and are compiled without numba's reference counting:
-with it, each array field named in a branch costs atomic operations, measured at four times the run time of a walk. And they
-index the large arrays by `u64(…)`: for a signed index numba adds the wrap-around of negative ones to every access, measured at
-a quarter of the run time.
+Two habits of the kernels have their reason here. They allocate nothing and are compiled without numba's reference
+counting: with it, each array field named in a branch costs atomic operations, measured at four times the run time of a
+walk. And they index the large arrays by `u64(…)`: for a signed index numba adds the wrap-around of negative ones to
+every access, measured at a quarter of the run time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _compile(function: F, **options: bool) -> F:
     config.CACHE_DIR = str(cache_directory())
     try:
         decorate = numba.njit(_nrt=False, cache=True, nogil=True, boundscheck=False, error_model="numpy", **options)
-        return decorate(function)  # type: ignore[no-any-return]
+        return decorate(function)
     finally:
         config.CACHE_DIR = before
 

@@ -1,7 +1,8 @@
 """The arrays every kernel works on: one arena for all state modules of an engine.
 
     heads    int32  per class, key-major: row `key id` holds the newest sequence number of that key in each SteM
-                    (then the newest entry in each STAIR), so one arrival touches one or two cache lines, not one per stream
+                    (then the newest entry in each STAIR), so one arrival touches one or two cache lines, not one
+                    per stream
     recs     int32  per stream, a ring of tuple records; a record is (link, key id) for each attribute of the stream
     times    int64  per stream, a ring of event times beside `recs` (only in timed queries)
     words    int64  per class, the words of each interned key
@@ -16,7 +17,8 @@
 
 A chain is newest first; a link below the stream's low mark ends it, so expiry writes nothing. A slot holds whatever its
 last tuple left; only sequence numbers in [low mark, next) mean something.
-Source of the module: Raman, Deshpande, Hellerstein, "Using state modules for adaptive query processing", ICDE 2003, sec. 2.
+Source of the module: Raman, Deshpande, Hellerstein, "Using state modules for adaptive query processing", ICDE 2003,
+sec. 2.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class Walk(NamedTuple):
     ids       int32[room * streams] sequence numbers of the components, result after result, streams in query order
     lists     int64[room]           sequence numbers the leaf hops of the arrival at hand found
     ends      int64[streams]        ends[k] .. ends[k + 1] of `lists` are those of its leaf hop k
-    levels    int64[2, streams]     row 0: per level of the walk the candidate to look at next; row 1: the turn of each leaf hop
+    levels    int64[2, streams]     row 0: per level of the walk the candidate to look at next; row 1: the turn of each
+                                    leaf hop
     bound     int64[classes]        where the head row of the key bound for each class starts
     current   int64[streams]        sequence number bound for each stream
     """

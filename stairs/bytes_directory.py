@@ -1,14 +1,17 @@
 """Interning of byte strings: a dense id for each string that a live key contains, so that keys are words of 64 bits.
 
 A string lives while an interned key of its class contains it. A push first interns the strings of its rows, which are
-*fresh* then; when it ends (well or not) `settle` counts a user for each key the push has added and forgets the fresh strings that
-none contains; `release` takes users away when the sweep takes keys back. The heap is compacted when it is full, and doubled when half of it is still live then.
+*fresh* then; when it ends (well or not) `settle` counts a user for each key the push has added and forgets the fresh
+strings that none contains; `release` takes users away when the sweep takes keys back. The heap is compacted when it is
+full, and doubled when half of it is still live then.
 
-Invariants (check()): the table holds exactly the ids that are not free; users > 0 for each of them between pushes; strings are
-pairwise different; the heap's dead bytes are those not covered by a live string.
+Invariants (check()): the table holds exactly the ids that are not free; users > 0 for each of them between pushes;
+strings are pairwise different; the heap's dead bytes are those not covered by a live string.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +33,8 @@ from stairs.bytes_kernels import (
     settle,
 )
 from stairs.errors import StateError
+
+Number = TypeVar("Number", bound=np.generic)
 
 FIRST_IDS = 64
 FIRST_HEAP = 1024
@@ -89,7 +94,7 @@ class BytesDirectory:
         old = self.arena
         room = 2 * len(old.start)
 
-        def wider(array: npt.NDArray[np.generic], fill: int) -> npt.NDArray[np.generic]:
+        def wider(array: npt.NDArray[Number], fill: int) -> npt.NDArray[Number]:
             new = np.full(room, fill, array.dtype)
             new[: len(array)] = array
             return new
@@ -129,4 +134,6 @@ class BytesDirectory:
         if len(set(texts)) != len(texts):
             raise StateError(f"a string has two ids: {sorted(texts)}")
         if int(a.meta[B_HEAP] - a.meta[B_DEAD]) != sum(map(len, texts)):
-            raise StateError(f"{a.meta[B_DEAD]} bytes are said to be dead of {a.meta[B_HEAP]}, {sum(map(len, texts))} live")
+            raise StateError(
+                f"{a.meta[B_DEAD]} bytes are said to be dead of {a.meta[B_HEAP]}, {sum(map(len, texts))} live"
+            )

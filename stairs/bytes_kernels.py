@@ -28,7 +28,8 @@ class BytesArena(NamedTuple):
     heap    uint8[]        the strings, end to end
     start   int64[ids]     where each lies in the heap;  size int32[ids] its length;  hashes int64[ids]
     users   int32[ids]     interned keys that contain it; 0 = free or fresh
-    table   int32[slots]   open addressing, -1 = empty;  freed int32[ids] stack;  fresh int32[ids] ids of the push under way
+    table   int32[slots]   open addressing, -1 = empty;  freed int32[ids] stack
+    fresh   int32[ids]     ids made by the push under way
     """
 
     heap: npt.NDArray[np.uint8]
@@ -154,7 +155,7 @@ def forget(arena: BytesArena, known: int) -> None:
 
 @jit
 def settle(arena: BytesArena, used: np.ndarray) -> None:
-    """End a push: count a user for each id in `used` (words of the keys it interned), forget fresh strings with none."""
+    """End a push: count a user for each id in `used` (words of the keys it added), forget fresh strings with none."""
     for k in range(used.shape[0]):
         arena.users[used[k]] += 1
     for k in range(arena.meta[B_FRESH]):

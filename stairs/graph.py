@@ -34,9 +34,11 @@ class Window:
 
 @dataclass(frozen=True)
 class JoinGraph:
-    """The join as numbers: `attributes[i]` are the classes of stream i, ascending; `widths[c]` the int64 words of a key.
+    """The join as numbers.
 
-    `texts[c]` are the words of a key of class c that stand for a byte string; `timed` tells that tuples carry event times and some window is a RANGE; `lateness` is in the same ticks.
+    `attributes[i]` are the classes of stream i, ascending; `widths[c]` the int64 words of a key of class c, `texts[c]`
+    those of them that stand for a byte string; `timed` tells that tuples carry event times and some window is a RANGE;
+    `lateness` is in the same ticks.
     """
 
     names: tuple[str, ...]
@@ -71,5 +73,7 @@ class JoinGraph:
     def shared(self, left: frozenset[int], right: frozenset[int]) -> tuple[int, ...]:
         """Return the classes by which a tuple over `left` can probe one over `right`, ascending. O(classes)."""
         return tuple(
-            c for c, streams in enumerate(self.members) if not left.isdisjoint(streams) and not right.isdisjoint(streams)
+            c
+            for c, streams in enumerate(self.members)
+            if not left.isdisjoint(streams) and not right.isdisjoint(streams)
         )

@@ -1,10 +1,10 @@
 """Kernels of the key directory: look-up, interning and the sweep that takes dead keys back.
 
-A key id is dead when no SteM of its class holds a live tuple with it, which its head row tells: every SteM column is below
-its stream's low mark. Nothing is counted per tuple. The sweep runs a hand over the ids, two for each id handed out since it
-last ran, before a push touches anything; an id found dead leaves the table and goes on the free stack. So with L keys live at
-most, the directory stays below about 2 L ids plus those of one push, however many keys ever pass (docs/layout.md has the
-argument).
+A key id is dead when no SteM of its class holds a live tuple with it, which its head row tells: every SteM column is
+below its stream's low mark. Nothing is counted per tuple. The sweep runs a hand over the ids, two for each id handed
+out since it last ran, before a push touches anything; an id found dead leaves the table and goes on the free stack. So
+with L keys live at most, the directory stays below about 2 L ids plus those of one push, however many keys ever pass
+(docs/layout.md has the argument).
 """
 
 from __future__ import annotations

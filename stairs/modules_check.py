@@ -62,7 +62,8 @@ def _check_keys(modules: Modules, c: int, what: str) -> None:
     width = modules.graph.widths[c]
     table = modules._table.view(c).reshape(-1, 2)
     following, free = int(modules.classes[c, C_NEXT]), int(modules.classes[c, C_FREE])
-    require(following <= modules.classes[c, C_CAPACITY], f"{what}: {following} ids, room for {modules.classes[c, C_CAPACITY]}")
+    capacity = int(modules.classes[c, C_CAPACITY])
+    require(following <= capacity, f"{what}: {following} ids, room for {capacity}")
     slots = np.flatnonzero(table[:, 1] >= 0)
     held = np.sort(table[slots, 1])
     freed = np.sort(modules._freed.view(c)[:free])
@@ -77,7 +78,7 @@ def _check_keys(modules: Modules, c: int, what: str) -> None:
         tag, kid = table[slot].tolist()
         wanted = int(words[kid, 0]) if width == 1 else int(fold(words.reshape(-1), kid * width, width))
         require(tag == wanted, f"{what}: slot {slot} has tag {tag}, key id {kid} would have {wanted}")
-        at = int(spread(np.int64(tag), shift))
+        at = int(spread(np.int64(tag), shift))  # type: ignore[arg-type]  # a Python int would be another signature
         while at != slot:
             require(table[at, 1] >= 0, f"{what}: key id {kid} in slot {slot} is cut off from its home by slot {at}")
             at = (at + 1) & last

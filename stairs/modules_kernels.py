@@ -60,7 +60,7 @@ def rehash(arena: Arena, c: int, before: np.ndarray) -> None:
 
 @jit
 def transpose(ids: np.ndarray, streams: np.ndarray, numbers: np.ndarray) -> None:
-    """Write the arrival numbers of results, a row for each stream: ids int32[n * streams] -> numbers int64[streams, n]."""
+    """Write the arrival numbers of results, a row a stream: ids int32[n * streams] -> numbers int64[streams, n]."""
     m, n = numbers.shape
     for j in range(m):
         base = streams[j, S_BASE]

@@ -1,13 +1,13 @@
 """The kernel of the engine: one call takes a whole push through interning, probing, results and insertion.
 
 Each arrival walks the hops of its stream's route depth first. At level l the walk holds one candidate of hop l; a
-candidate that is live and passes the hop's checks binds the key ids of its classes and opens level l + 1; past the last hop a
-result is written. Only then is the arrival inserted: so it meets every older tuple once, and each result is found
+candidate that is live and passes the hop's checks binds the key ids of its classes and opens level l + 1; past the last
+hop a result is written. Only then is the arrival inserted: so it meets every older tuple once, and each result is found
 exactly once, by its last component.
 
-Nothing is compiled for a plan: routes are tables. When room runs short, the arrival at hand is walked to its end without
-writing, so that the room it needs is known and the counters are right; then the kernel stops with a status, the caller makes
-room and calls again, and that arrival is walked once more.
+Nothing is compiled for a plan: routes are tables. When room runs short, the arrival at hand is walked to its end
+without writing, so that the room it needs is known and the counters are right; then the kernel stops with a status, the
+caller makes room and calls again, and that arrival is walked once more.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ MOST_RESULTS = 1 << 48
 def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
     """Write the key ids of all rows of the push into the records they will have. Goes on from where it stopped.
 
-    In a pass of its own, look-ups of neighbouring rows do not wait for each other; the ring has room for all of them beside the
-    live window (`Modules.begin` sees to it).
+    In a pass of its own, look-ups of neighbouring rows do not wait for each other; the ring has room for all of them
+    beside the live window (`Modules.begin` sees to it).
     """
     attrs, streams, classes, recs, meta = arena.attrs, arena.streams, arena.classes, arena.recs, arena.meta
     while meta[M_INTERN_ATTR] < attrs.shape[0]:
@@ -196,8 +196,8 @@ def write(walk: Walk, out: int) -> None:
 def product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only: bool, out: int) -> int:
     """Write every combination of the collected lists with the components bound; return the results now, written or not.
 
-    The first combination is written, then doubled as it were: for each list, the block so far is copied once for each further
-    element, which is put in its place in the copy. So lists of one element cost nothing.
+    The first combination is written, then doubled as it were: for each list, the block so far is copied once for each
+    further element, which is put in its place in the copy. So lists of one element cost nothing.
     """
     hops, ids, ends, lists = routes.hops, walk.ids, walk.ends, walk.lists
     leaf, end = routes.span[i, R_LEAF], routes.span[i, R_END]
