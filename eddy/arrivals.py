@@ -22,6 +22,7 @@ from stairs.graph import FOREVER
 
 Order = npt.NDArray[np.uint8]
 Times = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -113,6 +114,25 @@ def _checked_order(order: object, rows: list[int], names: Sequence[str]) -> Orde
     return narrow
 
 
+def _kept_batches(batches: list[pa.RecordBatch | None], keep: Mapping[int, Rows]) -> list[pa.RecordBatch | None]:
+    """Keep rows keep[i] of each stream i named."""
+    kept = list(batches)
+    for i, rows in keep.items():
+        batch = batches[i]
+        kept[i] = batch.take(pa.array(rows)) if batch is not None and len(rows) else None
+    return kept
+
+
+def _kept_order(sequence: Order, batches: list[pa.RecordBatch | None], keep: Mapping[int, Rows]) -> Order:
+    """Keep the arrivals of rows keep[i] of each stream i named."""
+    staying = np.ones(len(sequence), bool)
+    for i, rows in keep.items():
+        stays = np.zeros(len(batches[i]), bool)  # type: ignore[arg-type]
+        stays[rows] = True
+        staying[np.flatnonzero(sequence == i)] = stays
+    return sequence[staying]
+
+
 class Gate:
     """Admits pushes for one query; keeps nothing from one to the next."""
 
@@ -120,28 +140,31 @@ class Gate:
         self.query = query
         self.names = query.graph.names
         self.ranged = query.graph.timed
+        self._has_filters = any(stream.filter is not None for stream in query.streams)
         self._untimed: list[Times | None] = [None] * len(self.names)
         self._index = {name: i for i, name in enumerate(self.names)}
 
     def admit(self, pushed: Mapping[str, pa.RecordBatch | pa.Table], order: object, watermark: int) -> Arrivals:
         """Return the arrivals of a push; `watermark` is the greatest event time before it. Raises InputError."""
         batches = self._batches(pushed)
-        rows = [0 if batch is None else len(batch) for batch in batches]
-        streams = self.query.streams
-        present = [i for i, count in enumerate(rows) if count]
+        sequence = None
         if order is not None:
-            sequence = _checked_order(order, rows, self.names)
-            times = [self._times(i, batch) for i, batch in enumerate(batches)] if self.ranged else self._untimed
-        elif len(present) == 1 and streams[present[0]].time is None:
-            only = present[0]
-            sequence = np.full(rows[only], only, np.uint8)
-            times = self._untimed
+            sequence = _checked_order(order, [0 if batch is None else len(batch) for batch in batches], self.names)
+        if self._has_filters:
+            # First of all: a row that is rejected never arrives, so nothing is asked of its time.
+            batches, sequence = self._filtered(batches, sequence)
+        times = self._untimed
+        present = [i for i, batch in enumerate(batches) if batch is not None]
+        if sequence is not None:
+            if self.ranged:
+                times = [self._times(i, batch) for i, batch in enumerate(batches)]
+        elif len(present) == 1 and self.query.streams[present[0]].time is None:
+            (only,) = present
+            sequence = np.full(len(batches[only]), only, np.uint8)  # type: ignore[arg-type]
         else:
-            batches, sequence, times = self._by_time(batches)
-            if not self.ranged:
-                times = self._untimed
-        if any(stream.filter is not None for stream in streams):
-            batches, sequence, times = self._filtered(batches, sequence, times)
+            batches, sequence, by_time = self._by_time(batches)
+            if self.ranged:
+                times = by_time
         late: dict[int, pa.RecordBatch] = {}
         if self.ranged and len(sequence):
             batches, sequence, times, late = self._without_late(batches, sequence, times, watermark)
@@ -209,36 +232,17 @@ class Gate:
         owners = np.concatenate([np.full(len(sorted_batches[i]), i, np.uint8) for i in present])  # type: ignore[arg-type]
         return sorted_batches, owners[np.argsort(merged, kind="stable")], sorted_times
 
-    def _select(
-        self,
-        batches: list[pa.RecordBatch | None],
-        sequence: Order,
-        times: list[Times | None],
-        keep: Mapping[int, npt.NDArray[np.int64]],
-    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
-        """Keep rows keep[i] of each stream i named, and the arrivals that are theirs."""
-        staying = np.ones(len(sequence), bool)
-        batches, times = list(batches), list(times)
-        for i, rows in keep.items():
-            batch, ticks = batches[i], times[i]
-            assert batch is not None
-            stays = np.zeros(len(batch), bool)
-            stays[rows] = True
-            staying[np.flatnonzero(sequence == i)] = stays
-            batches[i] = batch.take(pa.array(rows)) if len(rows) else None
-            times[i] = ticks[rows] if ticks is not None else None
-        return batches, sequence[staying], times
-
     def _filtered(
-        self, batches: list[pa.RecordBatch | None], sequence: Order, times: list[Times | None]
-    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
+        self, batches: list[pa.RecordBatch | None], sequence: Order | None
+    ) -> tuple[list[pa.RecordBatch | None], Order | None]:
+        """Drop the rows that the streams' filters reject."""
         keep = {}
         for i, (stream, batch) in enumerate(zip(self.query.streams, batches, strict=True)):
             if stream.filter is not None and batch is not None:
                 rows = _kept(batch, stream.filter, stream.name)
                 if len(rows) < len(batch):
                     keep[i] = rows
-        return self._select(batches, sequence, times, keep) if keep else (batches, sequence, times)
+        return _kept_batches(batches, keep), sequence if sequence is None else _kept_order(sequence, batches, keep)
 
     def _without_late(
         self, batches: list[pa.RecordBatch | None], sequence: Order, times: list[Times | None], watermark: int
@@ -258,4 +262,5 @@ class Gate:
             if own.any():
                 keep[i] = np.flatnonzero(~own)
                 late[i] = batch.take(pa.array(np.flatnonzero(own)))
-        return *self._select(batches, sequence, times, keep), late
+        on_time = [ticks if i not in keep or ticks is None else ticks[keep[i]] for i, ticks in enumerate(times)]
+        return _kept_batches(batches, keep), _kept_order(sequence, batches, keep), on_time, late

@@ -1,8 +1,8 @@
 """The runtime: Arrow batches in, Arrow results out, state in between.
 
-A push goes through five steps: *admit* (validate, filter, order, set late rows aside), *open* (sweep dead keys, make room), *load*
-(keys as words, payload into rings), *walk* (one kernel call), *materialise* (gather columns, `where`, projection). Only
-then is it committed; whatever fails before takes the push back, so that the state is as it was.
+A push goes through five steps: *admit* (validate, filter, order, set late rows aside), *open* (sweep dead keys, make
+room), *load* (keys as words, payload into rings), *walk* (one kernel call), *materialise* (gather columns, `where`,
+projection). Only then is it committed; whatever fails before takes the push back, so that the state is as it was.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Runtime:
         kinds = [
             [query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)
         ]
-        self._loaders = [Loader(query, i, columns) for i, columns in enumerate(self._kept)]
         self._payload = Payload(kinds, self._modules.capacity)
+        self._loader = Loader(query, self._kept, self._modules, self._payload)
         places = {
             (stream.name, column): (i, k)
             for i, stream in enumerate(query.streams)
@@ -108,12 +108,12 @@ class Runtime:
     def push(self, batches: Mapping[str, pa.RecordBatch | pa.Table], order: Any = None) -> pa.Table:
         """Take arrivals in and return the results they complete, in the order of their last components.
 
-        batches  rows by stream; absent streams and empty batches are fine; columns beyond the stream's schema are ignored
+        batches  rows by stream; absent streams and empty batches are fine; columns not in its schema are ignored
         order    int[rows of all streams]: the stream (its position in the query) of each arrival; None = by event time,
                  ties by stream order in the query, then by row
 
-        Returns a table of `query.output_schema` (see count_only, ids_only). Raises InputError for rows that do not fit, with
-        the state as it was. Cost: O(arrivals + chains walked + results).
+        Returns a table of `query.output_schema` (see count_only, ids_only). Raises InputError for rows that do not fit,
+        with the state as it was. Cost: O(arrivals + chains walked + results).
         """
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
         counters = self._routes.hops[:, H_PROBES:].copy()
@@ -144,9 +144,7 @@ class Runtime:
             for i, room in enumerate(modules.capacity):
                 if room != payload.room[i]:
                     payload.resize(i, room, int(modules.streams[i, S_LO]), modules.following[i])
-        for loader, batch, times in zip(self._loaders, arrivals.batches, arrivals.times, strict=True):
-            if batch is not None:
-                loader.load(batch, times, modules, payload)
+        self._loader.load(arrivals)
         return modules.run(self._routes, arrivals.order, self.count_only and self.query.where is None)
 
     # Results
@@ -201,7 +199,7 @@ class Runtime:
         return self._modules.nbytes + self._payload.nbytes
 
     def metrics(self) -> dict[str, Any]:
-        """Return counts since the start: arrivals, probes, matches, results, expired, late, bytes; in all and per state."""
+        """Return counts since the start, in all and per state: arrivals, probes, results, expired, late, bytes, …"""
         return metrics(self._modules, self._routes, self._payload, self._late_rows, self._results)
 
     def explain(self) -> str:

@@ -1,7 +1,8 @@
 """The state modules of one engine: owns the arena, makes room in it, and takes a failed push back.
 
-A push is a transaction. `begin` sweeps dead keys and makes room for all its rows *beside* the windows as they stand, so that
-nothing live before the push is overwritten while it runs; `undo` then only has to unlink what was inserted, newest first.
+A push is a transaction. `begin` sweeps dead keys and makes room for all its rows *beside* the windows as they stand, so
+that nothing live before the push is overwritten while it runs; `undo` then only has to unlink what was inserted, newest
+first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from stairs.arena import Arena, Batch, Bytes, Int64s, Routes, Walk
 from stairs.bytes_directory import BytesDirectory
-from stairs.errors import CapacityError, StateError
+from stairs.errors import CapacityError
 from stairs.fields import (
     A_CLASS,
     A_COLUMN,
@@ -24,11 +25,9 @@ from stairs.fields import (
     A_OFFSET,
     A_STREAM,
     C_CAPACITY,
-    C_DEBT,
     C_FREE,
     C_FREE0,
     C_FREELIST,
-    C_HAND,
     C_HEADS,
     C_MEMBER,
     C_NEXT,
@@ -43,8 +42,6 @@ from stairs.fields import (
     M_ARRIVAL,
     M_ARRIVALS,
     M_FIELDS,
-    M_INTERN_ATTR,
-    M_INTERN_ROW,
     M_LATENESS,
     M_NEED,
     M_OUT,
@@ -72,8 +69,8 @@ from stairs.fields import (
 )
 from stairs.graph import FOREVER, JoinGraph
 from stairs.keys_kernels import drop_all, sweep
-from stairs.modules_kernels import rehash, transpose, undo
 from stairs.modules_check import check_modules
+from stairs.modules_kernels import rehash, transpose, undo
 from stairs.segments import Segments
 from stairs.walk_kernels import MOST_RESULTS, push
 
@@ -118,6 +115,7 @@ class Modules:
         self._describe()
         self._order: Bytes = np.zeros(0, np.uint8)
         self._input: Int64s = np.zeros(0, np.int64)
+        self._input_address = 0
         self._dead: Bytes = np.zeros(0, np.uint8)
         self.walk = Walk(
             ids=np.zeros(0, np.int32),
@@ -212,8 +210,8 @@ class Modules:
         m = self.graph.n_streams
         if self.meta[M_NEED] >= MOST_RESULTS:
             raise CapacityError(
-                "one arrival completes more than 2^48 results; a key is too frequent in too many windows: narrow them, or"
-                " join on more columns"
+                "one arrival completes more than 2^48 results; a key is too frequent in too many windows: narrow them,"
+                " or join on more columns"
             )
         room = max(1024, 2 * (self.walk.ids.shape[0] // m), int(self.meta[M_NEED]))
         ids = np.empty(room * m, np.int32)
@@ -239,7 +237,10 @@ class Modules:
     # A push
 
     def begin(self, rows: Sequence[int]) -> None:
-        """Open a push of rows[i] rows of stream i: make room, lay out the input. Raises CapacityError with nothing changed."""
+        """Open a push of rows[i] rows of stream i: make room, lay out the input.
+
+        Raises CapacityError with nothing changed.
+        """
         if self.texts:
             # Without strings the kernel does this by itself.
             self._sweep()
@@ -264,6 +265,7 @@ class Modules:
         self.attrs[:, A_INPUT] = self._word_starts[:-1]
         if len(self._input) < self._word_starts[-1]:
             self._input = np.empty(2 * self._word_starts[-1], np.int64)
+            self._input_address = self._input.ctypes.data
         if len(self._dead) < self._row_starts[-1]:
             self._dead = np.empty(2 * self._row_starts[-1], np.uint8)
         self._dead[: self._row_starts[-1]] = 0
@@ -274,16 +276,20 @@ class Modules:
         self._saved = self.streams.copy(), self.meta.copy()
 
     def key_words(self, i: int, c: int) -> Int64s:
-        """Return the place for the key words of stream i in class c in the push under way: int64[rows * width], row by row."""
+        """Return the place for the key words of stream i in class c: int64[rows of the push * width], row by row."""
         x = self.attribute_rows[i, c]
         return self._input[self._word_starts[x] : self._word_starts[x + 1]]
+
+    def key_address(self, i: int, c: int) -> int:
+        """Return the address of `key_words`."""
+        return self._input_address + 8 * self._word_starts[self.attribute_rows[i, c]]
 
     def dead_rows(self, i: int) -> Bytes:
         """Return the marks of the rows of stream i that can join nothing: uint8[rows], 0 until set to 1."""
         return self._dead[self._row_starts[i] : self._row_starts[i + 1]]
 
     def ring_slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
-        """Return (slots of the ring, rows of the push) for the next n tuples of stream i: one pair, or two at the wrap."""
+        """Return (slots of the ring, rows of the push) for the next n tuples of stream i: two pairs at the wrap."""
         room = self.capacity[i]
         first = self.following[i] & (room - 1)
         head = min(n, room - first)

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from stairs.payload_kernels import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
 
 _BOOL = pa.bool_()
-_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 Slices = list[tuple[slice, slice]]
 
@@ -40,13 +39,14 @@ def fixed_width(kind: pa.DataType) -> int:
     return width if width in (1, 2, 4, 8, 16) else 0
 
 
-def raw_values(column: pa.Array, width: int) -> npt.NDArray[np.generic]:
-    """Return the values of a fixed-width array as unsigned integers, 16 bytes as [n, 2]; those of nulls are undefined. No copy."""
-    if width == 1 and column.type == _BOOL:
-        column = column.cast(pa.uint8())
-    if width == 16:
-        return np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), column.offset * 16).reshape(-1, 2)
-    return np.frombuffer(column.buffers()[1], _UNSIGNED[width], len(column), column.offset * width)
+def value_buffer(column: pa.Array) -> pa.Array:
+    """Return a column whose values lie in memory as its ring keeps them: a boolean becomes a byte."""
+    return column.cast(pa.uint8()) if column.type == _BOOL else column
+
+
+def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
+    """Return n bytes of 0 and 1 as a bitmap."""
+    return pa.py_buffer(np.packbits(np.frombuffer(memory, np.uint8, n, start), bitorder="little"))
 
 
 class ChunkLog:
@@ -113,6 +113,8 @@ class Payload:
         # The validity ring of a column exists once a null has come.
         self._null_rings: list[tuple[int, int]] = []
         self._saved: dict[tuple[int, int], list[tuple[int, pa.Array]]] = {}
+        self.laid_out = 0
+        """How often the rings have moved: addresses hold while this does not change."""
         self._layout({}, {})
 
     # Memory
@@ -127,6 +129,7 @@ class Payload:
         self._ring: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
         self._valid: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
         columns = []
+        address = block.ctypes.data
         for n, place in enumerate(self._rings + self._null_rings):
             i = place[0]
             null_ring = n >= len(self._rings)
@@ -140,19 +143,14 @@ class Payload:
             (self._valid if null_ring else self._ring)[place] = ring
             row = [0] * P_FIELDS
             row[P_STREAM], row[P_WIDTH] = i, width
-            row[P_RING], row[P_MASK] = int(starts[n]) // min(width, 8), self.room[i] - 1
+            row[P_RING], row[P_MASK] = address + int(starts[n]), self.room[i] - 1
             columns.append(row)
         self._columns = np.array(columns, np.int64).reshape(-1, P_FIELDS)
         self._widths: list[int] = self._columns[:, P_WIDTH].tolist()
-        self._units = np.minimum(self._columns[:, P_WIDTH], 8)
+        self.addresses = dict(zip(self._rings, self._columns[:, P_RING].tolist(), strict=False))
+        """Address of the ring of each (stream, column) kept in one."""
+        self.laid_out += 1
         self._block = block
-        self._views = (block, block.view(np.uint16), block.view(np.uint32), block.view(np.uint64))
-        self._typed = {
-            (i, k): ring.reshape(-1).view(_UNSIGNED[self._width[i, k]])
-            if self._width[i, k] <= 8
-            else ring.reshape(-1).view(np.uint64).reshape(-1, 2)
-            for (i, k), ring in self._ring.items()
-        }
 
     def resize(self, i: int, room: int, low: int, following: int) -> None:
         """Give stream i a ring of `room` slots; the tuples low .. following - 1 keep their values."""
@@ -195,20 +193,22 @@ class Payload:
         for place, chunks in self._saved.items():
             self._logs[place].chunks = chunks
 
-    def append_fixed(self, i: int, k: int, column: pa.Array, raw: npt.NDArray[np.generic], slices: Slices) -> None:
-        """Write column k of the rows of stream i: `raw` its values (see raw_values), slices as `Modules.ring_slices` gives."""
+    def keeps_nulls(self, i: int, k: int) -> bool:
+        """Whether column k of stream i has a ring of marks for its nulls, which `append_marks` must then write."""
+        return (i, k) in self._valid
+
+    def append_marks(self, i: int, k: int, column: pa.Array, slices: Slices) -> None:
+        """Mark the nulls of column k of the rows of stream i; slices as `Modules.ring_slices` gives them.
+
+        The first null of a column makes its ring of marks, which moves all rings.
+        """
         place = (i, k)
-        nulls = column.null_count
-        if nulls and place not in self._valid:
+        if place not in self._valid:
             self._null_rings.append(place)
             self._layout(self._ring, self._valid)
-        ring = self._typed[place]
+        valid = np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)
         for slots, rows in slices:
-            ring[slots] = raw[rows]
-        if place in self._valid:
-            valid = np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)
-            for slots, rows in slices:
-                self._valid[place][slots] = valid[rows]
+            self._valid[place][slots] = valid[rows]
 
     def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
         """Keep column k of the rows of stream i, the first of which is arrival `first`."""
@@ -232,21 +232,20 @@ class Payload:
         for all columns in rings, one take for each other.
         """
         starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in self._widths)]
-        self._columns[:, P_OUT] = np.array(starts[:-1], np.int64) // self._units
         # Arrow's pool hands out memory that is mapped already; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
-        block = np.frombuffer(memory, np.uint8)
-        views = (block, block.view(np.uint16), block.view(np.uint32), block.view(np.uint64))
-        gather(self._columns, ids, len(self.kinds), self._views, views, n)
+        self._columns[:, P_OUT] = starts[:-1]
+        self._columns[:, P_OUT] += memory.address
+        gather(self._columns, ids, len(self.kinds), n)
         found: dict[tuple[int, int], pa.Array] = {}
         bits: dict[tuple[int, int], pa.Buffer] = {}
         rings = len(self._rings)
         for place, start in zip(self._null_rings, starts[rings:], strict=False):
-            bits[place] = pa.py_buffer(np.packbits(block[start : start + n], bitorder="little"))
+            bits[place] = _packed(memory, start, n)
         for place, start, width in zip(self._rings, starts, self._widths, strict=False):
             kind = self.kinds[place[0]][place[1]]
             if place in self._bools:
-                values = pa.py_buffer(np.packbits(block[start : start + n], bitorder="little"))
+                values = _packed(memory, start, n)
             else:
                 values = memory.slice(start, n * width)
             found[place] = pa.Array.from_buffers(kind, n, [bits.get(place), values])

@@ -1,50 +1,78 @@
-"""The kernel of late materialisation: all fixed-width columns of all results in one call."""
+"""The kernels that move columns: into the rings when rows come, out of them when results leave. One call each, all columns."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from stairs.accelerate import jit, u64
+from stairs.memory import peek8, peek16, peek32, peek64, poke8, poke16, poke32, poke64
 
-P_STREAM = 0  # stream the column belongs to
+# jobs[k]: a column to copy into a ring
+J_SOURCE = 0  # address of its first value
+J_TARGET = 1  # address of the ring
+J_WIDTH = 2  # bytes of a value: 1, 2, 4, 8 or 16
+J_FIRST = 3  # the first value goes to slot FIRST & MASK, the next to the one after it
+J_MASK = 4  # slots of the ring - 1
+J_ROWS = 5  # values to copy
+J_FIELDS = 6
+
+# columns[k]: a column to gather for results
+P_STREAM = 0  # stream it belongs to
 P_WIDTH = 1  # bytes of a value: 1, 2, 4, 8 or 16
-P_RING = 2  # where its ring starts, in values of that width (of 8 bytes for 16)
+P_RING = 2  # address of its ring
 P_MASK = 3  # slots of the ring - 1
-P_OUT = 4  # where its values go, in the same unit
+P_OUT = 4  # address where its values go
 P_FIELDS = 5
 
 
 @jit
-def gather(
-    columns: np.ndarray,
-    ids: np.ndarray,
-    n_streams: int,
-    rings: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    values: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
-    n: int,
-) -> None:
+def copy_in(jobs: np.ndarray) -> None:
+    """Copy columns into rings: jobs int64[n, J_FIELDS]."""
+    for k in range(jobs.shape[0]):
+        n, width, first, mask = jobs[k, J_ROWS], jobs[k, J_WIDTH], jobs[k, J_FIRST], jobs[k, J_MASK]
+        source, target = jobs[k, J_SOURCE], jobs[k, J_TARGET]
+        if width == 8:
+            for r in range(n):
+                poke64(target + 8 * ((first + r) & mask), peek64(source + 8 * r))
+        elif width == 16:
+            for r in range(n):
+                slot = target + 16 * ((first + r) & mask)
+                poke64(slot, peek64(source + 16 * r))
+                poke64(slot + 8, peek64(source + 16 * r + 8))
+        elif width == 4:
+            for r in range(n):
+                poke32(target + 4 * ((first + r) & mask), peek32(source + 4 * r))
+        elif width == 2:
+            for r in range(n):
+                poke16(target + 2 * ((first + r) & mask), peek16(source + 2 * r))
+        else:
+            for r in range(n):
+                poke8(target + ((first + r) & mask), peek8(source + r))
+
+
+@jit
+def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int) -> None:
     """Copy the value of each component into the columns of the output.
 
-    columns int64[n_columns, P_FIELDS]; ids int32[n * n_streams], result after result; rings and values: the memory of all
-    rings and of all output columns, each seen as uint8, uint16, uint32 and uint64.
+    columns int64[n_columns, P_FIELDS]; ids int32[n * n_streams], result after result.
     """
     for k in range(columns.shape[0]):
         j, width, mask = columns[k, P_STREAM], columns[k, P_WIDTH], columns[k, P_MASK]
-        ring, at = columns[k, P_RING], columns[k, P_OUT]
+        ring, out = columns[k, P_RING], columns[k, P_OUT]
         if width == 8:
             for r in range(n):
-                values[3][u64(at + r)] = rings[3][u64(ring + (ids[u64(r * n_streams + j)] & mask))]
+                poke64(out + 8 * r, peek64(ring + 8 * (ids[u64(r * n_streams + j)] & mask)))
+        elif width == 16:
+            for r in range(n):
+                slot = ring + 16 * (ids[u64(r * n_streams + j)] & mask)
+                poke64(out + 16 * r, peek64(slot))
+                poke64(out + 16 * r + 8, peek64(slot + 8))
         elif width == 4:
             for r in range(n):
-                values[2][u64(at + r)] = rings[2][u64(ring + (ids[u64(r * n_streams + j)] & mask))]
+                poke32(out + 4 * r, peek32(ring + 4 * (ids[u64(r * n_streams + j)] & mask)))
         elif width == 2:
             for r in range(n):
-                values[1][u64(at + r)] = rings[1][u64(ring + (ids[u64(r * n_streams + j)] & mask))]
-        elif width == 1:
-            for r in range(n):
-                values[0][u64(at + r)] = rings[0][u64(ring + (ids[u64(r * n_streams + j)] & mask))]
+                poke16(out + 2 * r, peek16(ring + 2 * (ids[u64(r * n_streams + j)] & mask)))
         else:
             for r in range(n):
-                source = ring + 2 * (ids[u64(r * n_streams + j)] & mask)
-                values[3][u64(at + 2 * r)] = rings[3][u64(source)]
-                values[3][u64(at + 2 * r + 1)] = rings[3][u64(source + 1)]
+                poke8(out + r, peek8(ring + (ids[u64(r * n_streams + j)] & mask)))
