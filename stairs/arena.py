@@ -92,3 +92,18 @@ class Walk(NamedTuple):
     levels: Int64s
     bound: Int64s
     current: Int64s
+
+
+class Entries(NamedTuple):
+    """What STAIRs hold (see `stairs.stair`).
+
+    heads   int32[]                   per state, the newest entry of each key id, and with it the key's mark
+    ring    int32[]                   per state, a ring of entries (link, a sequence number for each stream of the set)
+    states  int64[states, E_FIELDS]   descriptors
+    parts   int64[n, P_FIELDS]        per state, the streams of its set, ascending
+    """
+
+    heads: Int32s
+    ring: Int32s
+    states: Int64s
+    parts: Int64s

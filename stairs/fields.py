@@ -67,6 +67,28 @@ R_ROOT = 2  # ... which are LEAF .. ROOT - 1
 R_END = 3
 R_FIELDS = 4
 
+# states[x]: one STAIR
+E_HEADS = 0  # where its heads start in `heads`, one a key id
+E_RING = 1  # where its ring of entries starts in `ring`
+E_MASK = 2  # capacity of the ring - 1; slot of an entry = entry number & mask
+E_WIDTH = 3  # int32s in an entry: its link, then a sequence number for each stream of the set
+E_NEXT = 4  # number of the next entry
+E_TAIL = 5  # every entry before it is dead
+E_BIRTH = 6  # a key is attempted when its head is at least this
+E_CLASS = 7  # the class it is indexed on
+E_PARTS0 = 8  # the streams of the set are rows PARTS0 .. PARTS1 - 1 of `parts`
+E_PARTS1 = 9
+E_KEY_PART = 10  # which component, counted from PARTS0, tells the key id of an entry
+E_KEY_OFFSET = 11  # where (link, key id) of the class lies in a record of that stream
+E_UNMARKED = 12  # key ids not attempted, counted while BIRTH is -1 only
+E_COUNT = 13  # entries the last operation stored, or found no room for
+E_FIELDS = 14
+
+# parts[p]: one stream of a STAIR's set
+P_STREAM = 0
+P_COLUMN = 1  # its column in the head row of the STAIR's class, -1 = it has no attribute in it
+P_FIELDS = 2
+
 # ops[o]: compare or bind the key id of a component
 O_CLASS = 0
 O_STREAM = 1
@@ -97,3 +119,4 @@ DONE = 0
 NEED_OUTPUT = 1
 NEED_KEYS = 2
 NEED_LISTS = 3
+NEED_ENTRIES = 4

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import add
+from typing import Protocol
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +89,16 @@ def power_of_two(least: int) -> int:
     return 1 << max(least - 1, 0).bit_length()
 
 
+class Cache(Protocol):
+    """A state computed from the SteMs (a STAIR), told of what changes under it."""
+
+    def renumbered(self, shifts: Sequence[int]) -> None:
+        """Follow the tuples: sequence number s of stream i is now s - shifts[i]."""
+
+    def forget(self) -> None:
+        """Hold nothing any more: tuples were taken back, or are live again."""
+
+
 class Modules:
     """SteMs of all streams of a join, their key directories, and room for the results of a push.
 
@@ -134,6 +146,8 @@ class Modules:
         self.following = [0] * m
         """Sequence number of the next arrival of each stream when the push under way began."""
         self._saved: tuple[Int64s, Int64s] | None = None
+        self.caches: WeakSet[Cache] = WeakSet()
+        """What is computed from these modules and must follow them; each puts itself in."""
         self._bind()
 
     def _describe(self) -> None:
@@ -220,9 +234,9 @@ class Modules:
 
     def renumber(self) -> None:
         """Number the tuples of each stream from near 0 again, so that sequence numbers stay in an int32. O(state)."""
-        for i in range(self.graph.n_streams):
+        shifts = [int(low) // room * room for low, room in zip(self.streams[:, S_LO], self.capacity, strict=True)]
+        for i, shift in enumerate(shifts):
             room, width = self.capacity[i], self._widths[i]
-            shift = int(self.streams[i, S_LO]) // room * room
             if shift == 0:
                 continue
             records = self._recs.view(i).reshape(room, width)
@@ -233,6 +247,8 @@ class Modules:
                 np.maximum(records[:, 2 * k] - shift, -1, out=records[:, 2 * k])
             self.streams[i, [S_NEXT, S_LO]] -= shift
             self.streams[i, S_BASE] += shift
+        for cache in self.caches:
+            cache.renumbered(shifts)
 
     # A push
 
@@ -355,6 +371,8 @@ class Modules:
         self._saved = None
         for strings in self.texts.values():
             strings.settle(np.zeros(0, np.int64))
+        for cache in self.caches:
+            cache.forget()
 
     def _adopted(self, c: int) -> npt.NDArray[np.int64]:
         """Return the key ids of class c that the push under way has handed out."""
