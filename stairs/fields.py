@@ -96,20 +96,22 @@ O_OFFSET = 2
 O_CHECK = 3  # 1 = must equal the key id bound for the class, 0 = binds it
 O_FIELDS = 4
 
-# meta
+# meta; the first six are of the push under way and 0 when it begins
 M_ARRIVAL = 0  # arrivals of the push done so far
 M_INTERN_ATTR = 1  # progress of the interning: attribute row, row of the batch
 M_INTERN_ROW = 2
 M_OUT = 3  # results of the push so far
-M_WATERMARK = 4  # greatest event time seen
-M_LATENESS = 5
-M_TIMED = 6  # 1 = times are kept
-M_NEED = 7  # what a status asks for: results in all, tuples in the lists, or the class that needs keys
-M_RESULTS = 8  # results since the start
-M_ARRIVALS = 9  # arrivals since the start
-M_SHORT = 10  # bits: room was short for results, for lists, while the arrival at hand was walked
-M_TALLIED = 11  # 1 = the arrival at hand is walked again and in the counters already
-M_FIELDS = 12
+M_STARTED = 4  # 1 = the kernel has swept, and noted NEXT0 and FREE0 of all classes
+M_TALLIED = 5  # 1 = the arrival at hand is walked again and in the counters already
+M_OF_PUSH = 6
+M_WATERMARK = 6  # greatest event time seen
+M_LATENESS = 7
+M_TIMED = 8  # 1 = times are kept
+M_NEED = 9  # what a status asks for: results in all, tuples in the lists, or the class that needs keys
+M_RESULTS = 10  # results since the start
+M_ARRIVALS = 11  # arrivals since the start
+M_SHORT = 12  # bits: room was short for results, for lists, while the arrival at hand was walked
+M_FIELDS = 13
 
 SHORT_OUTPUT = 1
 SHORT_LISTS = 2

@@ -23,7 +23,6 @@ from stairs.fields import (
     A_CLASS,
     A_COLUMN,
     A_FIELDS,
-    A_INPUT,
     A_OFFSET,
     A_STREAM,
     C_CAPACITY,
@@ -46,9 +45,10 @@ from stairs.fields import (
     M_FIELDS,
     M_LATENESS,
     M_NEED,
+    M_OF_PUSH,
     M_OUT,
     M_RESULTS,
-    M_TALLIED,
+    M_STARTED,
     M_TIMED,
     M_WATERMARK,
     NEED_KEYS,
@@ -57,7 +57,6 @@ from stairs.fields import (
     S_ATTR0,
     S_ATTR1,
     S_BASE,
-    S_DEAD,
     S_FIELDS,
     S_KIND,
     S_LO,
@@ -277,18 +276,13 @@ class Modules:
         self._rows = np.array(rows, np.int64)
         self._row_starts = [0, *accumulate(rows)]
         self._word_starts = [0, *accumulate(rows[i] * width for i, width in self._attribute_widths)]
-        self.streams[:, S_DEAD] = self._row_starts[:-1]
-        self.attrs[:, A_INPUT] = self._word_starts[:-1]
         if len(self._input) < self._word_starts[-1]:
             self._input = np.empty(2 * self._word_starts[-1], np.int64)
             self._input_address = self._input.ctypes.data
         if len(self._dead) < self._row_starts[-1]:
             self._dead = np.empty(2 * self._row_starts[-1], np.uint8)
         self._dead[: self._row_starts[-1]] = 0
-        self.meta[: M_OUT + 1] = 0
-        self.meta[M_TALLIED] = 0
-        self.classes[:, C_NEXT0] = self.classes[:, C_NEXT]
-        self.classes[:, C_FREE0] = self.classes[:, C_FREE]
+        self.meta[:M_OF_PUSH] = 0
         self._saved = self.streams.copy(), self.meta.copy()
 
     def key_words(self, i: int, c: int) -> Int64s:
@@ -365,9 +359,9 @@ class Modules:
         streams, meta = self._saved
         undo(self.arena, np.ascontiguousarray(streams[:, S_NEXT]))
         self.streams[:, [S_NEXT, S_LO, S_WALKED]] = streams[:, [S_NEXT, S_LO, S_WALKED]]
-        self.meta[:] = meta
         for c in range(self.graph.n_classes):
             drop_all(self.arena, c, self._adopted(c))
+        self.meta[:] = meta
         self._saved = None
         for strings in self.texts.values():
             strings.settle(np.zeros(0, np.int64))
@@ -376,6 +370,8 @@ class Modules:
 
     def _adopted(self, c: int) -> npt.NDArray[np.int64]:
         """Return the key ids of class c that the push under way has handed out."""
+        if not self.meta[M_STARTED]:
+            return np.zeros(0, np.int64)
         own = self.classes[c]
         again = self._freed.view(c)[int(own[C_FREE]) : int(own[C_FREE0])].astype(np.int64)
         return np.concatenate([again, np.arange(own[C_NEXT0], own[C_NEXT])])

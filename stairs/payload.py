@@ -30,7 +30,7 @@ def fixed_width(kind: pa.DataType) -> int:
         return 1
     if pa.types.is_null(kind) or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
         return 0
-    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
+    if isinstance(kind, pa.BaseExtensionType) or (pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)):
         return 0
     try:
         width = kind.bit_width // 8

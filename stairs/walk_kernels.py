@@ -47,6 +47,7 @@ from stairs.fields import (
     M_NEED,
     M_OUT,
     M_SHORT,
+    M_STARTED,
     M_TALLIED,
     M_TIMED,
     M_WATERMARK,
@@ -354,6 +355,24 @@ def insert(arena: Arena, walk: Walk, i: int, s: int, record: int) -> None:
         arena.heads[p] = s
 
 
+@inlined
+def start(arena: Arena, rows: np.ndarray) -> None:
+    """Sweep dead keys, note which ids are in use, and lay out the input: words and marks, stream after stream."""
+    streams, classes, attrs = arena.streams, arena.classes, arena.attrs
+    sweep(arena)
+    for c in range(classes.shape[0]):
+        classes[c, C_NEXT0] = classes[c, C_NEXT]
+        classes[c, C_FREE0] = classes[c, C_FREE]
+    words, marks = np.int64(0), np.int64(0)
+    for i in range(streams.shape[0]):
+        streams[i, S_DEAD] = marks
+        marks += rows[i]
+        for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
+            attrs[x, A_INPUT] = words
+            words += rows[i] * classes[attrs[x, A_CLASS], C_WIDTH]
+    arena.meta[M_STARTED] = 1
+
+
 @jit
 def push(arena: Arena, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarray, count_only: bool) -> int:
     """Take the arrivals of a push from where they stand to the end, or to where room is needed; return the status.
@@ -361,11 +380,8 @@ def push(arena: Arena, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarra
     rows    int64[streams], rows of the push per stream
     """
     streams, meta, recs = arena.streams, arena.meta, arena.recs
-    if meta[M_ARRIVAL] == 0 and meta[M_INTERN_ATTR] == 0 and meta[M_INTERN_ROW] == 0:
-        sweep(arena)
-        for c in range(arena.classes.shape[0]):
-            arena.classes[c, C_NEXT0] = arena.classes[c, C_NEXT]
-            arena.classes[c, C_FREE0] = arena.classes[c, C_FREE]
+    if meta[M_STARTED] == 0:
+        start(arena, rows)
     status = intern_batch(arena, batch, rows)
     if status != DONE:
         return status

@@ -17,7 +17,7 @@ settings.register_profile(
 )
 settings.register_profile(
     "jit_off",
-    max_examples=30,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),  # not the place to shrink: the test with the JIT on will
