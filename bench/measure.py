@@ -1,0 +1,70 @@
+"""Repeated measurement of several ways to do the same work, in turn, so that a drift of the machine's speed hits all of them.
+
+A ratio is taken round by round and its median is quoted; times are CPU times of the thread where everything runs in one.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from time import thread_time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+Work = Callable[[], object]
+
+
+def seconds(work: Work) -> float:
+    """Return the CPU seconds of one call."""
+    start = thread_time()
+    work()
+    return thread_time() - start
+
+
+def progress(report: Console) -> Progress:
+    """Return a progress bar on `report`."""
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=report
+    )
+
+
+def rounds(works: dict[str, Callable[[], float]], count: int, title: str, report: Console) -> dict[str, list[float]]:
+    """Call each work once a round, `count` rounds, and return the seconds each call gives. One round before is not counted."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    with progress(report) as bar:
+        task = bar.add_task(title, total=(count + 1) * len(works))
+        for turn in range(count + 1):
+            for name, work in works.items():
+                elapsed = work()
+                if turn:
+                    taken[name].append(elapsed)
+                bar.advance(task)
+    return taken
+
+
+def ratio(taken: dict[str, list[float]], slower: str, faster: str) -> float:
+    """Return the median over the rounds of (seconds of `faster`) / (seconds of `slower`): the speed of the first in the second's."""
+    return median(one / other for one, other in zip(taken[faster], taken[slower], strict=True))
+
+
+def machine() -> str:
+    """Return the processor, the core count, and the versions of what the figures depend on."""
+    cpu = platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text().splitlines()
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+        if names:
+            cpu = f"{len(names)} × {names[0]}"
+    packages = []
+    for name in ("numba", "numpy", "pyarrow", "pyspark", "polars"):
+        try:
+            packages.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return f"{cpu}, Python {'.'.join(map(str, sys.version_info[:3]))}, {', '.join(packages)}"
