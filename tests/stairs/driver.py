@@ -1,0 +1,192 @@
+"""Drives state modules without a query: rows of key words in, arrival numbers of results out; and the plain model.
+
+A key is a tuple of words, as wide as its class; a word that stands for a string is given as bytes. A row without keys
+(None) is one that can join nothing. `live_parts` reads everything that means something out of the arrays.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jisc.plan import Tree, default_plan
+from jisc.routes import compile_routes
+from stairs.fields import A_COLUMN, M_WATERMARK, S_BASE, S_LO, S_NEXT
+from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.modules import Modules
+
+Key = tuple[Any, ...]
+Result = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """An arrival: its stream, its key in each class of the stream (None = it joins nothing), its event time."""
+
+    stream: int
+    keys: tuple[Key, ...] | None
+    time: int = 0
+
+
+def rows_window(n: int) -> Window:
+    return Window(WindowKind.ROWS, n)
+
+
+def one_class(windows: Sequence[Window], width: int = 1, texts: tuple[int, ...] = ()) -> JoinGraph:
+    """Give streams R, S, … on one class."""
+    names = tuple("RSTUVWXYZ"[: len(windows)])
+    return JoinGraph(names, tuple(windows), ((0,),) * len(windows), (width,), (texts,))
+
+
+def chain(windows: Sequence[Window], timed: bool = False, lateness: int = 0) -> JoinGraph:
+    """Give streams R(0), S(0, 1), T(1, 2), …: neighbours share a class; words of class 1 come in pairs."""
+    n = len(windows)
+    attributes = tuple(tuple(c for c in (i - 1, i) if 0 <= c < n - 1) for i in range(n))
+    widths = tuple(2 if c == 1 else 1 for c in range(n - 1))
+    return JoinGraph(tuple("RSTUVWXYZ"[:n]), tuple(windows), attributes, widths, timed=timed, lateness=lateness)
+
+
+@dataclass
+class Driver:
+    """State modules and the routes of one plan."""
+
+    graph: JoinGraph
+    renumber_at: int | None = None
+    plan: Tree | None = None
+    modules: Modules = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.modules = Modules(self.graph) if self.renumber_at is None else Modules(self.graph, self.renumber_at)
+        self.routes = compile_routes(self.plan or default_plan(self.graph), self.graph)
+
+    def walk(self, rows: Sequence[Row], count_only: bool = False) -> list[Result]:
+        """Take a push in up to where it is committed or undone, and give its results."""
+        graph, modules = self.graph, self.modules
+        by_stream = [[row for row in rows if row.stream == i] for i in range(graph.n_streams)]
+        modules.begin([len(own) for own in by_stream])
+        for i, own in enumerate(by_stream):
+            modules.dead_rows(i)[:] = [row.keys is None for row in own]
+            for place, c in enumerate(graph.attributes[i]):
+                keys = [(0,) * graph.widths[c] if row.keys is None else row.keys[place] for row in own]
+                self._write_words(i, c, keys)
+            if graph.timed and own:
+                times = np.array([row.time for row in own], np.int64)
+                modules.set_times(i, times, modules.ring_slices(i, len(own)))
+        order = np.array([row.stream for row in rows], np.uint8)
+        count = modules.run(self.routes, order, count_only)
+        if count_only:
+            return [()] * count
+        return [tuple(numbers) for numbers in modules.arrival_numbers().T.tolist()]
+
+    def push(self, rows: Sequence[Row]) -> list[Result]:
+        """Take a push in for good and give its results."""
+        found = self.walk(rows)
+        self.modules.commit()
+        return found
+
+    def _write_words(self, i: int, c: int, keys: list[Key]) -> None:
+        width = self.graph.widths[c]
+        words = self.modules.key_words(i, c).reshape(len(keys), width)
+        dead = self.modules.dead_rows(i)
+        for word in range(width):
+            column = [key[word] for key in keys]
+            strings = self.modules.texts_of[c].get(word)
+            if strings is None:
+                words[:, word] = column
+                continue
+            texts = [b"" if d else text for d, text in zip(dead, column, strict=True)]
+            offsets = np.cumsum([0, *map(len, texts)]).astype(np.int64)
+            words[:, word] = strings.intern(offsets, np.frombuffer(b"".join(texts) or b"\0", np.uint8), dead)
+
+
+@dataclass
+class Model:
+    """What results there are: every combination of tuples in the windows, tried one by one."""
+
+    graph: JoinGraph
+    arrived: list[list[Row]] = field(init=False)
+    newest: int = -(1 << 61)
+
+    def __post_init__(self) -> None:
+        self.arrived = [[] for _ in self.graph.names]
+
+    def push(self, rows: Sequence[Row]) -> list[Result]:
+        """Give the results of a push."""
+        return [result for row in rows for result in self._arrive(row)]
+
+    def live(self, i: int) -> range:
+        """Give the arrival numbers of the tuples in a ROWS or unbounded window."""
+        window, n = self.graph.windows[i], len(self.arrived[i])
+        return range(max(0, n - window.size) if window.kind == WindowKind.ROWS else 0, n)
+
+    def _arrive(self, row: Row) -> Iterator[Result]:
+        own = len(self.arrived[row.stream])
+        if row.keys is not None:
+            others = [self.live(i) if i != row.stream else (own,) for i in range(self.graph.n_streams)]
+            for result in itertools.product(*others):
+                parts = [row if i == row.stream else self.arrived[i][s] for i, s in enumerate(result)]
+                if self._agree(parts) and self._together(parts):
+                    yield result
+        self.arrived[row.stream].append(row)
+
+    def _agree(self, parts: list[Row]) -> bool:
+        bound: dict[int, Key] = {}
+        for i, part in enumerate(parts):
+            if part.keys is None:
+                return False
+            for c, key in zip(self.graph.attributes[i], part.keys, strict=True):
+                if bound.setdefault(c, key) != key:
+                    return False
+        return True
+
+    def _together(self, parts: list[Row]) -> bool:
+        newest = max(part.time for part in parts)
+        ranged = (i for i, window in enumerate(self.graph.windows) if window.kind == WindowKind.RANGE)
+        return all(newest - parts[i].time <= self.graph.windows[i].size for i in ranged)
+
+
+def key_ids(modules: Modules, c: int) -> dict[int, Key]:
+    """Give the words of each key id in the table of a class; strings as their bytes."""
+    table = modules._table.view(c).reshape(-1, 2)
+    words = modules._words.view(c).reshape(-1, modules.graph.widths[c])
+    found: dict[int, Key] = {}
+    for kid in table[table[:, 1] >= 0, 1].tolist():
+        key = words[kid].tolist()
+        for word, strings in modules.texts_of[c].items():
+            a, at = strings.arena, key[word]
+            key[word] = a.heap[a.start[at] : a.start[at] + a.size[at]].tobytes()
+        found[kid] = tuple(key)
+    return found
+
+
+def live_parts(modules: Modules) -> dict[str, Any]:
+    """Give what the arrays say of live tuples: windows, times, keys and their ids, every chain. Arrival numbers."""
+    graph = modules.graph
+    parts: dict[str, Any] = {"watermark": int(modules.meta[M_WATERMARK])}
+    for i, name in enumerate(graph.names):
+        low, following, base = (int(modules.streams[i, column]) for column in (S_LO, S_NEXT, S_BASE))
+        slots = np.arange(low, following) & (modules.capacity[i] - 1)
+        parts[name] = (low + base, following + base)
+        if graph.timed:
+            parts[name] += (modules._times.view(i)[slots].tolist(),)
+    for c, members in enumerate(graph.members):
+        for kid, key in key_ids(modules, c).items():
+            chains = {}
+            for i in members:
+                column = int(modules.attrs[modules.attribute_rows[i, c], A_COLUMN])
+                row = modules._heads.view(c).reshape(-1, len(members))[kid]
+                low, base = int(modules.streams[i, S_LO]), int(modules.streams[i, S_BASE])
+                records = modules._recs.view(i).reshape(modules.capacity[i], -1)
+                chain, s = [], int(row[column])
+                while s >= low:
+                    chain.append(s + base)
+                    s = int(records[s & (modules.capacity[i] - 1), 2 * graph.attributes[i].index(c)])
+                if chain:
+                    chains[graph.names[i]] = chain
+            if chains:
+                parts[f"class {c}, key {key}"] = (kid, chains)
+    return parts

@@ -1,0 +1,208 @@
+"""The key directory: dead keys are taken back, deletion closes gaps, and how many ids there can be."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from stairs.fields import C_CAPACITY, C_DEBT, C_FREE, C_NEXT, C_SHIFT
+from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.keys_kernels import adopt, drop, find_slot, sweep
+from stairs.modules import FIRST_KEYS, FIRST_SLOTS, Modules
+from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
+
+MULTIPLIER = 0x9E3779B97F4A7C15
+INVERSE = pow(MULTIPLIER, -1, 1 << 64)
+
+
+def homed_at(slot: int, k: int, slots: int = FIRST_SLOTS) -> int:
+    """Give the k-th key of one word whose home is this slot: what the hash does, backwards."""
+    shift = 65 - slots.bit_length()
+    x = ((slot << shift) + k) * INVERSE % (1 << 64)
+    x ^= x >> 32
+    return x - (1 << 64) if x >= 1 << 63 else x
+
+
+class Directory:
+    """The directory of class 0 alone, with no tuples: every key in it is dead until it is told otherwise."""
+
+    def __init__(self, width: int = 1) -> None:
+        self.modules = Modules(one_class([rows_window(10), rows_window(10)], width))
+        self.width = width
+
+    def place(self, key: Key) -> int:
+        return int(find_slot(self.modules.arena, 0, np.array(key, np.int64), 0))
+
+    def find(self, key: Key) -> int:
+        """Give the id of a key, -1 for none."""
+        return int(self.modules.arena.table[self.place(key) + 1])
+
+    def adopt(self, key: Key) -> int:
+        return int(adopt(self.modules.arena, 0, np.array(key, np.int64), 0, self.place(key)))
+
+    def slot(self, key: Key) -> int:
+        """Give the slot of a key, counted from the start of the table."""
+        return self.place(key) // 2
+
+
+@pytest.mark.parametrize("slot", [0, 5, FIRST_SLOTS - 2])
+def test_keys_of_one_home_follow_each_other_around_the_end(slot: int) -> None:
+    directory = Directory()
+    keys = [(homed_at(slot, k),) for k in range(6)]
+    for k, key in enumerate(keys):
+        assert directory.find(key) == -1
+        assert directory.adopt(key) == k
+        assert directory.slot(key) == (slot + k) % FIRST_SLOTS
+
+
+@pytest.mark.parametrize("slot", [3, FIRST_SLOTS - 3])
+def test_deletion_moves_back_what_it_would_cut_off_and_nothing_else(slot: int) -> None:
+    # a b c have home h, d has home h + 1, e home h + 4, where it lies: a goes, b, c and d move up, e stays.
+    directory = Directory()
+    a, b, c = ((homed_at(slot, k),) for k in range(3))
+    d, e = ((homed_at((slot + by) % FIRST_SLOTS, 9),) for by in (1, 4))
+    for key in (a, b, c, d, e):
+        directory.adopt(key)
+    assert [(directory.slot(key) - slot) % FIRST_SLOTS for key in (a, b, c, d, e)] == [0, 1, 2, 3, 4]
+    drop(directory.modules.arena, 0, directory.find(a))
+    assert directory.find(a) == -1
+    assert [(directory.slot(key) - slot) % FIRST_SLOTS for key in (b, c, d, e)] == [0, 1, 2, 4]
+    assert [directory.find(key) for key in (b, c, d, e)] == [1, 2, 3, 4]
+    directory.modules.check()
+
+
+def test_ids_run_out_and_come_back() -> None:
+    directory = Directory()
+    keys = [(3 * k,) for k in range(FIRST_KEYS + 1)]
+    assert [directory.adopt(key) for key in keys] == [*range(FIRST_KEYS), -1]
+    drop(directory.modules.arena, 0, 17)
+    drop(directory.modules.arena, 0, 4)
+    assert directory.adopt(keys[-1]) == 4
+    assert directory.adopt((-1,)) == 17
+    assert directory.adopt((-2,)) == -1
+    directory.modules.check()
+
+
+def test_wide_keys_are_compared_word_by_word() -> None:
+    directory = Directory(width=3)
+    keys = [(1, 2, 3), (3, 2, 1), (1, 2, -3), (0, 0, 0), (0, 0, 1)]
+    assert [directory.adopt(key) for key in keys] == list(range(5))
+    assert [directory.find(key) for key in keys] == list(range(5))
+    assert directory.find((1, 2, 4)) == -1
+    assert key_ids(directory.modules, 0) == dict(enumerate(keys))
+
+
+class Keys(RuleBasedStateMachine):
+    """Adoption, deletion and growth of one directory against a dict; keys crowd around few homes."""
+
+    directory: Directory
+    ids: dict[Key, int]
+
+    @initialize(width=st.sampled_from([1, 2]))
+    def start(self, width: int) -> None:
+        self.directory = Directory(width)
+        self.ids = {}
+
+    @rule(slot=st.sampled_from([0, 1, 2, 60, 126, 127]), k=st.integers(0, 40))
+    def adopt(self, slot: int, k: int) -> None:
+        key = (homed_at(slot, k), 5)[: self.directory.width]
+        assert self.directory.find(key) == self.ids.get(key, -1)
+        if key not in self.ids:
+            found = self.directory.adopt(key)
+            if found < 0:
+                assert len(self.ids) == self.directory.modules.classes[0, C_CAPACITY]
+                self.directory.modules._grow_keys(0)
+                found = self.directory.adopt(key)
+            assert found not in self.ids.values()
+            self.ids[key] = found
+
+    @rule(many=st.integers(1, 60), start=st.integers(-(1 << 62), 1 << 62))
+    def adopt_many(self, many: int, start: int) -> None:
+        for k in range(many):
+            key = (start + k, k)[: self.directory.width]
+            if key not in self.ids:
+                while (found := self.directory.adopt(key)) < 0:
+                    self.directory.modules._grow_keys(0)
+                self.ids[key] = found
+
+    @rule(pick=st.integers(0, 10**6), many=st.integers(1, 30))
+    def drop(self, pick: int, many: int) -> None:
+        for key in sorted(self.ids)[pick % (len(self.ids) or 1) :][:many]:
+            drop(self.directory.modules.arena, 0, self.ids.pop(key))
+
+    @invariant()
+    def holds_what_the_dict_holds(self) -> None:
+        assert key_ids(self.directory.modules, 0) == {number: key for key, number in self.ids.items()}
+        self.directory.modules.check()
+
+
+TestKeys = Keys.TestCase
+TestKeys.settings = settings(max_examples=40, stateful_step_count=25)
+
+
+# The sweep
+
+
+def drifting(graph: JoinGraph, push_rows: int, keys_a_push: int, seed: int = 1) -> list[list[Row]]:
+    """Give pushes whose keys are all new: so many each, then never again."""
+    rng = random.Random(seed)
+    return [
+        [
+            Row(rng.randrange(graph.n_streams), ((n * keys_a_push + k % keys_a_push,),), n * push_rows + k)
+            for k in range(push_rows)
+        ]
+        for n in range(60)
+    ]
+
+
+@pytest.mark.parametrize("window", [WindowKind.ROWS, WindowKind.RANGE], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("push_rows", "keys_a_push"), [(1, 1), (50, 50), (200, 10), (300, 300)])
+def test_the_directory_stays_below_its_bound(window: WindowKind, push_rows: int, keys_a_push: int) -> None:
+    # At most L keys are live at the end of any push: 20 rows, or 20 ticks of one row each, a stream.
+    live, streams = 2 * 20, 2
+    graph = JoinGraph(("R", "S"), (Window(window, 20),) * streams, ((0,), (0,)), (1,), timed=window == WindowKind.RANGE)
+    driver = Driver(graph)
+    for push in drifting(graph, push_rows, keys_a_push):
+        driver.push(push)
+        driver.modules.check()
+        # The argument is in docs/layout.md.
+        assert driver.modules.classes[0, C_NEXT] <= 2 * (live + keys_a_push)
+    assert driver.modules.classes[0, C_CAPACITY] <= 2 * max(FIRST_KEYS, 2 * (live + keys_a_push))
+
+
+@given(st.lists(st.sampled_from([1, 2, 3, 10, 40, 100]), max_size=60), st.integers(1, 30))
+def test_the_bound_holds_for_pushes_of_any_sizes(sizes: list[int], window: int) -> None:
+    driver = Driver(one_class([rows_window(window), rows_window(window)]))
+    key = 0
+    for n in sizes:
+        driver.push([Row(k % 2, ((key + k,),)) for k in range(n)])
+        key += n
+        assert driver.modules.classes[0, C_NEXT] <= 2 * (2 * window + max(sizes))
+
+
+def test_the_sweep_takes_dead_keys_and_leaves_live_ones() -> None:
+    driver = Driver(one_class([rows_window(3), rows_window(2)]))
+    driver.push([Row(0, ((k,),)) for k in range(5)] + [Row(1, ((k,),)) for k in (0, 4, 9, 1)])
+    modules = driver.modules
+    # Live: 2, 3, 4 in R; 9, 1 in S.
+    assert set(key_ids(modules, 0).values()) == {(0,), (1,), (2,), (3,), (4,), (9,)}
+    assert modules.classes[0, C_DEBT] == 12
+    assert sweep(modules.arena) == 1
+    assert modules.classes[0, C_DEBT] == 0
+    assert set(key_ids(modules, 0).values()) == {(1,), (2,), (3,), (4,), (9,)}
+    assert modules.classes[0, C_FREE] == 1
+    modules.check()
+
+
+def test_nothing_is_owed_while_no_key_is_new() -> None:
+    driver = Driver(one_class([rows_window(3), rows_window(3)]))
+    rows = [Row(i, ((k,),)) for k in range(3) for i in (0, 1)]
+    for _ in range(10):
+        driver.push(rows)
+    assert driver.modules.classes[0, [C_NEXT, C_FREE, C_DEBT]].tolist() == [3, 0, 0]
+    assert driver.modules.classes[0, C_SHIFT] == 65 - FIRST_SLOTS.bit_length()

@@ -1,0 +1,71 @@
+"""Memory follows the live windows, not the keys ever seen: very many distinct keys pass through small windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+
+WINDOW_ROWS = 10_000
+PUSH_ROWS = 20_000  # as many keys in a push as are live at most, so that both count the same in the bound
+LIVE_ROWS = 2 * WINDOW_ROWS
+
+RECORD_BYTES = 8  # (link, key id)
+KEY_BYTES = 2 * 4 + 8 + 4 + 16 * 4 // 3  # heads of two streams, the word, a place in the free list, slots at 3/4
+LIVE_BYTES = LIVE_ROWS * (RECORD_BYTES + KEY_BYTES)
+"""What the live windows need at least, every tuple having a key of its own."""
+
+TEXT_BYTES = 20
+
+MOST_TIMES = 4
+"""There are at most 2 (live keys + keys of a push) ids, here four times the live keys, and rooms double. Measured: 3.0,
+all room for input and results included."""
+
+
+def runtime_over(kind: pa.DataType) -> eddy.Runtime:
+    schema = pa.schema([("k", kind)])
+    streams = [eddy.Stream(name, schema, window=eddy.Rows(WINDOW_ROWS)) for name in "RS"]
+    return eddy.Runtime(eddy.Query(streams, ["R.k = S.k"]), count_only=True)
+
+
+def distinct_keys(runtime: eddy.Runtime, total: int, text: bool = False) -> Iterator[int]:
+    """Push `total` keys, each once, in turn into R and S; give the bytes of state after each push."""
+    order = np.tile(np.array([0, 1], np.uint8), PUSH_ROWS // 2)
+    schema = runtime.query.streams[0].schema
+    for start in range(0, total, PUSH_ROWS):
+        keys = pa.array(np.arange(start, start + PUSH_ROWS))
+        if text:
+            keys = pc.utf8_lpad(keys.cast(pa.string()), TEXT_BYTES, "0")
+        batches = {
+            name: pa.RecordBatch.from_arrays([keys.take(pa.array(np.arange(first, PUSH_ROWS, 2)))], schema=schema)
+            for first, name in enumerate("RS")
+        }
+        assert runtime.push(batches, order).column("count").to_pylist() == [0]
+        yield runtime.nbytes
+
+
+@pytest.mark.slow
+def test_a_hundred_million_keys_pass_through_a_small_state() -> None:
+    runtime = runtime_over(pa.int64())
+    sizes = list(distinct_keys(runtime, 100_000_000))
+    runtime.check()
+    assert runtime.metrics()["arrivals"] == 100_000_000
+    assert max(sizes) <= MOST_TIMES * LIVE_BYTES
+    # It has its final size after a few pushes and never grows again.
+    assert sizes[10] == sizes[-1]
+    assert runtime.metrics()["classes"][0]["keys"] <= 2 * (LIVE_ROWS + PUSH_ROWS)
+
+
+def test_a_million_strings_pass_through_a_small_state() -> None:
+    runtime = runtime_over(pa.string())
+    sizes = list(distinct_keys(runtime, 1_000_000, text=True))
+    runtime.check()
+    # Beside its characters a string takes start, size, hash, users, two slots, places in two lists: 40 bytes.
+    live_bytes = LIVE_BYTES + LIVE_ROWS * (TEXT_BYTES + 40)
+    assert max(sizes) <= MOST_TIMES * live_bytes
+    assert sizes[10] == sizes[-1]
