@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
@@ -72,7 +72,6 @@ def cut(data: st.DataObject, case: Case, arrivals: list[Arrival]) -> dict[str, l
     return tasks
 
 
-@settings(max_examples=300)
 @given(st.data())
 def test_any_query_through_the_pipeline(data: st.DataObject) -> None:
     case = data.draw(strategies.cases())
