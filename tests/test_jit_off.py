@@ -44,7 +44,9 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
 
     # Integers of numpy warn where those of the compiled kernels wrap around, as hashes do.
     pytest_arguments = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning")
-    run("coverage", "run", "--branch", "--source=stairs", "-m", "pytest", *pytest_arguments, *SUBSET)
+    # 270 000 results are for compiled kernels.
+    chosen = ("-k", "not larger_than_any_room", *SUBSET)
+    run("coverage", "run", "--branch", "--source=stairs", "-m", "pytest", *pytest_arguments, *chosen)
     report = tmp_path / "coverage.json"
     run("coverage", "json", "-q", "-o", str(report))
     files = json.loads(report.read_text())["files"]
