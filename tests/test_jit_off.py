@@ -38,7 +38,7 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
 
     def run(*arguments: str) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400
+            [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
         )
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 
@@ -53,7 +53,7 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
     covered = {
         name: (figures["summary"]["percent_covered"], figures["missing_lines"])
         for name, figures in files.items()
-        if name.endswith("_kernels.py")
+        if name.endswith("_kernels.py") and figures["summary"]["covered_lines"]
     }
     assert covered, f"no kernel was run: {sorted(files)}"
     thin = {name: found for name, found in covered.items() if found[0] < LEAST_PERCENT}
