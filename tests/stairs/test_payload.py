@@ -1,0 +1,205 @@
+"""Payload columns of every width and kind against lists: append, gather, undo, resize, nulls that come late."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stairs.payload import Payload, fixed_width, value_buffer
+from stairs.payload_kernels import J_FIELDS, copy_in
+
+KINDS: dict[pa.DataType, tuple[Any, ...]] = {
+    pa.int8(): (-128, 127, 0),
+    pa.uint8(): (0, 255),
+    pa.bool_(): (True, False),
+    pa.int16(): (-(2**15), 2**15 - 1),
+    pa.float16(): (0.5, -2.0),
+    pa.int32(): (-(2**31), 2**31 - 1, 5),
+    pa.float32(): (0.5, -0.25),
+    pa.date32(): (0, 20_000),
+    pa.time32("ms"): (0, 86_399_999),
+    pa.int64(): (-(2**63), 2**63 - 1, 7),
+    pa.uint64(): (0, 2**64 - 1),
+    pa.float64(): (0.1, -1e300),
+    pa.timestamp("ns", "UTC"): (0, 10**18),
+    pa.duration("us"): (0, -1),
+    pa.decimal128(38, 2): (Decimal("-1.25"), Decimal(10) ** 35),
+    pa.decimal256(60, 0): (Decimal(10) ** 59, Decimal(-3)),
+    pa.string(): ("", "a", "a string of some length"),
+    pa.large_binary(): (b"\0", b"xyz"),
+    pa.binary(3): (b"abc", b"\0\0\0"),
+    pa.list_(pa.int16()): ([], [1, None]),
+    pa.struct([("x", pa.int8()), ("y", pa.string())]): ({"x": 1, "y": None}, {"x": None, "y": "b"}),
+    pa.dictionary(pa.int8(), pa.string()): ("red", "green"),
+}
+RING_BYTES = {
+    **dict.fromkeys((pa.int8(), pa.uint8(), pa.bool_()), 1),
+    **dict.fromkeys((pa.int16(), pa.float16()), 2),
+    **dict.fromkeys((pa.int32(), pa.float32(), pa.date32(), pa.time32("ms")), 4),
+    **dict.fromkeys((pa.int64(), pa.uint64(), pa.float64(), pa.timestamp("ns", "UTC"), pa.duration("us")), 8),
+    pa.decimal128(38, 2): 16,
+}
+
+
+def array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Make an array that is a slice of a longer one, as rows of users are."""
+    padded = [values[-1], *values, values[0]]
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        made = pa.array(padded, pa.int64()).cast(kind)
+    elif pa.types.is_date32(kind) or pa.types.is_time32(kind):
+        made = pa.array(padded, pa.int32()).cast(kind)
+    elif pa.types.is_float16(kind):
+        made = pa.array([None if value is None else np.float16(value) for value in padded], kind)
+    else:
+        made = pa.array(padded, kind)
+    return made.slice(1, len(values))
+
+
+class Columns:
+    """Payload of some streams, fed as the loader does, and the same as lists by arrival number."""
+
+    def __init__(self, kinds: list[list[pa.DataType]], room: int = 4) -> None:
+        self.payload = Payload(kinds, [room] * len(kinds))
+        self.kinds = kinds
+        self.values: list[list[list[Any]]] = [[[] for _ in own] for own in kinds]
+        self.low = [0] * len(kinds)
+
+    def rows(self, i: int) -> int:
+        return len(self.values[i][0])
+
+    def write(self, i: int, columns: list[pa.Array]) -> None:
+        """Write rows of stream i beside those that live, making room."""
+        payload, n, first = self.payload, len(columns[0]), self.rows(i)
+        room = payload.room[i]
+        while room < first - self.low[i] + n:
+            room *= 2
+        if room != payload.room[i]:
+            payload.resize(i, room, self.low[i], first)
+        mask = room - 1
+        cut = min(n, room - (first & mask))
+        slices = [(slice(first & mask, (first & mask) + cut), slice(0, cut)), (slice(0, n - cut), slice(cut, n))]
+        for k, column in enumerate(columns):
+            width = fixed_width(column.type)
+            if not width:
+                payload.append_log(i, k, column, first)
+                continue
+            if column.null_count or payload.keeps_nulls(i, k):
+                payload.append_marks(i, k, column, slices)
+            values = value_buffer(column)
+            job = np.zeros((1, J_FIELDS), np.int64)
+            source = values.buffers()[1].address + width * values.offset
+            job[0] = source, payload.addresses[i, k], width, first, mask, n
+            copy_in(job)
+
+    def push(self, i: int, rows: list[list[Any]], kept: bool = True) -> None:
+        """Push rows, column by column, and keep them or take them back."""
+        self.payload.begin()
+        self.write(i, [array(values, kind) for values, kind in zip(rows, self.kinds[i], strict=True)])
+        if not kept:
+            self.payload.undo()
+            return
+        for column, values in zip(self.values[i], rows, strict=True):
+            column += values
+
+    def expire(self, i: int, low: int) -> None:
+        self.low[i] = low
+        self.payload.expire(self.low)
+
+    def check(self, arrivals: list[tuple[int, ...]], bases: list[int]) -> None:
+        """Gather results with these components and compare; sequence numbers begin at the bases."""
+        ids = (np.array(arrivals, np.int64).reshape(-1, len(self.kinds)) - bases).astype(np.int32).reshape(-1)
+        # There may be more room for ids than results.
+        found = self.payload.gather(np.append(ids, np.int32(-7)), len(arrivals), np.array(bases, np.int64))
+        for i, own in enumerate(self.kinds):
+            for k, kind in enumerate(own):
+                assert found[i, k].type == kind
+                expected = [self.values[i][k][result[i]] for result in arrivals]
+                found[i, k].validate(full=True)
+                wanted = array(expected, kind) if expected else pa.array([], kind)
+                if pa.types.is_dictionary(kind):
+                    # The order of a dictionary means nothing.
+                    assert found[i, k].to_pylist() == wanted.to_pylist()
+                else:
+                    assert found[i, k].equals(wanted)
+
+
+def test_which_types_lie_in_rings() -> None:
+    for kind in KINDS:
+        assert fixed_width(kind) == RING_BYTES.get(kind, 0), kind
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_kind_of_column(kind: pa.DataType, nulls: bool) -> None:
+    rng = random.Random(1)
+    columns = Columns([[kind], [pa.int64(), kind]])
+    domain = [*KINDS[kind], None] if nulls else list(KINDS[kind])
+    for n in (1, 3, 2, 9, 40, 1):
+        for i, own in enumerate(columns.kinds):
+            columns.push(i, [[rng.choice(domain) if k == kind else n for _ in range(n)] for k in own])
+        for i in range(2):
+            columns.expire(i, max(columns.low[i], columns.rows(i) - 12))
+        results = [tuple(rng.randrange(columns.low[i], columns.rows(i)) for i in range(2)) for _ in range(30)]
+        columns.check(results, [0, 0])
+
+
+@given(data=st.data())
+@settings(max_examples=60)
+def test_appends_undone_and_kept_resizes_and_gathers(data: st.DataObject) -> None:
+    kind = st.sampled_from(tuple(KINDS))
+    columns = Columns(data.draw(st.lists(st.lists(kind, min_size=1, max_size=3), min_size=2, max_size=3)), room=2)
+    for _ in range(data.draw(st.integers(1, 6))):
+        i = data.draw(st.integers(0, len(columns.kinds) - 1))
+        n = data.draw(st.integers(1, 20))
+        with_nulls = data.draw(st.booleans())
+        rng = random.Random(data.draw(st.integers(0, 9)))
+        rows = [
+            [rng.choice([*KINDS[own], None] if with_nulls else KINDS[own]) for _ in range(n)]
+            for own in columns.kinds[i]
+        ]
+        columns.push(i, rows, kept=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            columns.expire(i, data.draw(st.integers(columns.low[i], columns.rows(i))))
+        live = [range(low, columns.rows(i)) for i, low in enumerate(columns.low)]
+        if all(live):
+            bases = [data.draw(st.integers(0, 1)) * (own[0] // columns.payload.room[i]) for i, own in enumerate(live)]
+            bases = [base * columns.payload.room[i] for i, base in enumerate(bases)]
+            columns.check([tuple(rng.choice(own) for own in live) for _ in range(rng.randrange(8))], bases)
+
+
+def test_the_first_null_of_a_column_moves_all_rings_and_loses_nothing() -> None:
+    columns = Columns([[pa.int8(), pa.decimal128(38, 2)], [pa.bool_()]])
+    columns.push(0, [[1, 2], [Decimal(1), Decimal(2)]])
+    columns.push(1, [[True, False]])
+    before = columns.payload.laid_out
+    columns.push(0, [[3, 4], [None, Decimal(4)]])
+    assert columns.payload.laid_out == before + 1
+    columns.push(1, [[None, True]])
+    assert [columns.payload.keeps_nulls(*place) for place in ((0, 0), (0, 1), (1, 0))] == [False, True, True]
+    columns.push(0, [[5], [Decimal(5)]])
+    columns.check([(s, s % 4) for s in (4, 3, 2, 1, 0)], [0, 0])
+
+
+def test_bytes_are_those_of_rings_and_arrays() -> None:
+    payload = Payload([[pa.int64(), pa.bool_(), pa.string()], [pa.decimal128(9, 2)]], [1024, 512])
+    assert payload.logged
+    assert payload.bytes_of(0) == 1024 * 9
+    assert payload.bytes_of(1) == 512 * 16
+    assert payload.nbytes == payload.bytes_of(0) + payload.bytes_of(1)
+    payload.append_log(0, 2, pa.array(["x" * 1000]), 0)
+    assert payload.bytes_of(0) >= 1024 * 9 + 1000
+    assert payload.nbytes == payload.bytes_of(0) + payload.bytes_of(1)
+    assert not Payload([[pa.int64()], []], [4, 4]).logged
+
+
+def test_no_results_and_no_columns() -> None:
+    columns = Columns([[pa.int64(), pa.string()], [pa.bool_()]])
+    columns.check([], [0, 0])
+    assert Payload([[], []], [4, 4]).gather(np.zeros(0, np.int32), 0, np.zeros(2, np.int64)) == {}
