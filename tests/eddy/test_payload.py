@@ -31,7 +31,8 @@ def test_a_column_comes_out_as_it_went_in(kind: pa.DataType, push_rows: int) -> 
         [pa.array([None] * 3 + list(range(ROWS))), to_arrow([None] * 3 + taken, kind)], schema=schema
     ).slice(3)
     streams = [eddy.Stream(name, schema, window=eddy.Rows(WINDOW)) for name in ("R", "S")]
-    runtime = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"], select={"left": "R.x", "right": "S.x"}))
+    query = eddy.Query(streams, ["R.k = S.k"], select={"left": "R.x", "right": "S.x"})
+    runtime = eddy.Runtime(query, renumber_at=100)  # sequence numbers start anew once or twice on the way
     tables = []
     for at in range(0, ROWS, push_rows):
         part = every.slice(at, push_rows)
