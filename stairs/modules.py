@@ -132,7 +132,7 @@ class Modules:
             ids=np.zeros(0, np.int32),
             lists=np.zeros(FIRST_ROOM, np.int64),
             ends=np.zeros(m + 1, np.int64),
-            levels=np.zeros((2, m), np.int64),
+            levels=np.zeros((3, m), np.int64),
             bound=np.zeros(n, np.int64),
             current=np.zeros(m, np.int64),
         )

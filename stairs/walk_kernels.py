@@ -27,7 +27,9 @@ from stairs.fields import (
     C_HEADS,
     C_NEXT,
     C_NEXT0,
+    C_SHIFT,
     C_STRIDE,
+    C_TABLE,
     C_WIDTH,
     DONE,
     H_CLASS,
@@ -57,7 +59,6 @@ from stairs.fields import (
     O_CHECK,
     O_CLASS,
     O_OFFSET,
-    O_STREAM,
     R_END,
     R_LEAF,
     R_ROOT,
@@ -78,7 +79,7 @@ from stairs.fields import (
     SHORT_OUTPUT,
 )
 from stairs.graph import FOREVER
-from stairs.keys_kernels import adopt, find_slot, sweep
+from stairs.keys_kernels import adopt, find_slot, spread, sweep
 
 ROWS = 0
 RANGE = 1
@@ -94,18 +95,32 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
     beside the live window (`Modules.begin` sees to it).
     """
     attrs, streams, classes, recs, meta = arena.attrs, arena.streams, arena.classes, arena.recs, arena.meta
+    table = arena.table
     while meta[M_INTERN_ATTR] < attrs.shape[0]:
         x = meta[M_INTERN_ATTR]
         i, c = attrs[x, A_STREAM], attrs[x, A_CLASS]
         ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
         first, dead = streams[i, S_NEXT], streams[i, S_DEAD]
         field, source, words = attrs[x, A_OFFSET] + 1, attrs[x, A_INPUT], classes[c, C_WIDTH]
+        base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
+        last = (np.int64(1) << (64 - shift)) - 1
         for r in range(meta[M_INTERN_ROW], rows[i]):
             kid = np.int64(-1)
             if batch.dead[u64(dead + r)] == 0:
                 at = source + r * words
-                p = find_slot(arena, c, batch.input, at)
-                kid = arena.table[u64(p + 1)]
+                if words == 1:
+                    # The look-up of find_slot, with what it reads of the class held in registers.
+                    tag = batch.input[u64(at)]
+                    slot = spread(tag, shift)
+                    p = base + 2 * slot
+                    kid = table[u64(p + 1)]
+                    while kid >= 0 and table[u64(p)] != tag:
+                        slot = (slot + 1) & last
+                        p = base + 2 * slot
+                        kid = table[u64(p + 1)]
+                else:
+                    p = find_slot(arena, c, batch.input, at)
+                    kid = table[u64(p + 1)]
                 if kid < 0:
                     kid = adopt(arena, c, batch.input, at, p)
                     if kid < 0:
@@ -130,16 +145,14 @@ def expire_range(arena: Arena, j: int) -> None:
 
 
 @inlined
-def agree(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) -> bool:
-    """Check and bind the key ids of the components just matched: ops first .. last - 1."""
-    streams, ops, recs = arena.streams, routes.ops, arena.recs
+def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, last: int) -> bool:
+    """Check and bind the keys of the tuple just matched, whose record starts at `record`: ops first .. last - 1."""
+    ops, classes = routes.ops, arena.classes
     for o in range(first, last):
-        j = u64(ops[o, O_STREAM])
-        slot = walk.current[j] & streams[j, S_MASK]
-        kid = recs[u64(streams[j, S_RECS] + slot * streams[j, S_WIDTH] + ops[o, O_OFFSET] + 1)]
-        c = u64(ops[o, O_CLASS])
-        row = arena.classes[c, C_HEADS] + kid * arena.classes[c, C_STRIDE]
-        if ops[o, O_CHECK] == 0:
+        c = u64(ops[u64(o), O_CLASS])
+        kid = arena.recs[u64(record + ops[u64(o), O_OFFSET] + 1)]
+        row = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
+        if ops[u64(o), O_CHECK] == 0:
             walk.bound[c] = row
         elif walk.bound[c] != row:
             return False
@@ -149,7 +162,7 @@ def agree(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) -> bo
 @inlined
 def head(arena: Arena, routes: Routes, walk: Walk, h: int) -> int:
     """Return the newest sequence number a hop finds for the key bound for its class."""
-    return np.int64(arena.heads[u64(walk.bound[u64(routes.hops[h, H_CLASS])] + routes.hops[h, H_COLUMN])])
+    return np.int64(arena.heads[u64(walk.bound[u64(routes.hops[u64(h), H_CLASS])] + routes.hops[u64(h), H_COLUMN])])
 
 
 @inlined
@@ -158,7 +171,7 @@ def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) ->
     # No way out in the middle: the heads lie side by side, and one branch is guessed wrong less often than several.
     live = True
     for h in range(first, last):
-        live &= head(arena, routes, walk, h) >= arena.streams[u64(routes.hops[h, H_TARGET]), S_LO]
+        live &= head(arena, routes, walk, h) >= arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO]
     return live
 
 
@@ -166,9 +179,9 @@ def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) ->
 def collect(arena: Arena, routes: Routes, walk: Walk, i: int, first: int, last: int, tally: int) -> None:
     """Write the live tuples that leaf hops first .. last - 1 find into `walk.lists`, as far as there is room."""
     streams, hops, recs, base = arena.streams, routes.hops, arena.recs, routes.span[i, R_LEAF]
-    at, room = walk.ends[first - base], walk.lists.shape[0]
+    at, room = walk.ends[u64(first - base)], walk.lists.shape[0]
     for h in range(first, last):
-        j, offset = u64(hops[h, H_TARGET]), hops[h, H_OFFSET]
+        j, offset = u64(hops[u64(h), H_TARGET]), hops[u64(h), H_OFFSET]
         ring, mask, width, lo = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH], streams[j, S_LO]
         s = head(arena, routes, walk, h)
         began = at
@@ -177,9 +190,9 @@ def collect(arena: Arena, routes: Routes, walk: Walk, i: int, first: int, last: 
                 walk.lists[u64(at)] = s
             at += 1
             s = np.int64(recs[u64(ring + (s & mask) * width + offset)])
-        hops[h, H_PROBES] += tally
-        hops[h, H_MATCHES] += tally * (at - began)
-        walk.ends[h - base + 1] = at
+        hops[u64(h), H_PROBES] += tally
+        hops[u64(h), H_MATCHES] += tally * (at - began)
+        walk.ends[u64(h - base + 1)] = at
     if at > room:
         arena.meta[M_SHORT] |= SHORT_LISTS
         arena.meta[M_NEED] = max(arena.meta[M_NEED], at)
@@ -194,6 +207,20 @@ def write(walk: Walk, out: int) -> None:
 
 
 @inlined
+def extend(arena: Arena, routes: Routes, walk: Walk, i: int, out: int) -> int:
+    """Do what `product` does for a route with one leaf hop: each tuple it found makes a result."""
+    total, m = walk.ends[1], walk.current.shape[0]
+    if (out + total) * m > walk.ids.shape[0]:
+        arena.meta[M_SHORT] |= SHORT_OUTPUT
+        return out + total
+    j = u64(routes.hops[u64(routes.span[i, R_LEAF]), H_TARGET])
+    for e in range(total):
+        walk.current[j] = walk.lists[u64(e)]
+        write(walk, out + e)
+    return out + total
+
+
+@inlined
 def product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only: bool, out: int) -> int:
     """Write every combination of the collected lists with the components bound; return the results now, written or not.
 
@@ -205,8 +232,8 @@ def product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only: bool, 
     # In floating point beside, where it cannot wrap around.
     total, size = np.int64(1), 1.0
     for k in range(end - leaf):
-        total *= ends[k + 1] - ends[k]
-        size *= ends[k + 1] - ends[k]
+        total *= ends[u64(k + 1)] - ends[u64(k)]
+        size *= ends[u64(k + 1)] - ends[u64(k)]
     if size > MOST_RESULTS:
         arena.meta[M_SHORT] |= SHORT_OUTPUT
         return MOST_RESULTS
@@ -217,18 +244,18 @@ def product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only: bool, 
         arena.meta[M_SHORT] |= SHORT_OUTPUT
         return out + total
     for k in range(end - leaf):
-        walk.current[u64(hops[leaf + k, H_TARGET])] = lists[u64(ends[k])]
+        walk.current[u64(hops[u64(leaf + k), H_TARGET])] = lists[u64(ends[u64(k)])]
     write(walk, out)
     if total == 1:
         return out + 1
     block, origin = m, out * m
     for k in range(end - leaf - 1, -1, -1):
         at = origin + block
-        for e in range(ends[k] + 1, ends[k + 1]):
+        for e in range(ends[u64(k)] + 1, ends[u64(k + 1)]):
             s = lists[u64(e)]
             for q in range(block):
                 ids[u64(at + q)] = ids[u64(origin + q)]
-            for q in range(at + hops[leaf + k, H_TARGET], at + block, m):
+            for q in range(at + hops[u64(leaf + k), H_TARGET], at + block, m):
                 ids[u64(q)] = s
             at += block
         block = at - origin
@@ -240,17 +267,17 @@ def strict_product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only:
     """Do what `product` does, keeping only combinations in which no component is too old for the youngest."""
     hops, ends, lists, streams = routes.hops, walk.ends, walk.lists, arena.streams
     leaf, end, trunk = routes.span[i, R_LEAF], routes.span[i, R_END], routes.span[i, R_TRUNK]
-    turn = walk.levels[1]
+    turn = walk.levels[2]
     for k in range(end - leaf):
-        if ends[k] == ends[k + 1]:
+        if ends[u64(k)] == ends[u64(k + 1)]:
             return out
-        turn[k] = ends[k]
+        turn[u64(k)] = ends[u64(k)]
     while True:
         for k in range(end - leaf):
-            walk.current[hops[leaf + k, H_TARGET]] = lists[turn[k]]
+            walk.current[hops[u64(leaf + k), H_TARGET]] = lists[turn[u64(k)]]
         greatest, deadline = np.int64(-2 * FOREVER), np.int64(2 * FOREVER)
         for h in range(trunk - 1, end):
-            j = i if h < trunk else u64(hops[h, H_TARGET])
+            j = i if h < trunk else u64(hops[u64(h), H_TARGET])
             t = arena.times[u64(streams[j, S_TIMES] + (walk.current[j] & streams[j, S_MASK]))]
             greatest = max(greatest, t)
             if streams[j, S_KIND] == RANGE:
@@ -264,10 +291,10 @@ def strict_product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only:
             out += 1
         k = end - leaf - 1
         while k >= 0:
-            turn[k] += 1
-            if turn[k] < ends[k + 1]:
+            turn[u64(k)] += 1
+            if turn[u64(k)] < ends[u64(k + 1)]:
                 break
-            turn[k] = ends[k]
+            turn[u64(k)] = ends[u64(k)]
             k -= 1
         if k < 0:
             return out
@@ -283,6 +310,8 @@ def finish(
         return out
     if strict:
         return strict_product(arena, routes, walk, i, count_only, out)
+    if routes.span[i, R_END] - routes.span[i, R_LEAF] == 1 and not count_only:
+        return extend(arena, routes, walk, i, out)
     return product(arena, routes, walk, i, count_only, out)
 
 
@@ -295,44 +324,62 @@ def probe(
     `out` results are in `walk.ids` before; whether all fit, meta[M_SHORT] tells. `strict`: a candidate may be older or
     younger than the arrival by more than a window (lateness is allowed), so the times of all components are compared.
     """
-    streams, hops, recs, candidate = arena.streams, routes.hops, arena.recs, walk.levels[0]
+    streams, hops, recs = arena.streams, routes.hops, arena.recs
+    candidate, back = walk.levels[0], walk.levels[1]
     trunk, leaf, root = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], routes.span[i, R_ROOT]
     if arena.meta[M_TIMED] != 0:
         for h in range(trunk, routes.span[i, R_END]):
-            if streams[hops[h, H_TARGET], S_KIND] == RANGE:
-                expire_range(arena, hops[h, H_TARGET])
+            if streams[hops[u64(h), H_TARGET], S_KIND] == RANGE:
+                expire_range(arena, hops[u64(h), H_TARGET])
     if not all_live(arena, routes, walk, leaf, root):
         return out
     streams[i, S_WALKED] += tally
     if trunk == leaf:
         return finish(arena, routes, walk, i, strict, count_only, tally, out, leaf)
-    first = leaf
+    # `resume` is the deepest level above the one at hand that has a live candidate left, -1 = none: the walk goes back
+    # there at once, not level by level. levels[0] holds these candidates, levels[1] the level to
+    # resume after each.
+    resume, level, first = np.int64(-1), np.int64(0), leaf
     h = trunk
-    candidate[0] = head(arena, routes, walk, h)
-    hops[h, H_PROBES] += tally
+    j = u64(hops[u64(h), H_TARGET])
+    low = streams[j, S_LO]
+    s = head(arena, routes, walk, h)
+    hops[u64(h), H_PROBES] += tally
     while True:
-        s = candidate[h - trunk]
-        j = u64(hops[h, H_TARGET])
-        if s < streams[j, S_LO]:
-            if h == trunk:
+        if s < low:
+            if resume < 0:
                 return out
-            h -= 1
-            continue
-        at = streams[j, S_RECS] + (s & streams[j, S_MASK]) * streams[j, S_WIDTH] + hops[h, H_OFFSET]
-        candidate[h - trunk] = recs[u64(at)]
+            level = resume
+            s = candidate[u64(level)]
+            resume = back[u64(level)]
+            h = trunk + level
+            j = u64(hops[u64(h), H_TARGET])
+            low = streams[j, S_LO]
+        record = streams[j, S_RECS] + (s & streams[j, S_MASK]) * streams[j, S_WIDTH]
+        following = np.int64(recs[u64(record + hops[u64(h), H_OFFSET])])
         walk.current[j] = s
-        if not agree(arena, routes, walk, hops[h, H_OPS0], hops[h, H_OPS1]):
+        if not agree(arena, routes, walk, record, hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
+            s = following
             continue
-        hops[h, H_MATCHES] += tally
-        if not all_live(arena, routes, walk, hops[h, H_LEAF0], hops[h, H_LEAF1]):
+        hops[u64(h), H_MATCHES] += tally
+        if not all_live(arena, routes, walk, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1]):
+            s = following
             continue
-        if h + 1 < leaf:
-            h += 1
-            candidate[h - trunk] = head(arena, routes, walk, h)
-            hops[h, H_PROBES] += tally
+        if h + 1 == leaf:
+            out = finish(arena, routes, walk, i, strict, count_only, tally, out, first)
+            first = root
+            s = following
             continue
-        out = finish(arena, routes, walk, i, strict, count_only, tally, out, first)
-        first = root
+        if following >= low:
+            candidate[u64(level)] = following
+            back[u64(level)] = resume
+            resume = level
+        level += 1
+        h += 1
+        j = u64(hops[u64(h), H_TARGET])
+        low = streams[j, S_LO]
+        s = head(arena, routes, walk, h)
+        hops[u64(h), H_PROBES] += tally
 
 
 @inlined
@@ -340,8 +387,8 @@ def bind(arena: Arena, walk: Walk, i: int, record: int) -> None:
     """Bind the head rows of the keys of an arrival."""
     attrs, classes = arena.attrs, arena.classes
     for x in range(arena.streams[i, S_ATTR0], arena.streams[i, S_ATTR1]):
-        c = u64(attrs[x, A_CLASS])
-        kid = arena.recs[u64(record + attrs[x, A_OFFSET] + 1)]
+        c = u64(attrs[u64(x), A_CLASS])
+        kid = arena.recs[u64(record + attrs[u64(x), A_OFFSET] + 1)]
         walk.bound[c] = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
 
 
@@ -350,8 +397,8 @@ def insert(arena: Arena, walk: Walk, i: int, s: int, record: int) -> None:
     """Make the arrival the newest tuple of its keys in its SteM."""
     attrs = arena.attrs
     for x in range(arena.streams[i, S_ATTR0], arena.streams[i, S_ATTR1]):
-        p = u64(walk.bound[u64(attrs[x, A_CLASS])] + attrs[x, A_COLUMN])
-        arena.recs[u64(record + attrs[x, A_OFFSET])] = arena.heads[p]
+        p = u64(walk.bound[u64(attrs[u64(x), A_CLASS])] + attrs[u64(x), A_COLUMN])
+        arena.recs[u64(record + attrs[u64(x), A_OFFSET])] = arena.heads[p]
         arena.heads[p] = s
 
 
@@ -368,8 +415,8 @@ def start(arena: Arena, rows: np.ndarray) -> None:
         streams[i, S_DEAD] = marks
         marks += rows[i]
         for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
-            attrs[x, A_INPUT] = words
-            words += rows[i] * classes[attrs[x, A_CLASS], C_WIDTH]
+            attrs[u64(x), A_INPUT] = words
+            words += rows[i] * classes[attrs[u64(x), A_CLASS], C_WIDTH]
     arena.meta[M_STARTED] = 1
 
 
