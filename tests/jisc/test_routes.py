@@ -36,7 +36,7 @@ def order_text(graph: JoinGraph, plan: str, stream: str) -> str:
 
 
 def hop_texts(graph: JoinGraph, plan: str, stream: str) -> list[str]:
-    """Give the hops of a route: `S by 0`, checks after `?`, bindings after `!`; a leaf in brackets, `after` behind @."""
+    """Give the hops of a route, `S by 0`, checks at `?`, bindings at `!`; leaves in brackets, `after` behind @."""
     texts = []
     for hop in route(parse(plan, graph.names), graph.names.index(stream), graph):
         text = f"{graph.names[hop.stream]} by {hop.by}"

@@ -1,0 +1,130 @@
+"""A program that uses the library in every way that could compile a kernel once more, and prints what was compiled.
+
+    python -m tests.varied_use      {"stairs.walk_kernels.push": 1, …}: signatures of each kernel, not of its steps
+
+Arrays come as int32 and uint16, with strides, read-only; columns sliced, from read-only memory, with and without nulls;
+pushes of one row and of many; some fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import pkgutil
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba.core.registry import CPUDispatcher
+
+import eddy
+import stairs
+from eddy.keys import key_hash
+from eddy.spark import split
+from eddy.spark.job import make_job
+
+ROWS = 200
+SCHEMA = pa.schema(
+    {
+        "k": pa.int64(),
+        "n": pa.int32(),
+        "s": pa.string(),
+        "d": pa.decimal128(22, 2),
+        "b": pa.bool_(),
+        "t": pa.timestamp("ms"),
+        "f": pa.float32(),
+        "v": pa.int16(),
+    }
+)
+
+
+def batch(start: int, rows: int, nulls: bool = False) -> pa.RecordBatch:
+    """Give rows that are a slice of longer ones, in memory that cannot be written to."""
+    n = np.arange(start, start + rows + 2)
+    columns: list[Any] = [
+        pa.Array.from_buffers(pa.int64(), len(n), [None, pa.py_buffer(n.astype(np.int64).tobytes())]),
+        pa.array(n[::-1].astype(np.int32)),
+        pa.array([None if nulls and k % 5 == 0 else f"text {k} " * 9 for k in n]),
+        pa.array(n).cast(pa.decimal128(22, 2)),
+        pa.array(n % 3 == 0),
+        pa.array(n).cast(pa.timestamp("ms")),
+        pa.array(n.astype(np.float32), mask=(n % 4 == 0) & nulls),
+        pa.array(n.astype(np.int16), mask=(n % 7 == 0) & nulls),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).slice(1, rows)
+
+
+def orders(total: int) -> list[Any]:
+    """Give the order "R and S in turn" as every kind of array."""
+    turns = np.arange(total) % 2
+    frozen = turns.astype(np.uint8)
+    frozen.setflags(write=False)
+    strided = np.repeat(turns, 2).astype(np.uint8)[::2]
+    return [turns, turns.astype(np.int32), turns.astype(np.uint16), frozen, strided, turns.tolist(), pa.array(turns)]
+
+
+def query(predicates: list[str], ranged: bool, where: Any = None) -> eddy.Query:
+    window = eddy.Range(300) if ranged else eddy.Rows(150)
+    accept = pc.field("v") != 13 if ranged else None
+    streams = [eddy.Stream(name, SCHEMA, window=window, time="t", filter=accept) for name in "RS"]
+    return eddy.Query(streams, predicates, where=where, lateness=3 if ranged else 0)
+
+
+def use_runtime(one: eddy.Query, **options: Any) -> None:
+    runtime = eddy.Runtime(one, **options)
+    start = 0
+    for nulls in (False, True):
+        for order in orders(2 * ROWS):
+            batches = {name: batch(start, ROWS, nulls) for name in "RS"}
+            runtime.push(batches, order)
+            start += ROWS
+        runtime.push({"R": pa.Table.from_batches([batch(start, 1), batch(start + 1, 1)]), "S": batch(start, 1)})
+        runtime.push({"S": batch(start, 1).slice(0, 0)})
+        late = {"S": batch(0, 3), "R": batch(0, 2)}
+        runtime.push(late)
+        runtime.late()
+        with contextlib.suppress(eddy.EddyError):
+            runtime.push({"R": batch(start, 70, nulls)}, [0] * 69 + [1])
+    runtime.metrics()
+    runtime.explain()
+
+
+def use_all() -> None:
+    keys = (["R.k = S.k"], ["(R.n, R.s) = (S.n, S.s)"], ["R.s = S.s", "R.d = S.d"], ["R.b = S.b", "R.f = S.f"])
+    for predicates in keys:
+        for ranged in (False, True):
+            use_runtime(query(predicates, ranged))
+    use_runtime(query(["R.k = S.k"], False), count_only=True)
+    use_runtime(query(["R.k = S.k"], True), ids_only=True, renumber_at=1000)
+    # Division by zero: fails when the first result comes, after the walk.
+    failing = eddy.Runtime(query(["R.k = S.k"], False, pc.divide(pc.scalar(1), pc.field("R.v")) >= 0))
+    with contextlib.suppress(eddy.InputError):
+        failing.push({name: batch(-50, ROWS) for name in "RS"}, orders(2 * ROWS)[0])
+    for predicates in keys:
+        for c in range(len(query(predicates, False).classes)):
+            key_hash(query(predicates, False), c, "R", batch(0, 10, nulls=True))
+    splitter = split.Splitter(make_job(query(["R.k = S.k"], True), partitions=3), 0)
+    splitter.add(batch(0, ROWS))
+    assert splitter.finish()
+    split.warmup()
+    eddy.warmup()
+
+
+def compiled() -> dict[str, int]:
+    """Give the number of signatures of each kernel of `stairs` and `eddy`."""
+    found = {}
+    for package in (stairs, eddy):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            if module.name.endswith("_kernels"):
+                for name, kernel in vars(importlib.import_module(module.name)).items():
+                    own = isinstance(kernel, CPUDispatcher) and kernel.py_func.__module__ == module.name
+                    if own and not kernel.targetoptions.get("forceinline"):
+                        found[f"{module.name}.{name}"] = len(kernel.signatures)
+    return found
+
+
+if __name__ == "__main__":
+    use_all()
+    print(json.dumps(compiled()))
