@@ -93,6 +93,10 @@ def run_both(console: Console, job: Job, spark: SparkSession, out: Path) -> tupl
         task = progress.add_task(f"{job.name} through Spark", total=1, unit="job")
         spark_run = run_in_spark(job, spark, out)
         progress.advance(task)
-        task = progress.add_task(f"{job.name}, the engine alone", total=spark_run.tuples, unit="tuples")
-        engine_run = run_in_process(job, read_streams(job, spark), lambda tuples: progress.advance(task, tuples))
+        task = progress.add_task(f"{job.name}, rows for this process", total=1, unit="read")
+        streams = read_streams(job, spark)
+        progress.advance(task)
+        tuples = sum(table.num_rows for table in streams.values())
+        task = progress.add_task(f"{job.name}, the engine alone", total=tuples, unit="tuples")
+        engine_run = run_in_process(job, streams, lambda done: progress.advance(task, done))
     return spark_run, engine_run

@@ -53,18 +53,12 @@ class SparkRun:
     results: pa.Table
     folder: Path
     way: str
-    tuples: int
     seconds: float
-
-    @property
-    def tuples_per_s(self) -> float:
-        """Input tuples per second of the whole job."""
-        return self.tuples / self.seconds
 
 
 @dataclass(frozen=True)
 class EngineRun:
-    """The results of the engine in this process; `seconds` is the time inside `push`."""
+    """The results of the engine in this process; `seconds` is the time inside `push`, result tables included."""
 
     results: pa.Table
     tuples: int
@@ -72,11 +66,6 @@ class EngineRun:
     seconds: float
     explain: str
     metrics: Mapping[str, Any]
-
-    @property
-    def tuples_per_s(self) -> float:
-        """Input tuples per second of the engine, making of the result table included."""
-        return self.tuples / self.seconds
 
 
 def run_in_spark(job: Job, spark: SparkSession, out: Path) -> SparkRun:
@@ -89,8 +78,7 @@ def run_in_spark(job: Job, spark: SparkSession, out: Path) -> SparkRun:
     join(job.query, frames, plan=job.plan).write.mode("overwrite").parquet(folder.absolute().as_uri())
     seconds = time.perf_counter() - start
     way, _, _ = explain(job.query, frames, plan=job.plan).partition("\nengine")
-    tuples = sum(frame.count() for frame in frames.values())
-    return SparkRun(pq.read_table(folder), folder, way, tuples, seconds)
+    return SparkRun(pq.read_table(folder), folder, way, seconds)
 
 
 def read_streams(job: Job, spark: SparkSession) -> dict[str, pa.Table]:

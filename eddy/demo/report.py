@@ -17,7 +17,7 @@ def print_job(console: Console, job: Job, spark: SparkRun, engine: EngineRun, ag
     """Print what a job found, its plan with live figures, its speed, and whether both runs agree."""
     console.print()
     console.rule(f"[bold]{job.title}", align="left")
-    console.print(f"{job.story}\n\n[bold]{spark.results.num_rows:,} results[/] from {spark.tuples:,} tuples\n")
+    console.print(f"{job.story}\n\n[bold]{spark.results.num_rows:,} results[/] from {engine.tuples:,} tuples\n")
     for finding in job.findings(spark.results):
         console.print(finding)
         console.print()
@@ -42,18 +42,11 @@ def speeds(spark: SparkRun, engine: EngineRun) -> Table:
     table = Table(title="Speed", title_justify="left")
     for heading in ("what", "tuples", "seconds", "tuples/s"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
-    table.add_row(
-        f"the engine alone, {engine.pushes} pushes",
-        f"{engine.tuples:,}",
-        f"{engine.seconds:.3f}",
-        f"{engine.tuples_per_s:,.0f}",
-    )
-    table.add_row(
-        "the whole Spark job: read, join, write",
-        f"{spark.tuples:,}",
-        f"{spark.seconds:.3f}",
-        f"{spark.tuples_per_s:,.0f}",
-    )
+    for what, seconds in (
+        (f"the engine alone, {engine.pushes} pushes", engine.seconds),
+        ("the whole Spark job: read, join, write", spark.seconds),
+    ):
+        table.add_row(what, f"{engine.tuples:,}", f"{seconds:.3f}", f"{engine.tuples / seconds:,.0f}")
     return table
 
 
