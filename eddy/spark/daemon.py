@@ -28,8 +28,8 @@ def warm() -> bool:
             print("eddy: the workers start cold, because warming up failed:", file=sys.stderr)
             traceback.print_exc()
             return False
-    # A worker collects garbage after each task. Frozen, the half million objects of the compiler and the libraries are left
-    # out of that, which would cost more than a small task, and their pages stay shared with this process.
+    # A worker collects garbage after each task. Frozen, the half million objects of the compiler and the libraries
+    # are left out of that, which would cost more than a small task, and their pages stay shared with this process.
     gc.collect()
     gc.freeze()
     return True

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TASK_BYTES = 128 << 20
+_READ_BYTES = 32 << 20
 _FOOTER_READERS = 8
 # Written by old or legacy-mode Spark, whose dates before 1900 are in another calendar.
 _LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
@@ -35,7 +36,11 @@ _LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT
 
 @dataclass(frozen=True)
 class Unit:
-    """One row group of one stream. `columns` are the names in the file, in the order of the job's inputs."""
+    """One row group of one stream.
+
+    columns       names in the file, in the order of the job's inputs
+    stored_bytes  of those columns, uncompressed
+    """
 
     stream: int
     uri: str
@@ -96,6 +101,13 @@ def _check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataT
             raise NotPlain(f"column {name!r} is in the legacy calendar in {uri}")
 
 
+def _stored_bytes(group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
+    """Bytes of the named columns, with all that is nested in them."""
+    inside = tuple(f"{name}." for name in columns)
+    leaves = (group.column(i) for i in range(group.num_columns))
+    return sum(leaf.total_uncompressed_size for leaf in leaves if f"{leaf.path_in_schema}.".startswith(inside))
+
+
 def plain_scan(frame: DataFrame, stream: int, names: Sequence[str]) -> list[Unit]:
     """Return the row groups behind the columns `names` of `frame`, in file order, without empty ones.
 
@@ -115,6 +127,7 @@ def plain_scan(frame: DataFrame, stream: int, names: Sequence[str]) -> list[Unit
         if name not in stored:
             raise NotPlain(f"column {name!r} is computed")
     types = {stored[name]: to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names}
+    columns = tuple(stored[name] for name in names)
     uris = sorted(frame.inputFiles())
 
     def footer(uri: str) -> pq.FileMetaData:
@@ -130,8 +143,8 @@ def plain_scan(frame: DataFrame, stream: int, names: Sequence[str]) -> list[Unit
             for group in range(metadata.num_row_groups):
                 content = metadata.row_group(group)
                 if content.num_rows:
-                    columns = tuple(stored[name] for name in names)
-                    units.append(Unit(stream, uri, group, columns, content.num_rows, content.total_byte_size))
+                    size = _stored_bytes(content, columns)
+                    units.append(Unit(stream, uri, group, columns, content.num_rows, size))
     return units
 
 
@@ -139,7 +152,7 @@ def deal(units: Sequence[Unit], tasks: int) -> list[list[Unit]]:
     """Split units into about `tasks` lists of even size in bytes, more if they get large; neighbours stay together."""
     total = sum(unit.stored_bytes for unit in units)
     tasks = max(1, tasks, -(-total // _TASK_BYTES))
-    share = total / tasks
+    share = max(1, total) / tasks
     dealt: list[list[Unit]] = [[] for _ in range(tasks)]
     before = 0
     for unit in units:
@@ -176,7 +189,8 @@ class SplitFiles:
         with _open(unit.uri) as file:
             # Read by distinct stored name: a query may use one stored column under two names.
             wanted = list(dict.fromkeys(unit.columns))
-            for batch in file.iter_batches(BLOB_ROWS, [unit.group], wanted, use_threads=False):
+            rows = max(1, min(BLOB_ROWS, _READ_BYTES * unit.rows // max(1, unit.stored_bytes)))
+            for batch in file.iter_batches(rows, [unit.group], wanted, use_threads=False):
                 yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in unit.columns], names=names)
 
 

@@ -1,8 +1,8 @@
 """Cuts the rows of one stream into blobs: the map side of both transports.
 
-A *blob* is up to 64 k tuples of one stream that go to one partition, as one binary value (the body of an Arrow record
-batch; the schema is known on both sides). Spark then moves a few hundred values where it would have moved ten
-million rows.
+A *blob* is up to 64 k tuples (or 8 MB) of one stream that go to one partition, as one binary value (the body of an
+Arrow record batch; the schema is known on both sides). Spark then moves a few hundred values where it would have
+moved ten million rows.
 
     part    int32   partition
     first   int64   position in arrival order (event time, or the sequence column) of the blob's first tuple
@@ -31,6 +31,7 @@ from eddy.spark.split_kernels import find_cells, group_rows, is_ascending
 
 BLOB_SCHEMA = pa.schema([("part", pa.int32()), ("first", pa.int64()), ("stream", pa.int32()), ("blob", pa.binary())])
 BLOB_ROWS = 65_536
+BLOB_BYTES = 8 << 20
 RUN_ROWS = 1 << 20
 RUN_BYTES = 64 << 20
 _YIELD_BYTES = 16 << 20  # of blobs per Arrow batch handed to Spark
@@ -111,11 +112,13 @@ class Splitter:
         rows = np.empty(starts[-1], np.int64)
         group_rows(cells, order, starts[:-1].copy(), rows)
         dealt = run.take(pa.array(rows))
+        # Wide tuples make shorter blobs: one must fit the memory of whoever holds one per run, and never 2 GB.
+        step = max(1, min(BLOB_ROWS, BLOB_BYTES * dealt.num_rows // max(1, dealt.nbytes)))
         blobs: list[_Blob] = []
         for cell in np.flatnonzero(np.diff(starts)):
             begin, end = int(starts[cell]), int(starts[cell + 1])
-            for low in range(begin, end, BLOB_ROWS):
-                high = min(low + BLOB_ROWS, end)
+            for low in range(begin, end, step):
+                high = min(low + step, end)
                 first = 0 if positions is None else int(positions[rows[low]])
                 blob = dealt.slice(low, high - low).serialize()
                 blobs += [(int(cell) + offset, first, self._stream, blob) for offset in self._offsets]

@@ -25,7 +25,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     scratch = tmp_path_factory.mktemp("spark")
     started = session(
-        "local[2]",
+        "local[2,1]",  # a task that fails is meant to
         app_name="eddy tests",
         **{
             "spark.driver.memory": "1g",

@@ -102,7 +102,7 @@ def test_a_chain_with_decimals_through_a_hypercube(spark: SparkSession, tmp_path
     values = {
         "a": [0, 1, 2, None],
         "b": [Decimal("0.5"), Decimal("1.25"), None],
-        "c": [dt.date(2024, 1, 1), dt.date(1, 1, 1)],
+        "c": [19_723, -719_162],
     }
     case = Case(
         tuple(StreamCase(name, schema) for name, schema in schemas.items()),
