@@ -1,4 +1,4 @@
-"""`eddy bench limit`: the engine against hand-written loops for the same queries, against Polars, and the ways through Spark.
+"""`eddy bench limit`: the engine against hand-written loops for the same work, against Polars, and the ways through Spark.
 
 engine   keys in as arrays, row ids out in a buffer, as the loop has it (bench/engine.py)
 arrow    `Runtime.push`: Arrow batches in, Arrow tables with the key and all values out
@@ -11,6 +11,7 @@ before any time is reported.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from time import thread_time
 from typing import IO, Any
@@ -54,12 +55,16 @@ def _arrow_seconds(workload: Workload, pushes: list[Any]) -> tuple[float, int]:
     return thread_time() - start, results
 
 
+def _seconds_of(work: Callable[[], tuple[float, int]]) -> float:
+    return work()[0]
+
+
 def _compared(name: str, works: dict[str, Callable[[], tuple[float, int]]]) -> dict[str, Callable[[], float]]:
     """Return the works as functions that give seconds, having checked that all give the same number of results."""
     found = {way: work()[1] for way, work in works.items()}
     if len(set(found.values())) != 1:
         raise Mismatch(f"{name}: numbers of results differ: {found}; no figure of it means anything")
-    return {way: (lambda work=work: work()[0]) for way, work in works.items()}
+    return {way: partial(_seconds_of, work) for way, work in works.items()}
 
 
 def _workload_figures(workload: Workload, count: int, report: Console) -> dict[str, float]:

@@ -1,6 +1,7 @@
-"""Repeated measurement of several ways to do the same work, in turn, so that a drift of the machine's speed hits all of them.
+"""Repeated measurement of several ways to do the same work, in turn, so that a drift of the machine hits all of them.
 
-A ratio is taken round by round and its median is quoted; times are CPU times of the thread where everything runs in one.
+A ratio is taken round by round and its median is quoted; times are CPU times of the thread where everything runs in
+one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def progress(report: Console) -> Progress:
 
 
 def rounds(works: dict[str, Callable[[], float]], count: int, title: str, report: Console) -> dict[str, list[float]]:
-    """Call each work once a round, `count` rounds, and return the seconds each call gives. One round before is not counted."""
+    """Call each work once a round and return the seconds it gives, `count` rounds. One round before is not counted."""
     taken: dict[str, list[float]] = {name: [] for name in works}
     with progress(report) as bar:
         task = bar.add_task(title, total=(count + 1) * len(works))
@@ -48,7 +49,7 @@ def rounds(works: dict[str, Callable[[], float]], count: int, title: str, report
 
 
 def ratio(taken: dict[str, list[float]], slower: str, faster: str) -> float:
-    """Return the median over the rounds of (seconds of `faster`) / (seconds of `slower`): the speed of the first in the second's."""
+    """Return the speed of `slower` in terms of that of `faster`: the median over the rounds."""
     return median(one / other for one, other in zip(taken[faster], taken[slower], strict=True))
 
 

@@ -56,7 +56,8 @@ def microbatch_seconds(workload: Workload, arrivals: int) -> tuple[float, int]:
         )
         windows = pl.DataFrame(counts).select(pl.all().gather(joined["last"] - start))
         joined = joined.hstack(windows).filter(
-            # A tuple is in its window when fewer than WINDOW of its stream came after it; the last component is in any case.
+            # A tuple is in its window when fewer than WINDOW of its stream came after it; the last component is in any
+            # case.
             pl.all_horizontal([pl.col(f"seq{i}") >= pl.col(f"n{i}") - WINDOW for i in range(4)])
         )
         results += len(joined.select("k", "v0", "v1", "v2", "v3"))

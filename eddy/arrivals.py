@@ -103,7 +103,8 @@ def _checked_order(order: object, rows: list[int], names: Sequence[str]) -> Orde
         raise InputError(f"order has {len(given)} entries for {sum(rows)} rows; it names the stream of every row")
     if given.dtype != np.uint8 and len(given) and (given.min() < 0 or given.max() > 255):
         raise _beyond(given.min() if given.min() < 0 else given.max(), names)
-    narrow = np.ascontiguousarray(given, np.uint8)
+    # Read-only memory (an Arrow column, say) is another type to the kernels, which would be compiled once more for it.
+    narrow = np.require(given, np.uint8, ["C", "W"])
     counts = np.zeros(256, np.int64)
     count_streams(narrow, counts)
     if counts[: len(rows)].tolist() != rows:
@@ -127,7 +128,9 @@ def _kept_order(sequence: Order, batches: list[pa.RecordBatch | None], keep: Map
     """Keep the arrivals of rows keep[i] of each stream i named."""
     staying = np.ones(len(sequence), bool)
     for i, rows in keep.items():
-        stays = np.zeros(len(batches[i]), bool)  # type: ignore[arg-type]
+        batch = batches[i]
+        assert batch is not None
+        stays = np.zeros(len(batch), bool)
         stays[rows] = True
         staying[np.flatnonzero(sequence == i)] = stays
     return sequence[staying]

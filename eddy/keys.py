@@ -184,7 +184,7 @@ class KeyEncoder:
                 if first is None:
                     first = own
                     for word in range(own.shape[1]):
-                        mix_words(np.ascontiguousarray(own[:, word]), hashes)
+                        mix_words(np.array(own[:, word]), hashes)
                 elif is_text(kind):
                     equal = pc.equal(column, columns[0]).fill_null(False)
                     dead |= ~np.asarray(equal.cast(pa.uint8())).astype(bool)

@@ -1,8 +1,8 @@
 """Puts the rows of a push where the kernels read them: keys as words, event times and payload in their rings.
 
-Columns whose memory is what the target wants (64-bit integer keys without nulls, payload of fixed width) are copied by address,
-all of them in one kernel call; the rest goes through Arrow. What depends on the query alone is worked out once: a small
-push must cost a few Arrow calls a column and no more.
+Columns whose memory is what the target wants (64-bit integer keys without nulls, payload of fixed width) are copied by
+address, all of them in one kernel call; the rest goes through Arrow. What depends on the query alone is worked out
+once: a small push must cost a few Arrow calls a column and no more.
 """
 
 from __future__ import annotations

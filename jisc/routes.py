@@ -34,7 +34,6 @@ from stairs.fields import (
     O_CLASS,
     O_FIELDS,
     O_OFFSET,
-    O_STREAM,
     R_END,
     R_FIELDS,
     R_LEAF,
@@ -164,7 +163,7 @@ def _hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
     row[H_OPS0] = len(ops)
     for c in hop.checks + hop.binds:
         op = [0] * O_FIELDS
-        op[O_CLASS], op[O_STREAM], op[O_CHECK] = c, hop.stream, int(c in hop.checks)
+        op[O_CLASS], op[O_CHECK] = c, int(c in hop.checks)
         op[O_OFFSET] = 2 * graph.attributes[hop.stream].index(c)
         ops.append(op)
     row[H_OPS1] = len(ops)

@@ -80,9 +80,8 @@ class Walk(NamedTuple):
     ids       int32[room * streams] sequence numbers of the components, result after result, streams in query order
     lists     int64[room]           sequence numbers the leaf hops of the arrival at hand found
     ends      int64[streams]        ends[k] .. ends[k + 1] of `lists` are those of its leaf hop k
-    levels    int64[3, streams]     per level of the walk: the candidate to come back to, the level to resume after it; the turn
-                                    of each leaf hop
-                                    leaf hop
+    levels    int64[3, streams]     per level of the walk: the candidate to come back to, the level to resume after it;
+                                    the turn of each leaf hop
     bound     int64[classes]        where the head row of the key bound for each class starts
     current   int64[streams]        sequence number bound for each stream
     """

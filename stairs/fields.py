@@ -91,10 +91,9 @@ P_FIELDS = 2
 
 # ops[o]: compare or bind the key id of a component
 O_CLASS = 0
-O_STREAM = 1
-O_OFFSET = 2
-O_CHECK = 3  # 1 = must equal the key id bound for the class, 0 = binds it
-O_FIELDS = 4
+O_OFFSET = 1
+O_CHECK = 2  # 1 = must equal the key id bound for the class, 0 = binds it
+O_FIELDS = 3
 
 # meta; the first six are of the push under way and 0 when it begins
 M_ARRIVAL = 0  # arrivals of the push done so far

@@ -1,8 +1,8 @@
 """Memory by address, for kernels that copy between Arrow buffers and the arena.
 
-An Arrow column reaches a kernel as the address of its values: one integer in a table, where an array object would cost a
-microsecond to make and more to pass, which decides the speed of small pushes. Whoever puts an address in a table keeps its
-buffer alive until the kernel has returned.
+An Arrow column reaches a kernel as the address of its values: one integer in a table, where an array object would cost
+a microsecond to make and more to pass, which decides the speed of small pushes. Whoever puts an address in a table
+keeps its buffer alive until the kernel has returned.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Payload columns of the live windows, kept in Arrow's memory layout and gathered only for results.
 
-A column of fixed width lies in a ring of values, slot = sequence number & mask as in the arena; its nulls, once there are
-any, in a second ring of bytes. All rings of all streams share one block of memory, so that a single kernel call gathers every
-column of every result into buffers that become the output's Arrow arrays without another copy. Columns of any other type (strings,
-lists, structs, …) are kept as the Arrow arrays that came, merged so that there are O(log rows) of them, and gathered by Arrow's
-take.
+A column of fixed width lies in a ring of values, slot = sequence number & mask as in the arena; its nulls, once there
+are any, in a second ring of bytes. The kernels know the rings by address, so that one call gathers every column of
+every result into buffers that become the output's Arrow arrays without another copy. Columns of any other type (strings,
+lists, structs, …) are kept as the Arrow arrays that came, merged so that there are O(log rows) of them, and gathered by
+Arrow's take.
 """
 
 from __future__ import annotations
@@ -30,13 +30,18 @@ def fixed_width(kind: pa.DataType) -> int:
         return 1
     if pa.types.is_null(kind) or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
         return 0
-    if isinstance(kind, pa.BaseExtensionType) or (pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)):
+    sized = pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)
+    if isinstance(kind, pa.BaseExtensionType) or sized:
         return 0
     try:
         width = kind.bit_width // 8
     except ValueError:
         return 0
     return width if width in (1, 2, 4, 8, 16) else 0
+
+
+def _kept_kind(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def value_buffer(column: pa.Array) -> pa.Array:
@@ -62,7 +67,7 @@ class ChunkLog:
         return sum(chunk.nbytes for _, chunk in self.chunks)
 
     def append(self, first: int, values: pa.Array) -> None:
-        """Add the values of arrivals first, first + 1, …; neighbours of like size are merged, O(log n) copies a value."""
+        """Add the values of arrivals first, first + 1, …; neighbours of like size merge: O(log n) copies a value."""
         chunks = list(self.chunks)
         chunks.append((first, values))
         while len(chunks) > 1 and len(chunks[-2][1]) <= 2 * len(chunks[-1][1]):
@@ -100,14 +105,14 @@ class ChunkLog:
 
 
 class Payload:
-    """The kept columns of all streams. `kinds[i]` are the Arrow types of those of stream i, `room[i]` its ring's slots."""
+    """The kept columns of all streams: `kinds[i]` the Arrow types of those of stream i, `room[i]` its slots."""
 
     def __init__(self, kinds: list[list[pa.DataType]], room: list[int]) -> None:
         self.kinds = kinds
         self.room = list(room)
         self._places = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
         self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._places}
-        self._logs = {place: ChunkLog(kinds[place[0]][place[1]]) for place in self._places if not self._width[place]}
+        self._logs = {(i, k): ChunkLog(_kept_kind(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
         self._rings = [place for place in self._places if self._width[place]]
         self._bools = {(i, k) for i, k in self._rings if kinds[i][k] == _BOOL}
         # The validity ring of a column exists once a null has come.
@@ -212,7 +217,9 @@ class Payload:
 
     def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
         """Keep column k of the rows of stream i, the first of which is arrival `first`."""
-        self._logs[i, k].append(first, column)
+        # A dictionary would grow with every value ever seen; the values alone follow the window.
+        decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+        self._logs[i, k].append(first, decoded)
 
     def expire(self, lows: Iterable[int]) -> None:
         """Let go of arrivals below lows[i] of each stream i."""
@@ -228,8 +235,8 @@ class Payload:
     ) -> dict[tuple[int, int], pa.Array]:
         """Return the kept columns of the components of n results, by (stream, column).
 
-        ids int32[n * streams], result after result; bases int64[streams], arrival number - sequence number. One kernel call
-        for all columns in rings, one take for each other.
+        ids int32[n * streams], result after result; bases int64[streams], arrival number - sequence number. One kernel
+        call for all columns in rings, one take for each other.
         """
         starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in self._widths)]
         # Arrow's pool hands out memory that is mapped already; fresh pages would cost more than the copy.
@@ -251,5 +258,7 @@ class Payload:
             found[place] = pa.Array.from_buffers(kind, n, [bits.get(place), values])
         for (i, k), log in self._logs.items():
             seqs = ids[: n * len(self.kinds)].reshape(n, len(self.kinds))[:, i]
-            found[i, k] = log.take(seqs + bases[i])
+            values = log.take(seqs + bases[i])
+            kind = self.kinds[i][k]
+            found[i, k] = values.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else values
         return found

@@ -1,4 +1,4 @@
-"""The kernels that move columns: into the rings when rows come, out of them when results leave. One call each, all columns."""
+"""The kernels that move columns, all in one call: into the rings when rows come, out of them when results leave."""
 
 from __future__ import annotations
 
