@@ -70,3 +70,16 @@ def test_bench_limit_writes_one_json_object(to_file: bool, monkeypatch: pytest.M
     assert asked == [True]
     text = target.read_text() if to_file else result.stdout
     assert text == '{\n  "W1.engine_vs_loop": 0.75\n}\n'
+
+
+def test_demo_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import eddy.spark
+
+    def session(*_: Any, **__: Any) -> None:
+        raise eddy.spark.SparkJoinError("no Java was found")
+
+    monkeypatch.setattr(eddy.spark, "session", session)
+    result = RUNNER.invoke(cli.app, ["demo", "tweets"])
+    assert result.exit_code == 1
+    assert "SparkJoinError: no Java was found" in result.output
+    assert "Traceback" not in result.output
