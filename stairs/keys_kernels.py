@@ -2,9 +2,9 @@
 
 A key id is dead when no SteM of its class holds a live tuple with it, which its head row tells: every SteM column is
 below its stream's low mark. Nothing is counted per tuple. The sweep runs a hand over the ids, two for each id handed
-out since it last ran, before a push touches anything; an id found dead leaves the table and goes on the free stack. So
-with L keys live at most, the directory stays below about 2 L ids plus those of one push, however many keys ever pass
-(docs/layout.md has the argument).
+out since it last ran, before a push touches anything; an id found dead leaves the table and goes on the free stack;
+and when ids in use are more than twice the live tuples, it looks at all. So with T live tuples at most and P rows in a
+push, the directory stays below 2 T + P + SLACK ids, whatever keys ever pass (docs/layout.md has the argument).
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ from stairs.fields import (
     C_WIDTH,
     C_WORDS,
     S_LO,
+    S_NEXT,
 )
+
+SLACK = 64
+"""Ids beyond twice the live tuples that are not worth a look at all of them."""
 
 
 @inlined
@@ -143,6 +147,16 @@ def drop_all(arena: Arena, c: int, kids: np.ndarray) -> None:
         drop(arena, c, kids[k])
 
 
+@inlined
+def live_tuples(arena: Arena, c: int) -> int:
+    """Return the tuples in the windows of the streams of a class: no fewer than it has live keys."""
+    rows = np.int64(0)
+    for k in range(arena.classes[c, C_STEMS]):
+        i = arena.classes[c, C_MEMBER + k]
+        rows += arena.streams[i, S_NEXT] - arena.streams[i, S_LO]
+    return rows
+
+
 @jit
 def sweep(arena: Arena) -> int:
     """Look at as many key ids of each class as are owed, take the dead ones back, and return how many those were.
@@ -154,6 +168,10 @@ def sweep(arena: Arena) -> int:
     for c in range(classes.shape[0]):
         owed = min(classes[c, C_DEBT], classes[c, C_NEXT])
         classes[c, C_DEBT] = 0
+        # A key that comes again before the hand finds it dead costs no id and owes no look; arrivals that keep ahead of
+        # the hand in this way are met by a look at all ids, which the adoptions since the last one have paid for.
+        if classes[c, C_NEXT] - classes[c, C_FREE] > 2 * live_tuples(arena, c) + SLACK:
+            owed = classes[c, C_NEXT]
         for _ in range(owed):
             kid = classes[c, C_HAND]
             classes[c, C_HAND] = kid + 1 if kid + 1 < classes[c, C_NEXT] else 0

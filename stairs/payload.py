@@ -2,9 +2,9 @@
 
 A column of fixed width lies in a ring of values, slot = sequence number & mask as in the arena; its nulls, once there
 are any, in a second ring of bytes. The kernels know the rings by address, so that one call gathers every column of
-every result into buffers that become the output's Arrow arrays without another copy. Columns of any other type (strings,
-lists, structs, …) are kept as the Arrow arrays that came, merged so that there are O(log rows) of them, and gathered by
-Arrow's take.
+every result into buffers that become the output's Arrow arrays without another copy. Columns of any other type
+(strings, lists, structs, …) are kept as the Arrow arrays that came, merged so that there are O(log rows) of them, and
+gathered by Arrow's take.
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ class Splitter:
     def _cut(self, run: pa.RecordBatch) -> list[_Blob]:
         positions = self._job.positions(run, self._stream)
         order = np.arange(run.num_rows, dtype=np.int64)
-        if positions is not None and not is_ascending(positions):
+        # Read-only memory would be another type to the kernel, compiled once more.
+        if positions is not None and not is_ascending(np.require(positions, requirements=["W"])):
             order = np.argsort(positions, kind="stable").astype(np.int64, copy=False)
         cells, starts = self._cells(run)
         rows = np.empty(starts[-1], np.int64)

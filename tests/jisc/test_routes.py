@@ -19,7 +19,6 @@ from stairs.fields import (
     H_TARGET,
     O_CHECK,
     O_CLASS,
-    O_STREAM,
     R_END,
     R_LEAF,
     R_ROOT,
@@ -201,7 +200,6 @@ def test_tables_say_what_the_hops_say(graph: JoinGraph, data: st.DataObject) -> 
             assert (row[H_TARGET], row[H_CLASS]) == (hop.stream, hop.by)
             assert graph.attributes[hop.stream][row[H_OFFSET] // 2] == hop.by
             ops = routes.ops[row[H_OPS0] : row[H_OPS1]]
-            assert ops[:, O_STREAM].tolist() == [hop.stream] * len(ops)
             assert tuple(ops[ops[:, O_CHECK] == 1, O_CLASS]) == hop.checks
             assert tuple(ops[ops[:, O_CHECK] == 0, O_CLASS]) == hop.binds
             if not hop.leaf:
