@@ -1,8 +1,8 @@
-"""`eddy.spark.join`: a join of batch DataFrames.
+r"""`eddy.spark.join`: a join of batch DataFrames.
 
     stream R  scan / any plan -> split \
-    stream S  scan / any plan -> split  >- union - shuffle of blobs by part - sort by first - join, one engine a
-    partition stream T  scan / any plan -> split /
+    stream S  scan / any plan -> split  >- union - shuffle of blobs by part - sort by first - join
+    stream T  scan / any plan -> split /                                          one engine a partition
 
 See `split.py` for the blobs, `shares.py` for the partitions, `merge.py` for the order, `packed.py` and `rows.py` for
 the two ways in. The plan that Spark shows (`DataFrame.explain()`) names them in its MapInArrow nodes.
