@@ -1,0 +1,42 @@
+"""The Spark examples of the documents, as they stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.documents import DOCUMENTS, Block, blocks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXAMPLES = [block for document in DOCUMENTS for block in blocks(document) if block.spark]
+
+
+@pytest.mark.parametrize("block", EXAMPLES, ids=lambda block: block.name)
+def test_spark_examples_run(
+    block: Block, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = pa.schema([("key", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("value", pa.float64())])
+    for name in ("R", "S"):
+        rows = pa.table({"key": [1, 2, 1], "at": [0, 10, 20], "value": [0.5, 1.5, 2.5]}, schema=schema)
+        pq.write_table(rows, tmp_path / f"{name}.parquet")
+    # The JVM has a working directory of its own, which no test can change.
+    code = block.text.replace('f"{name}.parquet"', f'f"{tmp_path}/{{name}}.parquet"')
+    code = code.replace('parquet("results")', f'parquet("{tmp_path}/results")')
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("\n" * (block.line - 1) + code, str(block.document), "exec"), names)
+    if block.document.name == "README.md":
+        lines = capsys.readouterr().out.replace("|", " ").splitlines()
+        assert sorted(line.split() for line in lines if "9.5" in line or "3.0" in line) == [
+            ["1", "home", "9.5"],
+            ["1", "sale", "9.5"],
+        ]
+
+
+def test_there_are_examples() -> None:
+    assert {block.document.name for block in EXAMPLES} == {"README.md", "spark.md"}
