@@ -1,0 +1,332 @@
+"""STAIR: the join of a set of streams, indexed on one attribute class; a cache over the SteMs, key by key.
+
+For each key there are two cases. *Attempted*: the live entries stored are exactly the live combinations with that
+key. *Not attempted*: nothing is stored for it. Promote takes a key from the second case to the first, computing its
+entries from the SteMs; demote takes it back. Both are correct at any moment. A composite of a key not attempted is
+not stored: there may be others with that key, and who found it there would take it for all there are. It is not lost,
+the promotion finds it in the SteMs. Each composite that completes while its key is attempted must be inserted, once.
+
+    heads   int32[key ids of the class]     the newest entry of each key, and the key's mark
+    ring    int32[capacity * (1 + streams)] entries: (link, a sequence number for each stream of the set, ascending)
+
+    slot of entry e = e & (capacity - 1); entries are numbered from 0 in the order in which they were stored
+
+    set {R, S} on class `by`, birth 4; key id 7 promoted when (r 2, s 5) and (r 2, s 6) were live, then (r 3, s 6)
+    inserted; key id 8 promoted when it had no combination; key id 9 not attempted:
+
+        heads[7] = 7      entry 7 = (link 6 | r 3, s 6)     birth = 4, tail = 5, next = 8
+        heads[8] = 4      entry 6 = (link 5 | r 2, s 6)
+        heads[9] = -1     entry 5 = (link 4 | r 2, s 5)
+
+**The mark is in the head.** A key is attempted when heads[key id] >= birth. Entry number `birth` is never used, so an
+attempted key without entries has head = birth. A demoted key has head -2. A new birth, above all entries there are,
+makes every key unattempted in O(1). A state born complete has birth -1, with which a key id never seen (head -1) is
+attempted and has no entries.
+
+**Expiry.** An entry is live while each of its components is: at or above the low mark of its stream. Low marks only
+rise, so what is dead stays dead. (The exception is a push that is undone: it puts low marks back, and the state
+forgets.) When the ring is full, the tail moves over the dead entries it meets and stops at the first live one; so
+each is passed once. By induction all entries below the tail are dead: a chain may end there, and their slots may be
+used again, at no loss. A walk over a chain unlinks the dead entries it meets, so that they are passed once as well. A
+live entry at the tail holds back the dead ones behind it; so when the tail does not free enough, the live entries are
+counted and moved, in their order, to a ring twice their number, under new numbers: at least as many inserts follow
+before the next such move, O(1) each. So the capacity stays below four times the live entries plus those about to be
+stored, whatever the windows. A head whose chain was all dead then points below the tail: still attempted, still
+empty.
+
+**Key ids are used again** when no live tuple of any stream has the key (`keys_kernels.sweep`). Each entry of the old
+key has a component with that key id, from a stream of the set that has the class, and it was not live when the id was
+taken back. So the entries are dead for good, and a stale head leads to nothing. The mark is right too, whichever it
+is: at that moment there is no combination with the id, so nothing stored is exactly what both cases ask for, and from
+then on inserts keep to the mark.
+
+**What changes underneath.** The SteMs tell their caches (`Modules.caches`). When sequence numbers shift, components
+shift with them. When a push is undone, inserts of it may stand in the ring, and entries may have been dropped for
+components that are live again; no record is kept of either, so the state forgets: all keys unattempted, which is
+always correct.
+
+Invariants (check()): birth < tail <= next <= tail + capacity, a power of two; heads < next; birth <= link < entry;
+each live entry is in the chain of its key, once, and that key is attempted; an attempted key has exactly the
+combinations that trying all live tuples one by one gives.
+Source: Deshpande, Hellerstein, "Lifting the burden of history from adaptive query processing", VLDB 2004, for STAIR,
+promote and demote; there they move tuples from one state to another, here every state is beside the SteMs, which are
+always complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from stairs.arena import Entries, Int32s, Int64s, Routes, Walk
+from stairs.errors import CapacityError, StateError
+from stairs.fields import (
+    A_COLUMN,
+    C_CAPACITY,
+    C_NEXT,
+    E_BIRTH,
+    E_CLASS,
+    E_COUNT,
+    E_FIELDS,
+    E_KEY_OFFSET,
+    E_KEY_PART,
+    E_MASK,
+    E_NEXT,
+    E_PARTS1,
+    E_TAIL,
+    E_UNMARKED,
+    E_WIDTH,
+    NEED_ENTRIES,
+    P_COLUMN,
+    P_FIELDS,
+    P_STREAM,
+    S_BASE,
+    S_LO,
+    S_NEXT,
+)
+from stairs.modules import Modules, power_of_two
+from stairs.stair_check import check_stair
+from stairs.stair_kernels import (
+    MOST_ENTRIES,
+    UNMARKED,
+    all_attempted,
+    attempted,
+    count_live,
+    demote,
+    insert,
+    move,
+    probe,
+    promote,
+)
+
+FIRST_ROOM = 64
+X = 0
+"""Its row in `states`: a STAIR has arrays of its own, with one state in them."""
+
+
+class Stair:
+    """The join of `streams` (two or more) indexed on class `by`, over the SteMs of `modules` (see the module).
+
+    promotion   the route that finds all combinations with one key of `by` (`jisc.routes.compile_promotion`)
+    complete    all keys count as attempted from the start; refused unless there is no combination yet
+
+    Memory: O(live entries + key ids of the class).
+    """
+
+    def __init__(
+        self, modules: Modules, streams: Iterable[int], by: int, promotion: Routes, complete: bool = False
+    ) -> None:
+        self.modules = modules
+        self.streams = tuple(sorted(set(streams)))
+        self.by = by
+        graph = modules.graph
+        keyed = [j for j in self.streams if by in graph.attributes[j]]
+        self.what = f"STAIR {{{', '.join(graph.names[j] for j in self.streams)}}} on class {by}"
+        if len(self.streams) < 2 or not keyed:
+            raise StateError(f"{self.what}: a set of two or more streams, one of which has the class, is needed")
+        if complete and all(modules.rows(j) for j in self.streams):
+            raise StateError(f"{self.what} cannot be born complete: each of its streams has tuples; promote its keys")
+        self._promotion = promotion
+        states = np.zeros((1, E_FIELDS), np.int64)
+        states[X, [E_MASK, E_WIDTH, E_CLASS, E_PARTS1]] = FIRST_ROOM - 1, 1 + len(self.streams), by, len(self.streams)
+        states[X, E_KEY_PART] = self.streams.index(keyed[0])
+        states[X, E_KEY_OFFSET] = 2 * graph.attributes[keyed[0]].index(by)
+        states[X, [E_BIRTH, E_TAIL, E_NEXT]] = (-1, 0, 0) if complete else (0, 1, 1)
+        parts = np.full((len(self.streams), P_FIELDS), -1, np.int64)
+        parts[:, P_STREAM] = self.streams
+        for k, j in enumerate(self.streams):
+            if j in keyed:
+                parts[k, P_COLUMN] = modules.attrs[modules.attribute_rows[j, by], A_COLUMN]
+        self.entries = Entries(
+            heads=np.full(int(modules.classes[by, C_CAPACITY]), -1, np.int32),
+            ring=np.full(FIRST_ROOM * (1 + len(self.streams)), -1, np.int32),
+            states=states,
+            parts=parts,
+        )
+        m = graph.n_streams
+        self._walk = Walk(
+            ids=np.zeros(0, np.int32),
+            lists=np.zeros(0, np.int64),
+            ends=np.zeros(m + 1, np.int64),
+            levels=np.zeros((2, m), np.int64),
+            bound=np.zeros(graph.n_classes, np.int64),
+            current=np.zeros(m, np.int64),
+        )
+        self._found: Int64s = np.zeros((FIRST_ROOM, len(self.streams)), np.int64)
+        modules.caches.add(self)
+
+    # Room
+
+    def follow(self) -> None:
+        """Make room for a head of each key id the class has room for; after the class grew. O(1) when it has not."""
+        room, heads = int(self.modules.classes[self.by, C_CAPACITY]), self.entries.heads
+        if room > len(heads):
+            longer = np.full(room, -1, np.int32)
+            longer[: len(heads)] = heads
+            self.entries = self.entries._replace(heads=longer)
+
+    def make_room(self, least: int) -> None:
+        """Move the live entries to a ring with room for as many again and `least` more. O(entries in the ring).
+
+        After a kernel returned NEED_ENTRIES: `least` is E_COUNT. Raises CapacityError with nothing changed.
+        """
+        state = self.entries.states[X]
+        live = count_live(self.modules.arena, self.entries, X)
+        if live + least > MOST_ENTRIES:
+            raise CapacityError(
+                f"{self.what} would hold more than {MOST_ENTRIES} entries; narrow the windows or choose another plan"
+            )
+        if state[E_NEXT] + live > self.modules.renumber_at:
+            self._renumber_entries()
+        room = max(FIRST_ROOM, power_of_two(2 * (live + least)))
+        ring: Int32s = np.full(room * int(state[E_WIDTH]), -1, np.int32)
+        move(self.modules.arena, self.entries, X, ring)
+        state[E_MASK] = room - 1
+        self.entries = self.entries._replace(ring=ring)
+
+    def trim(self) -> None:
+        """Give back room that the live entries do not need, after many were dropped. O(entries in the ring)."""
+        self.make_room(0)
+
+    def _renumber_entries(self) -> None:
+        """Number the entries from near 0 again, so that their numbers stay in an int32. O(state)."""
+        state, heads = self.entries.states[X], self.entries.heads
+        birth, tail, room = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_MASK]) + 1
+        born = min(birth, 0)
+        shift = max(tail - 1, 0) // room * room  # the tail stays above the birth, slots stay where they are
+        empty = np.where(heads >= birth, born, UNMARKED)
+        heads[:] = np.where(heads >= tail, heads - shift, empty)
+        links = self.entries.ring.reshape(room, -1)[:, 0]
+        np.maximum(links - shift, born, out=links)
+        state[[E_TAIL, E_NEXT]] -= shift
+        state[E_BIRTH] = born
+
+    def _ready(self) -> None:
+        self.follow()
+        if self.entries.states[X, E_NEXT] > self.modules.renumber_at:
+            self._renumber_entries()
+
+    def _checked(self, kid: int) -> int:
+        if not 0 <= kid < self.modules.classes[self.by, C_NEXT]:
+            raise StateError(f"{self.what}: class {self.by} has no key id {kid}")
+        self._ready()
+        return int(kid)
+
+    # Entries of a key
+
+    def insert(self, components: Sequence[int]) -> bool:
+        """Store a composite unless its key is not attempted, and return whether it was stored. O(streams) amortised.
+
+        components   the sequence number of a live tuple of each stream of the set, ascending by stream, that join
+        """
+        return self.insert_all(np.array([components], np.int64)) == 1
+
+    def insert_all(self, composites: Int64s) -> int:
+        """Store those composites whose key is attempted, in this order, and return how many those were.
+
+        composites   int64[n, streams of the set]; each as `insert` takes it. Raises StateError when a component is not
+        a live tuple, CapacityError when there is no room; then none is stored.
+        """
+        composites = np.ascontiguousarray(composites, np.int64)
+        if composites.ndim != 2 or composites.shape[1] != len(self.streams):
+            raise StateError(f"{self.what}: composites of shape {composites.shape}, not (n, {len(self.streams)})")
+        own = self.modules.streams[list(self.streams)]
+        if not ((composites >= own[:, S_LO]) & (composites < own[:, S_NEXT])).all():
+            raise StateError(f"{self.what}: a component of {composites.tolist()} is not in its window")
+        self._ready()
+        while insert(self.modules.arena, self.entries, X, composites) == NEED_ENTRIES:
+            self.make_room(int(self.entries.states[X, E_COUNT]))
+        return int(self.entries.states[X, E_COUNT])
+
+    def probe(self, kid: int, arrivals: bool = False) -> Int64s:
+        """Return the live entries of a key: int64[n, streams of the set], newest first; sequence or arrival numbers.
+
+        Newest first: by when they were stored, and of one promotion by their tuples in the order of its route. For a
+        key that is not attempted there are none, which says nothing about its combinations. O(entries), and once for
+        each dead one.
+        """
+        kid = self._checked(kid)
+        while (n := probe(self.modules.arena, self.entries, X, kid, self._found)) > len(self._found):
+            self._found = np.empty((power_of_two(n), len(self.streams)), np.int64)
+        found = self._found[:n].copy()
+        return found + self.modules.streams[list(self.streams), S_BASE] if arrivals else found
+
+    def promote(self, kid: int) -> int:
+        """Compute the entries of a key from the SteMs, mark it attempted, and return how many there are.
+
+        0 and nothing done when it is attempted. O(chains walked + entries). Raises CapacityError with nothing changed.
+        """
+        kid = self._checked(kid)
+        while promote(self.modules.arena, self.entries, self._promotion, self._walk, X, kid) == NEED_ENTRIES:
+            self.make_room(int(self.entries.states[X, E_COUNT]))
+        return int(self.entries.states[X, E_COUNT])
+
+    def demote(self, kid: int) -> int:
+        """Drop the entries of a key, clear its mark, and return how many entries were live. O(entries)."""
+        return int(demote(self.modules.arena, self.entries, X, self._checked(kid)))
+
+    def is_attempted(self, kid: int) -> bool:
+        """Return whether what is stored for a key is all there is. O(1)."""
+        return bool(attempted(self.entries, X, self._checked(kid)))
+
+    # All keys
+
+    @property
+    def complete(self) -> bool:
+        """Whether every key that can have a combination is attempted. O(1) once settled, O(key ids) before."""
+        state = self.entries.states[X]
+        if state[E_BIRTH] < 0 and state[E_UNMARKED] == 0:
+            return True
+        self.follow()
+        return bool(all_attempted(self.modules.arena, self.entries, X))
+
+    def settle(self) -> bool:
+        """Return whether the state is complete, and if so let keys yet to come be attempted too, as if born complete.
+
+        Right, because a key not attempted now can have no combination: nothing stored is all there is. O(key ids).
+        """
+        if not self.complete:
+            return False
+        state, heads = self.entries.states[X], self.entries.heads
+        heads[heads < state[E_BIRTH]] = -1
+        state[[E_BIRTH, E_UNMARKED]] = -1, 0
+        return True
+
+    def forget(self) -> None:
+        """Make every key unattempted and drop all entries. O(1); `trim` gives the room back.
+
+        Puts the state right whatever happened to it or to its SteMs: after a push was undone, at a transition.
+        """
+        state = self.entries.states[X]
+        birth = int(state[E_NEXT])
+        state[[E_BIRTH, E_TAIL, E_NEXT]] = birth, birth + 1, birth + 1
+
+    def renumbered(self, shifts: Sequence[int]) -> None:
+        """Follow the SteMs: sequence number s of stream i is now s - shifts[i]. O(ring)."""
+        columns = self.entries.ring.reshape(int(self.entries.states[X, E_MASK]) + 1, -1)[:, 1:]
+        for k, j in enumerate(self.streams):
+            if shifts[j]:
+                np.maximum(columns[:, k] - shifts[j], -1, out=columns[:, k])
+
+    # Looking in
+
+    @property
+    def rows(self) -> int:
+        """Live entries. O(entries in the ring)."""
+        return int(count_live(self.modules.arena, self.entries, X))
+
+    @property
+    def capacity(self) -> int:
+        """Entries the ring has room for."""
+        return int(self.entries.states[X, E_MASK]) + 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of heads, ring and tables."""
+        return sum(array.nbytes for array in (*self.entries, *self._walk, self._found))
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants hold, naming the first that does not. O(all combinations)."""
+        self.follow()
+        check_stair(self)
