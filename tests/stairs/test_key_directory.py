@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stairs.fields import C_CAPACITY, C_DEBT, C_FREE, C_NEXT, C_SHIFT
+from stairs.fields import C_CAPACITY, C_DEBT, C_FREE, C_HAND, C_NEXT, C_SHIFT
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.keys_kernels import adopt, drop, find_slot, sweep
+from stairs.keys_kernels import SLACK, adopt, drop, find_slot, sweep
 from stairs.modules import FIRST_KEYS, FIRST_SLOTS, Modules
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 
@@ -148,6 +148,11 @@ TestKeys.settings = settings(max_examples=40, stateful_step_count=25)
 # The sweep
 
 
+def most_ids(live: int, rows: int) -> int:
+    """Give how many ids there can be with so many live tuples and rows in a push at most. Argument: docs/layout.md."""
+    return max(2 * live + rows + SLACK, 2 * rows)
+
+
 def drifting(graph: JoinGraph, push_rows: int, keys_a_push: int, seed: int = 1) -> list[list[Row]]:
     """Give pushes whose keys are all new: so many each, then never again."""
     rng = random.Random(seed)
@@ -170,9 +175,8 @@ def test_the_directory_stays_below_its_bound(window: WindowKind, push_rows: int,
     for push in drifting(graph, push_rows, keys_a_push):
         driver.push(push)
         driver.modules.check()
-        # The argument is in docs/layout.md.
-        assert driver.modules.classes[0, C_NEXT] <= 2 * (live + keys_a_push)
-    assert driver.modules.classes[0, C_CAPACITY] <= 2 * max(FIRST_KEYS, 2 * (live + keys_a_push))
+        assert driver.modules.classes[0, C_NEXT] <= most_ids(live, keys_a_push)
+    assert driver.modules.classes[0, C_CAPACITY] <= 2 * max(FIRST_KEYS, most_ids(live, keys_a_push))
 
 
 @given(st.lists(st.sampled_from([1, 2, 3, 10, 40, 100]), max_size=60), st.integers(1, 30))
@@ -182,7 +186,34 @@ def test_the_bound_holds_for_pushes_of_any_sizes(sizes: list[int], window: int) 
     for n in sizes:
         driver.push([Row(k % 2, ((key + k,),)) for k in range(n)])
         key += n
-        assert driver.modules.classes[0, C_NEXT] <= 2 * (2 * window + max(sizes))
+        assert driver.modules.classes[0, C_NEXT] <= most_ids(2 * window, max(sizes))
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 6)), max_size=150))
+def test_the_bound_holds_when_keys_come_again_just_ahead_of_the_hand(pushes: list[tuple[int, int]]) -> None:
+    window = 5
+    driver = Driver(one_class([rows_window(window), rows_window(window)]))
+    key = 0
+    for new, again in pushes * 3:
+        ids, hand = key_ids(driver.modules, 0), int(driver.modules.classes[0, C_HAND])
+        ahead = [ids[(hand + k) % len(ids)] for k in range(again) if (hand + k) % len(ids) in ids] if ids else []
+        driver.push([Row(0, (known,)) for known in ahead] + [Row(1, ((key + k,),)) for k in range(new)])
+        key += new
+        assert driver.modules.classes[0, C_NEXT] <= most_ids(2 * window, 10)
+    driver.modules.check()
+
+
+def test_after_a_burst_small_pushes_do_not_look_at_all_ids() -> None:
+    driver = Driver(one_class([rows_window(3), rows_window(3)]))
+    burst, used = 20_000, []
+    driver.push([Row(0, ((k,),)) for k in range(burst)])
+    for n in range(100):
+        driver.push([Row(1, ((burst + 100 * n + k,),)) for k in range(100)])
+        used.append(driver.modules.keys(0))
+    # Dead keys wait for the hand to come round: room for their ids is there.
+    assert max(used[2:]) > 2_000
+    assert driver.modules.classes[0, C_NEXT] <= most_ids(6, burst)
+    driver.modules.check()
 
 
 def test_the_sweep_takes_dead_keys_and_leaves_live_ones() -> None:
