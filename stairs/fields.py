@@ -23,7 +23,7 @@ S_FIELDS = 13
 
 # classes[c]; from C_MEMBER on, the stream of each SteM column of a head row
 C_HEADS = 0  # where the head rows start in `heads`
-C_STRIDE = 1  # columns of a head row: the SteMs of the class, then its STAIRs
+C_STRIDE = 1  # columns of a head row: the SteMs of the class (a STAIR has its own heads)
 C_CAPACITY = 2  # key ids there is room for
 C_NEXT = 3  # key ids handed out so far, recycled ones included
 C_FREE = 4  # key ids waiting to be used again, on the stack at FREELIST

@@ -236,7 +236,7 @@ def promote(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
         if found <= free_room(entries, x):
             found = combine(arena, entries, routes, walk, x, kid)
     states[x, E_COUNT] = found
-    if found > free_room(entries, x):
+    if found > free_room(entries, x) or found > MOST_ENTRIES:
         return NEED_ENTRIES
     following, link = states[x, E_NEXT], states[x, E_BIRTH]
     # Newest tuples were found first; stored last, they are probed first and the tail meets the oldest first.
