@@ -1,8 +1,7 @@
 """The arrays every kernel works on: one arena for all state modules of an engine.
 
-    heads    int32  per class, key-major: row `key id` holds the newest sequence number of that key in each SteM
-                    (then the newest entry in each STAIR), so one arrival touches one or two cache lines, not one
-                    per stream
+    heads    int32  per class, key-major: row `key id` holds the newest sequence number of that key in each SteM,
+                    so one arrival touches one or two cache lines, not one per stream
     recs     int32  per stream, a ring of tuple records; a record is (link, key id) for each attribute of the stream
     times    int64  per stream, a ring of event times beside `recs` (only in timed queries)
     words    int64  per class, the words of each interned key
