@@ -1,4 +1,4 @@
-"""`eddy bench limit`: the engine against hand-written loops for the same work, against Polars, and the ways through Spark.
+"""`eddy bench limit`: the engine against hand-written loops and Polars, and the ways through Spark.
 
 engine   keys in as arrays, row ids out in a buffer, as the loop has it (bench/engine.py)
 arrow    `Runtime.push`: Arrow batches in, Arrow tables with the key and all values out

@@ -3,8 +3,8 @@
 A key id is dead when no SteM of its class holds a live tuple with it, which its head row tells: every SteM column is
 below its stream's low mark. Nothing is counted per tuple. The sweep runs a hand over the ids, two for each id handed
 out since it last ran, before a push touches anything; an id found dead leaves the table and goes on the free stack;
-and when ids in use are more than twice the live tuples, it looks at all. So with T live tuples at most and P rows in a
-push, the directory stays below 2 T + P + SLACK ids, whatever keys ever pass (docs/layout.md has the argument).
+and when far more ids are in use than tuples are live, it looks at all. So with T live tuples at most and P rows in a
+push, the directory stays below 2 T + P + SLACK ids, or 2 P if that is more, whatever keys ever pass (docs/layout.md).
 """
 
 from __future__ import annotations
@@ -169,8 +169,9 @@ def sweep(arena: Arena) -> int:
         owed = min(classes[c, C_DEBT], classes[c, C_NEXT])
         classes[c, C_DEBT] = 0
         # A key that comes again before the hand finds it dead costs no id and owes no look; arrivals that keep ahead of
-        # the hand in this way are met by a look at all ids, which the adoptions since the last one have paid for.
-        if classes[c, C_NEXT] - classes[c, C_FREE] > 2 * live_tuples(arena, c) + SLACK:
+        # the hand in this way are met by a look at all ids. Half of those are in use then, so it costs no more than the
+        # adoptions since the last one have paid for.
+        if classes[c, C_NEXT] - classes[c, C_FREE] > max(2 * live_tuples(arena, c) + SLACK, classes[c, C_NEXT] // 2):
             owed = classes[c, C_NEXT]
         for _ in range(owed):
             kid = classes[c, C_HAND]
