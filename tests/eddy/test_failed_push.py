@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -194,6 +195,8 @@ def counted(runtime: eddy.Runtime) -> dict[str, Any]:
 
 
 TestPushesGoodAndBad = PushesGoodAndBad.TestCase
+# An example is up to 30 pushes, so a third of the examples of other tests is about as much work.
+TestPushesGoodAndBad.settings = settings(max_examples=max(settings().max_examples // 3, 1), stateful_step_count=30)
 
 
 # --- one bad push each: what the message names -----------------------------------------------------------------------
