@@ -26,8 +26,8 @@ from eddy.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.narrow import narrowed
 from eddy.spark.shares import Shares, choose
-from eddy.spark.types import spark_type
-from eddy.types import unified_time
+from eddy.spark.types import sortable_type
+from eddy.types import plain, unified_time
 from eddy.windows import Range, Rows, Unbounded
 
 Arrival = Literal["time", "sequence", "any"]
@@ -139,7 +139,7 @@ def _check_sortable(query: Query) -> None:
     """Ties are broken by the content of whole tuples, so each column must have an order."""
     for stream in query.streams:
         for field in stream.schema:
-            rows = pa.table({"": pa.array([], spark_type(field.type))})
+            rows = pa.table({"": pa.array([], sortable_type(plain(field.type)))})
             try:
                 pc.sort_indices(rows, sort_keys=[("", "ascending")])
             except (pa.ArrowNotImplementedError, pa.ArrowTypeError):

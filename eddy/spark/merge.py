@@ -29,7 +29,7 @@ from eddy.spark.engine import PartitionEngine
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.split import unpack
-from eddy.spark.types import spark_schema
+from eddy.spark.types import sortable_type
 
 PUSH_ROWS = 131_072
 
@@ -116,9 +116,8 @@ def sort_ties(job: Job, stream: int, table: pa.Table) -> pa.Table:
     """Sort one stream's tuples by (position, content), so that equal positions have one order whatever came first."""
     by = job.sequence[stream]
     keys = [by, *(name for name in table.column_names if name != by)]
-    # In Spark's types, as Arrow cannot sort some of its own.
-    plain = table.select(keys).cast(spark_schema(table.select(keys).schema))
-    return table.take(pc.sort_indices(plain, sort_keys=[(key, "ascending") for key in keys]))
+    ranked = pa.table([table.column(key).cast(sortable_type(table.field(key).type)) for key in keys], names=keys)
+    return table.take(pc.sort_indices(ranked, sort_keys=[(key, "ascending") for key in keys]))
 
 
 def interleave(job: Job, rows: dict[str, pa.Table]) -> np.ndarray:

@@ -27,7 +27,7 @@ import pyarrow as pa
 from eddy.keys import key_hash
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
-from eddy.spark.split_kernels import find_cells, group_rows, is_ascending
+from eddy.spark.split_kernels import find_cells, group_rows
 
 BLOB_SCHEMA = pa.schema([("part", pa.int32()), ("first", pa.int64()), ("stream", pa.int32()), ("blob", pa.binary())])
 BLOB_ROWS = 65_536
@@ -107,7 +107,7 @@ class Splitter:
         positions = self._job.positions(run, self._stream)
         order = np.arange(run.num_rows, dtype=np.int64)
         # Read-only memory would be another type to the kernel, compiled once more.
-        if positions is not None and not is_ascending(np.require(positions, requirements=["W"])):
+        if positions is not None and (positions[1:] < positions[:-1]).any():
             order = np.argsort(positions, kind="stable").astype(np.int64, copy=False)
         cells, starts = self._cells(run)
         rows = np.empty(starts[-1], np.int64)
@@ -181,4 +181,3 @@ def warmup() -> None:
     one, cells, starts = np.ones(1, np.int64), np.empty(2, np.int32), np.zeros(2, np.int64)
     find_cells(np.zeros((1, 2), np.uint64), np.ones(2, np.bool_), one, one, cells, starts)
     group_rows(cells, np.arange(2, dtype=np.int64), starts[:-1].copy(), np.empty(2, np.int64))
-    is_ascending(np.zeros(2, np.int64))

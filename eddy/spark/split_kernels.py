@@ -48,12 +48,3 @@ def group_rows(cells: np.ndarray, order: np.ndarray, fill: np.ndarray, rows: np.
         if cell >= 0:
             rows[fill[cell]] = row
             fill[cell] += 1
-
-
-@jit
-def is_ascending(values: np.ndarray) -> bool:
-    """Tell whether int64[n] never falls."""
-    for i in range(1, values.size):
-        if values[i] < values[i - 1]:
-            return False
-    return True

@@ -55,6 +55,11 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def sortable_type(kind: pa.DataType) -> pa.DataType:
+    """Return `kind`, or a type with the same order if Arrow cannot sort `kind` itself but can sort that one."""
+    return spark_type(kind) if kind in (pa.float16(), pa.string_view(), pa.binary_view()) else kind
+
+
 def spark_schema(schema: pa.Schema) -> pa.Schema:
     """Return `schema` with every type replaced by `spark_type` of it; all fields nullable, as in Spark's results."""
     return pa.schema([pa.field(field.name, spark_type(field.type)) for field in schema])

@@ -12,7 +12,8 @@ import eddy
 from eddy.spark import engine, merge, split
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import make_job
-from eddy.spark.types import spark_type
+from eddy.spark.types import sortable_type
+from eddy.types import plain as decoded
 from tests import strategies
 from tests.cases import Arrival, Case, arrow_rows, assert_same, feed, results, text_rows
 from tests.spark.pipeline import run_here
@@ -35,7 +36,7 @@ def content(schema: pa.Schema, rows: list[dict[str, object]], time: str | None) 
     """Rank of each row by (time, content) as Arrow sorts."""
     table = pa.Table.from_batches([arrow_rows(schema, rows)]) if rows else schema.empty_table()
     names = [*([time] if time else []), *(name for name in schema.names if name != time)]
-    plain = pa.table([table.column(n).cast(spark_type(schema.field(n).type)) for n in names], names=names)
+    plain = pa.table([table.column(n).cast(sortable_type(decoded(schema.field(n).type))) for n in names], names=names)
     order = pc.sort_indices(plain, sort_keys=[(name, "ascending") for name in names]).to_pylist()
     ranks = [0] * len(rows)
     for rank, row in enumerate(order):
