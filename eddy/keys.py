@@ -7,7 +7,6 @@ or four (decimals of more than 38 digits). Nulls and NaN equal nothing; their ro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,36 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from eddy.types import SECONDS
+from eddy.query import Query
+from eddy.types import SECONDS, is_text, word_count
 from stairs.bytes_directory import BytesDirectory
 from stairs.bytes_kernels import hash_rows, mix_words
 from stairs.errors import InputError
 
-if TYPE_CHECKING:
-    from eddy.query import Query
-
 Words = npt.NDArray[np.int64]
 Dead = npt.NDArray[np.uint8]
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether values of a unified type are byte strings, which become words by interning."""
-    return pt.is_large_string(kind) or pt.is_large_binary(kind)
-
-
-def word_count(kind: pa.DataType) -> int:
-    """Return the number of words a value of a unified type takes."""
-    return kind.byte_width // 8 if pt.is_decimal(kind) else 1
-
-
-def text_words(types: Sequence[pa.DataType]) -> tuple[int, ...]:
-    """Return which words of a key with components of these types stand for byte strings."""
-    found, at = [], 0
-    for kind in types:
-        if is_text(kind):
-            found.append(at)
-        at += word_count(kind)
-    return tuple(found)
 
 
 def _exact_seconds(column: pa.Array) -> pa.Array:

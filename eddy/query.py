@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters import check_expression, columns_read
-from eddy.keys import text_words, word_count
 from eddy.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
 from eddy.stream import Stream
-from eddy.types import ticks_per_second, unified_time
+from eddy.types import text_words, ticks_per_second, unified_time, word_count
 from eddy.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, MAX_STREAMS, JoinGraph, Window, WindowKind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -101,3 +101,23 @@ def unified_time(types: Iterable[pa.DataType]) -> pa.DataType | None:
 def ticks_per_second(kind: pa.DataType) -> int | None:
     """Return how many ticks of a timestamp type make a second, None for a type without a unit of time below the day."""
     return 10 ** (3 * _UNITS.index(kind.unit)) if pt.is_timestamp(kind) else None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a unified type are byte strings, which become words by interning."""
+    return pt.is_large_string(kind) or pt.is_large_binary(kind)
+
+
+def word_count(kind: pa.DataType) -> int:
+    """Return the number of words a value of a unified type takes."""
+    return kind.byte_width // 8 if pt.is_decimal(kind) else 1
+
+
+def text_words(types: Sequence[pa.DataType]) -> tuple[int, ...]:
+    """Return which words of a key with components of these types stand for byte strings."""
+    found, at = [], 0
+    for kind in types:
+        if is_text(kind):
+            found.append(at)
+        at += word_count(kind)
+    return tuple(found)

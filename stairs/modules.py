@@ -110,12 +110,12 @@ class Modules:
         m, n = graph.n_streams, graph.n_classes
         self._widths = [2 * len(classes) for classes in graph.attributes]
         self._strides = [len(members) for members in graph.members]
-        self._recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], -1)
-        self._times = Segments(np.int64, [FIRST_ROOM if graph.timed else 0] * m, 0)
-        self._heads = Segments(np.int32, [FIRST_KEYS * stride for stride in self._strides], -1)
-        self._words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
-        self._freed = Segments(np.int32, [FIRST_KEYS] * n, 0)
-        self._table = Segments(np.int64, [2 * FIRST_SLOTS] * n, -1)
+        self.recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], -1)
+        self.times = Segments(np.int64, [FIRST_ROOM if graph.timed else 0] * m, 0)
+        self.heads = Segments(np.int32, [FIRST_KEYS * stride for stride in self._strides], -1)
+        self.words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
+        self.freed = Segments(np.int32, [FIRST_KEYS] * n, 0)
+        self.table = Segments(np.int64, [2 * FIRST_SLOTS] * n, -1)
         self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
         self.classes: Int64s = np.zeros((n, C_MEMBER + m), np.int64)
         self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
@@ -167,20 +167,20 @@ class Modules:
 
     def _bind(self) -> None:
         """Write the bases of all segments into the descriptors; after anything moved."""
-        self.streams[:, S_RECS] = self._recs.base
-        self.streams[:, S_TIMES] = self._times.base
+        self.streams[:, S_RECS] = self.recs.base
+        self.streams[:, S_TIMES] = self.times.base
         self.streams[:, S_MASK] = [room - 1 for room in self.capacity]
-        self.classes[:, C_HEADS] = self._heads.base
-        self.classes[:, C_WORDS] = self._words.base
-        self.classes[:, C_FREELIST] = self._freed.base
-        self.classes[:, C_TABLE] = self._table.base
+        self.classes[:, C_HEADS] = self.heads.base
+        self.classes[:, C_WORDS] = self.words.base
+        self.classes[:, C_FREELIST] = self.freed.base
+        self.classes[:, C_TABLE] = self.table.base
         self.arena = Arena(
-            self._heads.array,
-            self._recs.array,
-            self._times.array,
-            self._words.array,
-            self._table.array,
-            self._freed.array,
+            self.heads.array,
+            self.recs.array,
+            self.times.array,
+            self.words.array,
+            self.table.array,
+            self.freed.array,
             self.streams,
             self.classes,
             self.attrs,
@@ -193,28 +193,28 @@ class Modules:
         room, old = power_of_two(least), self.capacity[i]
         width = self._widths[i]
         live = np.arange(self.streams[i, S_LO], self.streams[i, S_NEXT])
-        recs = self._recs.resized(i, room * width)
-        recs.view(i).reshape(room, width)[live & (room - 1)] = self._recs.view(i).reshape(old, width)[live & (old - 1)]
-        times = self._times
+        recs = self.recs.resized(i, room * width)
+        recs.view(i).reshape(room, width)[live & (room - 1)] = self.recs.view(i).reshape(old, width)[live & (old - 1)]
+        times = self.times
         if self.graph.timed:
             times = times.resized(i, room)
-            times.view(i)[live & (room - 1)] = self._times.view(i)[live & (old - 1)]
-        self._recs, self._times = recs, times
+            times.view(i)[live & (room - 1)] = self.times.view(i)[live & (old - 1)]
+        self.recs, self.times = recs, times
         self.capacity[i] = room
         self._bind()
 
     def _grow_keys(self, c: int) -> None:
         old = int(self.classes[c, C_CAPACITY])
         room, stride, width = 2 * old, self._strides[c], self.graph.widths[c]
-        heads = self._heads.resized(c, room * stride)
-        words = self._words.resized(c, room * width)
-        freed = self._freed.resized(c, room)
-        table = self._table.resized(c, 2 * self._table.size[c])
-        heads.view(c)[: old * stride] = self._heads.view(c)
-        words.view(c)[: old * width] = self._words.view(c)
-        freed.view(c)[:old] = self._freed.view(c)
-        before = self._table.view(c).copy()
-        self._heads, self._words, self._freed, self._table = heads, words, freed, table
+        heads = self.heads.resized(c, room * stride)
+        words = self.words.resized(c, room * width)
+        freed = self.freed.resized(c, room)
+        table = self.table.resized(c, 2 * self.table.size[c])
+        heads.view(c)[: old * stride] = self.heads.view(c)
+        words.view(c)[: old * width] = self.words.view(c)
+        freed.view(c)[:old] = self.freed.view(c)
+        before = self.table.view(c).copy()
+        self.heads, self.words, self.freed, self.table = heads, words, freed, table
         self.classes[c, [C_CAPACITY, C_SHIFT]] = room, self.classes[c, C_SHIFT] - 1
         self._bind()
         rehash(self.arena, c, before)
@@ -238,10 +238,10 @@ class Modules:
             room, width = self.capacity[i], self._widths[i]
             if shift == 0:
                 continue
-            records = self._recs.view(i).reshape(room, width)
+            records = self.recs.view(i).reshape(room, width)
             for k, c in enumerate(self.graph.attributes[i]):
                 x = self.attribute_rows[i, c]
-                column = self._heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
+                column = self.heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
                 np.maximum(column - shift, -1, out=column)
                 np.maximum(records[:, 2 * k] - shift, -1, out=records[:, 2 * k])
             self.streams[i, [S_NEXT, S_LO]] -= shift
@@ -321,7 +321,7 @@ class Modules:
 
     def set_times(self, i: int, times: Int64s, slices: list[tuple[slice, slice]]) -> None:
         """Give the event times of the rows of stream i, in ticks within ±2^61; slices as `ring_slices` gives them."""
-        ring = self._times.view(i)
+        ring = self.times.view(i)
         for slots, rows in slices:
             ring[slots] = times[rows]
 
@@ -373,19 +373,19 @@ class Modules:
         if not self.meta[M_STARTED]:
             return np.zeros(0, np.int64)
         own = self.classes[c]
-        again = self._freed.view(c)[int(own[C_FREE]) : int(own[C_FREE0])].astype(np.int64)
+        again = self.freed.view(c)[int(own[C_FREE]) : int(own[C_FREE0])].astype(np.int64)
         return np.concatenate([again, np.arange(own[C_NEXT0], own[C_NEXT])])
 
     def _words_of(self, c: int, kids: npt.NDArray[np.int64], word: int) -> Int64s:
         width = self.graph.widths[c]
-        return np.ascontiguousarray(self._words.view(c).reshape(-1, width)[kids, word])
+        return np.ascontiguousarray(self.words.view(c).reshape(-1, width)[kids, word])
 
     def _sweep(self) -> None:
         """Take dead keys back, and the strings they contained."""
         free = self.classes[:, C_FREE].tolist()
         if sweep(self.arena) and self.texts:
             for (c, word), strings in self.texts.items():
-                kids = self._freed.view(c)[free[c] : int(self.classes[c, C_FREE])]
+                kids = self.freed.view(c)[free[c] : int(self.classes[c, C_FREE])]
                 strings.release(self._words_of(c, kids, word))
 
     def _settle(self) -> None:
@@ -405,11 +405,11 @@ class Modules:
 
     def stem_bytes(self, i: int) -> int:
         """Return the bytes of the records and times of stream i."""
-        return self._recs.view(i).nbytes + self._times.view(i).nbytes
+        return self.recs.view(i).nbytes + self.times.view(i).nbytes
 
     def key_bytes(self, c: int) -> int:
         """Return the bytes of the key directory of class c: heads, words, hash table, free list, strings."""
-        parts = (self._heads, self._words, self._table, self._freed)
+        parts = (self.heads, self.words, self.table, self.freed)
         strings = sum(strings.nbytes for strings in self.texts_of[c].values())
         return sum(part.view(c).nbytes for part in parts) + strings
 
@@ -418,6 +418,11 @@ class Modules:
         """Bytes of all state and of the room for results."""
         arrays = (*self.arena, *self.walk, self._input, self._dead)
         return sum(array.nbytes for array in arrays) + sum(strings.nbytes for strings in self.texts.values())
+
+    @property
+    def pushing(self) -> bool:
+        """Whether a push is neither committed nor undone."""
+        return self._saved is not None
 
     def check(self) -> None:
         """Raise StateError unless all invariants of the module hold, naming the first that does not. O(state)."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from stairs.arena import Int64s
+from stairs.bytes_directory import BytesDirectory
 from stairs.errors import StateError
 from stairs.fields import (
     A_COLUMN,
@@ -18,11 +20,30 @@ from stairs.fields import (
     S_NEXT,
     S_SIZE,
 )
-from stairs.graph import WindowKind
+from stairs.graph import JoinGraph, WindowKind
 from stairs.keys_kernels import fold, spread
+from stairs.segments import Segments
 
-if TYPE_CHECKING:
-    from stairs.modules import Modules
+
+class Inspected(Protocol):
+    """What the checks read of `stairs.modules.Modules`."""
+
+    graph: JoinGraph
+    capacity: list[int]
+    streams: Int64s
+    classes: Int64s
+    attrs: Int64s
+    attribute_rows: dict[tuple[int, int], int]
+    texts: dict[tuple[int, int], BytesDirectory]
+    recs: Segments
+    heads: Segments
+    words: Segments
+    table: Segments
+    freed: Segments
+
+    @property
+    def pushing(self) -> bool:
+        """Whether a push is under way."""
 
 
 def require(holds: bool, what: str) -> None:
@@ -31,10 +52,10 @@ def require(holds: bool, what: str) -> None:
         raise StateError(what)
 
 
-def check_modules(modules: Modules) -> None:
+def check_modules(modules: Inspected) -> None:
     """Raise StateError unless rings, chains, key directories and strings are as their modules say. O(state)."""
     graph = modules.graph
-    require(modules._saved is None, "a push is neither committed nor undone")
+    require(not modules.pushing, "a push is neither committed nor undone")
     for i, name in enumerate(graph.names):
         _check_ring(modules, i, f"SteM {name}")
     for c in range(graph.n_classes):
@@ -45,7 +66,7 @@ def check_modules(modules: Modules) -> None:
         strings.check()
 
 
-def _check_ring(modules: Modules, i: int, what: str) -> None:
+def _check_ring(modules: Inspected, i: int, what: str) -> None:
     low, following = int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT])
     room = modules.capacity[i]
     require(room & (room - 1) == 0, f"{what}: {room} slots are no power of two")
@@ -58,20 +79,20 @@ def _check_ring(modules: Modules, i: int, what: str) -> None:
         require(low == 0 or following - low == size, f"{what}: low mark {low} with {following - low} of {size} rows")
 
 
-def _check_keys(modules: Modules, c: int, what: str) -> None:
+def _check_keys(modules: Inspected, c: int, what: str) -> None:
     width = modules.graph.widths[c]
-    table = modules._table.view(c).reshape(-1, 2)
+    table = modules.table.view(c).reshape(-1, 2)
     following, free = int(modules.classes[c, C_NEXT]), int(modules.classes[c, C_FREE])
     capacity = int(modules.classes[c, C_CAPACITY])
     require(following <= capacity, f"{what}: {following} ids, room for {capacity}")
     slots = np.flatnonzero(table[:, 1] >= 0)
     held = np.sort(table[slots, 1])
-    freed = np.sort(modules._freed.view(c)[:free])
+    freed = np.sort(modules.freed.view(c)[:free])
     require(
         np.array_equal(np.sort(np.concatenate([held, freed])), np.arange(following)),
         f"{what}: ids in the table {held.tolist()} and free {freed.tolist()} are not 0 .. {following - 1}",
     )
-    words = modules._words.view(c).reshape(-1, width)
+    words = modules.words.view(c).reshape(-1, width)
     shift = int(modules.classes[c, C_SHIFT])
     last = (1 << (64 - shift)) - 1
     for slot in slots.tolist():
@@ -86,21 +107,21 @@ def _check_keys(modules: Modules, c: int, what: str) -> None:
     require(len(live) == len(held), f"{what}: a key has two ids")
 
 
-def _check_chains(modules: Modules, i: int, c: int, what: str) -> None:
+def _check_chains(modules: Inspected, i: int, c: int, what: str) -> None:
     """Each live tuple with a key is in exactly the chain of its key, newest first."""
     graph = modules.graph
-    room, width = modules.capacity[i], modules._widths[i]
+    room, width = modules.capacity[i], 2 * len(graph.attributes[i])
     low, following = int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT])
-    records = modules._recs.view(i).reshape(room, width)
+    records = modules.recs.view(i).reshape(room, width)
     offset = 2 * graph.attributes[i].index(c)
     column = int(modules.attrs[modules.attribute_rows[i, c], A_COLUMN])
-    heads = modules._heads.view(c).reshape(-1, modules._strides[c])[:, column]
+    heads = modules.heads.view(c).reshape(-1, len(graph.members[c]))[:, column]
     expected: dict[int, list[int]] = {}
     for s in range(following - 1, low - 1, -1):
         kid = int(records[s & (room - 1), offset + 1])
         if kid >= 0:
             expected.setdefault(kid, []).append(s)
-    used = modules._table.view(c).reshape(-1, 2)[:, 1]
+    used = modules.table.view(c).reshape(-1, 2)[:, 1]
     for kid in used[used >= 0].tolist():
         chain, s = [], int(heads[kid])
         while s >= low:

@@ -6,8 +6,9 @@ Nothing of the kernels is used: chains are followed here, and combinations are f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from stairs.arena import Entries
 from stairs.fields import (
     C_NEXT,
     E_BIRTH,
@@ -18,15 +19,27 @@ from stairs.fields import (
     S_LO,
     S_NEXT,
 )
+from stairs.modules import Modules
 from stairs.modules_check import require
-
-if TYPE_CHECKING:
-    from stairs.stair import Stair
 
 Composite = tuple[int, ...]
 
 
-def check_stair(stair: Stair) -> None:
+class Inspected(Protocol):
+    """What the checks read of `stairs.stair.Stair`."""
+
+    entries: Entries
+    streams: tuple[int, ...]
+    by: int
+    what: str
+    modules: Modules
+
+    @property
+    def complete(self) -> bool:
+        """Whether every key that can have a combination is attempted."""
+
+
+def check_stair(stair: Inspected) -> None:
     """Raise StateError unless ring, chains, marks and entries are as `stairs.stair` says. O(all combinations)."""
     state = stair.entries.states[0]
     birth, tail, following = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_NEXT])
@@ -74,13 +87,13 @@ def check_stair(stair: Stair) -> None:
         require(not combinations, f"{what} is complete, and combinations {combinations} have keys not attempted")
 
 
-def _combinations(stair: Stair) -> dict[int, list[Composite]]:
+def _combinations(stair: Inspected) -> dict[int, list[Composite]]:
     """Give all live combinations over the set by key id, from the records alone."""
     modules, graph = stair.modules, stair.modules.graph
     partial: list[tuple[Composite, dict[int, int]]] = [((), {})]
     for j in stair.streams:
         room = modules.capacity[j]
-        records = modules._recs.view(j).reshape(room, -1)
+        records = modules.recs.view(j).reshape(room, -1)
         tuples = []
         for s in range(int(modules.streams[j, S_LO]), int(modules.streams[j, S_NEXT])):
             kids = records[s & (room - 1), 1::2].tolist()

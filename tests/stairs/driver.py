@@ -151,8 +151,8 @@ class Model:
 
 def key_ids(modules: Modules, c: int) -> dict[int, Key]:
     """Give the words of each key id in the table of a class; strings as their bytes."""
-    table = modules._table.view(c).reshape(-1, 2)
-    words = modules._words.view(c).reshape(-1, modules.graph.widths[c])
+    table = modules.table.view(c).reshape(-1, 2)
+    words = modules.words.view(c).reshape(-1, modules.graph.widths[c])
     found: dict[int, Key] = {}
     for kid in table[table[:, 1] >= 0, 1].tolist():
         key = words[kid].tolist()
@@ -172,15 +172,15 @@ def live_parts(modules: Modules) -> dict[str, Any]:
         slots = np.arange(low, following) & (modules.capacity[i] - 1)
         parts[name] = (low + base, following + base)
         if graph.timed:
-            parts[name] += (modules._times.view(i)[slots].tolist(),)
+            parts[name] += (modules.times.view(i)[slots].tolist(),)
     for c, members in enumerate(graph.members):
         for kid, key in key_ids(modules, c).items():
             chains = {}
             for i in members:
                 column = int(modules.attrs[modules.attribute_rows[i, c], A_COLUMN])
-                row = modules._heads.view(c).reshape(-1, len(members))[kid]
+                row = modules.heads.view(c).reshape(-1, len(members))[kid]
                 low, base = int(modules.streams[i, S_LO]), int(modules.streams[i, S_BASE])
-                records = modules._recs.view(i).reshape(modules.capacity[i], -1)
+                records = modules.recs.view(i).reshape(modules.capacity[i], -1)
                 chain, s = [], int(row[column])
                 while s >= low:
                     chain.append(s + base)
