@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy import Query, Range, Rows, Stream
+from eddy import Query, Rows, Stream
 
 Order = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.int64]
@@ -26,6 +26,7 @@ class Workload:
     """Arrivals of a query.
 
     order     uint8[n], the stream of each arrival
+    warm      how many arrivals come before the clock runs: they fill the windows and bring all memory to its size
     keys      int64[n, words], in arrival order: the key columns of its stream, 0 beyond them
     query     each stream has its key columns and a value column `v`; results carry the keys once and all values
     """
@@ -34,6 +35,12 @@ class Workload:
     order: Order
     keys: Keys
     query: Query
+    warm: int
+
+    @property
+    def timed(self) -> int:
+        """Arrivals while the clock runs."""
+        return len(self.order) - self.warm
 
     def pushes(self, arrivals: int) -> list[tuple[dict[str, pa.RecordBatch], Order]]:
         """Return the arrivals as pushes of so many each: (rows by stream, order)."""
@@ -56,18 +63,22 @@ def _schema(*keys: str) -> pa.Schema:
 
 
 def w1(arrivals: int = 1_000_000, seed: int = 1) -> Workload:
-    """Return W1."""
+    """Return W1 with so many arrivals after the warm ones."""
+    warm = 200_000
+    arrivals += warm
     rng = np.random.default_rng(seed)
     streams = [Stream(name, _schema("k"), window=Rows(WINDOW)) for name in "RSTU"]
     query = Query(
         streams, ["R.k = S.k", "S.k = T.k", "T.k = U.k"], select=["R.k", "R.v", "S.v", "T.v", "U.v"]
     )
     order = rng.integers(0, 4, arrivals).astype(np.uint8)
-    return Workload("W1", order, rng.integers(0, 10_000, (arrivals, 1)), query)
+    return Workload("W1", order, rng.integers(0, 10_000, (arrivals, 1)), query, warm)
 
 
 def w2(arrivals: int = 1_000_000, seed: int = 2) -> Workload:
-    """Return W2."""
+    """Return W2 with so many arrivals after the warm ones."""
+    warm = 200_000
+    arrivals += warm
     rng = np.random.default_rng(seed)
     columns = {"R": ("a",), "S": ("a", "b"), "T": ("b", "c"), "U": ("c",)}
     streams = [Stream(name, _schema(*keys), window=Rows(WINDOW)) for name, keys in columns.items()]
@@ -77,11 +88,13 @@ def w2(arrivals: int = 1_000_000, seed: int = 2) -> Workload:
         select=["S.a", "S.b", "T.c", "R.v", "S.v", "T.v", "U.v"],
     )
     order = rng.integers(0, 4, arrivals).astype(np.uint8)
-    return Workload("W2", order, rng.integers(0, 10_000, (arrivals, 2)), query)
+    return Workload("W2", order, rng.integers(0, 10_000, (arrivals, 2)), query, warm)
 
 
 def w21(arrivals: int = 2_000_000, seed: int = 3) -> Workload:
-    """Return W21: each stream goes through its own permutation of the keys over and over."""
+    """Return W21 with so many arrivals after the warm ones: each stream repeats its own permutation of the keys."""
+    warm = 400_000
+    arrivals += warm
     rng = np.random.default_rng(seed)
     names = [f"S{i:02}" for i in range(21)]
     streams = [Stream(name, _schema("k"), window=Rows(WINDOW)) for name in names]
@@ -95,17 +108,4 @@ def w21(arrivals: int = 2_000_000, seed: int = 3) -> Workload:
     for i in range(21):
         own = np.flatnonzero(order == i)
         keys[own, 0] = rng.permutation(WINDOW)[np.arange(len(own)) % WINDOW]
-    return Workload("W21", order, keys, query)
-
-
-def w1_range(arrivals: int = 1_000_000, seed: int = 4) -> Workload:
-    """Return W1 with RANGE windows: one tick an arrival, so 40 000 ticks hold about 10 000 tuples a stream."""
-    rng = np.random.default_rng(seed)
-    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
-    streams = [Stream(name, schema, window=Range(4 * WINDOW), time="t") for name in "RSTU"]
-    query = Query(
-        streams, ["R.k = S.k", "S.k = T.k", "T.k = U.k"], select=["R.k", "R.v", "S.v", "T.v", "U.v"]
-    )
-    order = rng.integers(0, 4, arrivals).astype(np.uint8)
-    keys = np.stack([rng.integers(0, 10_000, arrivals), np.arange(arrivals)], axis=1)
-    return Workload("W1 RANGE", order, keys, query)
+    return Workload("W21", order, keys, query, warm)
