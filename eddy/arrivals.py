@@ -13,12 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.arrivals_kernels import count_streams, mark_late
+from eddy.arrivals_kernels import count_streams, mark_late, merge_by_time
 from eddy.filters import FAILURES, accepted_rows
 from eddy.keys import unified_column
 from eddy.query import Query
 from stairs.errors import InputError
 from stairs.graph import FOREVER
+
+MERGED_ONE_BY_ONE = 12
+"""Up to so many streams the least of their next times is found by looking at each; more are sorted."""
 
 Order = npt.NDArray[np.uint8]
 Times = npt.NDArray[np.int64]
@@ -231,9 +234,16 @@ class Gate:
             present.append(i)
         if not present:
             return sorted_batches, np.zeros(0, np.uint8), sorted_times
-        merged = np.concatenate([sorted_times[i] for i in present])
-        owners = np.concatenate([np.full(len(sorted_batches[i]), i, np.uint8) for i in present])  # type: ignore[arg-type]
-        return sorted_batches, owners[np.argsort(merged, kind="stable")], sorted_times
+        merged = np.concatenate([ticks for ticks in sorted_times if ticks is not None])
+        counts = np.array([len(ticks) for ticks in sorted_times if ticks is not None], np.int64)
+        streams = np.array(present, np.uint8)
+        if len(present) > MERGED_ONE_BY_ONE:
+            order = np.repeat(streams, counts)[np.argsort(merged, kind="stable")]
+        else:
+            nth, ends = np.empty(len(merged), np.uint8), np.cumsum(counts)
+            merge_by_time(merged, ends - counts, ends, np.empty(len(present), np.int64), nth)
+            order = streams[nth]
+        return sorted_batches, order, sorted_times
 
     def _filtered(
         self, batches: list[pa.RecordBatch | None], sequence: Order | None

@@ -15,6 +15,30 @@ def count_streams(order: np.ndarray, counts: np.ndarray) -> None:
 
 
 @jit
+def merge_by_time(
+    times: np.ndarray, cursor: np.ndarray, ends: np.ndarray, next_time: np.ndarray, order: np.ndarray
+) -> None:
+    """Merge streams that are each in time order: write which of them each arrival is of, ties to the first.
+
+    times int64[rows] within ±2^61, stream after stream; cursor int64[streams], where each starts (used up); ends
+    int64[streams]; next_time int64[streams] is room; order uint8[rows]. O(arrivals * streams).
+    """
+    streams = cursor.shape[0]
+    never = np.int64(1) << 62
+    for i in range(streams):
+        next_time[i] = times[cursor[i]] if cursor[i] < ends[i] else never
+    for a in range(order.shape[0]):
+        first = 0
+        for i in range(1, streams):
+            if next_time[u64(i)] < next_time[u64(first)]:
+                first = i
+        order[u64(a)] = first
+        at = cursor[u64(first)] + 1
+        cursor[u64(first)] = at
+        next_time[u64(first)] = times[u64(at)] if at < ends[u64(first)] else never
+
+
+@jit
 def mark_late(
     order: np.ndarray, times: np.ndarray, cursor: np.ndarray, late: np.ndarray, greatest: int, lateness: int
 ) -> int:
