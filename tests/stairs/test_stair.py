@@ -323,7 +323,9 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_kernels_are_compiled_once() -> None:
+    # Each kernel named below is called here: what other tests of this process called is chance.
     test_growth_keeps_entries_and_marks()
+    test_a_live_entry_at_the_tail_does_not_hold_the_ring()
     test_forget_is_a_new_birth()
     for name in ("insert", "probe", "promote", "demote", "move", "count_live", "all_attempted"):
         assert len(getattr(stair_kernels, name).signatures) == 1, name
