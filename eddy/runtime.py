@@ -20,6 +20,7 @@ from eddy.filters import FAILURES, accepted_rows
 from eddy.loader import Loader
 from eddy.metrics import metrics
 from eddy.query import Query
+from eddy.snapshot import Held, Snapshot, write
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.routes import compile_routes
 from stairs.errors import InputError, PlanError, StateError
@@ -180,6 +181,65 @@ class Runtime:
             return accepted_rows(self.query.where, pa.Table.from_arrays(arrays, names=[*names, "\0row"]))
         except FAILURES as error:
             raise InputError(f"where failed on these results: {error}") from error
+
+    # Snapshots
+
+    def snapshot(self) -> bytes:
+        """Return the live windows, the counters and the options as bytes from which `restore` goes on exactly.
+
+        Nothing in the runtime changes; without a push between, two snapshots are equal byte for byte. Raises
+        SnapshotError while a push is under way. O(live tuples).
+        """
+        return write(self._held(), self._options())
+
+    @classmethod
+    def restore(
+        cls,
+        data: bytes,
+        query: Query,
+        plan: str | None = None,
+        strategy: str | None = None,
+        background: int | None = None,
+    ) -> Runtime:
+        """Return a runtime that goes on where the one that gave the snapshot stood. O(live tuples).
+
+        data        what `snapshot` returned, in this process or another
+        query       the same query; docs/snapshots.md says what may be written differently
+        plan        another plan for it; None = the plan of the snapshot
+        strategy    None or "mjoin", background None or 0: there are no others yet
+
+        Results, arrival numbers, lateness and counts go on as if nothing had happened; the counts of hops (probes,
+        matches, walked) start anew. Raises SnapshotError for what is damaged or of another query, PlanError for a plan
+        that does not fit, InputError for an unknown strategy.
+        """
+        if not isinstance(query, Query):
+            raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
+        if strategy not in (None, "mjoin"):
+            raise InputError(f"there is no strategy {strategy!r}; there is 'mjoin'")
+        if background:
+            raise InputError(f"background={background!r}: the strategy 'mjoin' completes nothing in the background")
+        snapshot = Snapshot(data, query)
+        options = snapshot.options
+        if plan is not None:
+            options["plan"] = plan
+        runtime = cls(query, **options)
+        snapshot.fill(runtime._held())
+        runtime._results = snapshot.counts["results"]
+        runtime._late_rows = snapshot.counts["late"]
+        return runtime
+
+    def _options(self) -> dict[str, Any]:
+        """Return the arguments that make this runtime again, as JSON can say them; they go into snapshots."""
+        return {
+            "plan": self.plan,
+            "count_only": self.count_only,
+            "ids_only": self.ids_only,
+            "renumber_at": self._modules.renumber_at,
+        }
+
+    def _held(self) -> Held:
+        counts = {"results": self._results, "late": list(self._late_rows)}
+        return Held(self.query, self._modules, self._payload, self._kept, self._late, counts)
 
     # Looking in
 
