@@ -122,7 +122,7 @@ def long_stream_rows(start: int, rows: int, names: str, text: bool) -> dict[str,
     batches = {}
     for name in names:
         rng = random.Random(f"{name}{start}")
-        keys = [None if rng.random() < 0.02 else (start + k) // 9 + rng.randrange(12) for k in range(rows)]
+        keys = [None if rng.random() < 0.02 else (start + k) // 9 + rng.randrange(80) for k in range(rows)]
         columns = [
             pa.array([None if key is None else f"key {key}" for key in keys] if text else keys),
             pa.array([start + k - rng.randrange(20) for k in range(rows)], pa.int64()),
