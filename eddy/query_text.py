@@ -72,7 +72,7 @@ def _same_expression(saved: Text | None, own: Text | None, expression: pc.Expres
     read, _ = expression.__reduce__()
     try:
         return bool(expression.equals(read(pa.py_buffer(base64.b64decode(saved["arrow"])))))
-    except pa.ArrowException:
+    except (pa.ArrowException, OSError):
         return False
 
 
