@@ -7,8 +7,9 @@ old one, and takes another turnover, after which no row is left that is older th
 latency   the call of `transition` and the first push after it: how long until there is output again
 pause     the longest that output pauses in that turnover: the latency, or a later push if one takes longer
 
-Arrivals are those of W21: every push has as many results as arrivals. Times are wall times. A push that makes a ring
-larger or moves it takes long at any time, so the longest push of the turnover before is given as well.
+Arrivals are those of W21: every push has as many results as arrivals. A push that makes a ring larger or moves it takes
+long at any time, so the longest push of the turnover before is given as well. Times are wall times, since a pause is
+one; where a ratio is what counts it is given in CPU time too, which other processes disturb less.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 import eddy
 from bench.measure import Mismatch, agree, without_gc
@@ -31,6 +35,8 @@ LEAST_PUSHES = 100
 """Pushes timed before and after a transition, if a turnover has fewer."""
 
 Pushes = list[tuple[dict[str, Any], Order]]
+Times = npt.NDArray[np.float64]
+"""Seconds, in the last axis two of them: wall time and CPU time."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Pause:
-    """One transition, in seconds.
+    """One transition, each time as [wall, CPU] seconds.
 
     call        `Runtime.transition`
     latency     the call and the first push
@@ -53,25 +59,30 @@ class Pause:
     usual_most  the longest push of the turnover before
     """
 
-    call: float
-    latency: float
-    longest: float
-    usual: float
-    usual_most: float
+    call: Times
+    latency: Times
+    longest: Times
+    usual: Times
+    usual_most: Times
 
 
-def timed_pushes(runtime: eddy.Runtime, pushes: Pushes, least: int = 0) -> tuple[list[float], int]:
-    """Take the pushes, again and again until `least` were taken; return (seconds of each, results)."""
-    taken: list[float] = []
+def now() -> Times:
+    """Return the time by both clocks."""
+    return np.array([perf_counter(), thread_time()])
+
+
+def timed_pushes(runtime: eddy.Runtime, pushes: Pushes, least: int = 0) -> tuple[Times, int]:
+    """Take the pushes, again and again until `least` were taken; return (Times[pushes, 2], results)."""
+    taken: list[Times] = []
     results = 0
     while True:
         for rows, order in pushes:
-            start = perf_counter()
+            start = now()
             table = runtime.push(rows, order)
-            taken.append(perf_counter() - start)
+            taken.append(now() - start)
             results += table.column("count")[0].as_py()
         if len(taken) >= least:
-            return taken, results
+            return np.array(taken), results
 
 
 def check_complete(runtime: eddy.Runtime) -> None:
@@ -92,13 +103,14 @@ def pauses(turnover: Turnover, pushes: Pushes, strategy: str, transitions: int) 
             usual, results = timed_pushes(runtime, pushes, LEAST_PUSHES)
             counts.append(results)
             check_complete(runtime)
-            start = perf_counter()
+            start = now()
             runtime.transition(plans[number % 2])
-            call = perf_counter() - start
+            call = now() - start
             after, results = timed_pushes(runtime, pushes, LEAST_PUSHES)
             counts.append(results)
             latency = call + after[0]
-            found.append(Pause(call, latency, max(latency, *after[1:]), median(usual), max(usual)))
+            longest = np.maximum(latency, after[1:].max(axis=0))
+            found.append(Pause(call, latency, longest, np.median(usual, axis=0), usual.max(axis=0)))
     return found, counts
 
 
@@ -120,18 +132,29 @@ def pause_figures(points: list[Windows], headline: int, advance: Callable[[str],
             found[strategy], counts[strategy] = pauses(turnover, pushes, strategy, point.transitions)
             advance(f"pause, windows of {point.rows:,}: {strategy}")
         agree(f"pause.{point.rows}", counts)
-        longest = {name: median(pause.longest for pause in own) for name, own in found.items()}
-        latency = {name: median(pause.latency for pause in own) for name, own in found.items()}
+        longest = {name: median(pause.longest[0] for pause in own) for name, own in found.items()}
+        latency = {name: median(pause.latency[0] for pause in own) for name, own in found.items()}
         for name, own in found.items():
             figures[f"pause_ms.{name}.{point.rows}"] = 1e3 * longest[name]
             figures[f"latency_ms.{name}.{point.rows}"] = 1e3 * latency[name]
-            figures[f"steady_max_ms.{name}.{point.rows}"] = 1e3 * median(pause.usual_most for pause in own)
+            figures[f"steady_max_ms.{name}.{point.rows}"] = 1e3 * median(pause.usual_most[0] for pause in own)
         figures[f"pause.moving_state_vs_jisc.{point.rows}"] = longest["moving-state"] / longest["jisc"]
         figures[f"pause.moving_state_vs_jisc.{point.rows}.streams"] = point.streams
         figures[f"latency.moving_state_vs_jisc.{point.rows}"] = latency["moving-state"] / latency["jisc"]
         if point.rows == headline:
-            own = found["jisc"]
-            figures["pause.jisc_vs_steady_batch"] = median(pause.longest / pause.usual for pause in own)
-            figures["pause.jisc_latency_vs_steady_batch"] = median(pause.latency / pause.usual for pause in own)
-            figures["pause.steady_max_vs_steady_batch"] = median(pause.usual_most / pause.usual for pause in own)
+            figures |= _ratios(found["jisc"])
+    return {name: float(value) if isinstance(value, np.floating) else value for name, value in figures.items()}
+
+
+def _ratios(found: list[Pause]) -> dict[str, Any]:
+    """Return what is held against the median push before, in wall time and in CPU time."""
+    figures: dict[str, Any] = {}
+    for clock, after in enumerate(("", "_cpu")):
+        for name, times in (
+            ("jisc", [pause.longest for pause in found]),
+            ("jisc_latency", [pause.latency for pause in found]),
+            ("steady_max", [pause.usual_most for pause in found]),
+        ):
+            pairs = zip(times, found, strict=True)
+            figures[f"pause.{name}_vs_steady_batch{after}"] = median(one[clock] / of.usual[clock] for one, of in pairs)
     return figures

@@ -62,6 +62,9 @@ TRANSITION_TITLES = {
     "pause.jisc_vs_steady_batch": "20 joins, all states change: longest pause under jisc / median push before",
     "pause.jisc_latency_vs_steady_batch": "the call and the first push / median push before",
     "pause.steady_max_vs_steady_batch": "longest push before / median push before",
+    "pause.jisc_vs_steady_batch_cpu": "longest pause under jisc / median push before, CPU time",
+    "pause.jisc_latency_vs_steady_batch_cpu": "the call and the first push / median push before, CPU time",
+    "pause.steady_max_vs_steady_batch_cpu": "longest push before / median push before, CPU time",
     "pause.moving_state_vs_jisc.1000": "Longest pause, moving-state / jisc, windows of 10³",
     "pause.moving_state_vs_jisc.10000": "the same, windows of 10⁴",
     "pause.moving_state_vs_jisc.100000": "the same, windows of 10⁵",
@@ -94,13 +97,14 @@ UNSAID = {
 """Figures that say what everybody knows: always 21, always 0."""
 
 BY_STRATEGY = {
-    "No transition: speed in terms of mjoin's; 100 joins: CPU seconds of a turnover of the windows, with a transition"
-    " that leaves one state incomplete, or all": {
+    "No transition: speed in terms of that of mjoin": {
         "W1": "normal.W1.{}_vs_mjoin",
         "W21": "normal.W21.{}_vs_mjoin",
-        "100 joins, no transition, s": "migration100.steady.{}",
-        "one state, s": "migration100.best.{}",
-        "all states, s": "migration100.worst.{}",
+    },
+    "100 joins: CPU seconds of a turnover of the windows, without a transition, and beginning with one": {
+        "no transition": "migration100.steady.{}",
+        "one state incomplete": "migration100.best.{}",
+        "all states incomplete": "migration100.worst.{}",
     },
     **{
         title: {f"windows of {power}": f"{figure}.{{}}.{rows}" for power, rows in zip(POWERS, WINDOWS, strict=True)}
