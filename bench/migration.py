@@ -31,8 +31,8 @@ COUNTED = ("intermediate", "duplicates", "promoted")
 def migration_figures(window: int, transitions: int, advance: Callable[[str], None]) -> dict[str, Any]:
     """Return the figures: medians over so many transitions there and back of each kind.
 
-    The paper's windows have 10 000 rows. A stage of the strategies that store states then takes some 40 s and
-    675 MB each, because an arrival stores 50 entries of 68 numbers on average; so windows are smaller here.
+    The paper's windows have 10 000 rows. A strategy that stores states then takes some 25 s for each stage and 900 MB,
+    because an arrival stores 50 entries of 68 numbers on average; so windows are smaller here.
     """
     figures: dict[str, Any] = {"migration100.window": window}
     turnover = permutations(STREAMS, window)
