@@ -45,9 +45,9 @@ class Sizes:
 
     rounds      rounds of normal operation
     rows        rows of a window there, and in the calls of `transition`
-    points      where pauses are measured; `headline` is the window of the ratio to a usual push. Over windows of 10⁶ rows
-                21 streams would have room, in about 4 GB, but each of three turnovers is 21 million arrivals, for each
-                strategy a minute or two; so there are fewer streams there
+    points      where pauses are measured; `headline` is the window of the ratio to a usual push. Over windows of 10⁶
+                there would be room for 21 streams, in about 4 GB, but each of three turnovers is 21 million arrivals,
+                for each strategy a minute or two; so there are fewer streams there
     calls       calls of `transition` timed
     migration   rows of a window of the 101 streams, and transitions of each kind
     """
