@@ -7,9 +7,8 @@ from typing import Any
 
 from eddy.query import Query
 from jisc.plan import Tree
-from jisc.routes import route
-from stairs.arena import Routes
-from stairs.fields import H_MATCHES, H_PROBES, R_TRUNK
+from jisc.strategies import Strategy
+from stairs.fields import R_END, R_TRUNK, VIRTUAL
 
 
 def bytes_text(count: int) -> str:
@@ -26,7 +25,9 @@ def bytes_text(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def _tree_lines(query: Query, node: Tree, states: dict[str, Any], prefix: str, branch: str) -> Iterator[str]:
+def _tree_lines(
+    query: Query, node: Tree, states: dict[str, Any], stairs: dict[frozenset[str], Any], prefix: str, branch: str
+) -> Iterator[str]:
     graph = query.graph
     if not node.children:
         stream = query.streams[node.stream]
@@ -40,34 +41,53 @@ def _tree_lines(query: Query, node: Tree, states: dict[str, Any], prefix: str, b
     left, right = node.children
     shared = graph.shared(left.streams, right.streams)
     on = ", ".join(f"[{c + 1}]" for c in shared)
-    yield prefix + branch + f"join on {on}  (virtual: computed on probe)"
+    stair = stairs.get(frozenset(graph.names[j] for j in node.streams))
+    if stair is not None:
+        lack = f"{stair['pending']:,} keys to complete" if stair["pending"] else "complete"
+        about = f"STAIR by [{stair['class']}], entries {stair['entries']:,}, {lack}  {bytes_text(stair['bytes'])}"
+    else:
+        about = "(virtual: computed on probe)" if branch else "(results)"
+    yield prefix + branch + f"join on {on}  {about}"
     inside = prefix + {"": "", "├─ ": "│  ", "└─ ": "   "}[branch]
-    yield from _tree_lines(query, left, states, inside, "├─ ")
-    yield from _tree_lines(query, right, states, inside, "└─ ")
+    yield from _tree_lines(query, left, states, stairs, inside, "├─ ")
+    yield from _tree_lines(query, right, states, stairs, inside, "└─ ")
 
 
-def explain(query: Query, tree: Tree, routes: Routes, figures: dict[str, Any]) -> str:
+def explain(query: Query, strategy: Strategy, figures: dict[str, Any]) -> str:
     """Return the plan tree, the states with rows and bytes, the key directories, and the route of each stream."""
-    graph = query.graph
-    lines = [f"plan {tree.text(graph.names)}"]
-    lines += _tree_lines(query, tree, figures["states"], "  ", "")
+    graph, tree = query.graph, strategy.tree
+    # While several plans run, the newest is the last with a state of these streams.
+    stairs = {frozenset(stair["streams"]): stair for stair in figures["stairs"]}
+    lines = [f"plan {tree.text(graph.names)}", f"strategy {strategy.name}"]
+    lines += [f"beside it, until it is purged: {other.text(graph.names)}" for other in strategy.trees[:-1]]
+    lines += _tree_lines(query, tree, figures["states"], stairs, "  ", "")
     lines.append("keys")
     for c, (one, numbers) in enumerate(zip(query.classes, figures["classes"], strict=True)):
         lines.append(f"  [{c + 1}] {one}  {numbers['keys']:,} interned  {bytes_text(numbers['bytes'])}")
     lines.append("routes (tuples matched per chain walked)")
-    for i, name in enumerate(graph.names):
+    taken = figures["hops"][-_newest_hops(strategy) :]
+    for name in graph.names:
         hops = []
-        first = int(routes.span[i, R_TRUNK])
-        for n, hop in enumerate(route(tree, i, graph)):
-            probes, matches = int(routes.hops[first + n, H_PROBES]), int(routes.hops[first + n, H_MATCHES])
-            rate = f"{matches / probes:.3g}" if probes else "-"
-            hops.append(f"{graph.names[hop.stream]} {rate}")
+        for hop in taken:
+            if hop["from"] == name:
+                rate = f"{hop['matches'] / hop['probes']:.3g}" if hop["probes"] else "-"
+                hops.append(f"{hop['to']} {rate}" if " " not in hop["to"] else f"({hop['to']}) {rate}")
         state = figures["states"][name]
-        share = f"{state['walked'] / state['arrivals']:.1%}" if state["arrivals"] else "-"
-        lines.append(f"  {name} → {' → '.join(hops)}  ({share} of arrivals walked on)")
+        walked = ""
+        if strategy.mode == VIRTUAL:
+            share = f"{state['walked'] / state['arrivals']:.1%}" if state["arrivals"] else "-"
+            walked = f"  ({share} of arrivals walked on)"
+        lines.append(f"  {name} → {' → '.join(hops)}{walked}")
     lines.append(
         f"results {figures['results']:,} of {figures['arrivals']:,} arrivals, state {bytes_text(figures['bytes'])}"
     )
     if query.where is not None:
         lines.append(f"where {query.where}")
     return "\n".join(lines)
+
+
+def _newest_hops(strategy: Strategy) -> int:
+    """Return how many hops the routes of the newest plan have."""
+    m = len(strategy.masks.classes)
+    span = strategy.routes.span[(len(strategy.trees) - 1) * m : len(strategy.trees) * m]
+    return int((span[:, R_END] - span[:, R_TRUNK]).sum())

@@ -8,11 +8,13 @@ projection). Only then is it committed; whatever fails before takes the push bac
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from sortedcontainers import SortedKeyList
 
 from eddy.arrivals import Arrivals, Gate
 from eddy.explain import explain
@@ -20,22 +22,34 @@ from eddy.filters import FAILURES, accepted_rows
 from eddy.loader import Loader
 from eddy.metrics import metrics
 from eddy.query import Query
+from eddy.transitions import make_strategy, transition_table
 from jisc.plan import Tree, check_connected, default_plan, parse
-from jisc.routes import compile_routes
+from jisc.strategies import Transition
+from jisc.strategies.base import COUNTERS, Saved, refuse
 from stairs.errors import InputError, PlanError, StateError
-from stairs.fields import H_PROBES, M_WATERMARK, S_BASE, S_LO
+from stairs.fields import DELETED, INSERTED, M_ARRIVALS, M_CHANGELOG, M_DELETED, M_WATERMARK, S_BASE, S_LO
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
+from stairs.stair import Stair
+
+OUTPUTS = ("append", "changelog")
+SIGNS = pa.array(["+I", "-D"])
+"""What a sign of the kernel stands for."""
 
 
 class Runtime:
     """Runs one query over its streams.
 
     plan        a join tree such as "((R S) T) U"; None = left-deep in query order as far as predicates connect
-    count_only  results are counted, not built: `push` returns one row with column "count"
+    strategy    how plans run and change, a name of `jisc.strategies.STRATEGIES`
+    background  keys that strategy "jisc" promotes after each push in each incomplete state, beside those probed
+    output      "append": each result once; "changelog": a first column `op` tells "+I", the result appears, from "-D",
+                a component of it has left its window
+    count_only  results are counted, not built: `push` returns column "count", one row (in a changelog `op` and "count",
+                a row for +I and one for -D)
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
 
-    Not thread-safe. Raises PlanError for a plan that does not fit the query.
+    Not thread-safe. Raises PlanError for a plan that does not fit the query, InputError for an unknown option.
 
     >>> rows = pa.schema([("a", pa.int64())])
     >>> from eddy import Query, Stream
@@ -49,6 +63,9 @@ class Runtime:
         query: Query,
         plan: str | None = None,
         *,
+        strategy: str = "mjoin",
+        background: int = 0,
+        output: str = "append",
         count_only: bool = False,
         ids_only: bool = False,
         renumber_at: int = RENUMBER_AT,
@@ -57,14 +74,20 @@ class Runtime:
             raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
         if count_only and ids_only:
             raise InputError("count_only and ids_only exclude each other: leave one out")
+        if output not in OUTPUTS:
+            raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {output!r}")
         self.query = query
         self.count_only = count_only
         self.ids_only = ids_only
+        self.output = output
         graph = query.graph
-        self._tree = self._checked_plan(plan)
-        self._routes = compile_routes(self._tree, graph)
+        tree = self._checked_plan(plan)
         self._gate = Gate(query)
         self._modules = Modules(graph, renumber_at)
+        self._modules.meta[M_CHANGELOG] = output == "changelog"
+        self._strategy = make_strategy(strategy, self._modules, tree, background)
+        self._schedule: SortedKeyList = SortedKeyList(key=itemgetter(0))
+        """Transitions to come: (position, tree), in the order in which they were asked for."""
         kept: list[dict[str, None]] = [{} for _ in query.streams]
         wanted = () if count_only or ids_only else tuple(query.select.values())
         for name, column in query.where_columns + wanted:
@@ -84,13 +107,23 @@ class Runtime:
         self._where = [(f"{name}.{column}", places[name, column]) for name, column in query.where_columns]
         self._chosen = [] if count_only or ids_only else [places[place] for place in query.select.values()]
         self._ids_schema = pa.schema([pa.field(name, pa.int64(), False) for name in graph.names])
+        self.output_schema = self._output_schema()
+        """The schema of what `push` returns."""
         self._late: list[list[pa.RecordBatch]] = [[] for _ in query.streams]
         self._late_rows = [0] * graph.n_streams
         self._results = 0
+        self._deleted = 0
 
-    def _checked_plan(self, plan: str | None) -> Tree:
+    def _output_schema(self) -> pa.Schema:
+        if self.count_only:
+            schema = pa.schema([pa.field("count", pa.int64())])
+        else:
+            schema = self._ids_schema if self.ids_only else self.query.output_schema
+        return schema if self.output == "append" else schema.insert(0, pa.field("op", pa.string(), False))
+
+    def _checked_plan(self, plan: str | None, given: bool = False) -> Tree:
         graph = self.query.graph
-        if plan is None:
+        if plan is None and not given:
             return default_plan(graph)
         if not isinstance(plan, str):
             raise PlanError(f"a plan is text like '((R S) T) U', not {plan!r}")
@@ -100,8 +133,54 @@ class Runtime:
 
     @property
     def plan(self) -> str:
-        """The plan that runs, as text."""
-        return self._tree.text(self.query.graph.names)
+        """The plan that runs, as text; while several run, the newest."""
+        return self._strategy.tree.text(self.query.graph.names)
+
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy."""
+        return self._strategy.name
+
+    @property
+    def position(self) -> int:
+        """Arrivals taken so far: filtered and late rows are none."""
+        return int(self._modules.meta[M_ARRIVALS])
+
+    @property
+    def stairs(self) -> list[Stair]:
+        """The states that are stored, for looking in and for tests; none under "mjoin" and "cacq"."""
+        return self._strategy.stairs
+
+    # Changing the plan
+
+    def transition(self, plan: str, at: int | None = None) -> Transition | None:
+        """Change the plan: now, or when arrival number `at` is next, which may be in the middle of a push.
+
+        Arrivals are numbered from 0 over all streams (`position`). Returns the figures of the transition, None when it
+        is yet to come; `transitions` has them afterwards. No result is lost, added or repeated. Several may be
+        scheduled; at one position they happen in the order asked for. Raises PlanError for a plan that does not fit or
+        a strategy that cannot change it, InputError for a position that is past; then nothing has changed.
+        Cost: O(states) and what the strategy does at once (see `jisc.strategies`).
+        """
+        tree = self._checked_plan(plan, given=True)
+        if not self._strategy.changes:
+            raise refuse(self._strategy.name)
+        if at is None or at == self.position:
+            return self._strategy.transition(tree)
+        if isinstance(at, bool) or not isinstance(at, int):
+            raise InputError(f"at is the number of an arrival, not {at!r}")
+        if at < self.position:
+            raise InputError(f"at={at} is past: {self.position} arrivals were taken; leave `at` out for a change now")
+        self._schedule.add((at, tree))
+        return None
+
+    def scheduled(self) -> list[tuple[int, str]]:
+        """Return the transitions to come: (position, plan), in order."""
+        return [(at, tree.text(self.query.graph.names)) for at, tree in self._schedule]
+
+    def transitions(self) -> pa.Table:
+        """Return all transitions so far, oldest first: where, what, at what cost (`jisc.strategies.Transition`)."""
+        return transition_table(self._strategy.transitions)
 
     # Pushing
 
@@ -116,59 +195,89 @@ class Runtime:
         with the state as it was. Cost: O(arrivals + chains walked + results).
         """
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
-        counters = self._routes.hops[:, H_PROBES:].copy()
+        strategy = self._strategy
+        tables, counters = strategy.routes, strategy.routes.hops[:, COUNTERS].copy()
+        saved: list[Saved] = []
         try:
-            count = self._walk(arrivals)
-            results, table = self._materialise(count)
+            count, happened = self._walk(arrivals, saved)
+            results, deleted, table = self._materialise(count)
         except BaseException:
             self._modules.undo()
             self._payload.undo()
-            self._routes.hops[:, H_PROBES:] = counters
+            if saved:
+                strategy.restore(saved[0])
+            else:
+                tables.hops[:, COUNTERS] = counters
+            strategy.undone()
             raise
         self._modules.commit()
+        del self._schedule[:happened]
         self._results += results
+        self._deleted += deleted
         if self._payload.logged:
             self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
         for i, rows in arrivals.late.items():
             self._late[i].append(rows)
             self._late_rows[i] += len(rows)
+        strategy.after_push(len(arrivals.order))
         return table
 
-    def _walk(self, arrivals: Arrivals) -> int:
-        modules, payload = self._modules, self._payload
+    def _walk(self, arrivals: Arrivals, saved: list[Saved]) -> tuple[int, int]:
+        """Take the arrivals in; return the combinations found and how many scheduled transitions happened.
+
+        `saved` gets what takes the strategy back, before the first of them.
+        """
+        modules, payload, strategy = self._modules, self._payload, self._strategy
         payload.begin()
         modules.begin([0 if batch is None else len(batch) for batch in arrivals.batches])
         if not len(arrivals.order):
-            return 0
+            return 0, 0
         if modules.capacity != payload.room:
             for i, room in enumerate(modules.capacity):
                 if room != payload.room[i]:
                     payload.resize(i, room, int(modules.streams[i, S_LO]), modules.following[i])
         self._loader.load(arrivals)
-        return modules.run(self._routes, arrivals.order, self.count_only and self.query.where is None)
+        count_only = self.count_only and self.query.where is None
+        first, end = self.position, len(arrivals.order)
+        happened = self._schedule.bisect_key_right(first + end)
+        for at, tree in self._schedule[:happened]:
+            modules.run(strategy.routes, arrivals.order, count_only, strategy.entries, at - first)
+            if not saved:
+                saved.append(strategy.save())
+            strategy.transition(tree)
+        return modules.run(strategy.routes, arrivals.order, count_only, strategy.entries, end), happened
 
     # Results
 
-    def _materialise(self, count: int) -> tuple[int, pa.Table]:
-        """Return how many of `count` combinations are results, and the results."""
+    def _materialise(self, count: int) -> tuple[int, int, pa.Table]:
+        """Return how many of `count` combinations are results, how many of those are deleted, and the table."""
         modules, keep = self._modules, None
+        changelog, counted = self.output == "changelog", self.count_only and self.query.where is None
+        signs = modules.walk.signs[: 0 if counted else count]
         columns: dict[tuple[int, int], pa.Array] = {}
         if self._where or self._chosen:
             columns = self._payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
         if self.query.where is not None:
             keep = self._accepted(columns, count)
-            count = len(keep)
+            count, signs = len(keep), signs[keep] if changelog else signs
+        deleted = 0
+        if changelog:
+            deleted = int(modules.meta[M_DELETED]) if counted else int(np.count_nonzero(signs == DELETED))
+        inserted = count - deleted
+        arrays: list[pa.Array | pa.ChunkedArray]
         if self.count_only:
-            return count, pa.table({"count": pa.array([count], pa.int64())})
-        if self.ids_only:
+            arrays = [pa.array([inserted, deleted] if changelog else [inserted], pa.int64())]
+            signs = np.array([INSERTED, DELETED], np.uint8)
+        elif self.ids_only:
             numbers = modules.arrival_numbers()
+            arrays = [pa.array(row) for row in (numbers if keep is None else numbers[:, keep])]
+        else:
+            arrays = [columns[place] for place in self._chosen]
             if keep is not None:
-                numbers = numbers[:, keep]
-            return count, pa.Table.from_arrays([pa.array(row) for row in numbers], schema=self._ids_schema)
-        chosen = [columns[place] for place in self._chosen]
-        if keep is not None:
-            chosen = [column.take(pa.array(keep)) for column in chosen]
-        return count, pa.Table.from_arrays(chosen, schema=self.query.output_schema)
+                arrays = [column.take(pa.array(keep)) for column in arrays]
+        if changelog:
+            arrays.insert(0, SIGNS.take(pa.array(signs)))
+        return inserted, deleted, pa.Table.from_arrays(arrays, schema=self.output_schema)
 
     def _accepted(self, columns: Mapping[tuple[int, int], pa.Array], count: int) -> npt.NDArray[np.int64]:
         """Return the results that `where` accepts, ascending."""
@@ -196,18 +305,19 @@ class Runtime:
     @property
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, key directories, payload and the room for results."""
-        return self._modules.nbytes + self._payload.nbytes
+        return self._modules.nbytes + self._payload.nbytes + self._strategy.nbytes
 
     def metrics(self) -> dict[str, Any]:
         """Return counts since the start, in all and per state: arrivals, probes, results, expired, late, bytes, …"""
-        return metrics(self._modules, self._routes, self._payload, self._late_rows, self._results)
+        return metrics(self._modules, self._strategy, self._payload, self._late_rows, self._results, self._deleted)
 
     def explain(self) -> str:
         """Return the plan as a tree with live figures: rows, keys, bytes of each state, selectivity of each probe."""
-        return explain(self.query, self._tree, self._routes, self.metrics())
+        return explain(self.query, self._strategy, self.metrics())
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""
         self._modules.check()
+        self._strategy.check()
         if self._payload.room != self._modules.capacity:
             raise StateError(f"rings of payload {self._payload.room} and of records {self._modules.capacity} differ")

@@ -25,19 +25,24 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Tree:
-    """A join tree: a leaf has a `stream`, a join has `left` and `right`. `streams` are all streams below it."""
+    """A join tree: a leaf has a `stream`, a join has `left` and `right`.
+
+    `streams` are all streams below it, `mask` has a bit for each of them.
+    """
 
     stream: int = -1
     left: Tree | None = None
     right: Tree | None = None
-    streams: frozenset[int] = field(init=False)
+    streams: frozenset[int] = field(init=False, compare=False)
+    mask: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.left is None or self.right is None:
-            below = frozenset([self.stream])
+            below, mask = frozenset([self.stream]), 1 << max(self.stream, 0)
         else:
-            below = self.left.streams | self.right.streams
+            below, mask = self.left.streams | self.right.streams, self.left.mask | self.right.mask
         object.__setattr__(self, "streams", below)
+        object.__setattr__(self, "mask", mask)
 
     @property
     def children(self) -> tuple[Tree, ...]:

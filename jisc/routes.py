@@ -29,11 +29,15 @@ from stairs.fields import (
     H_OFFSET,
     H_OPS0,
     H_OPS1,
+    H_STATE,
+    H_STORE,
     H_TARGET,
     O_CHECK,
     O_CLASS,
+    O_COLUMN,
     O_FIELDS,
     O_OFFSET,
+    O_STREAM,
     R_END,
     R_FIELDS,
     R_LEAF,
@@ -158,12 +162,14 @@ def _hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
     """Return the row of a hop, and put its checks and bindings at the end of `ops`."""
     row = [0] * H_FIELDS
     row[H_TARGET], row[H_CLASS] = hop.stream, hop.by
+    row[H_STATE] = row[H_STORE] = -1
     row[H_COLUMN] = graph.members[hop.by].index(hop.stream)
     row[H_OFFSET] = 2 * graph.attributes[hop.stream].index(hop.by)
     row[H_OPS0] = len(ops)
     for c in hop.checks + hop.binds:
         op = [0] * O_FIELDS
-        op[O_CLASS], op[O_CHECK] = c, int(c in hop.checks)
+        op[O_CLASS], op[O_CHECK], op[O_STREAM] = c, int(c in hop.checks), hop.stream
+        op[O_COLUMN] = graph.members[c].index(hop.stream)
         op[O_OFFSET] = 2 * graph.attributes[hop.stream].index(c)
         ops.append(op)
     row[H_OPS1] = len(ops)
@@ -172,5 +178,8 @@ def _hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
 
 def _tables(span: Int64s, hops: list[list[int]], ops: list[list[int]]) -> Routes:
     return Routes(
-        span, np.array(hops, np.int64).reshape(-1, H_FIELDS), np.array(ops, np.int64).reshape(-1, O_FIELDS)
+        span,
+        np.array(hops, np.int64).reshape(-1, H_FIELDS),
+        np.array(ops, np.int64).reshape(-1, O_FIELDS),
+        np.zeros((0, 3), np.int64),
     )

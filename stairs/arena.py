@@ -48,16 +48,21 @@ class Arena(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """Where the tuples of each stream go.
+    """Where the tuples of each stream go, and how states are promoted.
 
-    span   int64[streams, R_FIELDS] the route of stream i: where its trunk and leaf hops lie in `hops`
+    span   int64[routes, R_FIELDS]  where the trunk and leaf hops of a route lie in `hops`: row track * streams + i is
+                                    the route of stream i in a plan; rows behind those are promotions (E_ROUTE)
     hops   int64[n, H_FIELDS]       probes in order, with their counters
     ops    int64[n, O_FIELDS]       checks and bindings on a match
+    ready  int64[n, 3]              for an eddy: row i * classes + c, two words with a bit for each SteM of class c in
+                                    the ranking of stream i, and 1 when i has the class itself; row streams * classes
+                                    + i, those of all classes of i
     """
 
     span: Int64s
     hops: Int64s
     ops: Int64s
+    ready: Int64s
 
 
 class Batch(NamedTuple):
@@ -77,32 +82,39 @@ class Walk(NamedTuple):
     """Room for a walk and what it gives.
 
     ids       int32[room * streams] sequence numbers of the components, result after result, streams in query order
+    signs     uint8[room]           INSERTED or DELETED, result by result (only in a changelog)
     lists     int64[room]           sequence numbers the leaf hops of the arrival at hand found
     ends      int64[streams]        ends[k] .. ends[k + 1] of `lists` are those of its leaf hop k
     levels    int64[3, streams]     per level of the walk: the candidate to come back to, the level to resume after it;
                                     the turn of each leaf hop
     bound     int64[classes]        where the head row of the key bound for each class starts
+    kids      int64[classes]        the key id bound for each class (only where STAIRs are stored)
     current   int64[streams]        sequence number bound for each stream
+    frames    int64[depth, F_FIELDS + 2 * (streams + classes)]  promotions under way, one inside the other
     """
 
     ids: Int32s
+    signs: Bytes
     lists: Int64s
     ends: Int64s
     levels: Int64s
     bound: Int64s
+    kids: Int64s
     current: Int64s
+    frames: Int64s
 
 
 class Entries(NamedTuple):
-    """What STAIRs hold (see `stairs.stair`).
+    """What STAIRs hold (see `stairs.stair`); heads and rings lie behind the addresses in `states`.
 
-    heads   int32[]                   per state, the newest entry of each key id, and with it the key's mark
-    ring    int32[]                   per state, a ring of entries (link, a sequence number for each stream of the set)
     states  int64[states, E_FIELDS]   descriptors
     parts   int64[n, P_FIELDS]        per state, the streams of its set, ascending
+    lows    int64[tracks * streams]   per track, the sequence number from which on a tuple counts: the low mark of its
+                                      stream, or the track's mark if that is higher
+    marks   int64[tracks * streams]   per track, the first tuple of each stream that it knows
     """
 
-    heads: Int32s
-    ring: Int32s
     states: Int64s
     parts: Int64s
+    lows: Int64s
+    marks: Int64s

@@ -48,7 +48,7 @@ A_INPUT = 4  # where the words of the push under way start in `input`
 A_FIELDS = 5
 
 # hops[h]: one probe of a route
-H_TARGET = 0  # the stream probed
+H_TARGET = 0  # the stream probed, or the first stream of the STAIR probed
 H_CLASS = 1  # by the key of this class
 H_COLUMN = 2  # head column of the target
 H_OFFSET = 3  # where (link, key id) of this class lies in a record of the stream
@@ -58,7 +58,9 @@ H_LEAF0 = 6  # the leaf hops whose class this hop binds: hops LEAF0 .. LEAF1 - 1
 H_LEAF1 = 7
 H_PROBES = 8  # counters: chains walked, and tuples found in them that pass the checks
 H_MATCHES = 9
-H_FIELDS = 10
+H_STATE = 10  # the STAIR probed, -1 = the SteM of the target
+H_STORE = 11  # the STAIR that the composite found by this hop goes into, -1 = none
+H_FIELDS = 12
 
 # span[i]: the route of stream i
 R_TRUNK = 0  # trunk hops TRUNK .. LEAF - 1
@@ -68,8 +70,8 @@ R_END = 3
 R_FIELDS = 4
 
 # states[x]: one STAIR
-E_HEADS = 0  # where its heads start in `heads`, one a key id
-E_RING = 1  # where its ring of entries starts in `ring`
+E_HEADS = 0  # address of its heads, one a key id
+E_RING = 1  # address of its ring of entries
 E_MASK = 2  # capacity of the ring - 1; slot of an entry = entry number & mask
 E_WIDTH = 3  # int32s in an entry: its link, then a sequence number for each stream of the set
 E_NEXT = 4  # number of the next entry
@@ -81,8 +83,17 @@ E_PARTS1 = 9
 E_KEY_PART = 10  # which component, counted from PARTS0, tells the key id of an entry
 E_KEY_OFFSET = 11  # where (link, key id) of the class lies in a record of that stream
 E_UNMARKED = 12  # key ids not attempted, counted while BIRTH is -1 only
-E_COUNT = 13  # entries the last operation stored, or found no room for
-E_FIELDS = 14
+E_COUNT = 13  # entries the last operation stored
+E_LOWS = 14  # where the low marks it goes by start in `lows`
+E_ROUTE = 15  # the route of its promotion: a row of `span`
+E_SHORT = 16  # entries there was no room for since Python last made some
+E_MARKED = 17  # key ids attempted, counted while BIRTH is 0 or more only
+E_HAND = 18  # the key id that completion looks at next
+E_STORED = 19  # counters since it was made: entries stored by walks,
+E_PASSED = 20  # ... composites passed on and not stored, their key not being attempted,
+E_PROMOTED = 21  # ... keys promoted,
+E_COMPUTED = 22  # ... entries that promotions stored
+E_FIELDS = 23
 
 # parts[p]: one stream of a STAIR's set
 P_STREAM = 0
@@ -93,27 +104,47 @@ P_FIELDS = 2
 O_CLASS = 0
 O_OFFSET = 1
 O_CHECK = 2  # 1 = must equal the key id bound for the class, 0 = binds it
-O_FIELDS = 3
+O_STREAM = 3  # the stream of the component
+O_COLUMN = 4  # its column in a head row of the class
+O_FIELDS = 5
 
-# meta; the first six are of the push under way and 0 when it begins
+# frames[d]: a promotion under way; then the candidate of each hop, bound head rows, key ids, components
+F_STATE = 0
+F_KEY = 1
+F_HOP = 2  # the hop at hand, below the first = all found
+F_OPEN = 3  # 1 = its first candidate is to be looked up
+F_FOUND = 4  # combinations so far
+F_FIELDS = 5
+
+# meta; the first seven are of the push under way and 0 when it begins
 M_ARRIVAL = 0  # arrivals of the push done so far
 M_INTERN_ATTR = 1  # progress of the interning: attribute row, row of the batch
 M_INTERN_ROW = 2
 M_OUT = 3  # results of the push so far
 M_STARTED = 4  # 1 = the kernel has swept, and noted NEXT0 and FREE0 of all classes
-M_TALLIED = 5  # 1 = the arrival at hand is walked again and in the counters already
-M_OF_PUSH = 6
-M_WATERMARK = 6  # greatest event time seen
-M_LATENESS = 7
-M_TIMED = 8  # 1 = times are kept
-M_NEED = 9  # what a status asks for: results in all, tuples in the lists, or the class that needs keys
-M_RESULTS = 10  # results since the start
-M_ARRIVALS = 11  # arrivals since the start
-M_SHORT = 12  # bits: room was short for results, for lists, while the arrival at hand was walked
-M_FIELDS = 13
+M_TALLIED = 5  # 1 = the walk at hand is done again and in the counters already
+M_DELETED = 6  # those of the results that are deletions
+M_OF_PUSH = 7
+M_WATERMARK = 7  # greatest event time seen
+M_LATENESS = 8
+M_TIMED = 9  # 1 = times are kept
+M_NEED = 10  # what a status asks for: results in all, tuples in the lists, or the class that needs keys
+M_RESULTS = 11  # results since the start
+M_ARRIVALS = 12  # arrivals since the start
+M_SHORT = 13  # bits: room was short for results, for lists, for entries, while the arrival at hand was walked
+M_STOP = 14  # arrivals of the push to take before the kernel returns
+M_MODE = 15  # how tuples are routed: VIRTUAL, STORED, ROUTED
+M_CHANGELOG = 16  # 1 = results are deleted when a component leaves its window
+M_SUPPRESSED = 17  # results that one plan found and another one gives
+M_FIELDS = 18
+
+VIRTUAL = 0
+STORED = 1
+ROUTED = 2
 
 SHORT_OUTPUT = 1
 SHORT_LISTS = 2
+SHORT_ENTRIES = 4
 
 # status of a kernel
 DONE = 0
@@ -121,3 +152,7 @@ NEED_OUTPUT = 1
 NEED_KEYS = 2
 NEED_LISTS = 3
 NEED_ENTRIES = 4
+
+INSERTED = 0
+DELETED = 1
+"""Sign of a result."""

@@ -59,8 +59,10 @@ if config.DISABLE_JIT:
     peek16, poke16 = _plain(ctypes.c_uint16)
     peek32, poke32 = _plain(ctypes.c_uint32)
     peek64, poke64 = _plain(ctypes.c_uint64)
+    peek_int32, poke_int32 = _plain(ctypes.c_int32)
 else:
     peek8, poke8 = _compiled(types.uint8)
     peek16, poke16 = _compiled(types.uint16)
     peek32, poke32 = _compiled(types.uint32)
     peek64, poke64 = _compiled(types.uint64)
+    peek_int32, poke_int32 = _compiled(types.int32)

@@ -16,7 +16,7 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
-from stairs.arena import Arena, Batch, Bytes, Int64s, Routes, Walk
+from stairs.arena import Arena, Batch, Bytes, Entries, Int64s, Routes, Walk
 from stairs.bytes_directory import BytesDirectory
 from stairs.errors import CapacityError
 from stairs.fields import (
@@ -40,8 +40,10 @@ from stairs.fields import (
     C_WIDTH,
     C_WORDS,
     DONE,
+    F_FIELDS,
     M_ARRIVAL,
     M_ARRIVALS,
+    M_CHANGELOG,
     M_FIELDS,
     M_LATENESS,
     M_NEED,
@@ -49,8 +51,10 @@ from stairs.fields import (
     M_OUT,
     M_RESULTS,
     M_STARTED,
+    M_STOP,
     M_TIMED,
     M_WATERMARK,
+    NEED_ENTRIES,
     NEED_KEYS,
     NEED_LISTS,
     NEED_OUTPUT,
@@ -72,8 +76,10 @@ from stairs.graph import FOREVER, JoinGraph
 from stairs.keys_kernels import drop_all, sweep
 from stairs.modules_check import check_modules
 from stairs.modules_kernels import rehash, transpose, undo
+from stairs.push_kernels import push
+from stairs.routes import no_entries
 from stairs.segments import Segments
-from stairs.walk_kernels import MOST_RESULTS, push
+from stairs.walk_kernels import MOST_RESULTS
 
 FIRST_ROOM = 64
 FIRST_SLOTS = 128
@@ -96,6 +102,12 @@ class Cache(Protocol):
 
     def forget(self) -> None:
         """Hold nothing any more: tuples were taken back, or are live again."""
+
+    def follow(self) -> None:
+        """Make room for the key ids there may be: a class grew, or a push begins."""
+
+    def make_room(self) -> None:
+        """Make room for the entries that a kernel found none for."""
 
 
 class Modules:
@@ -130,12 +142,16 @@ class Modules:
         self._dead: Bytes = np.zeros(0, np.uint8)
         self.walk = Walk(
             ids=np.zeros(0, np.int32),
+            signs=np.zeros(0, np.uint8),
             lists=np.zeros(FIRST_ROOM, np.int64),
             ends=np.zeros(m + 1, np.int64),
             levels=np.zeros((3, m), np.int64),
             bound=np.zeros(n, np.int64),
+            kids=np.zeros(n, np.int64),
             current=np.zeros(m, np.int64),
+            frames=np.zeros((1, F_FIELDS + 2 * (m + n)), np.int64),
         )
+        self._no_entries = no_entries()
         texts = graph.texts or ((),) * n
         self.texts = {(c, word): BytesDirectory() for c in range(n) for word in texts[c]}
         """One directory of strings for each word of a key that stands for one, by (class, word)."""
@@ -229,7 +245,16 @@ class Modules:
         room = max(1024, 2 * (self.walk.ids.shape[0] // m), int(self.meta[M_NEED]))
         ids = np.empty(room * m, np.int32)
         ids[: used * m] = self.walk.ids[: used * m]
-        self.walk = self.walk._replace(ids=ids)
+        signs = np.empty(room if self.meta[M_CHANGELOG] else 0, np.uint8)
+        if len(signs):
+            signs[:used] = self.walk.signs[:used]
+        self.walk = self.walk._replace(ids=ids, signs=signs)
+
+    def open_frames(self) -> None:
+        """Make room for tuples in flight and promotions one inside the other; for those who have any."""
+        m, (rows, width) = self.graph.n_streams, self.walk.frames.shape
+        if rows <= m:
+            self.walk = self.walk._replace(frames=np.zeros((m + 1, width), np.int64))
 
     def renumber(self) -> None:
         """Number the tuples of each stream from near 0 again, so that sequence numbers stay in an int32. O(state)."""
@@ -325,20 +350,39 @@ class Modules:
         for slots, rows in slices:
             ring[slots] = times[rows]
 
-    def run(self, routes: Routes, order: Bytes, count_only: bool = False) -> int:
+    def run(
+        self,
+        routes: Routes,
+        order: Bytes,
+        count_only: bool = False,
+        entries: Entries | None = None,
+        stop: int | None = None,
+    ) -> int:
         """Take the arrivals of the push in the order given and return the number of results (ids in `walk.ids`).
 
         One call of the kernel, plus one for each time it needs room. On any exception the push is undone.
+
+        entries   the STAIRs that the routes speak of
+        stop      arrivals of the push to take, those taken before included; None = all. Call again for the others.
         """
         batch = Batch(order, self._input, self._dead)
+        tables = self._no_entries if entries is None else entries
+        self.meta[M_STOP] = len(order) if stop is None else stop
         try:
-            while (status := push(self.arena, routes, batch, self.walk, self._rows, count_only)) != DONE:
+            for cache in self.caches:
+                cache.follow()
+            while (status := push(self.arena, tables, routes, batch, self.walk, self._rows, count_only)) != DONE:
                 if status == NEED_OUTPUT:
                     self._grow_output(int(self.meta[M_OUT]))
                 elif status == NEED_LISTS:
                     self.walk = self.walk._replace(lists=np.zeros(2 * int(self.meta[M_NEED]), np.int64))
                 elif status == NEED_KEYS:
                     self._grow_keys(int(self.meta[M_NEED]))
+                    for cache in self.caches:
+                        cache.follow()
+                elif status == NEED_ENTRIES:
+                    for cache in self.caches:
+                        cache.make_room()
         except BaseException:
             self.undo()
             raise

@@ -40,6 +40,13 @@ taken back. So the entries are dead for good, and a stale head leads to nothing.
 is: at that moment there is no combination with the id, so nothing stored is exactly what both cases ask for, and from
 then on inserts keep to the mark.
 
+**Completion.** Marks are counted, so that the state proves itself complete: when no key id there is lacks its mark. Two
+things mark a key without a probe (`stair_kernels.advance`, a look at a time): it has no live tuple in some stream of
+the set, so nothing is all there is, which is what happens to keys that leave the windows before anybody asks for them;
+or there is a budget to promote keys in the background. The JISC paper (sec. 4.3) counts down from the distinct keys of
+a complete child instead, which never gets to zero once such a key has left. Its case 3, where both children are
+incomplete and no counter means anything, needs no other treatment here: key ids are counted, not entries of children.
+
 **What changes underneath.** The SteMs tell their caches (`Modules.caches`). When sequence numbers shift, components
 shift with them. When a push is undone, inserts of it may stand in the ring, and entries may have been dropped for
 components that are live again; no record is kept of either, so the state forgets: all keys unattempted, which is
@@ -56,10 +63,11 @@ always complete.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stairs.arena import Entries, Int32s, Int64s, Routes, Walk
+from stairs.arena import Int32s, Int64s
 from stairs.errors import CapacityError, StateError
 from stairs.fields import (
     A_COLUMN,
@@ -67,112 +75,131 @@ from stairs.fields import (
     C_NEXT,
     E_BIRTH,
     E_CLASS,
+    E_COMPUTED,
     E_COUNT,
-    E_FIELDS,
+    E_HEADS,
     E_KEY_OFFSET,
     E_KEY_PART,
+    E_LOWS,
+    E_MARKED,
     E_MASK,
     E_NEXT,
+    E_PARTS0,
     E_PARTS1,
+    E_PASSED,
+    E_PROMOTED,
+    E_RING,
+    E_ROUTE,
+    E_SHORT,
+    E_STORED,
     E_TAIL,
     E_UNMARKED,
     E_WIDTH,
     NEED_ENTRIES,
     P_COLUMN,
-    P_FIELDS,
     P_STREAM,
     S_BASE,
     S_LO,
     S_NEXT,
 )
-from stairs.modules import Modules, power_of_two
+from stairs.modules import power_of_two
 from stairs.stair_check import check_stair
 from stairs.stair_kernels import (
     MOST_ENTRIES,
     UNMARKED,
+    advance,
     all_attempted,
     attempted,
     count_live,
     demote,
+    demote_all,
     insert,
     move,
     probe,
     promote,
 )
 
+if TYPE_CHECKING:
+    from stairs.store import StairStore
+
 FIRST_ROOM = 64
-X = 0
-"""Its row in `states`: a STAIR has arrays of its own, with one state in them."""
 
 
 class Stair:
-    """The join of `streams` (two or more) indexed on class `by`, over the SteMs of `modules` (see the module).
+    """The join of `streams` (two or more) indexed on class `by`, one of the states of a store (see the module).
 
-    promotion   the route that finds all combinations with one key of `by` (`jisc.routes.compile_promotion`)
     complete    all keys count as attempted from the start; refused unless there is no combination yet
+    track       which low marks it goes by
 
-    Memory: O(live entries + key ids of the class).
+    Made by `StairStore.add`, which also gives it its row. Memory: O(live entries + key ids of the class).
     """
 
     def __init__(
-        self, modules: Modules, streams: Iterable[int], by: int, promotion: Routes, complete: bool = False
+        self, store: StairStore, row: int, streams: Iterable[int], by: int, complete: bool = False, track: int = 0
     ) -> None:
-        self.modules = modules
+        self.store, self.row = store, row
+        self.modules = modules = store.modules
         self.streams = tuple(sorted(set(streams)))
-        self.by = by
+        self.by, self.track = by, track
         graph = modules.graph
         keyed = [j for j in self.streams if by in graph.attributes[j]]
         self.what = f"STAIR {{{', '.join(graph.names[j] for j in self.streams)}}} on class {by}"
         if len(self.streams) < 2 or not keyed:
             raise StateError(f"{self.what}: a set of two or more streams, one of which has the class, is needed")
-        if complete and all(modules.rows(j) for j in self.streams):
+        if complete and all((modules.streams[list(self.streams), S_NEXT] > self.lows).tolist()):
             raise StateError(f"{self.what} cannot be born complete: each of its streams has tuples; promote its keys")
-        self._promotion = promotion
-        states = np.zeros((1, E_FIELDS), np.int64)
-        states[X, [E_MASK, E_WIDTH, E_CLASS, E_PARTS1]] = FIRST_ROOM - 1, 1 + len(self.streams), by, len(self.streams)
-        states[X, E_KEY_PART] = self.streams.index(keyed[0])
-        states[X, E_KEY_OFFSET] = 2 * graph.attributes[keyed[0]].index(by)
-        states[X, [E_BIRTH, E_TAIL, E_NEXT]] = (-1, 0, 0) if complete else (0, 1, 1)
-        parts = np.full((len(self.streams), P_FIELDS), -1, np.int64)
-        parts[:, P_STREAM] = self.streams
+        self.heads: Int32s = np.full(int(modules.classes[by, C_CAPACITY]), -1, np.int32)
+        self.ring: Int32s = np.full(FIRST_ROOM * (1 + len(self.streams)), -1, np.int32)
+        self._heads_room = len(self.heads)
+        state, first = self.state, row * graph.n_streams
+        state[:] = 0
+        state[[E_MASK, E_WIDTH, E_CLASS]] = FIRST_ROOM - 1, 1 + len(self.streams), by
+        state[[E_PARTS0, E_PARTS1, E_LOWS]] = first, first + len(self.streams), track * graph.n_streams
+        state[E_KEY_PART] = self.streams.index(keyed[0])
+        state[E_KEY_OFFSET] = 2 * graph.attributes[keyed[0]].index(by)
+        state[[E_BIRTH, E_TAIL, E_NEXT]] = (-1, 0, 0) if complete else (0, 1, 1)
+        parts = store.entries.parts[first : first + len(self.streams)]
+        parts[:, P_STREAM], parts[:, P_COLUMN] = self.streams, -1
         for k, j in enumerate(self.streams):
             if j in keyed:
                 parts[k, P_COLUMN] = modules.attrs[modules.attribute_rows[j, by], A_COLUMN]
-        self.entries = Entries(
-            heads=np.full(int(modules.classes[by, C_CAPACITY]), -1, np.int32),
-            ring=np.full(FIRST_ROOM * (1 + len(self.streams)), -1, np.int32),
-            states=states,
-            parts=parts,
-        )
-        m = graph.n_streams
-        self._walk = Walk(
-            ids=np.zeros(0, np.int32),
-            lists=np.zeros(0, np.int64),
-            ends=np.zeros(m + 1, np.int64),
-            levels=np.zeros((2, m), np.int64),
-            bound=np.zeros(graph.n_classes, np.int64),
-            current=np.zeros(m, np.int64),
-        )
-        self._found: Int64s = np.zeros((FIRST_ROOM, len(self.streams)), np.int64)
-        modules.caches.add(self)
+        self._found: Int64s = np.zeros((0, len(self.streams)), np.int64)
+        self._publish()
+
+    @property
+    def state(self) -> Int64s:
+        """Its row of descriptors: int64[E_FIELDS]."""
+        return self.store.entries.states[self.row]
+
+    @property
+    def lows(self) -> Int64s:
+        """The sequence number from which on a tuple counts, per stream of the set: low marks, or marks of its track."""
+        marks = self.store.entries.marks.reshape(-1, self.modules.graph.n_streams)[self.track, list(self.streams)]
+        return np.maximum(self.modules.streams[list(self.streams), S_LO], marks)
+
+    def _publish(self) -> None:
+        """Write down where heads and ring lie; after either was made anew."""
+        self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
 
     # Room
 
     def follow(self) -> None:
         """Make room for a head of each key id the class has room for; after the class grew. O(1) when it has not."""
-        room, heads = int(self.modules.classes[self.by, C_CAPACITY]), self.entries.heads
-        if room > len(heads):
+        room = int(self.modules.classes[self.by, C_CAPACITY])
+        if room > self._heads_room:
             longer = np.full(room, -1, np.int32)
-            longer[: len(heads)] = heads
-            self.entries = self.entries._replace(heads=longer)
+            longer[: len(self.heads)] = self.heads
+            self.heads, self._heads_room = longer, room
+            self._publish()
 
     def make_room(self, least: int) -> None:
         """Move the live entries to a ring with room for as many again and `least` more. O(entries in the ring).
 
-        After a kernel returned NEED_ENTRIES: `least` is E_COUNT. Raises CapacityError with nothing changed.
+        After a kernel returned NEED_ENTRIES: `least` is E_SHORT. Raises CapacityError with nothing changed.
         """
-        state = self.entries.states[X]
-        live = count_live(self.modules.arena, self.entries, X)
+        self.store.sync()
+        state = self.state
+        live = count_live(self.store.entries, self.row)
         if live + least > MOST_ENTRIES:
             raise CapacityError(
                 f"{self.what} would hold more than {MOST_ENTRIES} entries; narrow the windows or choose another plan"
@@ -181,9 +208,10 @@ class Stair:
             self._renumber_entries()
         room = max(FIRST_ROOM, power_of_two(2 * (live + least)))
         ring: Int32s = np.full(room * int(state[E_WIDTH]), -1, np.int32)
-        move(self.modules.arena, self.entries, X, ring)
-        state[E_MASK] = room - 1
-        self.entries = self.entries._replace(ring=ring)
+        move(self.modules.arena, self.store.entries, self.row, ring)
+        state[[E_MASK, E_SHORT]] = room - 1, 0
+        self.ring = ring
+        self._publish()
 
     def trim(self) -> None:
         """Give back room that the live entries do not need, after many were dropped. O(entries in the ring)."""
@@ -191,21 +219,27 @@ class Stair:
 
     def _renumber_entries(self) -> None:
         """Number the entries from near 0 again, so that their numbers stay in an int32. O(state)."""
-        state, heads = self.entries.states[X], self.entries.heads
+        state, heads = self.state, self.heads
         birth, tail, room = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_MASK]) + 1
         born = min(birth, 0)
         shift = max(tail - 1, 0) // room * room  # the tail stays above the birth, slots stay where they are
-        empty = np.where(heads >= birth, born, UNMARKED)
+        # A key id yet to come has head -1, which makes it attempted once the state is complete.
+        empty = np.where(heads >= birth, born, -1 if birth >= 0 else UNMARKED)
         heads[:] = np.where(heads >= tail, heads - shift, empty)
-        links = self.entries.ring.reshape(room, -1)[:, 0]
+        links = self.ring.reshape(room, -1)[:, 0]
         np.maximum(links - shift, born, out=links)
         state[[E_TAIL, E_NEXT]] -= shift
         state[E_BIRTH] = born
 
+    def settle_numbers(self) -> None:
+        """Renumber the entries when their numbers come near the end of an int32. O(1) when they do not."""
+        if self.state[E_NEXT] > self.modules.renumber_at:
+            self._renumber_entries()
+
     def _ready(self) -> None:
         self.follow()
-        if self.entries.states[X, E_NEXT] > self.modules.renumber_at:
-            self._renumber_entries()
+        self.store.sync()
+        self.settle_numbers()
 
     def _checked(self, kid: int) -> int:
         if not 0 <= kid < self.modules.classes[self.by, C_NEXT]:
@@ -231,13 +265,12 @@ class Stair:
         composites = np.ascontiguousarray(composites, np.int64)
         if composites.ndim != 2 or composites.shape[1] != len(self.streams):
             raise StateError(f"{self.what}: composites of shape {composites.shape}, not (n, {len(self.streams)})")
-        own = self.modules.streams[list(self.streams)]
-        if not ((composites >= own[:, S_LO]) & (composites < own[:, S_NEXT])).all():
+        if not ((composites >= self.lows) & (composites < self.modules.streams[list(self.streams), S_NEXT])).all():
             raise StateError(f"{self.what}: a component of {composites.tolist()} is not in its window")
         self._ready()
-        while insert(self.modules.arena, self.entries, X, composites) == NEED_ENTRIES:
-            self.make_room(int(self.entries.states[X, E_COUNT]))
-        return int(self.entries.states[X, E_COUNT])
+        while insert(self.modules.arena, self.store.entries, self.row, composites) == NEED_ENTRIES:
+            self.make_room(int(self.state[E_SHORT]))
+        return int(self.state[E_COUNT])
 
     def probe(self, kid: int, arrivals: bool = False) -> Int64s:
         """Return the live entries of a key: int64[n, streams of the set], newest first; sequence or arrival numbers.
@@ -247,64 +280,104 @@ class Stair:
         each dead one.
         """
         kid = self._checked(kid)
-        while (n := probe(self.modules.arena, self.entries, X, kid, self._found)) > len(self._found):
+        while (n := probe(self.store.entries, self.row, kid, self._found)) > len(self._found):
             self._found = np.empty((power_of_two(n), len(self.streams)), np.int64)
         found = self._found[:n].copy()
         return found + self.modules.streams[list(self.streams), S_BASE] if arrivals else found
 
     def promote(self, kid: int) -> int:
-        """Compute the entries of a key from the SteMs, mark it attempted, and return how many there are.
+        """Compute the entries of a key, mark it attempted, and return how many there are.
 
-        0 and nothing done when it is attempted. O(chains walked + entries). Raises CapacityError with nothing changed.
+        From the SteMs, and from STAIRs its route finds on the way, whose keys are promoted as well. 0 and nothing done
+        when it is attempted. O(chains walked + entries). Raises CapacityError with this key as it was.
         """
         kid = self._checked(kid)
-        while promote(self.modules.arena, self.entries, self._promotion, self._walk, X, kid) == NEED_ENTRIES:
-            self.make_room(int(self.entries.states[X, E_COUNT]))
-        return int(self.entries.states[X, E_COUNT])
+        store = self.store
+        while promote(self.modules.arena, store.entries, store.routes, self.modules.walk, self.row, kid):
+            store.make_room()
+        return int(self.state[E_COUNT])
 
     def demote(self, kid: int) -> int:
         """Drop the entries of a key, clear its mark, and return how many entries were live. O(entries)."""
-        return int(demote(self.modules.arena, self.entries, X, self._checked(kid)))
+        return int(demote(self.store.entries, self.row, self._checked(kid)))
 
     def is_attempted(self, kid: int) -> bool:
         """Return whether what is stored for a key is all there is. O(1)."""
-        return bool(attempted(self.entries, X, self._checked(kid)))
+        return bool(attempted(self.store.entries, self.row, self._checked(kid)))
 
     # All keys
 
     @property
     def complete(self) -> bool:
-        """Whether every key that can have a combination is attempted. O(1) once settled, O(key ids) before."""
-        state = self.entries.states[X]
-        if state[E_BIRTH] < 0 and state[E_UNMARKED] == 0:
+        """Whether every key that can have a combination is attempted. O(1) once proven, O(key ids) before."""
+        if self.proven:
             return True
         self.follow()
-        return bool(all_attempted(self.modules.arena, self.entries, X))
+        self.store.sync()
+        return bool(all_attempted(self.modules.arena, self.store.entries, self.row))
+
+    @property
+    def proven(self) -> bool:
+        """Whether the counters prove the state complete: no key id lacks its mark. O(1)."""
+        state = self.state
+        if state[E_BIRTH] < 0:
+            return bool(state[E_UNMARKED] == 0)
+        return bool(state[E_MARKED] >= self.modules.classes[self.by, C_NEXT])
+
+    @property
+    def pending(self) -> int:
+        """Key ids without a mark: 0 = complete; an upper bound of the keys that wait for their promotion. O(1)."""
+        state = self.state
+        if state[E_BIRTH] < 0:
+            return int(state[E_UNMARKED])
+        return int(self.modules.classes[self.by, C_NEXT] - state[E_MARKED])
+
+    def advance(self, looks: int, budget: int = 0) -> int:
+        """Look at the next `looks` key ids, mark those without a combination, promote `budget` of the others.
+
+        Returns the keys promoted. When every key id has its mark, keys yet to come are attempted too, as if the state
+        were born complete: right, because there is nothing of them yet. O(looks + promotions).
+        """
+        self._ready()
+        store, done = self.store, 0
+        while advance(
+            self.modules.arena, store.entries, store.routes, self.modules.walk, self.row, looks, budget - done
+        ):
+            done += int(self.state[E_COUNT])
+            store.make_room()
+        return done + int(self.state[E_COUNT])
 
     def settle(self) -> bool:
-        """Return whether the state is complete, and if so let keys yet to come be attempted too, as if born complete.
+        """Return whether the state is complete, having looked at every key id; if so its birth is before all keys."""
+        # The hand may stand anywhere; a key demoted while it is complete has to be promoted by somebody else.
+        self.advance(int(self.modules.classes[self.by, C_NEXT]) + 1)
+        return self.complete
 
-        Right, because a key not attempted now can have no combination: nothing stored is all there is. O(key ids).
-        """
-        if not self.complete:
-            return False
-        state, heads = self.entries.states[X], self.entries.heads
-        heads[heads < state[E_BIRTH]] = -1
-        state[[E_BIRTH, E_UNMARKED]] = -1, 0
-        return True
+    def promote_all(self) -> int:
+        """Promote every key that can have a combination; return the keys promoted. Afterwards complete."""
+        ids = int(self.modules.classes[self.by, C_NEXT])
+        done = self.advance(ids, ids)
+        self.advance(0)
+        return done
+
+    def demote_all(self) -> int:
+        """Demote every key, one by one, and return how many entries were live. O(key ids + entries)."""
+        self._ready()
+        return int(demote_all(self.modules.arena, self.store.entries, self.row))
 
     def forget(self) -> None:
         """Make every key unattempted and drop all entries. O(1); `trim` gives the room back.
 
         Puts the state right whatever happened to it or to its SteMs: after a push was undone, at a transition.
         """
-        state = self.entries.states[X]
+        state = self.state
         birth = int(state[E_NEXT])
         state[[E_BIRTH, E_TAIL, E_NEXT]] = birth, birth + 1, birth + 1
+        state[[E_MARKED, E_UNMARKED]] = 0
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow the SteMs: sequence number s of stream i is now s - shifts[i]. O(ring)."""
-        columns = self.entries.ring.reshape(int(self.entries.states[X, E_MASK]) + 1, -1)[:, 1:]
+        columns = self.ring.reshape(int(self.state[E_MASK]) + 1, -1)[:, 1:]
         for k, j in enumerate(self.streams):
             if shifts[j]:
                 np.maximum(columns[:, k] - shifts[j], -1, out=columns[:, k])
@@ -312,19 +385,34 @@ class Stair:
     # Looking in
 
     @property
+    def route(self) -> int:
+        """The row of `StairStore.routes` by which its keys are promoted."""
+        return int(self.state[E_ROUTE])
+
+    @route.setter
+    def route(self, row: int) -> None:
+        self.state[E_ROUTE] = row
+
+    @property
     def rows(self) -> int:
         """Live entries. O(entries in the ring)."""
-        return int(count_live(self.modules.arena, self.entries, X))
+        self.store.sync()
+        return int(count_live(self.store.entries, self.row))
 
     @property
     def capacity(self) -> int:
         """Entries the ring has room for."""
-        return int(self.entries.states[X, E_MASK]) + 1
+        return int(self.state[E_MASK]) + 1
 
     @property
     def nbytes(self) -> int:
-        """Bytes of heads, ring and tables."""
-        return sum(array.nbytes for array in (*self.entries, *self._walk, self._found))
+        """Bytes of heads and ring."""
+        return self.heads.nbytes + self.ring.nbytes
+
+    def counters(self) -> dict[str, int]:
+        """Return what was done since it was made: entries stored, passed on, keys promoted, entries computed."""
+        names = {"stored": E_STORED, "passed": E_PASSED, "promoted": E_PROMOTED, "computed": E_COMPUTED}
+        return {name: int(self.state[field]) for name, field in names.items()}
 
     def check(self) -> None:
         """Raise StateError unless all invariants hold, naming the first that does not. O(all combinations)."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Protocol
 
-from stairs.arena import Entries
+from stairs.arena import Int32s, Int64s
 from stairs.fields import (
     C_NEXT,
     E_BIRTH,
+    E_MARKED,
     E_MASK,
     E_NEXT,
     E_TAIL,
     E_UNMARKED,
-    S_LO,
     S_NEXT,
 )
 from stairs.modules import Modules
@@ -28,11 +28,20 @@ Composite = tuple[int, ...]
 class Inspected(Protocol):
     """What the checks read of `stairs.stair.Stair`."""
 
-    entries: Entries
+    heads: Int32s
+    ring: Int32s
     streams: tuple[int, ...]
     by: int
     what: str
     modules: Modules
+
+    @property
+    def state(self) -> Int64s:
+        """Its descriptors."""
+
+    @property
+    def lows(self) -> Int64s:
+        """Per stream of the set, the sequence number from which on a tuple counts."""
 
     @property
     def complete(self) -> bool:
@@ -41,15 +50,15 @@ class Inspected(Protocol):
 
 def check_stair(stair: Inspected) -> None:
     """Raise StateError unless ring, chains, marks and entries are as `stairs.stair` says. O(all combinations)."""
-    state = stair.entries.states[0]
+    state = stair.state
     birth, tail, following = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_NEXT])
     room = int(state[E_MASK]) + 1
     what = stair.what
     require(room & (room - 1) == 0, f"{what}: {room} slots are no power of two")
     require(-1 <= birth < tail <= following, f"{what}: birth {birth}, tail {tail}, next {following} are out of order")
     require(following - tail <= room, f"{what}: entries {tail} to {following - 1} in {room} slots")
-    ring = stair.entries.ring.reshape(room, -1)
-    lows = [int(stair.modules.streams[j, S_LO]) for j in stair.streams]
+    ring = stair.ring.reshape(room, -1)
+    lows = stair.lows.tolist()
 
     def live(e: int) -> Composite | None:
         components = tuple(ring[e & (room - 1), 1:].tolist())
@@ -57,7 +66,7 @@ def check_stair(stair: Inspected) -> None:
 
     combinations = _combinations(stair)
     known = int(stair.modules.classes[stair.by, C_NEXT])
-    heads = stair.entries.heads.tolist()
+    heads = stair.heads.tolist()
     reached: set[int] = set()
     for kid, newest in enumerate(heads):
         require(newest < following, f"{what}: head {newest} of key id {kid}, next is {following}")
@@ -83,6 +92,9 @@ def check_stair(stair: Inspected) -> None:
     if birth < 0:
         unmarked = sum(head < birth for head in heads)
         require(unmarked == state[E_UNMARKED], f"{what}: {unmarked} keys not attempted, {state[E_UNMARKED]} counted")
+    else:
+        marked = sum(head >= birth for head in heads)
+        require(marked == state[E_MARKED], f"{what}: {marked} keys attempted, {state[E_MARKED]} counted")
     if stair.complete:
         require(not combinations, f"{what} is complete, and combinations {combinations} have keys not attempted")
 
@@ -91,11 +103,11 @@ def _combinations(stair: Inspected) -> dict[int, list[Composite]]:
     """Give all live combinations over the set by key id, from the records alone."""
     modules, graph = stair.modules, stair.modules.graph
     partial: list[tuple[Composite, dict[int, int]]] = [((), {})]
-    for j in stair.streams:
+    for j, low in zip(stair.streams, stair.lows.tolist(), strict=True):
         room = modules.capacity[j]
         records = modules.recs.view(j).reshape(room, -1)
         tuples = []
-        for s in range(int(modules.streams[j, S_LO]), int(modules.streams[j, S_NEXT])):
+        for s in range(low, int(modules.streams[j, S_NEXT])):
             kids = records[s & (room - 1), 1::2].tolist()
             if kids[0] >= 0:
                 tuples.append((s, dict(zip(graph.attributes[j], kids, strict=True))))

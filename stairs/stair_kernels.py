@@ -1,4 +1,4 @@
-"""Kernels of the STAIRs: insert, probe, promote, demote, and what keeps the ring small (layout: `stairs.stair`).
+"""Kernels of the STAIRs: insert, probe, promote, demote, complete, and what keeps the ring small (`stairs.stair`).
 
 All take the arena of the SteMs, the entries of the STAIRs and x, the row of the STAIR in `states`. None checks what
 it is given: a key id is one of the class and below the room for heads, a composite one live tuple of each stream of
@@ -18,33 +18,42 @@ from stairs.fields import (
     DONE,
     E_BIRTH,
     E_CLASS,
+    E_COMPUTED,
     E_COUNT,
-    E_HEADS,
+    E_HAND,
     E_KEY_OFFSET,
     E_KEY_PART,
+    E_LOWS,
+    E_MARKED,
     E_MASK,
     E_NEXT,
     E_PARTS0,
     E_PARTS1,
-    E_RING,
+    E_PROMOTED,
+    E_ROUTE,
+    E_SHORT,
     E_TAIL,
     E_UNMARKED,
     E_WIDTH,
-    H_OFFSET,
-    H_OPS0,
-    H_OPS1,
-    H_TARGET,
+    F_FIELDS,
+    F_FOUND,
+    F_HOP,
+    F_KEY,
+    F_OPEN,
+    F_STATE,
+    H_CLASS,
+    H_COLUMN,
+    H_STATE,
+    M_SHORT,
     NEED_ENTRIES,
     P_COLUMN,
     P_STREAM,
     R_LEAF,
     R_TRUNK,
-    S_LO,
-    S_MASK,
-    S_RECS,
-    S_WIDTH,
+    SHORT_ENTRIES,
 )
-from stairs.walk_kernels import agree, head
+from stairs.hop_kernels import after, entry_at, floor, head_at, is_live, record_of, take
+from stairs.memory import peek_int32, poke_int32
 
 UNMARKED = -2
 """Head of a key that was demoted: below any birth, that of a state born complete (-1) included."""
@@ -52,39 +61,32 @@ GONE = -1
 """First component of an entry that was dropped: below any low mark."""
 MOST_ENTRIES = 1 << 29
 """Entries of one state. A promotion that finds more stops there."""
-
-
-@inlined
-def entry_at(entries: Entries, x: int, e: int) -> int:
-    """Return where entry number e lies in `ring`."""
-    states = entries.states
-    return states[x, E_RING] + (e & states[x, E_MASK]) * states[x, E_WIDTH]
-
-
-@inlined
-def is_live(arena: Arena, entries: Entries, x: int, e: int) -> bool:
-    """Tell whether all components of an entry are in their windows. O(streams of the set), less for a dead one."""
-    states, parts = entries.states, entries.parts
-    first = states[x, E_PARTS0]
-    at = entry_at(entries, x, e) + 1 - first
-    for k in range(first, states[x, E_PARTS1]):
-        if entries.ring[u64(at + k)] < arena.streams[u64(parts[k, P_STREAM]), S_LO]:
-            return False
-    return True
+FINISHED = -1
+"""What `combine` returns when it needs no other state; else the state it needs."""
 
 
 @inlined
 def key_of(arena: Arena, entries: Entries, x: int, s: int) -> int:
     """Return the key id of the composite whose key component is tuple s, -1 when that tuple can join nothing."""
-    j = entries.parts[entries.states[x, E_PARTS0] + entries.states[x, E_KEY_PART], P_STREAM]
-    record = arena.streams[j, S_RECS] + (s & arena.streams[j, S_MASK]) * arena.streams[j, S_WIDTH]
-    return int(arena.recs[u64(record + entries.states[x, E_KEY_OFFSET] + 1)])
+    states = entries.states
+    j = entries.parts[u64(states[u64(x), E_PARTS0] + states[u64(x), E_KEY_PART]), P_STREAM]
+    return np.int64(arena.recs[u64(record_of(arena, j, s) + states[u64(x), E_KEY_OFFSET] + 1)])
 
 
 @inlined
 def attempted(entries: Entries, x: int, kid: int) -> bool:
     """Tell whether the key is attempted: the one proof that what is stored for it is all there is."""
-    return entries.heads[u64(entries.states[x, E_HEADS] + kid)] >= entries.states[x, E_BIRTH]
+    return peek_int32(head_at(entries, x, kid)) >= entries.states[u64(x), E_BIRTH]
+
+
+@inlined
+def mark(entries: Entries, x: int, kid: int, newest: int) -> None:
+    """Make `newest` the head of a key that was not attempted: it is from now on."""
+    poke_int32(head_at(entries, x, kid), newest)
+    if entries.states[u64(x), E_BIRTH] < 0:
+        entries.states[u64(x), E_UNMARKED] -= 1
+    else:
+        entries.states[u64(x), E_MARKED] += 1
 
 
 @inlined
@@ -95,10 +97,10 @@ def free_room(entries: Entries, x: int) -> int:
 
 
 @inlined
-def reclaim(arena: Arena, entries: Entries, x: int) -> None:
+def reclaim(entries: Entries, x: int) -> None:
     """Move the tail past the dead entries it meets. O(1) an entry, once."""
     tail, following = entries.states[x, E_TAIL], entries.states[x, E_NEXT]
-    while tail < following and not is_live(arena, entries, x, tail):
+    while tail < following and not is_live(entries, x, tail):
         tail += 1
     entries.states[x, E_TAIL] = tail
 
@@ -107,9 +109,10 @@ def reclaim(arena: Arena, entries: Entries, x: int) -> None:
 def insert(arena: Arena, entries: Entries, x: int, composites: np.ndarray) -> int:
     """Store those composites whose key is attempted, pass over the others: all or, when room is short, none.
 
-    composites   int64[n, streams of the set], sequence numbers. E_COUNT tells how many are, or would be, stored.
+    composites   int64[n, streams of the set], sequence numbers. E_COUNT tells how many are stored, E_SHORT how many
+    found no room.
     """
-    states, ring = entries.states, entries.ring
+    states = entries.states
     n, parts = composites.shape
     key = states[x, E_KEY_PART]
     wanted = 0
@@ -119,166 +122,230 @@ def insert(arena: Arena, entries: Entries, x: int, composites: np.ndarray) -> in
             wanted += 1
     states[x, E_COUNT] = wanted
     if wanted > free_room(entries, x):
-        reclaim(arena, entries, x)
+        reclaim(entries, x)
         if wanted > free_room(entries, x):
+            states[x, E_SHORT] = wanted
             return NEED_ENTRIES
     e = states[x, E_NEXT]
     for r in range(n):
         kid = key_of(arena, entries, x, composites[r, key])
         if kid >= 0 and attempted(entries, x, kid):
-            at = entry_at(entries, x, e)
-            p = u64(states[x, E_HEADS] + kid)
-            ring[u64(at)] = entries.heads[p]
+            at, p = entry_at(entries, x, e), head_at(entries, x, kid)
+            poke_int32(at, peek_int32(p))
             for k in range(parts):
-                ring[u64(at + 1 + k)] = composites[r, k]
-            entries.heads[p] = e
+                poke_int32(at + 4 + 4 * k, composites[r, k])
+            poke_int32(p, e)
             e += 1
     states[x, E_NEXT] = e
     return DONE
 
 
 @jit
-def probe(arena: Arena, entries: Entries, x: int, kid: int, out: np.ndarray) -> int:
+def probe(entries: Entries, x: int, kid: int, out: np.ndarray) -> int:
     """Write the live entries of a key, newest first, as far as there is room, and return how many there are.
 
     out   int64[room, streams of the set]. Dead entries met are unlinked, so that each is passed once.
     """
-    states, ring, heads = entries.states, entries.ring, entries.heads
-    p, tail = u64(states[x, E_HEADS] + kid), states[x, E_TAIL]
+    p, tail = head_at(entries, x, kid), entries.states[x, E_TAIL]
     room, parts = out.shape
-    e = int(heads[p])
-    newer = -1
+    e = np.int64(peek_int32(p))
+    newer = p
     n = 0
     while e >= tail:
         at = entry_at(entries, x, e)
-        link = int(ring[u64(at)])
-        if is_live(arena, entries, x, e):
+        link = np.int64(peek_int32(at))
+        if is_live(entries, x, e):
             if n < room:
                 for k in range(parts):
-                    out[u64(n), u64(k)] = ring[u64(at + 1 + k)]
+                    out[u64(n), u64(k)] = peek_int32(at + 4 + 4 * k)
             n += 1
             newer = at
-        elif newer < 0:
-            heads[p] = link
         else:
-            ring[u64(newer)] = link
+            poke_int32(newer, link)
         e = link
     return n
 
 
-@jit
-def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int) -> int:
-    """Write all live combinations with a key after the newest entry, as far as there is room; return how many.
+@inlined
+def may_combine(arena: Arena, entries: Entries, x: int, kid: int) -> bool:
+    """Tell whether each stream of the set that has the class holds a live tuple with the key."""
+    states, parts = entries.states, entries.parts
+    c, lows = states[x, E_CLASS], states[x, E_LOWS]
+    row = arena.classes[c, C_HEADS] + kid * arena.classes[c, C_STRIDE]
+    for k in range(states[x, E_PARTS0], states[x, E_PARTS1]):
+        column = parts[u64(k), P_COLUMN]
+        if column >= 0 and arena.heads[u64(row + column)] < entries.lows[u64(lows + parts[u64(k), P_STREAM])]:
+            return False
+    return True
 
-    Depth first as in `walk_kernels.probe`, newest tuples first. Links are left as they are and nothing is published.
+
+@inlined
+def open_frame(arena: Arena, entries: Entries, routes: Routes, walk: Walk, d: int, x: int, kid: int) -> None:
+    """Begin to look for the combinations of a key, at depth d; there is nothing to look for without live tuples."""
+    frame = walk.frames[u64(d)]
+    first = routes.span[u64(entries.states[x, E_ROUTE]), R_TRUNK]
+    frame[F_STATE] = x
+    frame[F_KEY] = kid
+    frame[F_OPEN] = 1
+    frame[F_FOUND] = 0
+    frame[F_HOP] = first if may_combine(arena, entries, x, kid) else first - 1
+    m, n = walk.current.shape[0], walk.bound.shape[0]
+    c = entries.states[x, E_CLASS]
+    frame[u64(F_FIELDS + m + c)] = arena.classes[c, C_HEADS] + kid * arena.classes[c, C_STRIDE]
+    frame[u64(F_FIELDS + m + n + c)] = kid
+
+
+@inlined
+def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, d: int) -> int:
+    """Go on writing the combinations of the frame at depth d after the newest entry, as far as there is room.
+
+    Returns FINISHED, or the state whose key (in the F_KEY of the next frame) must be promoted first. Depth first,
+    newest tuples first. Links are left as they are and nothing is published.
     """
-    streams, hops, candidate = arena.streams, routes.hops, walk.levels[0]
-    c, parts0, parts1 = entries.states[x, E_CLASS], entries.states[x, E_PARTS0], entries.states[x, E_PARTS1]
-    first, last = routes.span[0, R_TRUNK], routes.span[0, R_LEAF] - 1
-    following, room = entries.states[x, E_NEXT], free_room(entries, x)
-    walk.bound[c] = arena.classes[c, C_HEADS] + kid * arena.classes[c, C_STRIDE]
-    found = 0
-    h = first
-    candidate[0] = head(arena, routes, walk, h)
-    while found <= MOST_ENTRIES:
-        s = candidate[h - first]
-        j = u64(hops[h, H_TARGET])
-        if s < streams[j, S_LO]:
-            if h == first:
-                return found
+    frame, hops, states = walk.frames[u64(d)], routes.hops, entries.states
+    m, n = walk.current.shape[0], walk.bound.shape[0]
+    candidate = frame[F_FIELDS : F_FIELDS + m]
+    bound = frame[F_FIELDS + m : F_FIELDS + m + n]
+    kids = frame[F_FIELDS + m + n : F_FIELDS + m + 2 * n]
+    current = frame[F_FIELDS + m + 2 * n : F_FIELDS + 2 * m + 2 * n]
+    x, h = frame[F_STATE], frame[F_HOP]
+    lows, parts0, parts1 = states[x, E_LOWS], states[x, E_PARTS0], states[x, E_PARTS1]
+    first = routes.span[u64(states[x, E_ROUTE]), R_TRUNK]
+    last = routes.span[u64(states[x, E_ROUTE]), R_LEAF] - 1
+    following, room, found = states[x, E_NEXT], free_room(entries, x), frame[F_FOUND]
+    opening = frame[F_OPEN] != 0
+    while h >= first and found <= MOST_ENTRIES:
+        if opening:
+            c, y = u64(hops[u64(h), H_CLASS]), hops[u64(h), H_STATE]
+            if y < 0:
+                candidate[u64(h - first)] = arena.heads[u64(bound[c] + hops[u64(h), H_COLUMN])]
+            else:
+                newest = np.int64(peek_int32(head_at(entries, y, kids[c])))
+                if newest < states[u64(y), E_BIRTH]:
+                    frame[F_HOP] = h
+                    frame[F_OPEN] = 1
+                    frame[F_FOUND] = found
+                    walk.frames[u64(d + 1), F_KEY] = kids[c]
+                    return y
+                candidate[u64(h - first)] = newest
+            opening = False
+        s = candidate[u64(h - first)]
+        if s < floor(entries, routes, lows, h):
             h -= 1
             continue
-        record = streams[j, S_RECS] + (s & streams[j, S_MASK]) * streams[j, S_WIDTH]
-        candidate[h - first] = arena.recs[u64(record + hops[h, H_OFFSET])]
-        walk.current[j] = s
-        if not agree(arena, routes, walk, record, hops[h, H_OPS0], hops[h, H_OPS1]):
+        candidate[u64(h - first)] = after(arena, entries, routes, h, s)
+        if not take(arena, entries, routes, bound, kids, current, h, s):
             continue
         if h < last:
             h += 1
-            candidate[h - first] = head(arena, routes, walk, h)
+            opening = True
             continue
         if found < room:
-            at = entry_at(entries, x, following + found) + 1 - parts0
+            at = entry_at(entries, x, following + found) + 4 - 4 * parts0
             for k in range(parts0, parts1):
-                entries.ring[u64(at + k)] = walk.current[u64(entries.parts[k, P_STREAM])]
+                poke_int32(at + 4 * k, current[u64(entries.parts[u64(k), P_STREAM])])
         found += 1
-    return found
+    frame[F_FOUND] = found
+    return FINISHED
 
 
 @inlined
 def turn_round(entries: Entries, x: int, first: int, last: int) -> None:
     """Put entries first .. last in the opposite order."""
-    ring, parts = entries.ring, entries.states[x, E_WIDTH] - 1
+    parts = entries.states[x, E_WIDTH] - 1
     while first < last:
-        left, right = entry_at(entries, x, first) + 1, entry_at(entries, x, last) + 1
-        for k in range(parts):
-            s = ring[u64(left + k)]
-            ring[u64(left + k)] = ring[u64(right + k)]
-            ring[u64(right + k)] = s
+        left, right = entry_at(entries, x, first), entry_at(entries, x, last)
+        for _ in range(parts):
+            left += 4
+            right += 4
+            s = peek_int32(left)
+            poke_int32(left, peek_int32(right))
+            poke_int32(right, s)
         first += 1
         last -= 1
 
 
-@jit
-def promote(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int) -> int:
-    """Store all live combinations of a key and mark it attempted; nothing when it is, or when room is short.
-
-    routes   one route, trunk hops only, from the chain of the key in one SteM through all streams of the set
-    E_COUNT tells how many combinations were stored or, with NEED_ENTRIES, how many need room.
-    """
+@inlined
+def publish(entries: Entries, x: int, kid: int, found: int) -> None:
+    """Link the combinations written after the newest entry into the chain of their key and mark it attempted."""
     states = entries.states
-    states[x, E_COUNT] = 0
-    if attempted(entries, x, kid):
-        return DONE
-    found = combine(arena, entries, routes, walk, x, kid)
-    if free_room(entries, x) < found <= MOST_ENTRIES:
-        reclaim(arena, entries, x)
-        if found <= free_room(entries, x):
-            found = combine(arena, entries, routes, walk, x, kid)
-    states[x, E_COUNT] = found
-    if found > free_room(entries, x) or found > MOST_ENTRIES:
-        return NEED_ENTRIES
     following, link = states[x, E_NEXT], states[x, E_BIRTH]
     # Newest tuples were found first; stored last, they are probed first and the tail meets the oldest first.
     turn_round(entries, x, following, following + found - 1)
     for e in range(following, following + found):
-        entries.ring[u64(entry_at(entries, x, e))] = link
+        poke_int32(entry_at(entries, x, e), link)
         link = e
-    entries.heads[u64(states[x, E_HEADS] + kid)] = link
     states[x, E_NEXT] = following + found
-    if states[x, E_BIRTH] < 0:
-        states[x, E_UNMARKED] -= 1
+    states[x, E_COUNT] = found
+    states[x, E_PROMOTED] += 1
+    states[x, E_COMPUTED] += found
+    mark(entries, x, kid, link)
+
+
+@jit
+def promote(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int) -> int:
+    """Store all live combinations of a key and mark it attempted; nothing when it is.
+
+    What the route of the state finds in other STAIRs is promoted there first, frame inside frame. E_COUNT tells how
+    many combinations were stored. NEED_ENTRIES: some state had no room for E_SHORT entries; those done so far stand.
+    """
+    entries.states[x, E_COUNT] = 0
+    if attempted(entries, x, kid):
+        return DONE
+    d = np.int64(0)
+    open_frame(arena, entries, routes, walk, d, x, kid)
+    while d >= 0:
+        needed = combine(arena, entries, routes, walk, d)
+        if needed != FINISHED:
+            d += 1
+            open_frame(arena, entries, routes, walk, d, needed, walk.frames[u64(d), F_KEY])
+            continue
+        frame = walk.frames[u64(d)]
+        y, found = frame[F_STATE], frame[F_FOUND]
+        if found > free_room(entries, y):
+            if found <= MOST_ENTRIES:
+                reclaim(entries, y)
+            if found > free_room(entries, y) or found > MOST_ENTRIES:
+                entries.states[y, E_SHORT] = max(entries.states[y, E_SHORT], found)
+                arena.meta[M_SHORT] |= SHORT_ENTRIES
+                return NEED_ENTRIES
+            open_frame(arena, entries, routes, walk, d, y, frame[F_KEY])
+            continue
+        publish(entries, y, frame[F_KEY], found)
+        d -= 1
     return DONE
 
 
 @jit
-def demote(arena: Arena, entries: Entries, x: int, kid: int) -> int:
+def demote(entries: Entries, x: int, kid: int) -> int:
     """Drop the entries of a key, clear its mark and return how many entries were live."""
     states = entries.states
     if not attempted(entries, x, kid):
         return 0
-    p, tail = u64(states[x, E_HEADS] + kid), states[x, E_TAIL]
-    e = int(entries.heads[p])
+    p, tail = head_at(entries, x, kid), states[x, E_TAIL]
+    e = np.int64(peek_int32(p))
     dropped = 0
     while e >= tail:
         at = entry_at(entries, x, e)
-        if is_live(arena, entries, x, e):
+        if is_live(entries, x, e):
             dropped += 1
             # Dead for the tail too, which would wait for the components otherwise.
-            entries.ring[u64(at + 1)] = GONE
-        e = int(entries.ring[u64(at)])
-    entries.heads[p] = UNMARKED
+            poke_int32(at + 4, GONE)
+        e = np.int64(peek_int32(at))
+    poke_int32(p, UNMARKED)
     if states[x, E_BIRTH] < 0:
         states[x, E_UNMARKED] += 1
+    else:
+        states[x, E_MARKED] -= 1
     return dropped
 
 
 @jit
-def count_live(arena: Arena, entries: Entries, x: int) -> int:
+def count_live(entries: Entries, x: int) -> int:
     """Return the number of live entries. O(entries in the ring)."""
     n = 0
     for e in range(entries.states[x, E_TAIL], entries.states[x, E_NEXT]):
-        if is_live(arena, entries, x, e):
+        if is_live(entries, x, e):
             n += 1
     return n
 
@@ -296,30 +363,18 @@ def move(arena: Arena, entries: Entries, x: int, ring: np.ndarray) -> None:
     tail, following, key = states[x, E_TAIL], states[x, E_NEXT], states[x, E_KEY_PART]
     n = following
     for e in range(tail, following):
-        if not is_live(arena, entries, x, e):
+        if not is_live(entries, x, e):
             continue
         old, new = entry_at(entries, x, e), (n & mask) * width
-        p = u64(states[x, E_HEADS] + key_of(arena, entries, x, int(entries.ring[u64(old + 1 + key)])))
+        p = head_at(entries, x, key_of(arena, entries, x, np.int64(peek_int32(old + 4 + 4 * key))))
         # A head from before the move has an old number: below the new tail, it ends the chain.
-        ring[u64(new)] = entries.heads[p]
+        ring[u64(new)] = peek_int32(p)
         for k in range(1, width):
-            ring[u64(new + k)] = entries.ring[u64(old + k)]
-        entries.heads[p] = n
+            ring[u64(new + k)] = peek_int32(old + 4 * k)
+        poke_int32(p, n)
         n += 1
     states[x, E_TAIL] = following
     states[x, E_NEXT] = n
-
-
-@inlined
-def may_combine(arena: Arena, entries: Entries, x: int, kid: int) -> bool:
-    """Tell whether each stream of the set that has the class holds a live tuple with the key."""
-    c = entries.states[x, E_CLASS]
-    row = arena.classes[c, C_HEADS] + kid * arena.classes[c, C_STRIDE]
-    for k in range(entries.states[x, E_PARTS0], entries.states[x, E_PARTS1]):
-        column = entries.parts[k, P_COLUMN]
-        if column >= 0 and arena.heads[u64(row + column)] < arena.streams[entries.parts[k, P_STREAM], S_LO]:
-            return False
-    return True
 
 
 @jit
@@ -329,3 +384,71 @@ def all_attempted(arena: Arena, entries: Entries, x: int) -> bool:
         if not attempted(entries, x, kid) and may_combine(arena, entries, x, kid):
             return False
     return True
+
+
+@inlined
+def proven(arena: Arena, entries: Entries, x: int) -> bool:
+    """Tell whether the counters prove the state complete: no key id there is lacks its mark. O(1)."""
+    states = entries.states
+    if states[x, E_BIRTH] < 0:
+        return states[x, E_UNMARKED] == 0
+    return states[x, E_MARKED] >= arena.classes[states[x, E_CLASS], C_NEXT]
+
+
+@jit
+def advance(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, looks: int, budget: int) -> int:
+    """Look at the next key ids of a state, `looks` of them at most, and settle what can be settled.
+
+    A key without a live tuple in some stream of the set has no combination: it is marked for nothing, which is how
+    keys that leave the windows before they are attempted are accounted for. Of the others `budget` are promoted. When
+    every key id has its mark the state is complete, and keys yet to come are attempted too, as if it were born so.
+    E_COUNT: keys promoted, also when there was no room (NEED_ENTRIES) for one more.
+    """
+    states = entries.states
+    c, done = states[x, E_CLASS], np.int64(0)
+    ids = arena.classes[c, C_NEXT]
+    kid = states[x, E_HAND]
+    for _ in range(min(looks, ids)):
+        if proven(arena, entries, x):
+            break
+        if kid >= ids:
+            kid = np.int64(0)
+        if not attempted(entries, x, kid):
+            if not may_combine(arena, entries, x, kid):
+                mark(entries, x, kid, states[x, E_BIRTH])
+            elif done < budget:
+                if promote(arena, entries, routes, walk, x, kid) != DONE:
+                    states[x, E_HAND] = kid
+                    states[x, E_COUNT] = done
+                    return NEED_ENTRIES
+                done += 1
+        kid += 1
+    states[x, E_HAND] = kid
+    states[x, E_COUNT] = done
+    if states[x, E_BIRTH] >= 0 and proven(arena, entries, x):
+        states[x, E_BIRTH] = -1
+        states[x, E_UNMARKED] = 0
+    return DONE
+
+
+@jit
+def advance_all(
+    arena: Arena, entries: Entries, routes: Routes, walk: Walk, rows: np.ndarray, first: int, looks: int, budget: int
+) -> int:
+    """Advance states rows[first:] one after the other; return the position of the one that lacked room, else -1.
+
+    rows   int64[], rows of `states`
+    """
+    for r in range(first, rows.shape[0]):
+        if advance(arena, entries, routes, walk, rows[r], looks, budget) != DONE:
+            return r
+    return -1
+
+
+@jit
+def demote_all(arena: Arena, entries: Entries, x: int) -> int:
+    """Demote every key of a state, one by one, and return how many entries were live. O(key ids + entries)."""
+    dropped = 0
+    for kid in range(arena.classes[entries.states[x, E_CLASS], C_NEXT]):
+        dropped += demote(entries, x, kid)
+    return dropped

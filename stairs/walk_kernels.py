@@ -1,37 +1,21 @@
-"""The kernel of the engine: one call takes a whole push through interning, probing, results and insertion.
+"""Probing along a compiled route over SteMs: no state is stored, inner nodes of the plan are virtual.
 
-Each arrival walks the hops of its stream's route depth first. At level l the walk holds one candidate of hop l; a
-candidate that is live and passes the hop's checks binds the key ids of its classes and opens level l + 1; past the last
-hop a result is written. Only then is the arrival inserted: so it meets every older tuple once, and each result is found
-exactly once, by its last component.
-
-Nothing is compiled for a plan: routes are tables. When room runs short, the arrival at hand is walked to its end
-without writing, so that the room it needs is known and the counters are right; then the kernel stops with a status, the
-caller makes room and calls again, and that arrival is walked once more.
+Depth first. At level l the walk holds one candidate of hop l; a candidate that is live and passes the hop's checks
+binds the key ids of its classes and opens level l + 1; past the last trunk hop the leaf hops are looked up once each
+and multiplied out.
+Source of the multi-way join without intermediate states: Viglas, Naughton, Burger, "Maximizing the output rate of
+multi-way join queries over streaming information sources", VLDB 2003 (MJoin).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from stairs.accelerate import inlined, jit, u64
-from stairs.arena import Arena, Batch, Routes, Walk
+from stairs.accelerate import inlined, u64
+from stairs.arena import Arena, Routes, Walk
 from stairs.fields import (
-    A_CLASS,
-    A_COLUMN,
-    A_INPUT,
-    A_OFFSET,
-    A_STREAM,
-    C_FREE,
-    C_FREE0,
     C_HEADS,
-    C_NEXT,
-    C_NEXT0,
-    C_SHIFT,
     C_STRIDE,
-    C_TABLE,
-    C_WIDTH,
-    DONE,
     H_CLASS,
     H_COLUMN,
     H_LEAF0,
@@ -42,20 +26,12 @@ from stairs.fields import (
     H_OPS1,
     H_PROBES,
     H_TARGET,
-    M_ARRIVAL,
-    M_INTERN_ATTR,
-    M_INTERN_ROW,
+    M_CHANGELOG,
     M_LATENESS,
     M_NEED,
-    M_OUT,
     M_SHORT,
-    M_STARTED,
-    M_TALLIED,
     M_TIMED,
     M_WATERMARK,
-    NEED_KEYS,
-    NEED_LISTS,
-    NEED_OUTPUT,
     O_CHECK,
     O_CLASS,
     O_OFFSET,
@@ -63,9 +39,6 @@ from stairs.fields import (
     R_LEAF,
     R_ROOT,
     R_TRUNK,
-    S_ATTR0,
-    S_ATTR1,
-    S_DEAD,
     S_KIND,
     S_LO,
     S_MASK,
@@ -79,58 +52,11 @@ from stairs.fields import (
     SHORT_OUTPUT,
 )
 from stairs.graph import FOREVER
-from stairs.keys_kernels import adopt, find_slot, spread, sweep
 
 ROWS = 0
 RANGE = 1
 MOST_RESULTS = 1 << 48
 """An arrival that completes more ends the push: no product overflows an int64."""
-
-
-@inlined
-def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
-    """Write the key ids of all rows of the push into the records they will have. Goes on from where it stopped.
-
-    In a pass of its own, look-ups of neighbouring rows do not wait for each other; the ring has room for all of them
-    beside the live window (`Modules.begin` sees to it).
-    """
-    attrs, streams, classes, recs, meta = arena.attrs, arena.streams, arena.classes, arena.recs, arena.meta
-    table = arena.table
-    while meta[M_INTERN_ATTR] < attrs.shape[0]:
-        x = meta[M_INTERN_ATTR]
-        i, c = attrs[x, A_STREAM], attrs[x, A_CLASS]
-        ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
-        first, dead = streams[i, S_NEXT], streams[i, S_DEAD]
-        field, source, words = attrs[x, A_OFFSET] + 1, attrs[x, A_INPUT], classes[c, C_WIDTH]
-        base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
-        last = (np.int64(1) << (64 - shift)) - 1
-        for r in range(meta[M_INTERN_ROW], rows[i]):
-            kid = np.int64(-1)
-            if batch.dead[u64(dead + r)] == 0:
-                at = source + r * words
-                if words == 1:
-                    # The look-up of find_slot, with what it reads of the class held in registers.
-                    tag = batch.input[u64(at)]
-                    slot = spread(tag, shift)
-                    p = base + 2 * slot
-                    kid = table[u64(p + 1)]
-                    while kid >= 0 and table[u64(p)] != tag:
-                        slot = (slot + 1) & last
-                        p = base + 2 * slot
-                        kid = table[u64(p + 1)]
-                else:
-                    p = find_slot(arena, c, batch.input, at)
-                    kid = table[u64(p + 1)]
-                if kid < 0:
-                    kid = adopt(arena, c, batch.input, at, p)
-                    if kid < 0:
-                        meta[M_INTERN_ROW] = r
-                        meta[M_NEED] = c
-                        return NEED_KEYS
-            recs[u64(ring + ((first + r) & mask) * width + field)] = kid
-        meta[M_INTERN_ATTR] = x + 1
-        meta[M_INTERN_ROW] = 0
-    return DONE
 
 
 @inlined
@@ -327,7 +253,7 @@ def probe(
     streams, hops, recs = arena.streams, routes.hops, arena.recs
     candidate, back = walk.levels[0], walk.levels[1]
     trunk, leaf, root = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], routes.span[i, R_ROOT]
-    if arena.meta[M_TIMED] != 0:
+    if arena.meta[M_TIMED] != 0 and arena.meta[M_CHANGELOG] == 0:
         for h in range(trunk, routes.span[i, R_END]):
             if streams[hops[u64(h), H_TARGET], S_KIND] == RANGE:
                 expire_range(arena, hops[u64(h), H_TARGET])
@@ -380,95 +306,3 @@ def probe(
         low = streams[j, S_LO]
         s = head(arena, routes, walk, h)
         hops[u64(h), H_PROBES] += tally
-
-
-@inlined
-def bind(arena: Arena, walk: Walk, i: int, record: int) -> None:
-    """Bind the head rows of the keys of an arrival."""
-    attrs, classes = arena.attrs, arena.classes
-    for x in range(arena.streams[i, S_ATTR0], arena.streams[i, S_ATTR1]):
-        c = u64(attrs[u64(x), A_CLASS])
-        kid = arena.recs[u64(record + attrs[u64(x), A_OFFSET] + 1)]
-        walk.bound[c] = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
-
-
-@inlined
-def insert(arena: Arena, walk: Walk, i: int, s: int, record: int) -> None:
-    """Make the arrival the newest tuple of its keys in its SteM."""
-    attrs = arena.attrs
-    for x in range(arena.streams[i, S_ATTR0], arena.streams[i, S_ATTR1]):
-        p = u64(walk.bound[u64(attrs[u64(x), A_CLASS])] + attrs[u64(x), A_COLUMN])
-        arena.recs[u64(record + attrs[u64(x), A_OFFSET])] = arena.heads[p]
-        arena.heads[p] = s
-
-
-@inlined
-def start(arena: Arena, rows: np.ndarray) -> None:
-    """Sweep dead keys, note which ids are in use, and lay out the input: words and marks, stream after stream."""
-    streams, classes, attrs = arena.streams, arena.classes, arena.attrs
-    sweep(arena)
-    for c in range(classes.shape[0]):
-        classes[c, C_NEXT0] = classes[c, C_NEXT]
-        classes[c, C_FREE0] = classes[c, C_FREE]
-    words, marks = np.int64(0), np.int64(0)
-    for i in range(streams.shape[0]):
-        streams[i, S_DEAD] = marks
-        marks += rows[i]
-        for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
-            attrs[u64(x), A_INPUT] = words
-            words += rows[i] * classes[attrs[u64(x), A_CLASS], C_WIDTH]
-    arena.meta[M_STARTED] = 1
-
-
-@jit
-def push(arena: Arena, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarray, count_only: bool) -> int:
-    """Take the arrivals of a push from where they stand to the end, or to where room is needed; return the status.
-
-    rows    int64[streams], rows of the push per stream
-    """
-    streams, meta, recs = arena.streams, arena.meta, arena.recs
-    if meta[M_STARTED] == 0:
-        start(arena, rows)
-    status = intern_batch(arena, batch, rows)
-    if status != DONE:
-        return status
-    timed, strict = meta[M_TIMED] != 0, meta[M_LATENESS] > 0
-    out = meta[M_OUT]
-    tally = 1 - meta[M_TALLIED]
-    meta[M_TALLIED] = 0
-    meta[M_SHORT] = 0
-    meta[M_NEED] = 0
-    for a in range(meta[M_ARRIVAL], batch.order.shape[0]):
-        i = u64(batch.order[a])
-        s = streams[i, S_NEXT]
-        slot = s & streams[i, S_MASK]
-        if timed:
-            meta[M_WATERMARK] = max(meta[M_WATERMARK], arena.times[u64(streams[i, S_TIMES] + slot)])
-        record = streams[i, S_RECS] + slot * streams[i, S_WIDTH]
-        alive = recs[u64(record + 1)] >= 0
-        if alive:
-            bind(arena, walk, i, record)
-            walk.current[i] = s
-            found = probe(arena, routes, walk, i, strict, count_only, tally, out)
-            if meta[M_SHORT] != 0:
-                meta[M_ARRIVAL] = a
-                meta[M_OUT] = out
-                meta[M_TALLIED] = 1
-                if meta[M_SHORT] >= SHORT_LISTS:
-                    return NEED_LISTS
-                meta[M_NEED] = found
-                return NEED_OUTPUT
-            out = found
-            tally = 1
-            # A dependent walk binds no class of the arrival anew, so its rows are still bound.
-            insert(arena, walk, i, s, record)
-        streams[i, S_NEXT] = s + 1
-        if streams[i, S_KIND] == ROWS and s + 1 - streams[i, S_SIZE] > streams[i, S_LO]:
-            streams[i, S_LO] = s + 1 - streams[i, S_SIZE]
-    meta[M_ARRIVAL] = batch.order.shape[0]
-    meta[M_OUT] = out
-    if timed:
-        for i in range(streams.shape[0]):
-            if streams[i, S_KIND] == RANGE:
-                expire_range(arena, i)
-    return DONE

@@ -1,6 +1,6 @@
 """A program that uses the library in every way that could compile a kernel once more, and prints what was compiled.
 
-    python -m tests.varied_use      {"stairs.walk_kernels.push": 1, …}: signatures of each kernel, not of its steps
+    python -m tests.varied_use      {"stairs.push_kernels.push": 1, …}: signatures of each kernel, not of its steps
 
 Arrays come as int32 and uint16, with strides, read-only; columns sliced, from read-only memory, with and without nulls;
 pushes of one row and of many; some fail.
@@ -24,6 +24,7 @@ import stairs
 from eddy.keys import key_hash
 from eddy.spark import split
 from eddy.spark.job import make_job
+from jisc.strategies import STRATEGIES
 
 ROWS = 200
 SCHEMA = pa.schema(
@@ -91,7 +92,27 @@ def use_runtime(one: eddy.Query, **options: Any) -> None:
     runtime.explain()
 
 
+def use_strategy(strategy: str, output: str) -> None:
+    """Change plans while three streams are joined, under one of the strategies."""
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300), time="t") for name in "RST"]
+    one = eddy.Query(streams, ["R.k = S.k", "S.n = T.n", "R.k = T.k"])
+    runtime = eddy.Runtime(one, strategy=strategy, output=output, renumber_at=1000)
+    plans = ["(R S) T", "R (S T)", "(R T) S"]
+    for step in range(9):
+        if STRATEGIES[strategy].changes:
+            runtime.transition(plans[step % 3], at=runtime.position + 100 * (step % 2))
+        runtime.push({name: batch(step * ROWS, ROWS) for name in "RST"}, np.arange(3 * ROWS) % 3)
+        for stair in runtime.stairs:
+            stair.demote(0)
+            stair.trim()
+            assert stair.settle() or stair.pending
+    runtime.check()
+
+
 def use_all() -> None:
+    for strategy in STRATEGIES:
+        for output in ("append", "changelog"):
+            use_strategy(strategy, output)
     keys = (["R.k = S.k"], ["(R.n, R.s) = (S.n, S.s)"], ["R.s = S.s", "R.d = S.d"], ["R.b = S.b", "R.f = S.f"])
     for predicates in keys:
         for ranged in (False, True):

@@ -16,6 +16,7 @@ from jisc.routes import compile_promotion
 from stairs.fields import S_BASE
 from stairs.graph import JoinGraph, WindowKind
 from stairs.stair import Stair
+from stairs.store import StairStore
 from tests.stairs.driver import Driver, Key, Row, key_ids
 
 Composite = tuple[int, ...]
@@ -85,7 +86,9 @@ class Pair:
 
     def stair(self, streams: Iterable[int], by: int, complete: bool = False) -> Stair:
         """Make a STAIR."""
-        found = Stair(self.driver.modules, streams, by, compile_promotion(streams, by, self.graph), complete)
+        store = StairStore(self.driver.modules)
+        store.routes = compile_promotion(streams, by, self.graph)
+        found = store.add(streams, by, complete)
         self.stairs.append(found)
         return found
 

@@ -12,7 +12,8 @@ from stairs import stair_kernels
 from stairs.errors import CapacityError, PlanError, StateError
 from stairs.fields import E_BIRTH, E_NEXT, S_BASE, S_LO
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.stair import FIRST_ROOM, Stair
+from stairs.stair import FIRST_ROOM
+from stairs.store import StairStore
 from tests.stairs.driver import Row, chain, key_ids, one_class, rows_window
 from tests.stairs.stair_model import Pair, kid_of
 
@@ -146,17 +147,17 @@ def test_numbers_start_anew() -> None:
         marks = [[stair.is_attempted(kid) for kid in range(4)] for stair in pair.stairs]
         assert [sorted(own) for own in marks] == [[False, True, True, True], [False, False, True, True]]
         pair.check()
-        following = [int(stair.entries.states[0, E_NEXT]) for stair in pair.stairs]
+        following = [int(stair.state[E_NEXT]) for stair in pair.stairs]
         for stair in pair.stairs:
             stair._renumber_entries()
         pair.driver.modules.renumber()
         if renumber_at is None:
-            assert all(s.entries.states[0, E_NEXT] < n for s, n in zip(pair.stairs, following, strict=True))
+            assert all(s.state[E_NEXT] < n for s, n in zip(pair.stairs, following, strict=True))
         assert pair.driver.modules.streams[0, S_BASE] > 0
         assert marks == [[stair.is_attempted(kid) for kid in range(4)] for stair in pair.stairs]
         for stair in pair.stairs:
             assert stair.probe(kept, arrivals=True).tolist() == [[151, 153], [151, 151]]
-            assert stair.entries.states[0, E_NEXT] < 200
+            assert stair.state[E_NEXT] < 200
         pair.check()
 
 
@@ -242,8 +243,8 @@ def test_memory_follows_the_live_entries() -> None:
         most_bytes = max(most_bytes, stair.nbytes)
     assert most_rows > 2 * FIRST_ROOM
     assert most_room <= 4 * most_rows
-    assert most_bytes <= 4 * most_rows * 12 + 4 * len(stair.entries.heads) + (1 << 14)
-    assert len(stair.entries.heads) <= 20 * keys
+    assert most_bytes <= 4 * most_rows * 12 + 4 * len(stair.heads) + (1 << 14)
+    assert len(stair.heads) <= 20 * keys
 
 
 def test_a_live_entry_at_the_tail_does_not_hold_the_ring() -> None:
@@ -257,7 +258,7 @@ def test_a_live_entry_at_the_tail_does_not_hold_the_ring() -> None:
         assert stair.demote(kid) == 25
     assert stair.rows == 1
     assert stair.capacity <= 4 * 26
-    assert stair.entries.states[0, E_NEXT] > 200 * 25
+    assert stair.state[E_NEXT] > 200 * 25
     pair.check()
 
 
@@ -275,7 +276,7 @@ def test_forget_is_a_new_birth() -> None:
     assert stair.capacity == FIRST_ROOM
     assert stair.promote(kid) == 64
     assert stair.settle()
-    assert stair.entries.states[0, E_BIRTH] == -1
+    assert stair.state[E_BIRTH] == -1
     pair.push([row(0, 8), row(1, 8), row(2, 8)])
     assert len(stair.probe(kid_of(stair, (8,)))) == 1
     pair.check()
@@ -303,15 +304,16 @@ def test_what_is_refused() -> None:
         compile_promotion([0, 2], 0, graph)
     with pytest.raises(PlanError, match="connect"):
         compile_promotion([0, 1], 5, graph)
-    route = compile_promotion([0, 1], 0, graph)
+    store = StairStore(modules)
+    store.routes = compile_promotion([0, 1], 0, graph)
     with pytest.raises(StateError, match="two or more"):
-        Stair(modules, [0], 0, route)
+        store.add([0], 0)
     with pytest.raises(StateError, match="has the class"):
-        Stair(modules, [0], 1, route)
+        store.add([0], 1)
     pair.push([Row(0, ((7,),)), Row(1, ((7,), (1, 2)))])
     with pytest.raises(StateError, match="born complete"):
-        Stair(modules, [0, 1], 0, route, complete=True)
-    stair = Stair(modules, [1, 0], 0, route)
+        store.add([0, 1], 0, complete=True)
+    stair = store.add([1, 0], 0)
     for kid in (-1, 1):
         with pytest.raises(StateError, match="no key id"):
             stair.promote(kid)

@@ -178,7 +178,12 @@ class StairMachine(RuleBasedStateMachine):
         for key in self.pair.windows.live_keys(stair.by) if promoted else ():
             stair.promote(kid_of(stair, key))
             self.marks[stair][key] = True
+        combinations = self.pair.windows.combinations(stair.streams, stair.by)
         settled = stair.settle()
+        for key, before in self.marks[stair].items():
+            # A key without a combination may have got its mark on the way.
+            self.marks[stair][key] = stair.is_attempted(kid_of(stair, key))
+            assert self.marks[stair][key] == before or (not before and not combinations.get(key))
         assert settled or not promoted
         if settled:
             assert stair.complete

@@ -1,0 +1,222 @@
+"""What a strategy is: how one plan takes over from another, and what that costs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jisc.plan import Tree
+from jisc.states import Difference, Masks
+from stairs.arena import Entries, Int64s, Routes
+from stairs.errors import PlanError
+from stairs.fields import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
+from stairs.modules import Modules
+from stairs.stair import Stair
+
+COUNTERS = slice(H_PROBES, H_MATCHES + 1)
+"""The columns of `Routes.hops` that count."""
+
+
+@dataclass
+class Transition:
+    """One change of the plan and its figures. Those of the migration stage grow until the stage ends.
+
+    position      arrivals taken before it
+    seconds       the call itself; nothing is emitted while it lasts, so for an eager strategy this is the stall
+    kept … dropped   states by what became of them (`jisc.states.Difference`)
+    recomputed    states computed in whole, within the call
+    promoted      keys promoted, in the call and in the stage
+    computed      entries which those promotions stored
+    intermediate  entries stored by arrivals in the stage
+    duplicates    results found by one plan and left to another, in the stage
+    ended         arrivals taken when the stage ended: every state complete, or the old plan purged; None = it goes on
+    """
+
+    position: int
+    strategy: str
+    old: str
+    new: str
+    seconds: float = 0.0
+    kept: int = 0
+    complete: int = 0
+    incomplete: int = 0
+    dropped: int = 0
+    recomputed: int = 0
+    promoted: int = 0
+    computed: int = 0
+    intermediate: int = 0
+    duplicates: int = 0
+    ended: int | None = None
+
+
+@dataclass
+class Saved:
+    """What takes a strategy back to where it was: its trees, its marks, its counters."""
+
+    trees: list[Tree]
+    marks: Int64s | None
+    counters: Int64s
+    past: Int64s
+    transitions: int
+    open: list[tuple[Transition, dict[str, int]]] = field(default_factory=list)
+
+
+class Strategy(ABC):
+    """Runs plans over the SteMs of `modules`: gives the kernel its tables, and changes them.
+
+    A strategy is a choice of what is stored and when it is computed; results are the same under all of them.
+    """
+
+    name: ClassVar[str]
+    mode: ClassVar[int]
+    changes: ClassVar[bool] = True
+    """Whether its plan can change."""
+    overlaps: ClassVar[bool] = False
+    """Whether stages of several transitions go on side by side."""
+
+    def __init__(self, modules: Modules, tree: Tree) -> None:
+        self.modules = modules
+        self.masks = Masks(modules.graph)
+        self.tree = tree
+        self.routes: Routes
+        self.transitions: list[Transition] = []
+        """All transitions, oldest first."""
+        self.past: Int64s = np.zeros((modules.graph.n_streams, 2), np.int64)
+        """Probes and matches per stream probed, under tables that are gone."""
+        self._open: list[tuple[Transition, dict[str, int]]] = []
+        """Transitions whose stage goes on, with the counters when they began."""
+        modules.meta[M_MODE] = self.mode
+
+    # What the kernel works with
+
+    @property
+    def entries(self) -> Entries | None:
+        """The tables of the STAIRs, None = there are none."""
+        return None
+
+    @property
+    def stairs(self) -> list[Stair]:
+        """The STAIRs of all plans that run."""
+        return []
+
+    @property
+    def trees(self) -> list[Tree]:
+        """The plans that run, oldest first."""
+        return [self.tree]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the STAIRs."""
+        return 0
+
+    # Changing plans
+
+    def transition(self, tree: Tree) -> Transition:
+        """Go over to another plan, between two arrivals. Raises PlanError, CapacityError with the old one running."""
+        names = self.modules.graph.names
+        position = int(self.modules.meta[M_ARRIVALS] + self.modules.meta[M_ARRIVAL])
+        done = Transition(position, self.name, self.tree.text(names), tree.text(names))
+        before, tables = self.counters(), self.routes
+        began = perf_counter()
+        self._change(tree, done)
+        done.seconds = perf_counter() - began
+        self._retire_counters(tables)
+        self.tree = tree
+        # A stage that a new transition cuts short is over: what it left incomplete is the new one's.
+        for other, _ in self._open:
+            other.ended = None if self.overlaps else position
+        if not self.overlaps:
+            self._update()
+            self._open = []
+        self.transitions.append(done)
+        self._open.append((done, before))
+        self._update()
+        return done
+
+    @abstractmethod
+    def _change(self, tree: Tree, done: Transition) -> None:
+        """Make `tree` the plan, and fill in the figures of the call."""
+
+    def after_push(self, arrivals: int) -> None:
+        """Do what is due after a push of so many arrivals; not while one is under way."""
+        if self._open:
+            self._update()
+            position = int(self.modules.meta[M_ARRIVALS])
+            for done in self._finished():
+                done.ended = position
+            self._open = [pair for pair in self._open if pair[0].ended is None]
+
+    def _finished(self) -> list[Transition]:
+        """Return the open transitions whose stage is over."""
+        return [done for done, _ in self._open]
+
+    def _update(self) -> None:
+        now = self.counters()
+        for done, before in self._open:
+            for name, value in now.items():
+                setattr(done, name, value - before[name])
+
+    def counters(self) -> dict[str, int]:
+        """Return running totals by the names they have in `Transition`."""
+        return {"duplicates": int(self.modules.meta[M_SUPPRESSED])}
+
+    # Taking back
+
+    def save(self) -> Saved:
+        """Note what `restore` needs. Before a push in which plans change."""
+        counters = self.routes.hops[:, COUNTERS].copy()
+        return Saved(self.trees, self._marks(), counters, self.past.copy(), len(self.transitions), list(self._open))
+
+    def restore(self, saved: Saved) -> None:
+        """Run the plans there were; after the modules were undone. States are recomputed, results are the same."""
+        self._restore(saved.trees, saved.marks)
+        self.tree = saved.trees[-1]
+        self.routes.hops[:, COUNTERS] = saved.counters
+        self.past = saved.past
+        self.transitions = self.transitions[: saved.transitions]
+        self._open = saved.open
+        for done, _ in self._open:
+            done.ended = None
+
+    def undone(self) -> None:  # noqa: B027 - most strategies have nothing to do
+        """Put states right after a push was taken back, which made them forget."""
+
+    @abstractmethod
+    def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
+        """Make `trees` the plans that run, with nothing stored."""
+
+    def _marks(self) -> Int64s | None:
+        return None
+
+    def _retire_counters(self, tables: Routes) -> None:
+        """Add the counters of tables that were replaced to the past."""
+        hops = tables.hops
+        np.add.at(self.past, hops[:, H_TARGET], hops[:, COUNTERS])
+
+    # Looking in
+
+    def check(self) -> None:
+        """Raise StateError unless all states are as they should be. O(all combinations), for tests."""
+        for stair in self.stairs:
+            stair.check()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a snapshot says of it beside its plan."""
+        return {}
+
+
+def refuse(name: str) -> PlanError:
+    """Return the error of a strategy that cannot change its plan."""
+    return PlanError(
+        f"strategy {name!r} keeps the plan it began with; to change plans choose another strategy, such as 'jisc'"
+    )
+
+
+def note(done: Transition, change: Difference) -> None:
+    """Write the states of a difference into the figures of a transition."""
+    done.kept, done.dropped = len(change.kept), len(change.dropped)
+    done.complete, done.incomplete = len(change.complete), len(change.incomplete)

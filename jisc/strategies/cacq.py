@@ -1,0 +1,32 @@
+"""CACQ: SteMs only, tuple at a time through an eddy that chooses the next SteM at every hop (`stairs.eddy_kernels`).
+
+A transition changes the ranking by which the eddy chooses and nothing else.
+Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous queries over streams", SIGMOD 2002.
+"""
+
+from __future__ import annotations
+
+from jisc.eddy_routes import compile_eddy
+from jisc.plan import Tree
+from jisc.strategies.base import Strategy, Transition
+from stairs.arena import Int64s
+from stairs.fields import ROUTED
+from stairs.modules import Modules
+
+
+class Cacq(Strategy):
+    """SteMs only, routed hop by hop."""
+
+    name = "cacq"
+    mode = ROUTED
+
+    def __init__(self, modules: Modules, tree: Tree) -> None:
+        super().__init__(modules, tree)
+        modules.open_frames()
+        self.routes = compile_eddy(tree, self.masks)
+
+    def _change(self, tree: Tree, done: Transition) -> None:
+        self.routes = compile_eddy(tree, self.masks)
+
+    def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
+        self.routes = compile_eddy(trees[-1], self.masks)

@@ -1,0 +1,32 @@
+"""STAIRs: at a transition every entry of a state that goes is demoted, and every key of a new one promoted.
+
+Key by key from the top: promoting a key in a state first promotes what its combinations are made of in the states
+below. In the paper tuples are moved from STAIR to STAIR, here each state is beside the SteMs; the work is the same.
+Source: Deshpande, Hellerstein, "Lifting the burden of history from adaptive query processing", VLDB 2004.
+"""
+
+from __future__ import annotations
+
+from jisc.states import Difference
+from jisc.strategies.base import Transition
+from jisc.strategies.stored import StoredStrategy
+
+
+class Stairs(StoredStrategy):
+    """Eager, key by key, top down."""
+
+    name = "stairs"
+
+    def _before(self, change: Difference) -> None:
+        for state in change.dropped:
+            self.states[state].demote_all()
+
+    def _complete(self, change: Difference, done: Transition) -> None:
+        for state in reversed(change.incomplete):
+            self.states[state].promote_all()
+        done.recomputed = len(change.missing)
+
+    def undone(self) -> None:
+        """Promote again what the states forgot."""
+        for stair in reversed(self.stairs):
+            stair.promote_all()

@@ -1,0 +1,110 @@
+"""What strategies that store states have in common: one STAIR for each inner node, in a store beside the SteMs."""
+
+from __future__ import annotations
+
+from jisc.plan import Tree
+from jisc.states import Difference, StateId, difference, states_of
+from jisc.stored_routes import StoredPlan, compile_stored
+from jisc.strategies.base import Strategy, Transition, note
+from stairs.arena import Entries, Int64s
+from stairs.errors import CapacityError
+from stairs.fields import STORED
+from stairs.modules import Modules
+from stairs.stair import Stair
+from stairs.store import StairStore
+
+
+class StoredStrategy(Strategy):
+    """A pipelined plan: every inner state below the root is stored."""
+
+    mode = STORED
+
+    def __init__(self, modules: Modules, tree: Tree) -> None:
+        super().__init__(modules, tree)
+        self.store = StairStore(modules)
+        self.states: dict[StateId, Stair] = {}
+        """The STAIRs of the plan."""
+        self._gone = {"promoted": 0, "computed": 0, "intermediate": 0}
+        self._install(tree, difference(tree, tree, self.masks).new)
+
+    def _install(self, tree: Tree, missing: tuple[StateId, ...] | list[StateId]) -> None:
+        """Add states, and make the plan's tables. A state is born complete if no window could fill it yet."""
+        for state in missing:
+            empty = any(not self.modules.rows(j) for j in state.streams)
+            self.states[state] = self.store.add(state.streams, state.by, complete=empty)
+        self._compile(tree)
+
+    def _compile(self, tree: Tree) -> None:
+        rows = {state: stair.row for state, stair in self.states.items()}
+        self.routes, promotions = compile_stored([StoredPlan(tree, rows)], self.masks)
+        self.store.routes = self.routes
+        for stair in self.states.values():
+            stair.route = promotions[stair.row]
+
+    def _drop(self, state: StateId) -> None:
+        stair = self.states.pop(state)
+        for name, value in self._totals([stair]).items():
+            self._gone[name] += value
+        self.store.remove(stair)
+
+    def _difference(self, tree: Tree) -> Difference:
+        return difference(self.tree, tree, self.masks, lambda state: self.states[state].proven)
+
+    def _change(self, tree: Tree, done: Transition) -> None:
+        change = self._difference(tree)
+        note(done, change)
+        self._before(change)
+        for state in change.dropped:
+            self._drop(state)
+        try:
+            self._install(tree, change.missing)
+            self._complete(change, done)
+        except CapacityError:
+            for state in change.missing:
+                self._drop(state)
+            self._install(self.tree, change.dropped)
+            raise
+
+    def _before(self, change: Difference) -> None:
+        """Do what comes before states are dropped."""
+
+    def _complete(self, change: Difference, done: Transition) -> None:
+        """Compute missing states at once; what is left is promoted on the first probe of each key."""
+
+    def _finished(self) -> list[Transition]:
+        return super()._finished() if all(stair.proven for stair in self.states.values()) else []
+
+    @property
+    def entries(self) -> Entries:
+        """The tables of the STAIRs."""
+        return self.store.entries
+
+    @property
+    def stairs(self) -> list[Stair]:
+        """The STAIRs of the plan."""
+        return list(self.states.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the STAIRs."""
+        return self.store.nbytes
+
+    def counters(self) -> dict[str, int]:
+        """Return running totals, states that are gone included."""
+        totals = self._totals(self.stairs)
+        return super().counters() | {name: value + self._gone[name] for name, value in totals.items()}
+
+    @staticmethod
+    def _totals(stairs: list[Stair]) -> dict[str, int]:
+        counts = [stair.counters() for stair in stairs]
+        return {
+            "promoted": sum(count["promoted"] for count in counts),
+            "computed": sum(count["computed"] for count in counts),
+            "intermediate": sum(count["stored"] for count in counts),
+        }
+
+    def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
+        wanted = states_of(trees[-1], self.masks)
+        for state in [state for state in self.states if state not in frozenset(wanted)]:
+            self._drop(state)
+        self._install(trees[-1], [state for state in wanted if state not in self.states])

@@ -1,0 +1,131 @@
+"""The STAIRs of one engine: one table of descriptors for all, and what they have in common with the SteMs.
+
+A *track* is a plan that runs. Usually there is one, and the tuples that count are those in the windows. When plans run
+side by side each of them knows only the tuples from its marks on: its low marks are the higher of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from stairs.arena import Entries, Int64s, Routes
+from stairs.fields import E_FIELDS, E_SHORT, P_FIELDS, S_LO
+from stairs.graph import FOREVER
+from stairs.modules import Modules
+from stairs.routes import no_routes
+from stairs.stair import Stair
+from stairs.stair_kernels import advance_all
+
+FIRST_STATES = 4
+
+
+class StairStore:
+    """A table of STAIRs over the SteMs of `modules`, which tell it what changes under them.
+
+    routes   tables with the promotion of each state at the row it names; whoever adds states sets them
+    """
+
+    def __init__(self, modules: Modules) -> None:
+        self.modules = modules
+        self.routes: Routes = no_routes()
+        m = modules.graph.n_streams
+        self.entries = Entries(
+            states=np.zeros((FIRST_STATES, E_FIELDS), np.int64),
+            parts=np.zeros((FIRST_STATES * m, P_FIELDS), np.int64),
+            lows=np.zeros(m, np.int64),
+            marks=np.full(m, -FOREVER, np.int64),
+        )
+        self.stairs: dict[int, Stair] = {}
+        """The states by row."""
+        self._free = list(range(FIRST_STATES))[::-1]
+        modules.open_frames()
+        modules.caches.add(self)
+        self.sync()
+
+    def add(self, streams: Iterable[int], by: int, complete: bool = False, track: int = 0) -> Stair:
+        """Add the join of a set of streams indexed on class `by` (see `Stair`). O(key ids of the class)."""
+        if not self._free:
+            self._grow()
+        row = self._free[-1]
+        stair = Stair(self, row, streams, by, complete, track)
+        self.stairs[self._free.pop()] = stair
+        return stair
+
+    def remove(self, stair: Stair) -> None:
+        """Drop a state with all it holds. O(1)."""
+        del self.stairs[stair.row]
+        self._free.append(stair.row)
+
+    def _grow(self) -> None:
+        states, parts = self.entries.states, self.entries.parts
+        self._free = list(range(len(states), 2 * len(states)))[::-1]
+        self.entries = self.entries._replace(
+            states=np.concatenate([states, np.zeros_like(states)]), parts=np.concatenate([parts, np.zeros_like(parts)])
+        )
+
+    # Tracks
+
+    @property
+    def marks(self) -> Int64s:
+        """The first tuple that each track knows of each stream: int64[tracks, streams], a view."""
+        return self.entries.marks.reshape(-1, self.modules.graph.n_streams)
+
+    def set_marks(self, marks: Int64s) -> None:
+        """Give each track its marks: int64[tracks, streams] sequence numbers."""
+        flat = np.ascontiguousarray(marks, np.int64).reshape(-1)
+        self.entries = self.entries._replace(marks=flat, lows=np.zeros_like(flat))
+        self.sync()
+
+    def sync(self) -> None:
+        """Bring the low marks of all tracks up to those of the windows."""
+        lows = self.entries.lows.reshape(-1, self.modules.graph.n_streams)
+        np.maximum(self.modules.streams[:, S_LO], self.marks, out=lows)
+
+    # What changes underneath (`stairs.modules.Cache`)
+
+    def renumbered(self, shifts: Sequence[int]) -> None:
+        """Follow the tuples: sequence number s of stream i is now s - shifts[i]. O(rings)."""
+        np.maximum(self.marks - np.array(shifts, np.int64), -FOREVER, out=self.marks)
+        for stair in self.stairs.values():
+            stair.renumbered(shifts)
+        self.sync()
+
+    def forget(self) -> None:
+        """Hold nothing any more. O(states)."""
+        for stair in self.stairs.values():
+            stair.forget()
+        self.sync()
+
+    def follow(self) -> None:
+        """Make room for what key ids and entry numbers there may be. O(states) when there is."""
+        for stair in self.stairs.values():
+            stair.follow()
+            stair.settle_numbers()
+
+    def make_room(self) -> None:
+        """Make room in every state that a kernel found short. Raises CapacityError."""
+        for row in np.flatnonzero(self.entries.states[:, E_SHORT]).tolist():
+            self.stairs[row].make_room(int(self.entries.states[row, E_SHORT]))
+
+    def advance(self, stairs: Iterable[Stair], looks: int, budget: int) -> None:
+        """Let states come nearer to completeness (see `Stair.advance`), all in one kernel call. O(looks + promotions).
+
+        Raises CapacityError, with what was done so far standing.
+        """
+        rows = np.array([stair.row for stair in stairs], np.int64)
+        self.follow()
+        self.sync()
+        at = 0
+        while at >= 0:
+            at = advance_all(self.modules.arena, self.entries, self.routes, self.modules.walk, rows, at, looks, budget)
+            if at >= 0:
+                self.make_room()
+
+    # Looking in
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all states and their tables."""
+        return sum(array.nbytes for array in self.entries) + sum(stair.nbytes for stair in self.stairs.values())
