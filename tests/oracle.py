@@ -142,14 +142,14 @@ class Oracle:
     def _combinations(self, chosen: dict[str, int]) -> Iterator[dict[str, int]]:
         """Extend the chosen tuples by one of every other stream, in all ways that make a result."""
         if len(chosen) == len(self.query.streams):
-            if self._in_range(chosen) and self._accepted(chosen):
+            if self._accepted(chosen):
                 yield chosen
             return
         stream = self._next_stream(chosen)
         count = len(self.tuples[stream.name])
         for number in range(max(0, count - stream.size) if stream.window == "rows" else 0, count):
             extended = {**chosen, stream.name: number}
-            if self._equal(extended, stream.name):
+            if self._equal(extended, stream.name) and self._in_range(extended):
                 yield from self._combinations(extended)
 
     def _next_stream(self, chosen: Mapping[str, int]) -> OracleStream:
@@ -170,12 +170,16 @@ class Oracle:
         return True
 
     def _in_range(self, chosen: Mapping[str, int]) -> bool:
-        """Tell whether every RANGE component is at most its size older than the newest component."""
+        """Tell whether every RANGE component is at most its size older than the newest component.
+
+        Of some components as well: more of them only make the newest newer.
+        """
         if not self._ranged:
             return True
         times = {name: self._time(name, self.row(name, number)) for name, number in chosen.items()}
         newest = max(times.values())
-        return all(newest - times[s.name] <= s.size for s in self.query.streams if s.window == "range")
+        ranged = [stream for stream in self.query.streams if stream.window == "range" and stream.name in times]
+        return all(newest - times[stream.name] <= stream.size for stream in ranged)
 
     def _accepted(self, chosen: Mapping[str, int]) -> bool:
         """Tell whether the result filter says true."""
