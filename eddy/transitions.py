@@ -12,8 +12,12 @@ from jisc.strategies import STRATEGIES, Jisc, Strategy, Transition
 from stairs.errors import InputError
 from stairs.modules import Modules
 
-TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "int | None": pa.int64()}
-SCHEMA = pa.schema([pa.field(field.name, TYPES[str(field.type)]) for field in fields(Transition)])
+TEXTS = ("strategy", "old", "new")
+NUMBERS = [field.name for field in fields(Transition) if field.name not in ("strategy", "plans", "names", "seconds")]
+SCHEMA = pa.schema(
+    [("position", pa.int64()), *((name, pa.string()) for name in TEXTS), ("seconds", pa.float64())]
+    + [(name, pa.int64()) for name in NUMBERS if name != "position"]
+)
 """The columns of `Runtime.transitions()`."""
 
 
@@ -31,5 +35,6 @@ def make_strategy(name: str, modules: Modules, tree: Tree, background: int = 0) 
 
 
 def transition_table(transitions: Sequence[Transition]) -> pa.Table:
-    """Return transitions as a table, one row each, columns as the fields of `jisc.strategies.Transition`."""
-    return pa.Table.from_pylist([vars(done) for done in transitions], schema=SCHEMA)
+    """Return transitions as a table, one row each, columns named as in `jisc.strategies.Transition`."""
+    rows = [{name: getattr(done, name) for name in SCHEMA.names} for done in transitions]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from stairs.errors import PlanError
 from stairs.graph import JoinGraph
@@ -56,12 +57,15 @@ class Tree:
         for child in self.children:
             yield from child.leaves()
 
-    def inner(self) -> Iterator[Tree]:
-        """Yield the joins below and at this node, children first."""
-        for child in self.children:
-            yield from child.inner()
-        if self.children:
-            yield self
+    def inner(self) -> list[Tree]:
+        """Return the joins below and at this node, children first. O(nodes)."""
+        found, waiting = list[Tree](), [self]
+        while waiting:
+            node = waiting.pop()
+            if node.left is not None and node.right is not None:
+                found.append(node)
+                waiting += (node.left, node.right)
+        return found[::-1]
 
     def path(self, stream: int) -> Iterator[tuple[Tree, Tree]]:
         """Yield (own side, sibling) for each join from the leaf of `stream` up to the root."""
@@ -97,10 +101,11 @@ def left_deep(order: Sequence[int]) -> Tree:
     return tree
 
 
-def parse(text: str, names: Sequence[str]) -> Tree:
+@lru_cache(maxsize=256)
+def parse(text: str, names: tuple[str, ...]) -> Tree:
     """Return the tree a text describes. Raises PlanError for bad syntax and unknown, repeated or missing streams.
 
-    >>> parse("(R S) (T U)", ["R", "S", "T", "U"]).text(["R", "S", "T", "U"])
+    >>> parse("(R S) (T U)", ("R", "S", "T", "U")).text(["R", "S", "T", "U"])
     '(R S) (T U)'
     """
     position = 0
@@ -126,7 +131,7 @@ def parse(text: str, names: Sequence[str]) -> Tree:
             if name in seen:
                 raise PlanError(f"plan {text!r}: stream {name} stands in it twice")
             seen.add(name)
-            stack[-1].append(Tree(list(names).index(name)))
+            stack[-1].append(Tree(names.index(name)))
     if len(stack) > 1:
         raise PlanError(f"plan {text!r}: {len(stack) - 1} '(' not closed")
     tree = _together(stack[0], text)
@@ -147,9 +152,13 @@ def _together(trees: list[Tree], text: str) -> Tree:
 
 def check_connected(tree: Tree, graph: JoinGraph) -> None:
     """Raise PlanError when a join of the tree has no predicate between its sides: a cross product."""
+    own = [sum(1 << c for c in classes) for classes in graph.attributes]
+    classes: dict[int, int] = {}
     for node in tree.inner():
         left, right = node.children
-        if not graph.shared(left.streams, right.streams):
+        near, far = (classes[side.mask] if side.children else own[side.stream] for side in (left, right))
+        classes[node.mask] = near | far
+        if not near & far:
             raise PlanError(
                 f"the plan joins {left.text(graph.names)!r} with {right.text(graph.names)!r}, but no predicate connects"
                 " them; choose an order in which each join has one"

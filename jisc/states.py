@@ -9,7 +9,7 @@ on one attribute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -45,14 +45,26 @@ class Masks:
         """Per class, its streams."""
         self._first = [{j: own.index(j) for j in own} for own in graph.members]
         self._known: dict[int, int] = {}
+        self._sides: dict[int, tuple[Tree, list[Side]]] = {}
+
+    def sides(self, tree: Tree) -> list[Side]:
+        """Return both sides of every join of a plan, those below others first. O(nodes), O(1) when asked again soon."""
+        known = self._sides.get(id(tree))
+        if known is None:
+            if len(self._sides) > 16:
+                self._sides.clear()
+            # The tree is held as well, so that its id is not given to another one.
+            known = self._sides[id(tree)] = tree, _sides(tree, self)
+        return known[1]
 
     def classes_of(self, tree: Tree) -> int:
         """Return the classes of all streams of a tree. O(1) when asked again."""
         known = self._known.get(tree.mask)
         if known is None:
-            known = self.classes[tree.stream] if not tree.children else 0
-            for child in tree.children:
-                known |= self.classes_of(child)
+            if tree.left is None or tree.right is None:
+                known = self.classes[tree.stream]
+            else:
+                known = self.classes_of(tree.left) | self.classes_of(tree.right)
             if len(self._known) > 100_000:
                 self._known.clear()
             self._known[tree.mask] = known
@@ -68,19 +80,39 @@ class Masks:
         return self._first[c][j]
 
 
-def joins(tree: Tree) -> Iterator[tuple[Tree, Tree]]:
-    """Yield each node below the root with its sibling, children first."""
-    if tree.children:
-        left, right = tree.children
-        yield from joins(left)
-        yield from joins(right)
-        yield left, right
-        yield right, left
+class Side(NamedTuple):
+    """One side of a join: a node below the root, its sibling, the class by which they probe each other, its parent."""
+
+    node: Tree
+    sibling: Tree
+    by: int
+    parent: Tree
+
+    @property
+    def state(self) -> StateId:
+        """Its state, if it is no leaf."""
+        return StateId(self.node.mask, self.by)
+
+
+def _sides(tree: Tree, masks: Masks) -> list[Side]:
+    found: list[Side] = []
+    waiting = [tree]
+    while waiting:
+        parent = waiting.pop()
+        if parent.left is None or parent.right is None:
+            continue
+        left, right = parent.left, parent.right
+        by = masks.by(left, right)
+        found.append(Side(right, left, by, parent))
+        found.append(Side(left, right, by, parent))
+        waiting += (left, right)
+    found.reverse()
+    return found
 
 
 def states_of(tree: Tree, masks: Masks) -> list[StateId]:
     """Return the states of a plan, those below others first."""
-    return [StateId(node.mask, masks.by(node, sibling)) for node, sibling in joins(tree) if node.children]
+    return [StateId(side.node.mask, side.by) for side in masks.sides(tree) if side.node.left is not None]
 
 
 @dataclass(frozen=True)
@@ -98,17 +130,20 @@ class Difference:
     @cached_property
     def kept(self) -> tuple[StateId, ...]:
         """States of both plans."""
-        return tuple(state for state in self.new if state in frozenset(self.old))
+        old = frozenset(self.old)
+        return tuple(state for state in self.new if state in old)
 
     @cached_property
     def missing(self) -> tuple[StateId, ...]:
         """States of the new plan only."""
-        return tuple(state for state in self.new if state not in frozenset(self.old))
+        old = frozenset(self.old)
+        return tuple(state for state in self.new if state not in old)
 
     @cached_property
     def dropped(self) -> tuple[StateId, ...]:
         """States of the old plan only."""
-        return tuple(state for state in self.old if state not in frozenset(self.new))
+        new = frozenset(self.new)
+        return tuple(state for state in self.old if state not in new)
 
     @cached_property
     def complete(self) -> tuple[StateId, ...]:
@@ -118,7 +153,8 @@ class Difference:
     @cached_property
     def incomplete(self) -> tuple[StateId, ...]:
         """States of the new plan that have to be completed."""
-        return tuple(state for state in self.new if state not in frozenset(self.complete))
+        complete = frozenset(self.complete)
+        return tuple(state for state in self.new if state not in complete)
 
 
 def difference(

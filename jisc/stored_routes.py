@@ -6,36 +6,20 @@ stored. What happens at a join depends on the two sides alone and not on where t
 join is worked out once, and a route is a list of those.
 
 A promotion finds the combinations of a state with one key: down the tree from the state, by STAIRs below it where their
-index is known by then, else by SteMs.
+index is known by then. It has a second route over SteMs alone, for keys that those STAIRs do not have yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from jisc.plan import Tree
-from jisc.states import Masks, StateId, joins
+from jisc.states import Masks, StateId
 from stairs.arena import Routes
-from stairs.fields import (
-    H_CLASS,
-    H_COLUMN,
-    H_FIELDS,
-    H_OFFSET,
-    H_OPS0,
-    H_OPS1,
-    H_STATE,
-    H_STORE,
-    H_TARGET,
-    O_FIELDS,
-    R_END,
-    R_FIELDS,
-    R_LEAF,
-    R_ROOT,
-    R_TRUNK,
-)
+from stairs.fields import H_FIELDS, H_STORE, O_FIELDS, R_FIELDS
 
 
 @dataclass(frozen=True)
@@ -46,119 +30,128 @@ class StoredPlan:
     rows: Mapping[StateId, int]
 
 
-@dataclass
-class _Tables:
-    """Hops and ops so far; hops are templates, which routes name by number."""
+Step = tuple[list[int], int, int]
+"""Hops, by number, and what is visited and bound after them."""
 
-    masks: Masks
-    rows: Mapping[StateId, int]
-    hops: list[list[int]]
-    ops: list[tuple[int, ...]]
-    route: list[int] = field(default_factory=list)
-    """The hops of the route or part of a route under way."""
 
-    def probe(self, tree: Tree, by: int, state: int, visited: int, bound: int, universe: int) -> tuple[int, int]:
-        """Add a hop to a leaf or a stored state, and return what is visited and bound after it."""
-        graph = self.masks.graph
-        classes = self.masks.classes_of(tree)
-        stream = tree.stream if state < 0 else (tree.mask & -tree.mask).bit_length() - 1
-        hop = [0] * H_FIELDS
-        hop[H_TARGET], hop[H_CLASS], hop[H_STATE], hop[H_STORE] = stream, by, state, -1
-        if state < 0:
-            hop[H_COLUMN] = self.masks.column(by, stream)
-            hop[H_OFFSET] = 2 * graph.attributes[stream].index(by)
+class _Templates:
+    """Hops that routes are made of, each in the table once; a route is a list of their numbers."""
+
+    def __init__(self, masks: Masks) -> None:
+        self.masks = masks
+        self.everything = (1 << masks.graph.n_streams) - 1
+        self.hops: list[list[int]] = []
+        self.ops: list[tuple[int, ...]] = []
+        self._offset = [{c: 2 * k for k, c in enumerate(own)} for own in masks.graph.attributes]
+        self._steps: dict[tuple[int, ...], Step] = {}
+        self._plain: dict[tuple[int, int, int], list[int]] = {}
+        """Hops that check and bind nothing, by stream, class and state."""
+
+    def probe(self, tree: Tree, by: int, state: int, visited: int, bound: int) -> Step:
+        """Add a hop to a leaf or a stored state."""
+        masks = self.masks
+        classes = masks.classes_of(tree)
+        stream = (tree.mask & -tree.mask).bit_length() - 1
         visited |= tree.mask
-        hop[H_OPS0] = len(self.ops)
+        first = len(self.ops)
         for check, wanted in ((1, classes & bound & ~(1 << by)), (0, classes & ~bound)):
             while wanted:
                 c = (wanted & -wanted).bit_length() - 1
                 wanted &= wanted - 1
                 # A key that nobody ahead has decides nothing.
-                if check or self.masks.members[c] & universe & ~visited:
-                    own = self.masks.members[c] & tree.mask
+                if check or masks.members[c] & self.everything & ~visited:
+                    own = masks.members[c] & tree.mask
                     j = (own & -own).bit_length() - 1
-                    self.ops.append((c, 2 * graph.attributes[j].index(c), check, j, self.masks.column(c, j)))
-        hop[H_OPS1] = len(self.ops)
-        self.route.append(len(self.hops))
-        self.hops.append(hop)
-        return visited, bound | classes
+                    self.ops.append((c, self._offset[j][c], check, j, masks.column(c, j)))
+        column, offset = (masks.column(by, stream), self._offset[stream][by]) if state < 0 else (0, 0)
+        plain = len(self.ops) == first
+        known = self._plain.get((stream, by, state)) if plain else None
+        if known is None:
+            # In the order of the H_ fields of `stairs.fields`.
+            self.hops.append([stream, by, column, offset, first, len(self.ops), 0, 0, 0, 0, state, -1])
+            known = [len(self.hops) - 1]
+            if plain:
+                self._plain[stream, by, state] = known
+        return known, visited, bound | classes
 
     def expand(
-        self, tree: Tree, index: int, visited: int, bound: int, universe: int, whole: bool = False
-    ) -> tuple[int, int]:
-        """Add the hops that find all of a tree, which its sibling probes by class `index`, by what is bound.
+        self, tree: Tree, index: int, visited: int, bound: int, rows: Mapping[StateId, int], plan: int, whole: bool
+    ) -> Step:
+        """Return the hops that find all of a tree, which its sibling probes by class `index`, by what is bound.
 
-        `whole`: from what lies below, though its own state may be stored.
+        rows    the states there are, those of the plan of this number; -1 = none
+        whole   from what lies below, though its own state may be stored
         """
-        if not tree.children:
-            known = self.masks.classes_of(tree) & bound
-            return self.probe(tree, (known & -known).bit_length() - 1, -1, visited, bound, universe)
-        state = -1 if whole else self.rows.get(StateId(tree.mask, index), -1)
-        if state >= 0 and bound >> index & 1:
-            return self.probe(tree, index, state, visited, bound, universe)
-        left, right = tree.children
-        by = self.masks.by(left, right)
-        # Begin where a stored state can be probed at once, else where anything can.
-        near = [child for child in (left, right) if self.masks.classes_of(child) & bound]
-        first = next((child for child in near if StateId(child.mask, by) in self.rows and bound >> by & 1), near[0])
-        visited, bound = self.expand(first, by, visited, bound, universe)
-        return self.expand(right if first is left else left, by, visited, bound, universe)
+        key = (tree.mask, index if plan >= 0 else -1, visited, bound, plan, whole and plan >= 0)
+        known = self._steps.get(key)
+        if known is not None:
+            return known
+        if tree.left is None or tree.right is None:
+            classes = self.masks.classes_of(tree) & bound
+            step = self.probe(tree, (classes & -classes).bit_length() - 1, -1, visited, bound)
+        elif not whole and bound >> index & 1 and (state := rows.get(StateId(tree.mask, index), -1)) >= 0:
+            step = self.probe(tree, index, state, visited, bound)
+        else:
+            left, right = tree.left, tree.right
+            by = self.masks.by(left, right)
+            # Begin where a stored state can be probed at once, else where anything can.
+            first = left if self.masks.classes_of(left) & bound else right
+            if first is left and plan >= 0 and bound >> by & 1 and StateId(right.mask, by) in rows:
+                first = left if StateId(left.mask, by) in rows else right
+            one, visited, bound = self.expand(first, by, visited, bound, rows, plan, False)
+            other = right if first is left else left
+            two, visited, bound = self.expand(other, by, visited, bound, rows, plan, False)
+            step = one + two, visited, bound
+        self._steps[key] = step
+        return step
 
 
-def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, dict[int, int]]:
-    """Return the tables for plans that run side by side, and by state row the row of `span` of its promotion.
+def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, dict[int, tuple[int, int]]]:
+    """Return the tables for plans that run side by side, and by state row the rows of `span` of its two promotions.
 
     Row t * streams + i of `span` is the route of stream i in plan t. O(hops of all routes).
     """
     m = masks.graph.n_streams
-    everything = (1 << m) - 1
-    spans: list[tuple[int, int]] = []
+    templates = _Templates(masks)
+    spans: list[tuple[int, int, int, int]] = []
     numbers: list[int] = []
-    templates: list[list[int]] = []
-    ops: list[tuple[int, ...]] = []
-    promotions: dict[int, int] = {}
+    promotions: dict[int, tuple[int, int]] = {}
 
-    for plan in plans:
-        tables = _Tables(masks, plan.rows, templates, ops)
-        steps: dict[int, list[int]] = {}
-        """By the bits of a node, the hops of a tuple that comes up from it."""
-        above: dict[int, Tree] = {}
-        for node, sibling in joins(plan.tree):
-            tables.route = []
-            by = masks.by(node, sibling)
-            tables.expand(sibling, by, node.mask, masks.classes_of(node), everything)
-            steps[node.mask] = tables.route
-        for parent in plan.tree.inner():
-            for child in parent.children:
-                above[child.mask] = parent
-        for node, sibling in joins(plan.tree):
-            if node.children and (row := plan.rows.get(StateId(node.mask, masks.by(node, sibling)), -1)) >= 0:
-                for child in node.children:
-                    templates[steps[child.mask][-1]][H_STORE] = row
+    def add(route: list[int]) -> None:
+        spans.append((len(numbers), len(numbers) + len(route), len(numbers) + len(route), len(numbers) + len(route)))
+        numbers.extend(route)
+
+    all_sides = [masks.sides(plan.tree) for plan in plans]
+    for number, (plan, own) in enumerate(zip(plans, all_sides, strict=True)):
+        up: dict[int, list[int]] = {plan.tree.mask: []}
+        """By the bits of a node, the hops of a tuple from there up to the root."""
+        stored = {side.node.mask: plan.rows.get(side.state, -1) for side in own}
+        for node, sibling, by, parent in reversed(own):
+            bound = masks.classes_of(node)
+            # Not shared with other routes: what is stored after the last hop depends on where the tuple came from.
+            steps = list(templates.expand(sibling, by, node.mask, bound, plan.rows, number, False)[0])
+            store = stored.get(parent.mask, -1)
+            if store >= 0:
+                last = list(templates.hops[steps[-1]])
+                last[H_STORE] = store
+                steps[-1] = len(templates.hops)
+                templates.hops.append(last)
+            up[node.mask] = steps + up[parent.mask]
         for i in range(m):
-            first, mask = len(numbers), 1 << i
-            while mask != plan.tree.mask:
-                numbers += steps[mask]
-                mask = above[mask].mask
-            spans.append((first, len(numbers)))
-    for plan in plans:
-        tables = _Tables(masks, plan.rows, templates, ops)
-        for node, sibling in joins(plan.tree):
-            by = masks.by(node, sibling)
-            if node.children and (row := plan.rows.get(StateId(node.mask, by), -1)) >= 0:
-                tables.route = []
-                tables.expand(node, by, 0, 1 << by, node.mask, whole=True)
-                promotions[row] = len(spans)
-                spans.append((len(numbers), len(numbers) + len(tables.route)))
-                numbers += tables.route
-    span = np.zeros((len(spans), R_FIELDS), np.int64)
-    ends = np.array(spans, np.int64).reshape(-1, 2)
-    span[:, R_TRUNK] = ends[:, 0]
-    span[:, [R_LEAF, R_ROOT, R_END]] = ends[:, 1:]
-    hops = np.array(templates, np.int64).reshape(-1, H_FIELDS)[np.array(numbers, np.int64)]
+            add(up[1 << i])
+    for number, (plan, own) in enumerate(zip(plans, all_sides, strict=True)):
+        for side in own:
+            if side.node.left is not None and (row := plan.rows.get(side.state, -1)) >= 0:
+                promotions[row] = len(spans), len(spans) + 1
+                node, by = side.node, side.by
+                add(templates.expand(node, by, 0, 1 << by, plan.rows, number, True)[0])
+                add(templates.expand(node, by, 0, 1 << by, {}, -1, True)[0])
+    hops = np.array(templates.hops, np.int64).reshape(-1, H_FIELDS)[np.array(numbers, np.int64)]
     return Routes(
-        span,
-        np.ascontiguousarray(hops),
-        np.array(ops, np.int64).reshape(-1, O_FIELDS),
+        np.array(spans, np.int64).reshape(-1, R_FIELDS),
+        hops,
+        np.array(templates.ops, np.int64).reshape(-1, O_FIELDS),
         np.zeros((0, 3), np.int64),
     ), promotions
+
+

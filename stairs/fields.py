@@ -85,7 +85,7 @@ E_KEY_OFFSET = 11  # where (link, key id) of the class lies in a record of that 
 E_UNMARKED = 12  # key ids not attempted, counted while BIRTH is -1 only
 E_COUNT = 13  # entries the last operation stored
 E_LOWS = 14  # where the low marks it goes by start in `lows`
-E_ROUTE = 15  # the route of its promotion: a row of `span`
+E_ROUTE = 15  # the route of its promotion, a row of `span`: over the STAIRs below it
 E_SHORT = 16  # entries there was no room for since Python last made some
 E_MARKED = 17  # key ids attempted, counted while BIRTH is 0 or more only
 E_HAND = 18  # the key id that completion looks at next
@@ -93,7 +93,8 @@ E_STORED = 19  # counters since it was made: entries stored by walks,
 E_PASSED = 20  # ... composites passed on and not stored, their key not being attempted,
 E_PROMOTED = 21  # ... keys promoted,
 E_COMPUTED = 22  # ... entries that promotions stored
-E_FIELDS = 23
+E_BASE = 23  # the route of its promotion over SteMs alone
+E_FIELDS = 24
 
 # parts[p]: one stream of a STAIR's set
 P_STREAM = 0
@@ -107,14 +108,6 @@ O_CHECK = 2  # 1 = must equal the key id bound for the class, 0 = binds it
 O_STREAM = 3  # the stream of the component
 O_COLUMN = 4  # its column in a head row of the class
 O_FIELDS = 5
-
-# frames[d]: a promotion under way; then the candidate of each hop, bound head rows, key ids, components
-F_STATE = 0
-F_KEY = 1
-F_HOP = 2  # the hop at hand, below the first = all found
-F_OPEN = 3  # 1 = its first candidate is to be looked up
-F_FOUND = 4  # combinations so far
-F_FIELDS = 5
 
 # meta; the first seven are of the push under way and 0 when it begins
 M_ARRIVAL = 0  # arrivals of the push done so far

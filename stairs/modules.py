@@ -40,7 +40,6 @@ from stairs.fields import (
     C_WIDTH,
     C_WORDS,
     DONE,
-    F_FIELDS,
     M_ARRIVAL,
     M_ARRIVALS,
     M_CHANGELOG,
@@ -149,7 +148,7 @@ class Modules:
             bound=np.zeros(n, np.int64),
             kids=np.zeros(n, np.int64),
             current=np.zeros(m, np.int64),
-            frames=np.zeros((1, F_FIELDS + 2 * (m + n)), np.int64),
+            frames=np.zeros((1, 8 + 2 * (m + n)), np.int64),
         )
         self._no_entries = no_entries()
         texts = graph.texts or ((),) * n
@@ -251,7 +250,7 @@ class Modules:
         self.walk = self.walk._replace(ids=ids, signs=signs)
 
     def open_frames(self) -> None:
-        """Make room for tuples in flight and promotions one inside the other; for those who have any."""
+        """Make room for tuples in flight through an eddy."""
         m, (rows, width) = self.graph.n_streams, self.walk.frames.shape
         if rows <= m:
             self.walk = self.walk._replace(frames=np.zeros((m + 1, width), np.int64))

@@ -63,6 +63,7 @@ always complete.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,13 +71,14 @@ import numpy as np
 from stairs.arena import Int32s, Int64s
 from stairs.errors import CapacityError, StateError
 from stairs.fields import (
-    A_COLUMN,
     C_CAPACITY,
     C_NEXT,
+    E_BASE,
     E_BIRTH,
     E_CLASS,
     E_COMPUTED,
     E_COUNT,
+    E_FIELDS,
     E_HEADS,
     E_KEY_OFFSET,
     E_KEY_PART,
@@ -96,8 +98,6 @@ from stairs.fields import (
     E_UNMARKED,
     E_WIDTH,
     NEED_ENTRIES,
-    P_COLUMN,
-    P_STREAM,
     S_BASE,
     S_LO,
     S_NEXT,
@@ -125,51 +125,87 @@ if TYPE_CHECKING:
 FIRST_ROOM = 64
 
 
+@dataclass(frozen=True)
+class Spare:
+    """Memory of a state that is gone, indexed on the same class; all heads in it are below `birth`.
+
+    So for a state that is born there no key is attempted, and heads of key ids that were never used are -1.
+    """
+
+    heads: Int32s
+    ring: Int32s
+    birth: int
+    heads_address: int
+    ring_address: int
+
+
 class Stair:
     """The join of `streams` (two or more) indexed on class `by`, one of the states of a store (see the module).
 
     complete    all keys count as attempted from the start; refused unless there is no combination yet
     track       which low marks it goes by
+    spare       memory to begin with, so that it need not grow anew
 
     Made by `StairStore.add`, which also gives it its row. Memory: O(live entries + key ids of the class).
     """
 
     def __init__(
-        self, store: StairStore, row: int, streams: Iterable[int], by: int, complete: bool = False, track: int = 0
+        self,
+        store: StairStore,
+        row: int,
+        streams: Iterable[int],
+        by: int,
+        complete: bool = False,
+        track: int = 0,
+        spare: Spare | None = None,
     ) -> None:
         self.store, self.row = store, row
         self.modules = modules = store.modules
         self.streams = tuple(sorted(set(streams)))
         self.by, self.track = by, track
-        graph = modules.graph
-        keyed = [j for j in self.streams if by in graph.attributes[j]]
-        self.what = f"STAIR {{{', '.join(graph.names[j] for j in self.streams)}}} on class {by}"
+        graph, columns = modules.graph, store.columns[by]
+        keyed = [k for k, j in enumerate(self.streams) if j in columns]
         if len(self.streams) < 2 or not keyed:
             raise StateError(f"{self.what}: a set of two or more streams, one of which has the class, is needed")
         if complete and all((modules.streams[list(self.streams), S_NEXT] > self.lows).tolist()):
             raise StateError(f"{self.what} cannot be born complete: each of its streams has tuples; promote its keys")
-        self.heads: Int32s = np.full(int(modules.classes[by, C_CAPACITY]), -1, np.int32)
-        self.ring: Int32s = np.full(FIRST_ROOM * (1 + len(self.streams)), -1, np.int32)
+        width = 1 + len(self.streams)
+        if spare is None or complete or len(spare.ring) < FIRST_ROOM * width:
+            heads: Int32s = np.full(int(modules.classes[by, C_CAPACITY]), -1, np.int32)
+            ring: Int32s = np.full(FIRST_ROOM * width, -1, np.int32)
+            spare = Spare(heads, ring, -1 if complete else 0, heads.ctypes.data, ring.ctypes.data)
+        self.heads, self.ring, birth = spare.heads, spare.ring, spare.birth
         self._heads_room = len(self.heads)
-        state, first = self.state, row * graph.n_streams
-        state[:] = 0
-        state[[E_MASK, E_WIDTH, E_CLASS]] = FIRST_ROOM - 1, 1 + len(self.streams), by
-        state[[E_PARTS0, E_PARTS1, E_LOWS]] = first, first + len(self.streams), track * graph.n_streams
-        state[E_KEY_PART] = self.streams.index(keyed[0])
-        state[E_KEY_OFFSET] = 2 * graph.attributes[keyed[0]].index(by)
-        state[[E_BIRTH, E_TAIL, E_NEXT]] = (-1, 0, 0) if complete else (0, 1, 1)
-        parts = store.entries.parts[first : first + len(self.streams)]
-        parts[:, P_STREAM], parts[:, P_COLUMN] = self.streams, -1
-        for k, j in enumerate(self.streams):
-            if j in keyed:
-                parts[k, P_COLUMN] = modules.attrs[modules.attribute_rows[j, by], A_COLUMN]
-        self._found: Int64s = np.zeros((0, len(self.streams)), np.int64)
-        self._publish()
+        fields = [0] * E_FIELDS
+        fields[E_MASK] = (1 << ((len(self.ring) // width).bit_length() - 1)) - 1
+        fields[E_WIDTH], fields[E_CLASS] = width, by
+        fields[E_PARTS0] = first = row * graph.n_streams
+        fields[E_PARTS1], fields[E_LOWS] = first + len(self.streams), track * graph.n_streams
+        fields[E_KEY_PART] = keyed[0]
+        fields[E_KEY_OFFSET] = 2 * graph.attributes[self.streams[keyed[0]]].index(by)
+        fields[E_BIRTH], fields[E_TAIL], fields[E_NEXT] = birth, birth + 1, birth + 1
+        fields[E_HEADS], fields[E_RING] = spare.heads_address, spare.ring_address
+        self.state[:] = fields
+        store.entries.parts[first : first + len(self.streams)] = [(j, columns.get(j, -1)) for j in self.streams]
+        self._found: Int64s | None = None
+        self.follow()
+
+    @property
+    def what(self) -> str:
+        """What it is, for messages."""
+        names = self.modules.graph.names
+        return f"STAIR {{{', '.join(names[j] for j in self.streams)}}} on class {self.by}"
 
     @property
     def state(self) -> Int64s:
         """Its row of descriptors: int64[E_FIELDS]."""
         return self.store.entries.states[self.row]
+
+    @property
+    def slots(self) -> Int32s:
+        """The ring as int32[capacity, 1 + streams of the set]; memory beyond a whole power of two is left out."""
+        width = 1 + len(self.streams)
+        return self.ring[: (int(self.state[E_MASK]) + 1) * width].reshape(-1, width)
 
     @property
     def lows(self) -> Int64s:
@@ -182,6 +218,11 @@ class Stair:
         self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
 
     # Room
+
+    def spare(self) -> Spare:
+        """Return its memory for another state; this one must not be used any more."""
+        following, heads, ring = self.state[[E_NEXT, E_HEADS, E_RING]].tolist()
+        return Spare(self.heads, self.ring, max(following, 0), heads, ring)
 
     def follow(self) -> None:
         """Make room for a head of each key id the class has room for; after the class grew. O(1) when it has not."""
@@ -226,7 +267,7 @@ class Stair:
         # A key id yet to come has head -1, which makes it attempted once the state is complete.
         empty = np.where(heads >= birth, born, -1 if birth >= 0 else UNMARKED)
         heads[:] = np.where(heads >= tail, heads - shift, empty)
-        links = self.ring.reshape(room, -1)[:, 0]
+        links = self.slots[:, 0]
         np.maximum(links - shift, born, out=links)
         state[[E_TAIL, E_NEXT]] -= shift
         state[E_BIRTH] = born
@@ -280,16 +321,17 @@ class Stair:
         each dead one.
         """
         kid = self._checked(kid)
-        while (n := probe(self.store.entries, self.row, kid, self._found)) > len(self._found):
-            self._found = np.empty((power_of_two(n), len(self.streams)), np.int64)
-        found = self._found[:n].copy()
+        room = self._found if self._found is not None else np.zeros((0, len(self.streams)), np.int64)
+        while (n := probe(self.store.entries, self.row, kid, room)) > len(room):
+            self._found = room = np.empty((power_of_two(n), len(self.streams)), np.int64)
+        found = room[:n].copy()
         return found + self.modules.streams[list(self.streams), S_BASE] if arrivals else found
 
     def promote(self, kid: int) -> int:
         """Compute the entries of a key, mark it attempted, and return how many there are.
 
-        From the SteMs, and from STAIRs its route finds on the way, whose keys are promoted as well. 0 and nothing done
-        when it is attempted. O(chains walked + entries). Raises CapacityError with this key as it was.
+        From STAIRs below it where their keys are attempted, else from the SteMs. 0 and nothing done when it is
+        attempted. O(chains walked + entries). Raises CapacityError with nothing changed.
         """
         kid = self._checked(kid)
         store = self.store
@@ -377,7 +419,7 @@ class Stair:
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow the SteMs: sequence number s of stream i is now s - shifts[i]. O(ring)."""
-        columns = self.ring.reshape(int(self.state[E_MASK]) + 1, -1)[:, 1:]
+        columns = self.slots[:, 1:]
         for k, j in enumerate(self.streams):
             if shifts[j]:
                 np.maximum(columns[:, k] - shifts[j], -1, out=columns[:, k])
@@ -385,13 +427,13 @@ class Stair:
     # Looking in
 
     @property
-    def route(self) -> int:
-        """The row of `StairStore.routes` by which its keys are promoted."""
-        return int(self.state[E_ROUTE])
+    def routes(self) -> tuple[int, int]:
+        """The rows of `StairStore.routes` by which its keys are promoted: over STAIRs below, over SteMs alone."""
+        return int(self.state[E_ROUTE]), int(self.state[E_BASE])
 
-    @route.setter
-    def route(self, row: int) -> None:
-        self.state[E_ROUTE] = row
+    @routes.setter
+    def routes(self, rows: tuple[int, int]) -> None:
+        self.state[[E_ROUTE, E_BASE]] = rows
 
     @property
     def rows(self) -> int:

@@ -29,15 +29,21 @@ class Inspected(Protocol):
     """What the checks read of `stairs.stair.Stair`."""
 
     heads: Int32s
-    ring: Int32s
     streams: tuple[int, ...]
     by: int
-    what: str
     modules: Modules
+
+    @property
+    def what(self) -> str:
+        """What it is, for messages."""
 
     @property
     def state(self) -> Int64s:
         """Its descriptors."""
+
+    @property
+    def slots(self) -> Int32s:
+        """The ring, a row for each slot."""
 
     @property
     def lows(self) -> Int64s:
@@ -57,7 +63,7 @@ def check_stair(stair: Inspected) -> None:
     require(room & (room - 1) == 0, f"{what}: {room} slots are no power of two")
     require(-1 <= birth < tail <= following, f"{what}: birth {birth}, tail {tail}, next {following} are out of order")
     require(following - tail <= room, f"{what}: entries {tail} to {following - 1} in {room} slots")
-    ring = stair.ring.reshape(room, -1)
+    ring = stair.slots
     lows = stair.lows.tolist()
 
     def live(e: int) -> Composite | None:

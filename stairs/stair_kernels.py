@@ -16,6 +16,7 @@ from stairs.fields import (
     C_NEXT,
     C_STRIDE,
     DONE,
+    E_BASE,
     E_BIRTH,
     E_CLASS,
     E_COMPUTED,
@@ -35,12 +36,6 @@ from stairs.fields import (
     E_TAIL,
     E_UNMARKED,
     E_WIDTH,
-    F_FIELDS,
-    F_FOUND,
-    F_HOP,
-    F_KEY,
-    F_OPEN,
-    F_STATE,
     H_CLASS,
     H_COLUMN,
     H_STATE,
@@ -61,8 +56,8 @@ GONE = -1
 """First component of an entry that was dropped: below any low mark."""
 MOST_ENTRIES = 1 << 29
 """Entries of one state. A promotion that finds more stops there."""
-FINISHED = -1
-"""What `combine` returns when it needs no other state; else the state it needs."""
+INCOMPLETE = -1
+"""What `combine` returns when its route needs a key of a STAIR that is not attempted there."""
 
 
 @inlined
@@ -180,40 +175,23 @@ def may_combine(arena: Arena, entries: Entries, x: int, kid: int) -> bool:
 
 
 @inlined
-def open_frame(arena: Arena, entries: Entries, routes: Routes, walk: Walk, d: int, x: int, kid: int) -> None:
-    """Begin to look for the combinations of a key, at depth d; there is nothing to look for without live tuples."""
-    frame = walk.frames[u64(d)]
-    first = routes.span[u64(entries.states[x, E_ROUTE]), R_TRUNK]
-    frame[F_STATE] = x
-    frame[F_KEY] = kid
-    frame[F_OPEN] = 1
-    frame[F_FOUND] = 0
-    frame[F_HOP] = first if may_combine(arena, entries, x, kid) else first - 1
-    m, n = walk.current.shape[0], walk.bound.shape[0]
-    c = entries.states[x, E_CLASS]
-    frame[u64(F_FIELDS + m + c)] = arena.classes[c, C_HEADS] + kid * arena.classes[c, C_STRIDE]
-    frame[u64(F_FIELDS + m + n + c)] = kid
+def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int, route: int) -> int:
+    """Write all live combinations with a key after the newest entry, as far as there is room; return how many.
 
-
-@inlined
-def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, d: int) -> int:
-    """Go on writing the combinations of the frame at depth d after the newest entry, as far as there is room.
-
-    Returns FINISHED, or the state whose key (in the F_KEY of the next frame) must be promoted first. Depth first,
-    newest tuples first. Links are left as they are and nothing is published.
+    Along a route of promotion, depth first, newest tuples first. Links are left as they are and nothing is published.
+    INCOMPLETE when the route leads to a STAIR whose key is not attempted.
     """
-    frame, hops, states = walk.frames[u64(d)], routes.hops, entries.states
+    frame, hops, states, classes = walk.frames[0], routes.hops, entries.states, arena.classes
     m, n = walk.current.shape[0], walk.bound.shape[0]
-    candidate = frame[F_FIELDS : F_FIELDS + m]
-    bound = frame[F_FIELDS + m : F_FIELDS + m + n]
-    kids = frame[F_FIELDS + m + n : F_FIELDS + m + 2 * n]
-    current = frame[F_FIELDS + m + 2 * n : F_FIELDS + 2 * m + 2 * n]
-    x, h = frame[F_STATE], frame[F_HOP]
+    candidate, bound = frame[0:m], frame[m : m + n]
+    kids, current = frame[m + n : m + 2 * n], frame[m + 2 * n : 2 * m + 2 * n]
     lows, parts0, parts1 = states[x, E_LOWS], states[x, E_PARTS0], states[x, E_PARTS1]
-    first = routes.span[u64(states[x, E_ROUTE]), R_TRUNK]
-    last = routes.span[u64(states[x, E_ROUTE]), R_LEAF] - 1
-    following, room, found = states[x, E_NEXT], free_room(entries, x), frame[F_FOUND]
-    opening = frame[F_OPEN] != 0
+    first, last = routes.span[u64(route), R_TRUNK], routes.span[u64(route), R_LEAF] - 1
+    following, room, found = states[x, E_NEXT], free_room(entries, x), np.int64(0)
+    by = u64(states[x, E_CLASS])
+    kids[by] = kid
+    bound[by] = classes[by, C_HEADS] + kid * classes[by, C_STRIDE]
+    h, opening = first, True
     while h >= first and found <= MOST_ENTRIES:
         if opening:
             c, y = u64(hops[u64(h), H_CLASS]), hops[u64(h), H_STATE]
@@ -222,11 +200,7 @@ def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, d: int) 
             else:
                 newest = np.int64(peek_int32(head_at(entries, y, kids[c])))
                 if newest < states[u64(y), E_BIRTH]:
-                    frame[F_HOP] = h
-                    frame[F_OPEN] = 1
-                    frame[F_FOUND] = found
-                    walk.frames[u64(d + 1), F_KEY] = kids[c]
-                    return y
+                    return INCOMPLETE
                 candidate[u64(h - first)] = newest
             opening = False
         s = candidate[u64(h - first)]
@@ -245,8 +219,16 @@ def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, d: int) 
             for k in range(parts0, parts1):
                 poke_int32(at + 4 * k, current[u64(entries.parts[u64(k), P_STREAM])])
         found += 1
-    frame[F_FOUND] = found
-    return FINISHED
+    return found
+
+
+@inlined
+def find_all(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int) -> int:
+    """Do what `combine` does by the shortest route that leads to complete ones: over STAIRs below, else over SteMs."""
+    found = combine(arena, entries, routes, walk, x, kid, entries.states[x, E_ROUTE])
+    if found == INCOMPLETE:
+        found = combine(arena, entries, routes, walk, x, kid, entries.states[x, E_BASE])
+    return found
 
 
 @inlined
@@ -284,35 +266,26 @@ def publish(entries: Entries, x: int, kid: int, found: int) -> None:
 
 @jit
 def promote(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int) -> int:
-    """Store all live combinations of a key and mark it attempted; nothing when it is.
+    """Store all live combinations of a key and mark it attempted; nothing when it is, or when room is short.
 
-    What the route of the state finds in other STAIRs is promoted there first, frame inside frame. E_COUNT tells how
-    many combinations were stored. NEED_ENTRIES: some state had no room for E_SHORT entries; those done so far stand.
+    E_COUNT tells how many combinations were stored, E_SHORT with NEED_ENTRIES how many need room.
     """
-    entries.states[x, E_COUNT] = 0
+    states = entries.states
+    states[x, E_COUNT] = 0
     if attempted(entries, x, kid):
         return DONE
-    d = np.int64(0)
-    open_frame(arena, entries, routes, walk, d, x, kid)
-    while d >= 0:
-        needed = combine(arena, entries, routes, walk, d)
-        if needed != FINISHED:
-            d += 1
-            open_frame(arena, entries, routes, walk, d, needed, walk.frames[u64(d), F_KEY])
-            continue
-        frame = walk.frames[u64(d)]
-        y, found = frame[F_STATE], frame[F_FOUND]
-        if found > free_room(entries, y):
-            if found <= MOST_ENTRIES:
-                reclaim(entries, y)
-            if found > free_room(entries, y) or found > MOST_ENTRIES:
-                entries.states[y, E_SHORT] = max(entries.states[y, E_SHORT], found)
-                arena.meta[M_SHORT] |= SHORT_ENTRIES
-                return NEED_ENTRIES
-            open_frame(arena, entries, routes, walk, d, y, frame[F_KEY])
-            continue
-        publish(entries, y, frame[F_KEY], found)
-        d -= 1
+    found = np.int64(0)
+    if may_combine(arena, entries, x, kid):
+        found = find_all(arena, entries, routes, walk, x, kid)
+        if free_room(entries, x) < found <= MOST_ENTRIES:
+            reclaim(entries, x)
+            if found <= free_room(entries, x):
+                found = find_all(arena, entries, routes, walk, x, kid)
+        if found > free_room(entries, x) or found > MOST_ENTRIES:
+            states[x, E_SHORT] = max(states[x, E_SHORT], found)
+            arena.meta[M_SHORT] |= SHORT_ENTRIES
+            return NEED_ENTRIES
+    publish(entries, x, kid, found)
     return DONE
 
 
@@ -442,6 +415,22 @@ def advance_all(
     for r in range(first, rows.shape[0]):
         if advance(arena, entries, routes, walk, rows[r], looks, budget) != DONE:
             return r
+    return -1
+
+
+@jit
+def promote_keys(
+    arena: Arena, entries: Entries, routes: Routes, walk: Walk, rows: np.ndarray, c: int, first: int
+) -> int:
+    """Promote the keys of class c from `first` on, each in all states of it among rows, in their order.
+
+    Returns the key id that lacked room in a state, -1 when all are done.
+    """
+    for kid in range(first, arena.classes[c, C_NEXT]):
+        for r in range(rows.shape[0]):
+            x = rows[r]
+            if entries.states[x, E_CLASS] == c and promote(arena, entries, routes, walk, x, kid) != DONE:
+                return kid
     return -1
 
 

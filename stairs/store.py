@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stairs.arena import Entries, Int64s, Routes
-from stairs.fields import E_FIELDS, E_SHORT, P_FIELDS, S_LO
+from stairs.fields import E_COMPUTED, E_FIELDS, E_SHORT, E_STORED, P_FIELDS, S_LO
 from stairs.graph import FOREVER
 from stairs.modules import Modules
 from stairs.routes import no_routes
-from stairs.stair import Stair
-from stairs.stair_kernels import advance_all
+from stairs.stair import Spare, Stair
+from stairs.stair_kernels import advance_all, promote_keys
 
 FIRST_STATES = 4
 
@@ -39,8 +39,11 @@ class StairStore:
         )
         self.stairs: dict[int, Stair] = {}
         """The states by row."""
+        self.columns = [{j: k for k, j in enumerate(own)} for own in modules.graph.members]
+        """Per class, the column of each stream in its head rows."""
+        self._spare: dict[int, list[Spare]] = {}
+        """Memory of states that were dropped, by class, for states to come."""
         self._free = list(range(FIRST_STATES))[::-1]
-        modules.open_frames()
         modules.caches.add(self)
         self.sync()
 
@@ -49,14 +52,20 @@ class StairStore:
         if not self._free:
             self._grow()
         row = self._free[-1]
-        stair = Stair(self, row, streams, by, complete, track)
+        spare = self._spare.get(by)
+        stair = Stair(self, row, streams, by, complete, track, spare.pop() if spare else None)
         self.stairs[self._free.pop()] = stair
         return stair
 
     def remove(self, stair: Stair) -> None:
-        """Drop a state with all it holds. O(1)."""
+        """Drop a state with all it holds. O(1). Its memory waits for a state to come, until `release`."""
         del self.stairs[stair.row]
         self._free.append(stair.row)
+        self._spare.setdefault(stair.by, []).append(stair.spare())
+
+    def release(self) -> None:
+        """Give back the memory of dropped states that no other state took. O(1)."""
+        self._spare.clear()
 
     def _grow(self) -> None:
         states, parts = self.entries.states, self.entries.parts
@@ -109,6 +118,20 @@ class StairStore:
         for row in np.flatnonzero(self.entries.states[:, E_SHORT]).tolist():
             self.stairs[row].make_room(int(self.entries.states[row, E_SHORT]))
 
+    def promote_keys(self, stairs: Iterable[Stair]) -> None:
+        """Promote every key, one after the other, each in all these states in their order. O(key ids + promotions)."""
+        rows = np.array([stair.row for stair in stairs], np.int64)
+        self.follow()
+        self.sync()
+        for c in range(self.modules.graph.n_classes):
+            kid = 0
+            while kid >= 0:
+                kid = promote_keys(
+                    self.modules.arena, self.entries, self.routes, self.modules.walk, rows, c, kid
+                )
+                if kid >= 0:
+                    self.make_room()
+
     def advance(self, stairs: Iterable[Stair], looks: int, budget: int) -> None:
         """Let states come nearer to completeness (see `Stair.advance`), all in one kernel call. O(looks + promotions).
 
@@ -124,6 +147,12 @@ class StairStore:
                 self.make_room()
 
     # Looking in
+
+    def counters(self, stairs: Iterable[Stair]) -> Int64s:
+        """Return what was done in states since they were made, in all: int64[4], as the last E_ counters. O(states)."""
+        rows = [stair.row for stair in stairs]
+        counted: Int64s = self.entries.states[rows, E_STORED : E_COMPUTED + 1].sum(axis=0)
+        return counted
 
     @property
     def nbytes(self) -> int:

@@ -26,6 +26,7 @@ class Transition:
     """One change of the plan and its figures. Those of the migration stage grow until the stage ends.
 
     position      arrivals taken before it
+    plans         old and new; `old` and `new` are their texts, by the names of the streams
     seconds       the call itself; nothing is emitted while it lasts, so for an eager strategy this is the stall
     kept … dropped   states by what became of them (`jisc.states.Difference`)
     recomputed    states computed in whole, within the call
@@ -38,8 +39,8 @@ class Transition:
 
     position: int
     strategy: str
-    old: str
-    new: str
+    plans: tuple[Tree, Tree]
+    names: tuple[str, ...]
     seconds: float = 0.0
     kept: int = 0
     complete: int = 0
@@ -51,6 +52,16 @@ class Transition:
     intermediate: int = 0
     duplicates: int = 0
     ended: int | None = None
+
+    @property
+    def old(self) -> str:
+        """The plan before, as text."""
+        return self.plans[0].text(self.names)
+
+    @property
+    def new(self) -> str:
+        """The plan after, as text."""
+        return self.plans[1].text(self.names)
 
 
 @dataclass
@@ -117,9 +128,8 @@ class Strategy(ABC):
 
     def transition(self, tree: Tree) -> Transition:
         """Go over to another plan, between two arrivals. Raises PlanError, CapacityError with the old one running."""
-        names = self.modules.graph.names
         position = int(self.modules.meta[M_ARRIVALS] + self.modules.meta[M_ARRIVAL])
-        done = Transition(position, self.name, self.tree.text(names), tree.text(names))
+        done = Transition(position, self.name, (self.tree, tree), self.modules.graph.names)
         before, tables = self.counters(), self.routes
         began = perf_counter()
         self._change(tree, done)

@@ -70,7 +70,7 @@ class ParallelTrack(StoredStrategy):
         self.routes, promotions = compile_stored(plans, self.masks)
         self.store.routes = self.routes
         for stair in self.stairs:
-            stair.route = promotions[stair.row]
+            stair.routes = promotions[stair.row]
 
     def _change(self, tree: Tree, done: Transition) -> None:
         self.store.set_marks(np.concatenate([self.store.marks, self.modules.streams[None, :, S_NEXT]]))
@@ -87,12 +87,10 @@ class ParallelTrack(StoredStrategy):
             if not passed.all():
                 break
             purged += 1
-        self._purged = purged
         if purged:
             self._retire_counters(self.routes)
             for track in self.tracks[:purged]:
-                for stair in track.states.values():
-                    self._forget_counts(stair)
+                self._remove(list(track.states.values()))
             self.tracks = self.tracks[purged:]
             self.store.set_marks(self.store.marks[purged:].copy())
             m = self.modules.graph.n_streams
@@ -102,13 +100,6 @@ class ParallelTrack(StoredStrategy):
                     stair.state[E_LOWS] = number * m
             self._compile(self.tree)
         super().after_push(arrivals)
-
-    _purged = 0
-
-    def _forget_counts(self, stair: Stair) -> None:
-        for name, value in self._totals([stair]).items():
-            self._gone[name] += value
-        self.store.remove(stair)
 
     def _finished(self) -> list[Transition]:
         # Each open transition has its old plan; the oldest are purged first.
@@ -129,8 +120,7 @@ class ParallelTrack(StoredStrategy):
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
         assert marks is not None
-        for stair in self.stairs:
-            self._forget_counts(stair)
+        self._remove(self.stairs)
         self.tracks = []
         self.store.set_marks(marks)
         for tree in trees:

@@ -1,7 +1,7 @@
 """STAIRs: at a transition every entry of a state that goes is demoted, and every key of a new one promoted.
 
-Key by key from the top: promoting a key in a state first promotes what its combinations are made of in the states
-below. In the paper tuples are moved from STAIR to STAIR, here each state is beside the SteMs; the work is the same.
+Key by key, each through all states from the leaves up. In the paper tuples are moved from STAIR to STAIR, here each
+state is beside the SteMs; the work is the same.
 Source: Deshpande, Hellerstein, "Lifting the burden of history from adaptive query processing", VLDB 2004.
 """
 
@@ -13,7 +13,7 @@ from jisc.strategies.stored import StoredStrategy
 
 
 class Stairs(StoredStrategy):
-    """Eager, key by key, top down."""
+    """Eager, key by key."""
 
     name = "stairs"
 
@@ -22,11 +22,13 @@ class Stairs(StoredStrategy):
             self.states[state].demote_all()
 
     def _complete(self, change: Difference, done: Transition) -> None:
-        for state in reversed(change.incomplete):
-            self.states[state].promote_all()
+        self.store.promote_keys(self.states[state] for state in change.incomplete)
+        for state in change.incomplete:
+            self.states[state].settle()
         done.recomputed = len(change.missing)
 
     def undone(self) -> None:
         """Promote again what the states forgot."""
-        for stair in reversed(self.stairs):
-            stair.promote_all()
+        self.store.promote_keys(self.stairs)
+        for stair in self.stairs:
+            stair.settle()

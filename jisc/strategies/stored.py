@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
+
 from jisc.plan import Tree
 from jisc.states import Difference, StateId, difference, states_of
 from jisc.stored_routes import StoredPlan, compile_stored
 from jisc.strategies.base import Strategy, Transition, note
 from stairs.arena import Entries, Int64s
 from stairs.errors import CapacityError
-from stairs.fields import STORED
+from stairs.fields import S_LO, S_NEXT, STORED
 from stairs.modules import Modules
 from stairs.stair import Stair
 from stairs.store import StairStore
@@ -24,14 +28,16 @@ class StoredStrategy(Strategy):
         self.store = StairStore(modules)
         self.states: dict[StateId, Stair] = {}
         """The STAIRs of the plan."""
-        self._gone = {"promoted": 0, "computed": 0, "intermediate": 0}
+        self._gone: Int64s = np.zeros(4, np.int64)
+        """Counters of states that were dropped."""
         self._install(tree, difference(tree, tree, self.masks).new)
 
     def _install(self, tree: Tree, missing: tuple[StateId, ...] | list[StateId]) -> None:
         """Add states, and make the plan's tables. A state is born complete if no window could fill it yet."""
+        streams = self.modules.streams
+        empty = sum(1 << j for j in np.flatnonzero(streams[:, S_NEXT] == streams[:, S_LO]).tolist())
         for state in missing:
-            empty = any(not self.modules.rows(j) for j in state.streams)
-            self.states[state] = self.store.add(state.streams, state.by, complete=empty)
+            self.states[state] = self.store.add(state.streams, state.by, complete=bool(state.mask & empty))
         self._compile(tree)
 
     def _compile(self, tree: Tree) -> None:
@@ -39,13 +45,15 @@ class StoredStrategy(Strategy):
         self.routes, promotions = compile_stored([StoredPlan(tree, rows)], self.masks)
         self.store.routes = self.routes
         for stair in self.states.values():
-            stair.route = promotions[stair.row]
+            stair.routes = promotions[stair.row]
 
-    def _drop(self, state: StateId) -> None:
-        stair = self.states.pop(state)
-        for name, value in self._totals([stair]).items():
-            self._gone[name] += value
-        self.store.remove(stair)
+    def _drop(self, states: Iterable[StateId]) -> None:
+        self._remove([self.states.pop(state) for state in states])
+
+    def _remove(self, stairs: list[Stair]) -> None:
+        self._gone += self.store.counters(stairs)
+        for stair in stairs:
+            self.store.remove(stair)
 
     def _difference(self, tree: Tree) -> Difference:
         return difference(self.tree, tree, self.masks, lambda state: self.states[state].proven)
@@ -54,14 +62,13 @@ class StoredStrategy(Strategy):
         change = self._difference(tree)
         note(done, change)
         self._before(change)
-        for state in change.dropped:
-            self._drop(state)
+        self._drop(change.dropped)
         try:
             self._install(tree, change.missing)
+            self.store.release()
             self._complete(change, done)
         except CapacityError:
-            for state in change.missing:
-                self._drop(state)
+            self._drop(change.missing)
             self._install(self.tree, change.dropped)
             raise
 
@@ -91,20 +98,10 @@ class StoredStrategy(Strategy):
 
     def counters(self) -> dict[str, int]:
         """Return running totals, states that are gone included."""
-        totals = self._totals(self.stairs)
-        return super().counters() | {name: value + self._gone[name] for name, value in totals.items()}
-
-    @staticmethod
-    def _totals(stairs: list[Stair]) -> dict[str, int]:
-        counts = [stair.counters() for stair in stairs]
-        return {
-            "promoted": sum(count["promoted"] for count in counts),
-            "computed": sum(count["computed"] for count in counts),
-            "intermediate": sum(count["stored"] for count in counts),
-        }
+        stored, _, promoted, computed = (self._gone + self.store.counters(self.stairs)).tolist()
+        return {**super().counters(), "promoted": promoted, "computed": computed, "intermediate": stored}
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
         wanted = states_of(trees[-1], self.masks)
-        for state in [state for state in self.states if state not in frozenset(wanted)]:
-            self._drop(state)
+        self._drop([state for state in self.states if state not in frozenset(wanted)])
         self._install(trees[-1], [state for state in wanted if state not in self.states])

@@ -11,7 +11,7 @@ from stairs.errors import PlanError
 from stairs.graph import JoinGraph
 from tests.jisc.graphs import chain, clique, cycle, graph_of, star
 
-NAMES = ["R", "S", "T", "U"]
+NAMES = ("R", "S", "T", "U")
 ANY_NAME = st.text(min_size=1, max_size=6)
 
 
@@ -25,8 +25,8 @@ def trees(draw: st.DrawFn, n: int) -> Tree:
     return left[0]
 
 
-@given(st.lists(ANY_NAME, min_size=2, max_size=8, unique=True).flatmap(lambda n: st.tuples(st.just(n), trees(len(n)))))
-def test_a_plan_reads_back_from_its_text(case: tuple[list[str], Tree]) -> None:
+@given(st.lists(ANY_NAME, min_size=2, max_size=8, unique=True).flatmap(lambda n: st.tuples(st.just(tuple(n)), trees(len(n)))))
+def test_a_plan_reads_back_from_its_text(case: tuple[tuple[str, ...], Tree]) -> None:
     names, tree = case
     assert parse(tree.text(names), names) == tree
 
