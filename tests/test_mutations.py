@@ -55,7 +55,7 @@ DEFECTS = (
     Defect(
         "a state that is dropped incomplete and comes back has its old marks",
         (
-            Edit("jisc/strategies/stored.py", "for state in change.dropped:\n", "for state in ():\n"),
+            Edit("jisc/strategies/stored.py", "self._drop(change.dropped)", "self._drop(())"),
             Edit(
                 "jisc/strategies/stored.py",
                 "for state in missing:\n",
@@ -92,7 +92,7 @@ DEFECTS = (
     ),
     Defect(
         "a push that fails leaves the plan it changed to",
-        (Edit("eddy/runtime.py", "strategy.restore(self._saved)", "strategy.undone()"),),
+        (Edit("eddy/runtime.py", "strategy.restore(saved[0])", "strategy.undone()"),),
         "mjoin",
     ),
 )

@@ -7,7 +7,7 @@ of a case goes away when it shrinks. Zero bytes are the simplest: rows in turn, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -37,7 +37,7 @@ ROW_BYTES = 8
 SKEWS = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 """Values of keys, before they drift."""
 
-KINDS: tuple[str, ...] = (*["push"] * 4, *["transition"] * 2, "schedule", "demote", "reload", "fail")
+KINDS: tuple[str, ...] = (*["push"] * 5, *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail")
 if not hasattr(Runtime, "snapshot"):
     KINDS = tuple(kind for kind in KINDS if kind != "reload")
 
@@ -91,7 +91,7 @@ def shapes(draw: st.DrawFn, max_streams: int) -> Shape:
         tuple(equalities),
         lateness=draw(st.sampled_from((0, 0, 1, 4))) if "range" in kinds else 0,
         text=draw(st.sampled_from((False, False, False, True))),
-        breakable=draw(st.sampled_from((False, False, True))),
+        breakable=draw(st.booleans()),
     )
 
 
@@ -134,24 +134,32 @@ class Writer:
         self.tags = [0] * len(self.shape.windows)
         self.waiting = False
 
-    def step(self, seed: Seed) -> Step:
-        """Give the step for one seed."""
+    def steps(self, seed: Seed) -> Iterator[Step]:
+        """Give the steps for one seed."""
         kind, picks, rows = seed
         match kind:
             case "push":
-                return Push(self.rows(rows, arrive=True))
+                yield Push(self.rows(rows, arrive=True))
             case "fail":
+                # Half of the time plans change in it, as far as the strategy changes plans.
+                if picks[1] % 2:
+                    yield self.schedule(picks, 1 + picks[1] // 2 % 6)
                 breaks = self.shape.breakable and picks[0] % 4
-                return BadPush(self.rows(rows, arrive=False), "where" if breaks else "order")
+                yield BadPush(self.rows(rows, arrive=False), "where" if breaks else "order")
             case "demote":
-                return Demote(picks[0], picks[1])
+                yield Demote(picks[0], picks[1])
             case "reload":
                 others = [None, *(name for name in self.strategies if name not in FIXED or not self.waiting)]
-                return Reload(self.plan(picks) if picks[0] % 2 else None, others[picks[1] % len(others)])
+                yield Reload(self.plan(picks) if picks[0] % 2 else None, others[picks[1] % len(others)])
             case "schedule":
-                self.waiting = True
-                return Transition(self.plan(picks), picks[1] % 12)
-        return Transition(self.plan(picks))
+                yield self.schedule(picks, picks[1] % 12)
+            case _:
+                yield Transition(self.plan(picks))
+
+    def schedule(self, picks: bytes, ahead: int) -> Step:
+        """Give a transition at a position."""
+        self.waiting = True
+        return Transition(self.plan(picks), ahead)
 
     def plan(self, picks: bytes) -> str:
         """Give a plan: a new one, or one that there was before."""
@@ -220,4 +228,4 @@ def cases(
     )
     # A list is drawn about as long as twice the least it may be.
     few, many = st.lists(SEEDS, min_size=1, max_size=4), st.lists(SEEDS, min_size=6, max_size=STEPS)
-    return replace(case, steps=tuple(writer.step(seed) for seed in draw(few | many)))
+    return replace(case, steps=tuple(step for seed in draw(few | many) for step in writer.steps(seed)))
