@@ -20,7 +20,7 @@ from eddy.runtime import Runtime
 from eddy.stream import Stream
 from eddy.warmup import warmup
 from eddy.windows import Range, Rows, Unbounded
-from stairs.errors import CapacityError, EddyError, InputError, PlanError, QueryError, StateError
+from stairs.errors import CapacityError, EddyError, InputError, PlanError, QueryError, SnapshotError, StateError
 
 __version__ = "0.1.0"
 
@@ -35,6 +35,7 @@ __all__ = [
     "Range",
     "Rows",
     "Runtime",
+    "SnapshotError",
     "StateError",
     "Stream",
     "Unbounded",

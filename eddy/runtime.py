@@ -22,6 +22,7 @@ from eddy.filters import FAILURES, accepted_rows
 from eddy.loader import Loader
 from eddy.metrics import metrics
 from eddy.query import Query
+from eddy.snapshot import Held, Snapshot, write
 from eddy.transitions import make_strategy, transition_table
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.strategies import Transition
@@ -86,6 +87,7 @@ class Runtime:
         self._modules = Modules(graph, renumber_at)
         self._modules.meta[M_CHANGELOG] = output == "changelog"
         self._strategy = make_strategy(strategy, self._modules, tree, background)
+        self._background = background
         self._schedule: SortedKeyList = SortedKeyList(key=itemgetter(0))
         """Transitions to come: (position, tree), in the order in which they were asked for."""
         kept: list[dict[str, None]] = [{} for _ in query.streams]
@@ -289,6 +291,83 @@ class Runtime:
             return accepted_rows(self.query.where, pa.Table.from_arrays(arrays, names=[*names, "\0row"]))
         except FAILURES as error:
             raise InputError(f"where failed on these results: {error}") from error
+
+    # Snapshots
+
+    def snapshot(self) -> bytes:
+        """Return the live windows, the counters and the options as bytes from which `restore` goes on exactly.
+
+        Nothing in the runtime changes; without a push between, two snapshots are equal byte for byte. Raises
+        SnapshotError while a push is under way. O(live tuples).
+        """
+        return write(self._held(), self._options(), self.scheduled())
+
+    @classmethod
+    def restore(
+        cls,
+        data: bytes,
+        query: Query,
+        plan: str | None = None,
+        strategy: str | None = None,
+        background: int | None = None,
+    ) -> Runtime:
+        """Return a runtime that goes on where the one that gave the snapshot stood. O(live tuples).
+
+        data        what `snapshot` returned, in this process or another
+        query       the same query; docs/snapshots.md says what may be written differently
+        plan        another plan for it; None = the plan of the snapshot, the newest if several ran
+        strategy    another strategy; None = that of the snapshot
+        background  keys that "jisc" promotes after each push; None = as in the snapshot, if the strategy is the same
+
+        Results, arrival numbers, lateness, counts and transitions to come go on as if nothing had happened; the counts
+        of hops (probes, matches, walked) and the record of transitions start anew. States that are stored are not in a
+        snapshot: "jisc" completes them just in time, the other strategies that have any before this returns. Raises
+        SnapshotError for what is damaged or of another query, PlanError for a plan that does not fit, or transitions to
+        come with a strategy that cannot change its plan, InputError for an unknown strategy.
+        """
+        if not isinstance(query, Query):
+            raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
+        snapshot = Snapshot(data, query)
+        options = snapshot.options
+        if strategy is not None and strategy != options["strategy"]:
+            options["strategy"], options["background"] = strategy, 0
+        if plan is not None:
+            options["plan"] = plan
+        if background is not None:
+            options["background"] = background
+        runtime = cls(query, **options)
+        to_come = [(at, runtime._checked_plan(text)) for at, text in snapshot.schedule]
+        if to_come and not runtime._strategy.changes:
+            raise PlanError(
+                f"the snapshot has {len(to_come)} transitions to come, the first at arrival {to_come[0][0]}, and"
+                f" strategy {runtime.strategy!r} keeps its plan; restore with another strategy"
+            )
+        snapshot.fill(runtime._held())
+        # What was stored for empty windows is not what is stored for these.
+        runtime._strategy = make_strategy(
+            options["strategy"], runtime._modules, runtime._strategy.tree, options["background"]
+        )
+        runtime._strategy.undone()
+        runtime._schedule.update(to_come)
+        runtime._results, runtime._deleted = snapshot.counts["results"], snapshot.counts["deleted"]
+        runtime._late_rows = snapshot.counts["late"]
+        return runtime
+
+    def _options(self) -> dict[str, Any]:
+        """Return the arguments that make this runtime again, as JSON can say them; they go into snapshots."""
+        return {
+            "plan": self.plan,
+            "strategy": self.strategy,
+            "background": self._background,
+            "output": self.output,
+            "count_only": self.count_only,
+            "ids_only": self.ids_only,
+            "renumber_at": self._modules.renumber_at,
+        }
+
+    def _held(self) -> Held:
+        counts = {"results": self._results, "deleted": self._deleted, "late": list(self._late_rows)}
+        return Held(self.query, self._modules, self._payload, self._kept, self._late, counts)
 
     # Looking in
 

@@ -11,7 +11,7 @@ from eddy.windows import Range
 
 
 def warmup() -> None:
-    """Run tiny joins that reach every kernel of a push that succeeds.
+    """Run tiny joins that reach every kernel of a push that succeeds, and of snapshots.
 
     Call it in a process before it forks workers, or at the start of a service: about ten seconds when nothing is
     cached, well below one when the kernels are on disk, nothing the second time.
@@ -27,5 +27,6 @@ def warmup() -> None:
     for start in (0, 100, 20):
         runtime.push({"R": batch.slice(start, 80), "S": batch.slice(start, 80)})
     runtime.late()
+    Runtime.restore(runtime.snapshot(), query)
     # A given order and row numbers go through kernels of their own.
     Runtime(query, ids_only=True).push({"R": batch, "S": batch}, order=[0] * rows + [1] * rows)

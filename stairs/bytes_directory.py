@@ -27,6 +27,7 @@ from stairs.bytes_kernels import (
     NEED_IDS,
     BytesArena,
     compact,
+    copy_strings,
     intern,
     rebuild,
     release,
@@ -81,6 +82,19 @@ class BytesDirectory:
             else:
                 self._grow_heap(int(offsets[-1] - offsets[0]))
         return ids
+
+    @property
+    def most(self) -> int:
+        """One more than the greatest id in use."""
+        return int(self.arena.meta[B_NEXT])
+
+    def read(self, ids: Int64s) -> tuple[Int64s, Bytes]:
+        """Return the strings of ids int64[n], end to end: (offsets int64[n + 1], bytes uint8[])."""
+        offsets = np.zeros(len(ids) + 1, np.int64)
+        np.cumsum(self.arena.size[ids], out=offsets[1:])
+        text = np.empty(int(offsets[-1]), np.uint8)
+        copy_strings(self.arena, ids, offsets, text)
+        return offsets, text
 
     def settle(self, used: Int64s) -> None:
         """End a push: `used` int64[] holds the ids in the keys the push added, one entry a key."""

@@ -189,6 +189,15 @@ def compact(arena: BytesArena, heap: np.ndarray) -> None:
 
 
 @jit
+def copy_strings(arena: BytesArena, ids: np.ndarray, offsets: np.ndarray, text: np.ndarray) -> None:
+    """Copy the strings of ids int64[n] end to end: string k to text uint8[] from offsets[k], int64[n + 1]."""
+    for k in range(ids.shape[0]):
+        at, start = offsets[u64(k)], arena.start[u64(ids[u64(k)])]
+        for b in range(offsets[u64(k + 1)] - at):
+            text[u64(at + b)] = arena.heap[u64(start + b)]
+
+
+@jit
 def rebuild(arena: BytesArena) -> None:
     """Fill an empty table with all strings."""
     mask = arena.table.shape[0] - 1

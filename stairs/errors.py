@@ -23,5 +23,9 @@ class CapacityError(EddyError):
     """There is no room for what the call needs. The state is as it was before the call."""
 
 
+class SnapshotError(EddyError):
+    """What should be restored is no snapshot, is damaged, or is one of another query. Nothing was built."""
+
+
 class StateError(EddyError):
     """An invariant of a state module does not hold (raised by `check()`): a defect of this library."""

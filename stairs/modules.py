@@ -204,6 +204,21 @@ class Modules:
 
     # Room
 
+    def reserve(self, rows: Sequence[int], keys: Sequence[int]) -> None:
+        """Give modules that hold nothing room for rows[i] tuples of stream i and keys[c] keys of class c."""
+        factors = [power_of_two(-(-n // FIRST_KEYS)) for n in keys]
+        capacity = [power_of_two(max(n, FIRST_ROOM)) for n in rows]
+        self.recs = Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], -1)
+        self.times = Segments(np.int64, capacity if self.graph.timed else [0] * len(capacity), 0)
+        self.heads = Segments(np.int32, [f * n for f, n in zip(factors, self.heads.size, strict=True)], -1)
+        self.words = Segments(np.int64, [f * n for f, n in zip(factors, self.words.size, strict=True)], 0)
+        self.freed = Segments(np.int32, [f * n for f, n in zip(factors, self.freed.size, strict=True)], 0)
+        self.table = Segments(np.int64, [f * n for f, n in zip(factors, self.table.size, strict=True)], -1)
+        self.capacity = capacity
+        self.classes[:, C_CAPACITY] *= factors
+        self.classes[:, C_SHIFT] -= [f.bit_length() - 1 for f in factors]
+        self._bind()
+
     def _grow_ring(self, i: int, least: int) -> None:
         room, old = power_of_two(least), self.capacity[i]
         width = self._widths[i]
@@ -393,6 +408,7 @@ class Modules:
             self._settle()
         self.meta[M_RESULTS] += self.meta[M_OUT]
         self.meta[M_ARRIVALS] += self.meta[M_ARRIVAL]
+        self.meta[M_ARRIVAL] = 0
         self._saved = None
 
     def undo(self) -> None:
@@ -405,6 +421,7 @@ class Modules:
         for c in range(self.graph.n_classes):
             drop_all(self.arena, c, self._adopted(c))
         self.meta[:] = meta
+        self.meta[M_ARRIVAL] = 0
         self._saved = None
         for strings in self.texts.values():
             strings.settle(np.zeros(0, np.int64))

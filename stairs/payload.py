@@ -40,7 +40,8 @@ def fixed_width(kind: pa.DataType) -> int:
     return width if width in (1, 2, 4, 8, 16) else 0
 
 
-def _kept_kind(kind: pa.DataType) -> pa.DataType:
+def kept_kind(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a column is kept: that of its values for a dictionary."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
@@ -84,6 +85,16 @@ class ChunkLog:
             keep[0] = (low, pa.concat_arrays([chunk.slice(low - first), chunk.slice(0, 0)]))
         self.chunks = keep
 
+    def span(self, first: int, n: int) -> pa.Array:
+        """Return the values of arrivals first .. first + n - 1, which are here, in memory of their own."""
+        parts = [
+            chunk.slice(max(0, first - start), first + n - max(first, start))
+            for start, chunk in self.chunks
+            if start < first + n and start + len(chunk) > first
+        ]
+        # One array alone would not be copied.
+        return pa.concat_arrays([*parts, parts[0].slice(0, 0)]) if parts else pa.array([], self.kind)
+
     def take(self, arrivals: npt.NDArray[np.int64]) -> pa.Array:
         """Return the values of the arrivals, in their order."""
         if not len(arrivals):
@@ -112,7 +123,7 @@ class Payload:
         self.room = list(room)
         self._places = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
         self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._places}
-        self._logs = {(i, k): ChunkLog(_kept_kind(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
+        self._logs = {(i, k): ChunkLog(kept_kind(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
         self._rings = [place for place in self._places if self._width[place]]
         self._bools = {(i, k) for i, k in self._rings if kinds[i][k] == _BOOL}
         # The validity ring of a column exists once a null has come.
@@ -220,6 +231,57 @@ class Payload:
         # A dictionary would grow with every value ever seen; the values alone follow the window.
         decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         self._logs[i, k].append(first, decoded)
+
+    # All of it
+
+    def window(self, i: int, low: int, following: int, base: int) -> list[pa.Array]:
+        """Return the kept columns of tuples low .. following - 1 of stream i, copied; those of a dictionary decoded.
+
+        base   arrival number - sequence number of the stream
+        """
+        n, mask = following - low, self.room[i] - 1
+
+        def live(ring: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+            first = low & mask
+            return np.concatenate([ring[first : first + n], ring[: max(0, first + n - len(ring))]])
+
+        columns = []
+        for k, kind in enumerate(self.kinds[i]):
+            if (i, k) in self._logs:
+                columns.append(self._logs[i, k].span(low + base, n))
+                continue
+            values, bits = live(self._ring[i, k]), None
+            if (i, k) in self._valid:
+                valid = live(self._valid[i, k]).reshape(-1)
+                # A mark left from a tuple long gone says nothing of these.
+                bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+            if (i, k) in self._bools:
+                values = np.packbits(values.reshape(-1), bitorder="little")
+            columns.append(pa.Array.from_buffers(kind, n, [bits, pa.py_buffer(values)]))
+        return columns
+
+    def fill(self, room: list[int], firsts: list[int], columns: list[list[pa.Array]]) -> None:
+        """Hold these columns and nothing else: those of tuples 0, 1, … of each stream, as `window` gives them.
+
+        room     slots of the rings
+        firsts   per stream, the arrival number of its tuple 0
+        columns  per stream its kept columns, or none when it has no tuples; they are copied
+        """
+        self.room = list(room)
+        self._null_rings = [(i, k) for i, k in self._rings if columns[i] and columns[i][k].null_count]
+        self._layout({}, {})
+        for i, k in self._places:
+            if not columns[i]:
+                continue
+            column, width = columns[i][k], self._width[i, k]
+            if (i, k) in self._logs:
+                self._logs[i, k].append(firsts[i], pa.concat_arrays([column, column.slice(0, 0)]))
+                continue
+            if column.null_count:
+                self._valid[i, k][: len(column), 0] = np.asarray(pc.is_valid(column).cast(pa.uint8()))
+            column = value_buffer(column)
+            values = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
+            self._ring[i, k][: len(column)] = values.reshape(-1, width)
 
     def expire(self, lows: Iterable[int]) -> None:
         """Let go of arrivals below lows[i] of each stream i."""

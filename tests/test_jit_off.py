@@ -21,6 +21,7 @@ SUBSET = (
     "tests/eddy/test_key_hash.py",
     "tests/eddy/test_long_streams.py",
     "tests/eddy/test_payload.py",
+    "tests/eddy/test_snapshot.py",
     "tests/stairs/test_stair.py",
     "tests/stairs/test_stair_machine.py",
 )

@@ -25,7 +25,12 @@ def trees(draw: st.DrawFn, n: int) -> Tree:
     return left[0]
 
 
-@given(st.lists(ANY_NAME, min_size=2, max_size=8, unique=True).flatmap(lambda n: st.tuples(st.just(tuple(n)), trees(len(n)))))
+NAMED_TREES = st.lists(ANY_NAME, min_size=2, max_size=8, unique=True).flatmap(
+    lambda names: st.tuples(st.just(tuple(names)), trees(len(names)))
+)
+
+
+@given(NAMED_TREES)
 def test_a_plan_reads_back_from_its_text(case: tuple[tuple[str, ...], Tree]) -> None:
     names, tree = case
     assert parse(tree.text(names), names) == tree

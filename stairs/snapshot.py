@@ -1,0 +1,140 @@
+"""The live windows of all SteMs as flat arrays that stand for themselves, and empty modules filled with them again.
+
+Key ids, string ids and sequence numbers mean something in one arena only. Here keys of a class are numbered in order of
+first appearance (streams in order, tuples oldest first), strings in order of the keys that contain them, and a stream
+has the arrival number of its oldest live tuple. So equal windows give equal arrays, whatever happened before:
+
+    R: tuples 4, 5, 6 with key ids 7, -1, 2     S: tuple 9 with key id 7
+    numbers[R] = 0, -1, 1    numbers[S] = 0    words of the class = words of key id 7, words of key id 2
+
+Filling gives the numbers as ids: the directories are empty, so ids are handed out in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stairs.arena import Bytes, Int64s
+from stairs.errors import SnapshotError
+from stairs.fields import (
+    A_OFFSET,
+    C_NEXT,
+    M_ARRIVALS,
+    M_RESULTS,
+    M_WATERMARK,
+    S_BASE,
+    S_LO,
+    S_NEXT,
+)
+from stairs.modules import Modules
+from stairs.snapshot_kernels import adopt_keys, insert_tuples, number
+
+
+@dataclass
+class Windows:
+    """What the windows of all streams hold.
+
+    firsts     per stream the arrival number of its oldest live tuple;  rows  how many are live
+    watermark  greatest event time seen;  arrivals, combinations  counts since the start
+    words      per class int64[keys * width], words that stand for strings being numbers of strings
+    texts      per (class, word) the strings: offsets int64[n + 1], bytes uint8[]
+    numbers    per attribute row int64[rows], the key of each live tuple, -1 = it can join nothing
+    times      per stream int64[rows] event times, none in queries without a RANGE window
+    """
+
+    firsts: list[int]
+    rows: list[int]
+    watermark: int
+    arrivals: int
+    combinations: int
+    words: list[Int64s]
+    texts: dict[tuple[int, int], tuple[Int64s, Bytes]]
+    numbers: list[Int64s]
+    times: list[Int64s]
+
+
+def live_windows(modules: Modules) -> Windows:
+    """Return what the windows hold, copied; nothing in the modules changes. O(live tuples + key ids)."""
+    graph = modules.graph
+    m = graph.n_streams
+    windows = Windows(
+        firsts=(modules.streams[:, S_BASE] + modules.streams[:, S_LO]).tolist(),
+        rows=[modules.rows(i) for i in range(m)],
+        watermark=int(modules.meta[M_WATERMARK]),
+        arrivals=int(modules.meta[M_ARRIVALS]),
+        combinations=int(modules.meta[M_RESULTS]),
+        words=[],
+        texts={},
+        numbers=[np.zeros(0, np.int64)] * len(modules.attrs),
+        times=[],
+    )
+    for c, members in enumerate(graph.members):
+        numbers = np.full(int(modules.classes[c, C_NEXT]), -1, np.int64)
+        order, count = np.zeros(len(numbers), np.int64), 0
+        for i in members:
+            x = modules.attribute_rows[i, c]
+            kids = _live(modules, i, modules.recs.view(i), int(modules.attrs[x, A_OFFSET]) + 1)
+            count = number(kids, numbers, order, count)
+            windows.numbers[x] = kids
+        words = modules.words.view(c).reshape(-1, graph.widths[c])[order[:count]]
+        for word, strings in modules.texts_of[c].items():
+            ids = np.ascontiguousarray(words[:, word])
+            seen = np.full(strings.most, -1, np.int64)
+            used = np.zeros(len(seen), np.int64)
+            windows.texts[c, word] = strings.read(used[: number(ids, seen, used, 0)])
+            words[:, word] = ids
+        windows.words.append(words.reshape(-1))
+    if graph.timed:
+        windows.times = [_live(modules, i, modules.times.view(i), 0) for i in range(m)]
+    return windows
+
+
+def _live(modules: Modules, i: int, ring: Int64s, field: int) -> Int64s:
+    """Return one field of each live tuple of stream i, oldest first."""
+    room, n = modules.capacity[i], modules.rows(i)
+    first = int(modules.streams[i, S_LO]) & (room - 1)
+    column = ring.reshape(room, -1)[:, field]
+    return np.concatenate([column[first : first + n], column[: max(0, first + n - room)]]).astype(np.int64)
+
+
+def fill(modules: Modules, windows: Windows) -> None:
+    """Put the windows into modules made for the same graph that nothing was pushed into. O(live tuples + keys).
+
+    Hops and sweeps start anew. Raises SnapshotError when the windows contradict themselves; the modules are of no use
+    then.
+    """
+    graph = modules.graph
+    keys = [len(words) // width for words, width in zip(windows.words, graph.widths, strict=True)]
+    modules.reserve(windows.rows, keys)
+    for c, words in enumerate(windows.words):
+        for word, strings in modules.texts_of[c].items():
+            offsets, text = windows.texts[c, word]
+            ids = strings.intern(offsets, text, np.zeros(len(offsets) - 1, np.uint8))
+            _require(np.array_equal(ids, np.arange(len(ids))), f"class {c} has a string twice")
+            used = np.ascontiguousarray(words.reshape(-1, graph.widths[c])[:, word])
+            _require(_within(used, 0, len(ids)), f"class {c} has a key of a string that is not there")
+            strings.settle(used)
+        _require(adopt_keys(modules.arena, c, words) == keys[c], f"class {c} has a key twice")
+    for (i, c), x in modules.attribute_rows.items():
+        kids = windows.numbers[x]
+        whole = len(kids) == windows.rows[i] and _within(kids, -1, keys[c])
+        _require(whole, f"stream {graph.names[i]} has tuples of keys that are not there")
+        insert_tuples(modules.arena, x, kids)
+    for i, times in enumerate(windows.times):
+        _require(len(times) == windows.rows[i], f"stream {graph.names[i]} has {len(times)} event times")
+        modules.times.view(i)[: len(times)] = times
+    modules.streams[:, S_BASE] = windows.firsts
+    modules.streams[:, S_NEXT] = windows.rows
+    modules.meta[[M_WATERMARK, M_ARRIVALS, M_RESULTS]] = windows.watermark, windows.arrivals, windows.combinations
+
+
+def _within(numbers: Int64s, least: int, end: int) -> bool:
+    return not len(numbers) or bool(numbers.min() >= least and numbers.max() < end)
+
+
+def _require(holds: bool, what: str) -> None:
+    # The kernels do not look whether a number is in bounds.
+    if not holds:
+        raise SnapshotError(f"the snapshot contradicts itself: {what}; it was not written by this library")
