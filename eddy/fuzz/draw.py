@@ -28,7 +28,6 @@ from eddy.fuzz.case import (
 )
 from eddy.fuzz.judge import Column, Extent, Judge, Kind, Row
 from eddy.fuzz.play import FIXED
-from eddy.runtime import Runtime
 
 MOST_RESULTS = 60
 """A row that would complete more does not come: it would cost time and show nothing new."""
@@ -37,9 +36,7 @@ ROW_BYTES = 8
 SKEWS = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 """Values of keys, before they drift."""
 
-KINDS: tuple[str, ...] = (*["push"] * 5, *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail")
-if not hasattr(Runtime, "snapshot"):
-    KINDS = tuple(kind for kind in KINDS if kind != "reload")
+KINDS = (*["push"] * 5, *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail")
 
 Seed = tuple[str, bytes, bytes]
 """A step as it is drawn: its kind, its picks, the picks of its rows."""

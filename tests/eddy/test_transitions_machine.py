@@ -25,7 +25,6 @@ from tests.strategies import TIME, VALUE, plans
 
 MOST_RESULTS = 60
 """Of one arrival: rows that would complete more do not come."""
-SNAPSHOTS = hasattr(eddy.Runtime, "snapshot")
 
 
 @st.composite
@@ -232,7 +231,6 @@ class PlansInMotion(RuleBasedStateMachine):
             if keys:
                 stair.demote(key % keys)
 
-    @precondition(lambda self: SNAPSHOTS)
     @rule(data=st.data(), back=st.none() | st.integers(0, 4), strategy=st.none() | st.sampled_from(tuple(STRATEGIES)))
     def restore(self, data: st.DataObject, back: int | None, strategy: str | None) -> None:
         """Go on from a snapshot, by another plan or strategy."""
