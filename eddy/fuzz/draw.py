@@ -32,11 +32,12 @@ from eddy.fuzz.play import FIXED
 MOST_RESULTS = 60
 """A row that would complete more does not come: it would cost time and show nothing new."""
 STEPS = 20
+FLOOD = 12
 ROW_BYTES = 8
 SKEWS = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 """Values of keys, before they drift."""
 
-KINDS = (*["push"] * 5, *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail")
+KINDS = (*["push"] * 5, "flood", *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail")
 
 Seed = tuple[str, bytes, bytes]
 """A step as it is drawn: its kind, its picks, the picks of its rows."""
@@ -80,8 +81,9 @@ def shapes(draw: st.DrawFn, max_streams: int) -> Shape:
     kinds: list[Kind] = draw(st.lists(st.sampled_from(("rows", "range", "unbounded")), min_size=n, max_size=n))
     if draw(st.booleans()):
         kinds = kinds[:1] * n
-    most = 6 if n < 5 else 4
-    windows = tuple(Extent(one, 0 if one == "unbounded" else draw(st.integers(1, most))) for one in kinds)
+    # Small ones turn over often; with large ones states come to need more room.
+    sizes = st.integers(1, 4) if n > 4 else st.integers(1, 6) | st.sampled_from((12, 30))
+    windows = tuple(Extent(one, 0 if one == "unbounded" else draw(sizes)) for one in kinds)
     return Shape(
         windows,
         tuple(map(tuple, columns)),
@@ -137,6 +139,9 @@ class Writer:
         match kind:
             case "push":
                 yield Push(self.rows(rows, arrive=True))
+            case "flood":
+                # Two streams with the same rows again and again: a state grows while there is no result.
+                yield Push(self.rows(rows[: 2 * ROW_BYTES] * FLOOD, arrive=True, period=2))
             case "fail":
                 # Half of the time plans change in it, as far as the strategy changes plans.
                 if picks[1] % 2:
@@ -165,12 +170,15 @@ class Writer:
         self.plans.append(plan_text(self.shape, picks[2:-1]))
         return self.plans[-1]
 
-    def rows(self, picks: bytes, arrive: bool) -> tuple[Row, ...]:
-        """Give a row for each ROW_BYTES bytes, but those that would complete too many results."""
+    def rows(self, picks: bytes, arrive: bool, period: int = 1 << 30) -> tuple[Row, ...]:
+        """Give a row for each ROW_BYTES bytes, but those that would complete too many results.
+
+        Rows come from one stream after the other, beginning anew after `period`.
+        """
         rows = []
         for k in range(len(picks) // ROW_BYTES):
             own = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
-            i = (k + own[0]) % len(self.shape.windows)
+            i = (k % period + own[0]) % len(self.shape.windows)
             self.clock += own[1] % 3 == 1
             text, base = self.shape.text, self.drift * self.clock
             keys: dict[str, int | str | None] = {}
@@ -196,8 +204,8 @@ SEEDS: st.SearchStrategy[Seed] = st.one_of(
     *(
         st.tuples(
             st.just(kind),
-            st.just(bytes(10)) if kind == "push" else _PICKS,
-            _ROWS if kind in ("push", "fail") else st.just(b""),
+            st.just(bytes(10)) if kind in ("push", "flood") else _PICKS,
+            _ROWS if kind in ("push", "flood", "fail") else st.just(b""),
         )
         for kind in KINDS
     )
@@ -221,7 +229,7 @@ def cases(
         draw(st.sampled_from(list(outputs))),
         draw(st.sampled_from(results)),
         draw(st.sampled_from((0, 1, 3))) if strategy == "jisc" else 0,
-        draw(st.sampled_from((None, 40))),
+        draw(st.sampled_from((None, 8, 30))),
     )
     # A list is drawn about as long as twice the least it may be.
     few, many = st.lists(SEEDS, min_size=1, max_size=4), st.lists(SEEDS, min_size=6, max_size=STEPS)
