@@ -13,7 +13,7 @@ come before it, hides the loss and does not heal it. Here (s, t) is not stored, 
 and r promotes it: both pairs are found.
 
 Within one walk the states probed do not contain the stream of the arrival and the states stored into do. So nothing
-stored in a walk is met by it, and a walk that runs out of room is taken back by popping what has the arrival in it.
+stored in a walk is met by it, and a walk that runs out of room is taken back by dropping what has the arrival in it.
 
 Source: Aly, Aref, Ouzzani, Mahmoud, "JISC: Adaptive stream processing using just-in-time state completion", EDBT 2014.
 """
@@ -28,8 +28,6 @@ from stairs.fields import (
     DONE,
     E_BIRTH,
     E_CLASS,
-    E_KEY_PART,
-    E_MASK,
     E_NEXT,
     E_PARTS0,
     E_PARTS1,
@@ -56,9 +54,9 @@ from stairs.fields import (
     SHORT_OUTPUT,
 )
 from stairs.graph import FOREVER
-from stairs.hop_kernels import after, entry_at, floor, head_at, is_live, take
+from stairs.hop_kernels import after, entry_at, floor, head_at, take
 from stairs.memory import peek_int32, poke_int32
-from stairs.stair_kernels import key_of, promote, reclaim
+from stairs.stair_kernels import GONE, make_slots, promote
 from stairs.walk_kernels import RANGE, write
 
 
@@ -86,55 +84,47 @@ def newest(arena: Arena, entries: Entries, routes: Routes, walk: Walk, h: int) -
 @inlined
 def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
     """Put the components bound into a STAIR, unless the key they have there is not attempted."""
-    row, parts = entries.states[u64(x)], entries.parts
+    row = entries.states[u64(x)]
     p = head_at(entries, x, walk.kids[u64(row[E_CLASS])])
-    link = np.int64(peek_int32(p))
-    if link < row[E_BIRTH]:
+    if peek_int32(p) < row[E_BIRTH]:
         row[E_PASSED] += 1
         return
-    e, tail = row[E_NEXT], row[E_TAIL]
-    # Two looks at the tail for each entry: it keeps up with expiry, and chains do not grow dead ends.
-    for _ in range(2):
-        if tail < e and not is_live(entries, x, tail):
-            tail += 1
-    row[E_TAIL] = tail
-    if e - tail > row[E_MASK]:
-        reclaim(entries, x)
-        if e - row[E_TAIL] > row[E_MASK]:
-            row[E_SHORT] += 1
-            arena.meta[M_SHORT] |= SHORT_ENTRIES
-            return
-    first = row[E_PARTS0]
+    if not make_slots(arena, entries, x, 1):
+        row[E_SHORT] += 1
+        arena.meta[M_SHORT] |= SHORT_ENTRIES
+        return
+    # Making a slot may have given the key a new head.
+    e, first = row[E_NEXT], row[E_PARTS0]
     at = entry_at(entries, x, e)
-    poke_int32(at, link)
+    poke_int32(at, peek_int32(p))
     at += 4 - 4 * first
     for k in range(first, row[E_PARTS1]):
-        poke_int32(at + 4 * k, walk.current[u64(parts[u64(k), P_STREAM])])
+        poke_int32(at + 4 * k, walk.current[u64(entries.parts[u64(k), P_STREAM])])
     poke_int32(p, e)
     row[E_NEXT] = e + 1
     row[E_STORED] += 1
 
 
 @jit
-def take_back(arena: Arena, entries: Entries, routes: Routes, i: int, row: int, s: int) -> None:
-    """Pop from the STAIRs along a route what holds tuple s of stream i: a walk that ran out of room is done again."""
+def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> None:
+    """Let the STAIRs along a route have nothing that holds tuple s of stream i: a walk that ran out of room is redone.
+
+    O(their rings), which is as much as making room costs.
+    """
     states, parts = entries.states, entries.parts
     for h in range(routes.span[u64(row), R_TRUNK], routes.span[u64(row), R_END]):
         x = routes.hops[u64(h), H_STORE]
         if x < 0:
             continue
-        first = states[x, E_PARTS0]
-        own = first
+        own = states[x, E_PARTS0]
         while parts[u64(own), P_STREAM] != i:
             own += 1
-        while states[x, E_NEXT] > states[x, E_TAIL]:
-            at = entry_at(entries, x, states[x, E_NEXT] - 1)
-            if peek_int32(at + 4 + 4 * (own - first)) != s:
-                break
-            kid = key_of(arena, entries, x, np.int64(peek_int32(at + 4 + 4 * states[x, E_KEY_PART])))
-            poke_int32(head_at(entries, x, kid), peek_int32(at))
-            states[x, E_NEXT] -= 1
-            states[x, E_STORED] -= 1
+        own = 4 + 4 * (own - states[x, E_PARTS0])
+        for e in range(states[x, E_TAIL], states[x, E_NEXT]):
+            at = entry_at(entries, x, e)
+            if peek_int32(at + own) == s and peek_int32(at + 4) != GONE:
+                poke_int32(at + 4, GONE)
+                states[x, E_STORED] -= 1
 
 
 @inlined

@@ -94,7 +94,8 @@ E_PASSED = 20  # ... composites passed on and not stored, their key not being at
 E_PROMOTED = 21  # ... keys promoted,
 E_COMPUTED = 22  # ... entries that promotions stored
 E_BASE = 23  # the route of its promotion over SteMs alone
-E_FIELDS = 24
+E_DEBT = 24  # live entries the tail has passed beyond those stored since
+E_FIELDS = 25
 
 # parts[p]: one stream of a STAIR's set
 P_STREAM = 0

@@ -202,7 +202,7 @@ def probe_stored(
             )
     if storing and arena.meta[M_SHORT] != 0:
         for t in range(tracks):
-            take_back(arena, entries, routes, i, t * m + i, s)
+            take_back(entries, routes, i, t * m + i, s)
     return out
 
 

@@ -25,13 +25,13 @@ attempted and has no entries.
 
 **Expiry.** An entry is live while each of its components is: at or above the low mark of its stream. Low marks only
 rise, so what is dead stays dead. (The exception is a push that is undone: it puts low marks back, and the state
-forgets.) When the ring is full, the tail moves over the dead entries it meets and stops at the first live one; so
-each is passed once. By induction all entries below the tail are dead: a chain may end there, and their slots may be
-used again, at no loss. A walk over a chain unlinks the dead entries it meets, so that they are passed once as well. A
-live entry at the tail holds back the dead ones behind it; so when the tail does not free enough, the live entries are
-counted and moved, in their order, to a ring twice their number, under new numbers: at least as many inserts follow
-before the next such move, O(1) each. So the capacity stays below four times the live entries plus those about to be
-stored, whatever the windows. A head whose chain was all dead then points below the tail: still attempted, still
+forgets.) When the ring is full, the tail moves on until a slot is free. It passes the dead entries it meets; a live one
+goes on under the next number, as the newest of its key, in the slot where it lies (`stair_kernels.make_slots`). So all
+entries below the tail are dead or have a new number: a chain may end there, and their slots may be used again, at no
+loss. A walk over a chain unlinks the dead entries it meets, so that they are passed once as well. When the tail passes
+more live entries than are stored, the live ones are moved, in their order, to a ring twice their number. So the
+capacity stays below four times the live entries plus those about to be stored, whatever the windows, and no insert
+costs more than O(1) amortised. A head whose chain was all dead then points below the tail: still attempted, still
 empty.
 
 **Key ids are used again** when no live tuple of any stream has the key (`keys_kernels.sweep`). Each entry of the old
@@ -78,6 +78,7 @@ from stairs.fields import (
     E_CLASS,
     E_COMPUTED,
     E_COUNT,
+    E_DEBT,
     E_FIELDS,
     E_HEADS,
     E_KEY_OFFSET,
@@ -250,7 +251,7 @@ class Stair:
         room = max(FIRST_ROOM, power_of_two(2 * (live + least)))
         ring: Int32s = np.full(room * int(state[E_WIDTH]), -1, np.int32)
         move(self.modules.arena, self.store.entries, self.row, ring)
-        state[[E_MASK, E_SHORT]] = room - 1, 0
+        state[[E_MASK, E_SHORT, E_DEBT]] = room - 1, 0, 0
         self.ring = ring
         self._publish()
 

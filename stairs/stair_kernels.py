@@ -21,6 +21,7 @@ from stairs.fields import (
     E_CLASS,
     E_COMPUTED,
     E_COUNT,
+    E_DEBT,
     E_HAND,
     E_KEY_OFFSET,
     E_KEY_PART,
@@ -92,12 +93,31 @@ def free_room(entries: Entries, x: int) -> int:
 
 
 @inlined
-def reclaim(entries: Entries, x: int) -> None:
-    """Move the tail past the dead entries it meets. O(1) an entry, once."""
-    tail, following = entries.states[x, E_TAIL], entries.states[x, E_NEXT]
-    while tail < following and not is_live(entries, x, tail):
-        tail += 1
-    entries.states[x, E_TAIL] = tail
+def make_slots(arena: Arena, entries: Entries, x: int, wanted: int) -> bool:
+    """Free slots at the tail of the ring until so many are; False when that asks for a larger ring.
+
+    The tail passes dead entries. A live one it meets goes on as the newest of its key: under the next number, which in
+    a full ring has the slot where it lies. What links to the old number ends there now, and so it should: whatever is
+    older in the chain has a lower number still. O(1) an entry passed; the ring is too small when more live entries are
+    passed than are stored.
+    """
+    row = entries.states[u64(x)]
+    while row[E_MASK] + 1 - (row[E_NEXT] - row[E_TAIL]) < wanted:
+        tail = row[E_TAIL]
+        if tail == row[E_NEXT]:
+            return False
+        if is_live(entries, x, tail):
+            if row[E_NEXT] - tail != row[E_MASK] + 1 or row[E_DEBT] > row[E_MASK] >> 1:
+                return False
+            at = entry_at(entries, x, tail)
+            p = head_at(entries, x, key_of(arena, entries, x, np.int64(peek_int32(at + 4 + 4 * row[E_KEY_PART]))))
+            poke_int32(at, peek_int32(p))
+            poke_int32(p, row[E_NEXT])
+            row[E_NEXT] += 1
+            row[E_DEBT] += 1
+        row[E_TAIL] = tail + 1
+    row[E_DEBT] = max(row[E_DEBT] - wanted, 0)
+    return True
 
 
 @jit
@@ -116,11 +136,9 @@ def insert(arena: Arena, entries: Entries, x: int, composites: np.ndarray) -> in
         if kid >= 0 and attempted(entries, x, kid):
             wanted += 1
     states[x, E_COUNT] = wanted
-    if wanted > free_room(entries, x):
-        reclaim(entries, x)
-        if wanted > free_room(entries, x):
-            states[x, E_SHORT] = wanted
-            return NEED_ENTRIES
+    if not make_slots(arena, entries, x, wanted):
+        states[x, E_SHORT] = wanted
+        return NEED_ENTRIES
     e = states[x, E_NEXT]
     for r in range(n):
         kid = key_of(arena, entries, x, composites[r, key])
@@ -277,10 +295,8 @@ def promote(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
     found = np.int64(0)
     if may_combine(arena, entries, x, kid):
         found = find_all(arena, entries, routes, walk, x, kid)
-        if free_room(entries, x) < found <= MOST_ENTRIES:
-            reclaim(entries, x)
-            if found <= free_room(entries, x):
-                found = find_all(arena, entries, routes, walk, x, kid)
+        if free_room(entries, x) < found <= MOST_ENTRIES and make_slots(arena, entries, x, found):
+            found = find_all(arena, entries, routes, walk, x, kid)
         if found > free_room(entries, x) or found > MOST_ENTRIES:
             states[x, E_SHORT] = max(states[x, E_SHORT], found)
             arena.meta[M_SHORT] |= SHORT_ENTRIES

@@ -199,6 +199,41 @@ def results(outcomes: Iterable[Outcome]) -> list[tuple[int, ...]]:
     return [result for outcome in outcomes for result in outcome.results]
 
 
+def changes(case: Case, outcomes: Iterable[Outcome], oracle: Oracle, output: str, form: str) -> list[list[Any]]:
+    """Give what a push returns as groups of rows: groups follow each other, rows of a group come in any order.
+
+    output   "append" or "changelog", in which rows begin with "+I" or "-D"
+    form     "rows" (text of the output columns), "ids" (arrival numbers) or "count"
+    """
+    groups: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
+    for outcome in outcomes:
+        groups += [("-D", outcome.expired), ("-D", outcome.displaced), ("+I", outcome.results)]
+    log = output == "changelog"
+    if form == "count":
+        counts = {op: sum(len(found) for own, found in groups if own == op) for op in ("+I", "-D")}
+        return [[(op, n)] for op, n in counts.items()] if log else [[(counts["+I"],)]]
+    project = case.project if form == "rows" else (lambda _, result: result)
+    return [
+        [((op,) if log else ()) + project(oracle, result) for result in found]
+        for op, found in groups
+        if found and (log or op == "+I")
+    ]
+
+
+def assert_changes(table: pa.Table, groups: Sequence[Sequence[Any]], form: str) -> None:
+    """Compare what a push returned with groups of rows as `changes` gives them."""
+    rows = text_rows(table.drop_columns(["op"]) if "op" in table.column_names else table) if form == "rows" else None
+    if rows is None:
+        rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    elif "op" in table.column_names:
+        rows = [(op, *row) for op, row in zip(table["op"].to_pylist(), rows, strict=True)]
+    assert_same(rows, [row for group in groups for row in group], "changes of a push")
+    at = 0
+    for group in groups:
+        assert sorted(rows[at : at + len(group)]) == sorted(group), "changes come in another order"
+        at += len(group)
+
+
 def late_rows(case: Case, arrivals: Sequence[Arrival], outcomes: Sequence[Outcome]) -> dict[str, list[tuple[str, ...]]]:
     """Give the late rows of each stream that has some, in arrival order and comparable form."""
     late: dict[str, list[tuple[str, ...]]] = {}

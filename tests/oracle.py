@@ -1,8 +1,8 @@
 """Nested-loop join over arrivals: what a query's results are, by definition.
 
 Every arrival is tried against every combination of the tuples that arrived before it, one per other stream. Nothing is
-indexed, nothing expires and nothing is remembered but the tuples in the order they came, so each rule of
-`docs/semantics.md` stands here as one line. It is slow on purpose, and imports nothing of the project.
+indexed, nothing is dropped and little is remembered: the tuples in the order they came, and which results stand. So
+each rule of `docs/semantics.md` is here as one line. It is slow on purpose, and imports nothing of the project.
 
 Values are plain Python values of one kind per attribute class (all timestamps in one unit, and so on): two of them are
 equal when Python's `==` says so, except that None equals nothing. NaN and -0.0 are what `==` makes of them.
@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 Row = Mapping[str, Any]
 Column = tuple[str, str]
+Result = tuple[int, ...]
 Fate = Literal["arrived", "late", "rejected"]
 
 
@@ -45,12 +46,16 @@ class OracleQuery:
 class Outcome:
     """What became of one arrival: its number in its stream (None unless it arrived) and the results it completed.
 
-    A result is a tuple of arrival numbers, one per stream in the order of the query.
+    A result is a tuple of arrival numbers, one per stream in the order of the query. `expired` and `displaced` are the
+    results it ended: those with a component whose time it told to be up, and then those with the tuple that it pushed
+    out of a window of rows. They end in this order, before its own results begin.
     """
 
     fate: Fate
     number: int | None = None
-    results: tuple[tuple[int, ...], ...] = ()
+    results: tuple[Result, ...] = ()
+    expired: tuple[Result, ...] = ()
+    displaced: tuple[Result, ...] = ()
 
 
 @dataclass
@@ -60,6 +65,8 @@ class Oracle:
     query: OracleQuery
     tuples: dict[str, list[Row]] = field(init=False)
     newest: Any = None
+    standing: set[Result] = field(default_factory=set)
+    """Results given, less those ended since."""
 
     def __post_init__(self) -> None:
         self.tuples = {stream.name: [] for stream in self.query.streams}
@@ -77,17 +84,38 @@ class Oracle:
             if t < newest - self.query.lateness:
                 return Outcome("late")
             self.newest = newest
+        # The order of ends: times that are up first, then the tuple for which there is no room any more.
+        expired = self._end()
         self.tuples[name].append(row)
+        displaced = self._end()
         number = len(self.tuples[name]) - 1
-        results = [tuple(chosen[s.name] for s in self.query.streams) for chosen in self._combinations({name: number})]
-        return Outcome("arrived", number, tuple(sorted(results)))
+        results = sorted(self._result(chosen) for chosen in self._combinations({name: number}))
+        self.standing.update(results)
+        return Outcome("arrived", number, tuple(results), expired, displaced)
+
+    def answer(self) -> list[Result]:
+        """Give the maintained answer: the results whose components are all in their windows now, found anew."""
+        first = self.query.streams[0].name
+        found = [c for n in range(len(self.tuples[first])) for c in self._combinations({first: n})]
+        return sorted(result for result in map(self._result, found) if self._in_windows(result))
 
     def copy(self) -> Oracle:
         """Give an oracle in the same state, to try arrivals on."""
         other = Oracle(self.query)
         other.tuples = {name: list(rows) for name, rows in self.tuples.items()}
         other.newest = self.newest
+        other.standing = set(self.standing)
         return other
+
+    def gone(self, name: str) -> int:
+        """Count the tuples of a stream that have left its window: the first ones, for they leave as they came."""
+        stream, tuples = self._stream[name], self.tuples[name]
+        if stream.window == "rows":
+            return max(0, len(tuples) - stream.size)
+        if stream.window == "range" and self.newest is not None:
+            due = self.newest - self.query.lateness
+            return next((n for n, row in enumerate(tuples) if due <= self._time(name, row) + stream.size), len(tuples))
+        return 0
 
     def row(self, name: str, number: int) -> Row:
         """Give the tuple of a stream that has this arrival number."""
@@ -98,17 +126,30 @@ class Oracle:
         named = zip(self.query.streams, result, strict=True)
         return {(s.name, column): value for s, n in named for column, value in self.row(s.name, n).items()}
 
+    def _result(self, chosen: Mapping[str, int]) -> Result:
+        return tuple(chosen[stream.name] for stream in self.query.streams)
+
+    def _in_windows(self, result: Result) -> bool:
+        return all(n >= self.gone(s.name) for s, n in zip(self.query.streams, result, strict=True))
+
+    def _end(self) -> tuple[Result, ...]:
+        """Take the results that have lost a component out of the standing ones."""
+        gone = [self.gone(stream.name) for stream in self.query.streams]
+        ended = {result for result in self.standing if any(n < low for n, low in zip(result, gone, strict=True))}
+        self.standing -= ended
+        return tuple(sorted(ended))
+
     def _combinations(self, chosen: dict[str, int]) -> Iterator[dict[str, int]]:
         """Extend the chosen tuples by one of every other stream, in all ways that make a result."""
         if len(chosen) == len(self.query.streams):
-            if self._in_range(chosen) and self._accepted(chosen):
+            if self._accepted(chosen):
                 yield chosen
             return
         stream = self._next_stream(chosen)
         count = len(self.tuples[stream.name])
         for number in range(max(0, count - stream.size) if stream.window == "rows" else 0, count):
             extended = {**chosen, stream.name: number}
-            if self._equal(extended, stream.name):
+            if self._equal(extended, stream.name) and self._in_range(extended):
                 yield from self._combinations(extended)
 
     def _next_stream(self, chosen: Mapping[str, int]) -> OracleStream:
@@ -129,12 +170,16 @@ class Oracle:
         return True
 
     def _in_range(self, chosen: Mapping[str, int]) -> bool:
-        """Tell whether every RANGE component is at most its size older than the newest component."""
+        """Tell whether every RANGE component is at most its size older than the newest component.
+
+        Of some components as well: more of them only make the newest newer.
+        """
         if not self._ranged:
             return True
         times = {name: self._time(name, self.row(name, number)) for name, number in chosen.items()}
         newest = max(times.values())
-        return all(newest - times[s.name] <= s.size for s in self.query.streams if s.window == "range")
+        ranged = [stream for stream in self.query.streams if stream.window == "range" and stream.name in times]
+        return all(newest - times[stream.name] <= stream.size for stream in ranged)
 
     def _accepted(self, chosen: Mapping[str, int]) -> bool:
         """Tell whether the result filter says true."""

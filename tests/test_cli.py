@@ -25,12 +25,13 @@ def test_version(arguments: list[str]) -> None:
 def test_help_lists_the_commands_of_all_packages() -> None:
     result = RUNNER.invoke(cli.app, ["--help"])
     assert result.exit_code == 0
-    for word in ("demo", "bench", "version", "Join flights"):
+    for word in ("demo", "bench", "fuzz", "version", "Join flights"):
         assert word in result.output
 
 
-@pytest.mark.parametrize("arguments", [["demo", "--help"], ["bench", "--help"], ["bench", "limit", "--help"]])
-def test_help_of_a_command(arguments: list[str]) -> None:
+@pytest.mark.parametrize("words", ["demo", "fuzz", "bench", "bench limit"])
+def test_help_of_a_command(words: str) -> None:
+    arguments = [*words.split(), "--help"]
     result = RUNNER.invoke(cli.app, arguments)
     assert result.exit_code == 0
     assert " ".join(arguments[:-1]) in result.output

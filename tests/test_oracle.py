@@ -167,3 +167,76 @@ def test_unconnected_streams_are_refused() -> None:
     oracle = Oracle(OracleQuery([stream("R"), stream("S"), stream("T")], [(("R", "k"), ("S", "k"))]))
     with pytest.raises(ValueError, match="no predicate connects"):
         feed(oracle, "R1 S1")
+
+
+# --- the changelog ----------------------------------------------------------------------------------------------------
+
+
+def changes(oracle: Oracle, arrivals: str) -> list[str]:
+    """Feed arrivals and write what each does: "-" for times that are up, "/" for tuples displaced, "+" for results."""
+    told = []
+    for word in arrivals.split():
+        key, _, time = word[1:].partition("@")
+        outcome = oracle.arrive(word[0], {"k": int(key), "t": int(time or 0)})
+        marked = (("-", outcome.expired), ("/", outcome.displaced), ("+", outcome.results))
+        told.append(" ".join(f"{mark}{''.join(map(str, result))}" for mark, found in marked for result in found))
+        assert sorted(oracle.standing) == oracle.answer()
+    return told
+
+
+def test_a_row_leaves_a_window_of_n_rows_when_the_nth_row_after_it_arrives() -> None:
+    oracle = pair(stream("R", "rows", 2), stream("S"))
+    assert changes(oracle, "R1 S1 R2 S2 R3 R1 R1") == ["", "+00", "", "+11", "/00", "/11 +30", "+40"]
+    assert oracle.answer() == [(3, 0), (4, 0)]
+
+
+def test_a_row_displaces_the_one_before_it_before_it_joins() -> None:
+    assert changes(pair(stream("R", "rows", 1), stream("S")), "S1 R1 R1 R2") == ["", "+00", "/00 +10", "/10"]
+
+
+def test_rows_that_can_not_join_displace_others_and_rows_that_never_arrive_do_not() -> None:
+    oracle = pair(stream("R", "rows", 1, keep=lambda row: row["k"] != 9), stream("S"))
+    assert changes(oracle, "R1 S1 R9") == ["", "+00", ""]
+    assert oracle.arrive("R", {"k": None}) == Outcome("arrived", 1, displaced=((0, 0),))
+
+
+def test_a_row_leaves_a_range_when_more_than_its_span_has_passed() -> None:
+    oracle = pair(stream("R", "range", 3, time="t"), stream("S", time="t"))
+    # At 4 the row of time 1 is 3 old, which is in; at 5 it is not. Any stream tells the time.
+    assert changes(oracle, "R1@1 S1@2 S2@4 S2@5 S1@5") == ["", "+00", "", "-00", ""]
+
+
+def test_time_stands_still_for_a_row_that_is_late() -> None:
+    oracle = pair(stream("R", "range", 1, time="t"), stream("S", "rows", 1, time="t"))
+    assert changes(oracle, "R1@5 S1@5 S1@3 R2@6 R2@7") == ["", "+00", "", "", "-00"]
+
+
+def test_with_lateness_a_row_stays_as_much_longer() -> None:
+    ranged = stream("R", "range", 3, time="t")
+    oracle = pair(ranged, stream("S", time="t"), lateness=2)
+    # The row of time 1 can still meet one of time 4 when the newest is 6, and leaves at 7.
+    assert changes(oracle, "R1@1 S1@1 S2@6 S1@4 S2@7") == ["", "+00", "", "+02", "-00 -02"]
+
+
+def test_with_lateness_a_row_waits_for_those_that_came_before_it() -> None:
+    ranged = stream("R", "range", 2, time="t")
+    oracle = pair(ranged, stream("S", time="t"), lateness=5)
+    # The time of R1 is up after 12, but R0 came before it and stays to 16; alone it would have left at 13.
+    assert changes(oracle, "R7@9 R1@5 S1@5 S2@13 S2@16 S2@17") == ["", "", "+10", "", "", "-10"]
+    alone = pair(ranged, stream("S", time="t"), lateness=5)
+    assert changes(alone, "R1@5 S1@5 S2@12 S2@13") == ["", "+00", "", "-00"]
+
+
+def test_a_result_ends_once_by_the_first_component_that_leaves() -> None:
+    oracle = pair(stream("R", "range", 2, time="t"), stream("S", "rows", 1, time="t"))
+    # The S at time 9 ends both components of 00: the time comes first.
+    assert changes(oracle, "R1@0 S1@0 S2@9 R2@9 S2@9 R2@20") == ["", "+00", "-00", "+11", "/11 +12", "-12 +22"]
+
+
+def test_what_is_unbounded_never_leaves() -> None:
+    assert changes(pair(stream("R"), stream("S")), "R1 S1 R2 S1 R1") == ["", "+00", "", "+01", "+20 +21"]
+
+
+def test_only_results_that_the_filter_lets_through_end() -> None:
+    oracle = pair(stream("R", "rows", 1), stream("S"), where=lambda values: values["S", "t"] > 0)
+    assert changes(oracle, "S1@0 S1@1 R1 R1") == ["", "", "+01", "/01 +11"]

@@ -1,0 +1,157 @@
+"""A case of the fuzzer as plain data: a query, how it is run, and the steps it is taken through.
+
+A case is complete: whoever plays it twice does the same twice. Its names are fixed: stream i is called NAMES[i], its
+columns are its keys, `t` (event time, where some window is a RANGE), `v` (1, but 0 where a push is to fail) and `n`,
+a number for each row of the case by which results are recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.fuzz.judge import Column, Extent, Judge, Row
+from eddy.query import Query
+from eddy.stream import Stream
+from eddy.windows import Range, Rows, Unbounded, Window
+
+NAMES = "RSTUVWXY"
+
+OutputMode = Literal["append", "changelog"]
+Results = Literal["rows", "ids", "count"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A query. `columns[i]` are the key columns of stream i; keys are int64, or strings; `breakable`: see BadPush."""
+
+    windows: tuple[Extent, ...]
+    columns: tuple[tuple[str, ...], ...]
+    equalities: tuple[tuple[Column, Column], ...]
+    lateness: int = 0
+    text: bool = False
+    breakable: bool = False
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows have event times."""
+        return any(window.kind == "range" for window in self.windows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        return tuple(NAMES[: len(self.windows)])
+
+    def judge(self) -> Judge:
+        """Give a fresh judge of it."""
+        return Judge(self.windows, self.equalities, self.lateness)
+
+    def schema(self, stream: int) -> pa.Schema:
+        """Give the columns of a stream."""
+        keys = [(column, pa.string() if self.text else pa.int64()) for column in self.columns[stream]]
+        return pa.schema([*keys, *([("t", pa.int64())] if self.timed else []), ("v", pa.int64()), ("n", pa.int64())])
+
+    def predicates(self) -> list[str]:
+        """Give the predicates as text."""
+        return [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities]
+
+    def query(self) -> Query:
+        """Give the query as the engine takes it."""
+        streams = [
+            Stream(name, self.schema(i), window=window_of(self.windows[i]), time="t" if self.timed else None)
+            for i, name in enumerate(self.names)
+        ]
+        return Query(
+            streams,
+            self.predicates(),
+            select=[f"{name}.n" for name in self.names],
+            where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0 if self.breakable else None,
+            lateness=self.lateness,
+        )
+
+    def values(self, row: Row, v: int = 1) -> dict[str, Any]:
+        """Give the columns of a row."""
+        time = {"t": row.time} if self.timed else {}
+        return {**row.keys, **time, "v": v, "n": row.tag}
+
+
+def window_of(extent: Extent) -> Window:
+    """Give a window as the engine takes it."""
+    if extent.kind == "unbounded":
+        return Unbounded()
+    return Rows(extent.size) if extent.kind == "rows" else Range(extent.size)
+
+
+@dataclass(frozen=True)
+class Push:
+    """Push rows, in this order."""
+
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class BadPush:
+    """Push rows in a way that must fail, and see that nothing has changed.
+
+    how="order": with an order longer than the rows. how="where": each row of R has v = 0, by which the result filter of
+    a breakable query divides: it fails after the walk, if a result has such a row. If none has, nothing is pushed.
+    """
+
+    rows: tuple[Row, ...]
+    how: Literal["order", "where"]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Change the plan: at once, or before the arrival that is `ahead` arrivals from now."""
+
+    plan: str
+    ahead: int | None = None
+
+
+@dataclass(frozen=True)
+class Reload:
+    """Take a snapshot and go on with what is restored from it, by another plan or strategy where they are given."""
+
+    plan: str | None = None
+    strategy: str | None = None
+
+
+@dataclass(frozen=True)
+class Demote:
+    """Drop what one state stores of one key; both are picked by number, modulo how many there are."""
+
+    state: int
+    key: int
+
+
+Step = Push | BadPush | Transition | Reload | Demote
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query, the options of its runtime, and what it goes through."""
+
+    shape: Shape
+    plan: str
+    strategy: str
+    output: OutputMode = "append"
+    results: Results = "rows"
+    background: int = 0
+    renumber_at: int | None = None
+    steps: tuple[Step, ...] = ()
+
+    def options(self) -> Mapping[str, Any]:
+        """Give the options that are not as they are by default, as the engine takes them."""
+        return {
+            "strategy": self.strategy,
+            **({"background": self.background} if self.background else {}),
+            **({"output": self.output} if self.output != "append" else {}),
+            **({"ids_only": True} if self.results == "ids" else {}),
+            **({"count_only": True} if self.results == "count" else {}),
+            **({"renumber_at": self.renumber_at} if self.renumber_at else {}),
+        }

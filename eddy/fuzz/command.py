@@ -1,0 +1,132 @@
+"""The command `eddy fuzz`: draw cases until the time is over, stop at the first that goes wrong and make it small."""
+
+from __future__ import annotations
+
+import random
+import time
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from eddy.fuzz.case import NAMES, OutputMode
+from eddy.warmup import warmup
+from jisc.strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from eddy.fuzz.hunt import Failure, Hunt
+
+app = typer.Typer(add_completion=False)
+
+
+class Output(StrEnum):
+    """Output modes of the runtime."""
+
+    APPEND = "append"
+    CHANGELOG = "changelog"
+
+
+@app.command(name="fuzz")
+def fuzz(
+    seconds: Annotated[float, typer.Option(min=0, help="How long to draw cases.")] = 10.0,
+    cases: Annotated[int | None, typer.Option(min=1, help="How many cases to draw at most.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Where to begin: the same seed gives the same cases.")] = None,
+    strategy: Annotated[
+        list[str] | None, typer.Option(help="A strategy to run; may be given several times. All, if not given.")
+    ] = None,
+    output_mode: Annotated[Output | None, typer.Option(help="Run this output mode only.")] = None,
+    streams: Annotated[int, typer.Option(min=2, max=len(NAMES), help="The most streams of a query.")] = 6,
+    save: Annotated[
+        Path | None, typer.Option(help="File or existing folder for the script of a case that fails; else this folder.")
+    ] = None,
+    shrink: Annotated[bool, typer.Option(help="Make a case that fails smaller before it is shown.")] = True,
+) -> None:
+    """Run random queries and plan transitions against a reference join."""
+    console = Console()
+    chosen = strategy or list(STRATEGIES)
+    unknown = [name for name in chosen if name not in STRATEGIES]
+    if unknown:
+        raise typer.BadParameter(
+            f"there is no strategy {unknown[0]!r}; there are {', '.join(STRATEGIES)}", param_hint="--strategy"
+        )
+    if find_spec("hypothesis") is None:
+        console.print("eddy fuzz draws its cases with Hypothesis: pip install 'eddy-join[fuzz]'", markup=False)
+        raise typer.Exit(1)
+    from eddy.fuzz.hunt import Hunt
+
+    outputs: tuple[OutputMode, ...] = ("append", "changelog") if output_mode is None else (output_mode.value,)
+    seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+    hunt = Hunt(tuple(dict.fromkeys(chosen)), outputs, streams, seed, shrink)
+    console.print(f"seed {seed}, strategies {', '.join(hunt.strategies)}", highlight=False)
+    with console.status("loading the kernels (the first time on a machine they are compiled)"):
+        warmup()
+    try:
+        with_progress(console, hunt, seconds, cases)
+    except KeyboardInterrupt:
+        console.print("stopped")
+    print_summary(console, hunt)
+    if hunt.failure is not None:
+        print_failure(console, hunt.failure, save, seed)
+        raise typer.Exit(1)
+
+
+def with_progress(console: Console, hunt: Hunt, seconds: float, cases: int | None) -> None:
+    """Run until the time is over, a number of cases is reached, or one fails."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("fuzz", total=seconds, done="")
+        start = time.monotonic()
+
+        def tell() -> None:
+            total = hunt.total
+            progress.update(
+                task,
+                completed=time.monotonic() - start,
+                description="fuzz" if hunt.failure is None else "making the failing case smaller",
+                done=f"{total.cases} cases, {total.transitions} transitions, {total.results} results",
+            )
+
+        hunt.run(seconds, cases, tell)
+
+
+def print_summary(console: Console, hunt: Hunt) -> None:
+    """Print what was done, by the strategy that a case begins with."""
+    table = Table(title=f"{hunt.seconds:.1f} s")
+    table.add_column("strategy")
+    heads = ("cases", "pushes", "arrivals", "transitions", "snapshots", "results")
+    for head in heads:
+        table.add_column("results compared" if head == "results" else head, justify="right")
+    for name, tally in hunt.tallies.items():
+        table.add_row(name, *(str(getattr(tally, head)) for head in heads))
+    if len(hunt.tallies) > 1:
+        table.add_section()
+        table.add_row("all", *(str(getattr(hunt.total, head)) for head in heads))
+    console.print(table)
+
+
+def print_failure(console: Console, failure: Failure, save: Path | None, seed: int) -> None:
+    """Print what went wrong and the script, and write it."""
+    folder = Path() if save is None else save
+    target = folder / f"eddy_fuzz_{seed}.py" if folder.is_dir() else folder
+    text = failure.script()
+    console.rule("the case that fails")
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.rule()
+    console.print(failure.message, markup=False, highlight=False, soft_wrap=True, style="bold red")
+    try:
+        target.write_text(text)
+    except OSError as error:
+        console.print(f"the script is printed above, but cannot be written: {error}", markup=False, soft_wrap=True)
+    else:
+        console.print(f"written to {target}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,26 @@
+"""Compare a table of results with those expected. `eddy.fuzz.script` copies `compare` into the scripts it writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+Group = Sequence[tuple[Any, ...]]
+"""Rows of results that may come in any order among themselves."""
+
+
+def compare(table: pa.Table, groups: Sequence[Group]) -> None:
+    """Raise AssertionError unless the rows of the table are those of the groups, group after group."""
+    got = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    wanted = [row for group in groups for row in group]
+    missing, extra = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
+    if missing or extra:
+        raise AssertionError(f"missing rows {sorted(missing.elements())}, extra rows {sorted(extra.elements())}")
+    at = 0
+    for group in groups:
+        if sorted(got[at : at + len(group)]) != sorted(group):
+            raise AssertionError(f"rows come in another order: {got}, not {wanted}")
+        at += len(group)

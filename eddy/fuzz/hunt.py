@@ -1,0 +1,119 @@
+"""Draw cases and play them until one fails; then let Hypothesis make it smaller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+
+from eddy.fuzz.case import Case, OutputMode
+from eddy.fuzz.draw import cases
+from eddy.fuzz.play import Tally, play
+from eddy.fuzz.script import script
+
+ROUND = 200
+"""Cases drawn from one seed: Hypothesis remembers all it has drawn, so it is started anew now and then."""
+SHRINK_SECONDS = 60.0
+
+
+class Enough(KeyboardInterrupt):
+    """Ends a round: what ordinary exceptions do to Hypothesis is make it search for a smaller example."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case that went wrong, and how."""
+
+    case: Case
+    error: Exception
+    seed: int
+
+    @property
+    def message(self) -> str:
+        """What went wrong, in a line."""
+        return f"{type(self.error).__name__}: {self.error}"
+
+    def script(self) -> str:
+        """Give the case as a script."""
+        return script(self.case, f"Found by `eddy fuzz --seed {self.seed}` with strategy {self.case.strategy}.")
+
+
+@dataclass
+class Hunt:
+    """A run of the fuzzer: what to draw, and what came of it."""
+
+    strategies: Sequence[str]
+    outputs: Sequence[OutputMode]
+    max_streams: int
+    seed: int
+    shrink: bool = True
+    failure: Failure | None = None
+    seconds: float = 0.0
+    tallies: dict[str, Tally] = field(init=False)
+    _shrink_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.tallies = {name: Tally() for name in self.strategies}
+
+    @property
+    def total(self) -> Tally:
+        """What was done over all strategies."""
+        total = Tally()
+        for tally in self.tallies.values():
+            total.add(tally)
+        return total
+
+    def run(self, seconds: float, most: int | None = None, tell: Callable[[], None] = lambda: None) -> None:
+        """Play cases for some seconds, or until there were `most`, or one failed. `tell` is called after each."""
+        start = time.monotonic()
+        end = start + seconds
+
+        def one(case: Case) -> None:
+            now = time.monotonic()
+            self.seconds = now - start
+            if self.failure is None and (now > end or self.total.cases == most):
+                raise Enough
+            try:
+                done = play(case)
+            except Exception as error:
+                if self.failure is None:
+                    self._shrink_until = now + SHRINK_SECONDS
+                if now <= self._shrink_until:
+                    self.failure = Failure(case, error, self.seed)
+                tell()
+                if not self.shrink or now > self._shrink_until:
+                    raise Enough from error
+                raise
+            if self.failure is None:
+                self.tallies[case.strategy].add(done)
+                tell()
+
+        rounds = 0
+        try:
+            while self.failure is None:
+                self._round(one, self.seed * 1_000_003 + rounds)
+                rounds += 1
+        except Enough:
+            pass
+        self.seconds = time.monotonic() - start
+
+    def _round(self, one: Callable[[Case], None], seed: int) -> None:
+        drawn = given(cases(self.strategies, self.outputs, self.max_streams))(one)
+        search = settings(
+            max_examples=ROUND,
+            database=None,
+            deadline=None,
+            derandomize=False,
+            phases=(Phase.generate, Phase.shrink),
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )
+        try:
+            seeded(seed)(search(drawn))()
+        except Exception:
+            # What failed last is the smallest: Hypothesis plays it once more in the end.
+            if self.failure is None:
+                raise

@@ -1,0 +1,230 @@
+"""Play a case: take a runtime and a judge through the same steps and compare them after each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from eddy.fuzz.case import NAMES, BadPush, Case, Demote, Push, Reload, Step, Transition
+from eddy.fuzz.compare import Group, compare
+from eddy.fuzz.judge import Judge, Result, Row, Verdict
+from eddy.runtime import Runtime
+from stairs.errors import InputError, PlanError
+from stairs.fields import C_NEXT
+
+FIXED = ("symmetric-hash",)
+"""Strategies whose plan cannot change."""
+
+
+@dataclass
+class Tally:
+    """What was done, in numbers."""
+
+    cases: int = 0
+    pushes: int = 0
+    arrivals: int = 0
+    transitions: int = 0
+    snapshots: int = 0
+    results: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Add the numbers of another one."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+@dataclass
+class Course:
+    """What is known in the middle of a case: the judge, the strategy, the plan and the changes of plan to come."""
+
+    case: Case
+    judge: Judge = field(init=False)
+    strategy: str = field(init=False)
+    plan: str = field(init=False)
+    scheduled: list[tuple[int, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.judge, self.strategy, self.plan = self.case.shape.judge(), self.case.strategy, self.case.plan
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the plan cannot change."""
+        return self.strategy in FIXED
+
+    def at(self, step: Transition) -> int | None:
+        """Give the position of a transition, None for one at once."""
+        return None if step.ahead is None else self.judge.position + step.ahead
+
+    def change(self, step: Transition) -> None:
+        """Note a transition."""
+        if step.ahead:
+            self.scheduled.append((self.judge.position + step.ahead, step.plan))
+            self.scheduled.sort(key=lambda entry: entry[0])
+        else:
+            self.plan, self.scheduled = step.plan, self.waiting()
+
+    def reload(self, step: Reload) -> None:
+        """Note a restored runtime."""
+        self.strategy = step.strategy or self.strategy
+        if step.plan is not None:
+            self.plan, self.scheduled = step.plan, self.waiting()
+
+    def waiting(self) -> list[tuple[int, str]]:
+        """Give the changes of plan that are not due yet."""
+        return [entry for entry in self.scheduled if entry[0] > self.judge.position]
+
+    def plans(self) -> list[str]:
+        """Give the plans that may run now: a change before the next arrival may have happened, or wait for it."""
+        while self.scheduled and self.scheduled[0][0] < self.judge.position:
+            self.plan = self.scheduled.pop(0)[1]
+        return [self.plan, *(plan for at, plan in self.scheduled if at == self.judge.position)]
+
+
+class Game:
+    """A runtime in the middle of a case."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.course, self.tally = case, Course(case), Tally(cases=1)
+        self.query = case.shape.query()
+        self.runtime = Runtime(self.query, case.plan, **case.options())
+
+    def take(self, step: Step) -> None:
+        """Do a step. Raises AssertionError where the runtime differs from the judge."""
+        match step:
+            case Push(rows):
+                self.push(rows)
+            case BadPush():
+                self.fail(step)
+            case Transition():
+                self.change(step)
+            case Reload():
+                self.reload(step)
+            case Demote():
+                self.demote(step)
+        self.see()
+
+    def push(self, rows: tuple[Row, ...]) -> None:
+        """Push rows and compare the results and the late rows."""
+        verdicts, late = judged(self.course.judge, rows)
+        table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows])
+        compare(table, expected_groups(self.case, self.course.judge, verdicts))
+        got = {name: found["n"].to_pylist() for name, found in self.runtime.late().items()}
+        assert got == late, f"late rows {got}, not {late}"
+        self.tally.pushes += 1
+        self.tally.arrivals += len(rows)
+        self.tally.results += sum(len(v.results) + len(v.expired) + len(v.displaced) for v in verdicts)
+
+    def fail(self, step: BadPush) -> None:
+        """Push rows and expect it to fail, if it must."""
+        if not must_fail(self.case, self.course.judge, step):
+            return
+        order = [row.stream for row in step.rows] + [0] * (step.how == "order")
+        try:
+            self.runtime.push(batches(self.case, step.rows, v=0 if step.how == "where" else 1), order)
+        except InputError:
+            return
+        raise AssertionError("a push that must fail did not")
+
+    def change(self, step: Transition) -> None:
+        """Change the plan, or expect to be refused."""
+        if not self.course.fixed:
+            self.runtime.transition(step.plan, at=self.course.at(step))
+            self.course.change(step)
+            self.tally.transitions += 1
+            return
+        try:
+            self.runtime.transition(step.plan, at=self.course.at(step))
+        except PlanError:
+            return
+        raise AssertionError("another plan was taken")
+
+    def reload(self, step: Reload) -> None:
+        """Go on with what is restored from a snapshot."""
+        self.runtime = Runtime.restore(self.runtime.snapshot(), self.query, step.plan, step.strategy)
+        self.course.reload(step)
+        self.tally.snapshots += 1
+
+    def demote(self, step: Demote) -> None:
+        """Demote a key of a state, if there is one."""
+        stairs = self.runtime.stairs
+        if stairs:
+            stair = stairs[step.state % len(stairs)]
+            keys = int(stair.modules.classes[stair.by, C_NEXT])
+            if keys:
+                stair.demote(step.key % keys)
+
+    def see(self) -> None:
+        """Check the state, and compare what can be seen of plans."""
+        self.runtime.check()
+        position, plans = self.course.judge.position, self.course.plans()
+        assert self.runtime.position == position, f"position {self.runtime.position}, not {position}"
+        assert self.runtime.plan in plans, f"plan {self.runtime.plan}, not {' or '.join(plans)}"
+        waiting = [tuple(entry) for entry in self.runtime.scheduled() if entry[0] > position]
+        assert waiting == self.course.waiting(), f"scheduled {waiting}, not {self.course.waiting()}"
+
+
+def play(case: Case) -> Tally:
+    """Play a case to its end and return what was done. Raises whatever goes wrong."""
+    game = Game(case)
+    for step in case.steps:
+        game.take(step)
+    return game.tally
+
+
+def judged(judge: Judge, rows: Iterable[Row]) -> tuple[list[Verdict], dict[str, list[int]]]:
+    """Let rows arrive; return the verdicts, and the tags of the late ones by the name of their stream."""
+    verdicts: list[Verdict] = []
+    late: dict[str, list[int]] = {}
+    for row in rows:
+        verdicts.append(judge.arrive(row))
+        if verdicts[-1].late:
+            late.setdefault(NAMES[row.stream], []).append(row.tag)
+    return verdicts, {name: late[name] for name in NAMES if name in late}
+
+
+def must_fail(case: Case, judge: Judge, step: BadPush) -> bool:
+    """Tell whether a bad push fails: see BadPush."""
+    if step.how == "order" or not case.shape.breakable:
+        return step.how == "order"
+    first = len(judge.rows[0])
+    verdicts, _ = judged(judge.fork(), step.rows)
+    return any(result[0] >= first for verdict in verdicts for result in verdict.results)
+
+
+def expected_groups(case: Case, judge: Judge, verdicts: Iterable[Verdict]) -> list[Group]:
+    """Return what a push gives, written as its table has it: groups that follow each other, rows in any order."""
+    groups: list[Group] = []
+    ended = begun = 0
+    for verdict in verdicts:
+        ended += len(verdict.expired) + len(verdict.displaced)
+        begun += len(verdict.results)
+        if case.output == "changelog":
+            for group in (verdict.expired, verdict.displaced):
+                groups.append([("-D", *row) for row in written(case, judge, group)])
+            groups.append([("+I", *row) for row in written(case, judge, verdict.results)])
+        else:
+            groups.append(list(written(case, judge, verdict.results)))
+    if case.results == "count":
+        return [[("+I", begun)], [("-D", ended)]] if case.output == "changelog" else [[(begun,)]]
+    return [group for group in groups if group]
+
+
+def written(case: Case, judge: Judge, results: Iterable[Result]) -> Iterator[tuple[int, ...]]:
+    """Write results as a table has them: by the tags of their rows, or by arrival numbers."""
+    for result in results:
+        yield result if case.results == "ids" else tuple(judge.rows[i][n].tag for i, n in enumerate(result))
+
+
+def batches(case: Case, rows: Iterable[Row], v: int = 1) -> dict[str, pa.RecordBatch]:
+    """Return rows as the engine takes them; `v` is written into the rows of the first stream."""
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.stream, []).append(row)
+    return {
+        NAMES[i]: pa.RecordBatch.from_pylist(
+            [case.shape.values(row, v if i == 0 else 1) for row in own], schema=case.shape.schema(i)
+        )
+        for i, own in sorted(found.items())
+    }

@@ -1,0 +1,169 @@
+"""Write a case as a Python script that anyone can run: the calls of the library, and the rows expected of each."""
+
+from __future__ import annotations
+
+import inspect
+
+from eddy.fuzz import compare as comparison
+from eddy.fuzz.case import BadPush, Case, Demote, Push, Reload, Shape, Step, Transition
+from eddy.fuzz.judge import Row
+from eddy.fuzz.play import Course, expected_groups, judged, must_fail
+
+_HEAD = '''"""{title}"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+{imports}
+import eddy
+
+'''
+
+_TAIL = '''
+
+def batches(rows: Sequence[tuple[str, tuple[Any, ...]]]) -> dict[str, pa.RecordBatch]:
+    """Make a batch of each stream's rows."""
+    own = {name: [values for stream, values in rows if stream == name] for name, _ in rows}
+    return {
+        name: pa.RecordBatch.from_pylist(
+            [dict(zip(SCHEMAS[name].names, values, strict=True)) for values in found], schema=SCHEMAS[name]
+        )
+        for name, found in own.items()
+    }
+
+
+def push(rows: Sequence[tuple[str, tuple[Any, ...]]], groups: Sequence[Group], late: dict[str, list[int]]) -> None:
+    """Push rows in this order and compare the results, and the column n of the late rows."""
+    table = runtime.push(batches(rows), [list(SCHEMAS).index(name) for name, _ in rows])
+    compare(table, groups)
+    got = {name: found["n"].to_pylist() for name, found in runtime.late().items()}
+    assert got == late, f"late rows {got}, not {late}"
+
+
+def see(position: int, plans: Sequence[str], waiting: Sequence[tuple[int, str]]) -> None:
+    """Check the state; compare the position, the plan and the changes of plan to come."""
+    runtime.check()
+    assert runtime.position == position, f"position {runtime.position}, not {position}"
+    assert runtime.plan in plans, f"plan {runtime.plan}, not {' or '.join(plans)}"
+    got = [tuple(entry) for entry in runtime.scheduled() if entry[0] > position]
+    assert got == waiting, f"scheduled {got}, not {waiting}"
+'''
+
+_FAIL = '''
+
+def push_in_vain(rows: Sequence[tuple[str, tuple[Any, ...]]], more: int) -> None:
+    """Push rows and expect it to fail."""
+    try:
+        runtime.push(batches(rows), [list(SCHEMAS).index(name) for name, _ in rows] + [0] * more)
+    except eddy.InputError:
+        return
+    raise AssertionError("a push that must fail did not")
+'''
+
+_REFUSED = '''
+
+def transition_in_vain(plan: str, at: int | None) -> None:
+    """Ask for another plan and expect to be refused."""
+    try:
+        runtime.transition(plan, at=at)
+    except eddy.PlanError:
+        return
+    raise AssertionError("another plan was taken")
+'''
+
+_DEMOTE = '''
+
+def demote(state: int, key: int) -> None:
+    """Drop what one state stores of one key; both are counted modulo how many there are."""
+    if runtime.stairs:
+        stair = runtime.stairs[state % len(runtime.stairs)]
+        keys = int(stair.modules.classes[stair.by, C_NEXT])
+        if keys:
+            stair.demote(key % keys)
+'''
+
+def script(case: Case, title: str) -> str:
+    """Return a case as a script that raises AssertionError, or the engine's error, if the case goes wrong."""
+    kinds = {type(step) for step in case.steps}
+    imports = "import pyarrow.compute as pc\n" if case.shape.breakable else ""
+    lines = _calls(case)
+    text = _HEAD.format(title=title, imports=imports)
+    if Demote in kinds:
+        text += "from stairs.fields import C_NEXT\n"
+    text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + inspect.getsource(comparison.compare) + _TAIL
+    text += _FAIL if any(line.startswith("push_in_vain") for line in lines) else ""
+    text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
+    text += _DEMOTE if Demote in kinds else ""
+    return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
+
+
+def _setup(case: Case) -> str:
+    shape = case.shape
+    lines = ["SCHEMAS = {"]
+    for i, name in enumerate(shape.names):
+        fields = ", ".join(f"({field.name!r}, pa.{field.type}())" for field in shape.schema(i))
+        lines.append(f"    {name!r}: pa.schema([{fields}]),")
+    lines += ["}", "query = eddy.Query(", "    ["]
+    for i, name in enumerate(shape.names):
+        time = ', time="t"' if shape.timed else ""
+        lines.append(f"        eddy.Stream({name!r}, SCHEMAS[{name!r}], window={_window(shape, i)}{time}),")
+    lines += ["    ],", f"    {shape.predicates()!r},", "    select=[f\"{name}.n\" for name in SCHEMAS],"]
+    if shape.breakable:
+        lines.append('    where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0,')
+    if shape.lateness:
+        lines.append(f"    lateness={shape.lateness},")
+    options = ", ".join([repr(case.plan), *(f"{name}={value!r}" for name, value in case.options().items())])
+    return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {options})", "", ""])
+
+
+def _window(shape: Shape, i: int) -> str:
+    window = shape.windows[i]
+    return "eddy.Unbounded()" if window.kind == "unbounded" else f"eddy.{window.kind.title()}({window.size})"
+
+
+def _calls(case: Case) -> list[str]:
+    """Write the steps, with what the judge says to each."""
+    course, lines = Course(case), []
+    for step in case.steps:
+        lines += _call(course, step)
+        lines.append(f"see({course.judge.position}, {course.plans()!r}, {course.waiting()!r})")
+    return lines
+
+
+def _call(course: Course, step: Step) -> list[str]:
+    case, judge = course.case, course.judge
+    match step:
+        case Push(rows):
+            verdicts, late = judged(judge, rows)
+            groups = expected_groups(case, judge, verdicts)
+            lines = ["push(", *_listed([_row(case, row) for row in rows])]
+            return [*lines, *_listed([repr(group) for group in groups]), f"    {late!r},", ")"]
+        case BadPush(rows, how):
+            if not must_fail(case, judge, step):
+                return []
+            v = 0 if how == "where" else 1
+            listed = _listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
+            return ["push_in_vain(", *listed, f"    more={int(how == 'order')},", ")"]
+        case Transition(plan):
+            name = "transition_in_vain" if course.fixed else "runtime.transition"
+            line = f"{name}({plan!r}, at={course.at(step)})"
+            if not course.fixed:
+                course.change(step)
+            return [line]
+        case Reload(plan, strategy):
+            course.reload(step)
+            return [f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r})"]
+        case Demote(state, key):
+            return [f"demote({state}, {key})"]
+
+
+def _listed(items: list[str]) -> list[str]:
+    return ["    [", *(f"        {item}," for item in items), "    ],"] if items else ["    [],"]
+
+
+def _row(case: Case, row: Row, v: int = 1) -> str:
+    return repr((case.shape.names[row.stream], tuple(case.shape.values(row, v).values())))

@@ -1,0 +1,245 @@
+"""The fuzzer: its judge against the oracle, its scripts, what it finds and what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from eddy.fuzz import command, hunt
+from eddy.fuzz.case import NAMES, Case, Push
+from eddy.fuzz.draw import cases
+from eddy.fuzz.judge import Judge
+from eddy.fuzz.play import Tally, play
+from eddy.fuzz.script import script
+from eddy.runtime import Runtime
+from jisc.strategies import STRATEGIES
+from tests.documents import ROOT
+from tests.oracle import Oracle, OracleQuery, OracleStream
+
+RUNNER = CliRunner()
+CASES = cases(list(STRATEGIES), ["append", "changelog"])
+FEW = settings(max_examples=max(settings().max_examples // 4, 3))
+"""For what runs a case as a script."""
+
+DEFECT = '''
+from eddy.runtime import Runtime
+
+push = Runtime.push
+
+
+def lossy(self, batches, order=None):
+    """Lose a result of a push that has many, once the plan has changed."""
+    table = push(self, batches, order)
+    return table.slice(1) if table.num_rows > 2 and self.transitions().num_rows else table
+
+
+Runtime.push = lossy
+'''
+
+
+def invoke(*arguments: str) -> Any:
+    return RUNNER.invoke(command.app, list(arguments))
+
+
+def oracle_of(case: Case) -> Oracle:
+    """Give the oracle of a case's query."""
+    shape = case.shape
+    streams = [
+        OracleStream(name, window.kind, window.size, "t" if shape.timed else None)
+        for name, window in zip(shape.names, shape.windows, strict=True)
+    ]
+    equalities = [((NAMES[i], x), (NAMES[j], y)) for (i, x), (j, y) in shape.equalities]
+    return Oracle(OracleQuery(streams, equalities, shape.lateness))
+
+
+@given(CASES)
+def test_the_judge_and_the_oracle_agree(case: Case) -> None:
+    judge, oracle = case.shape.judge(), oracle_of(case)
+    for row in (row for step in case.steps if isinstance(step, Push) for row in step.rows):
+        verdict, outcome = judge.arrive(row), oracle.arrive(NAMES[row.stream], case.shape.values(row))
+        assert verdict.late == (outcome.fate == "late")
+        assert verdict.results == outcome.results
+        assert (verdict.expired, verdict.displaced) == (outcome.expired, outcome.displaced)
+    assert sorted(judge.answer) == oracle.answer()
+    other = judge.fork()
+    assert isinstance(other, Judge)
+    assert other.answer == judge.answer
+
+
+@FEW
+@given(CASES)
+def test_a_script_does_what_the_case_does(case: Case) -> None:
+    play(case)
+    exec(compile(script(case, "A case."), "script", "exec"), {"__name__": "__main__"})
+
+
+def record(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
+    """Have cases noted instead of played."""
+    seen: list[Case] = []
+    monkeypatch.setattr(hunt, "play", lambda case: seen.append(case) or Tally(cases=1))
+    return seen
+
+
+def test_the_same_seed_gives_the_same_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(seed: int, most: int) -> list[Case]:
+        seen = record(monkeypatch)
+        hunt.Hunt(list(STRATEGIES), ["append", "changelog"], 5, seed).run(600, most)
+        return seen
+
+    first = drawn(3, hunt.ROUND + 20)
+    assert len(first) == hunt.ROUND + 20
+    assert drawn(3, hunt.ROUND + 20) == first
+    assert drawn(3, 30) == first[:30]
+    assert drawn(4, 30) != first[:30]
+    assert {case.strategy for case in first} == set(STRATEGIES)
+    assert {len(case.shape.windows) for case in first} == {2, 3, 4, 5}
+    kinds = {type(step).__name__ for case in first for step in case.steps}
+    assert kinds == {"Push", "BadPush", "Transition", "Reload", "Demote"}
+
+
+def test_a_short_run_passes_and_says_what_it_did() -> None:
+    result = invoke("--cases", "40", "--seconds", "600", "--seed", "1")
+    assert result.exit_code == 0, result.output
+    for word in (*STRATEGIES, "seed 1", "pushes", "transitions", "snapshots"):
+        # A narrow terminal cuts long words off.
+        assert word[:8] in result.output
+    numbers = re.findall(r"\d+", next(line for line in result.output.splitlines() if line.startswith("│ all")))
+    assert int(numbers[0]) == 40
+    assert all(int(number) > 0 for number in numbers)
+
+
+def test_options_narrow_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = record(monkeypatch)
+    narrow = ("--strategy", "jisc", "--strategy", "cacq", "--output-mode", "changelog", "--streams", "3")
+    result = invoke(*narrow, "--cases", "60")
+    assert result.exit_code == 0, result.output
+    assert {case.strategy for case in seen} == {"jisc", "cacq"}
+    assert {case.output for case in seen} == {"changelog"}
+    assert max(len(case.shape.windows) for case in seen) == 3
+
+
+def test_a_run_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = record(monkeypatch)
+    assert invoke("--seconds", "0.2").exit_code == 0
+    assert seen
+
+
+def test_an_interrupt_prints_what_was_done_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(case: Case) -> Tally:
+        if len(seen) == 5:
+            raise KeyboardInterrupt
+        seen.append(case)
+        return Tally(cases=1, pushes=7)
+
+    seen: list[Case] = []
+    monkeypatch.setattr(hunt, "play", interrupted)
+    result = invoke("--strategy", "mjoin")
+    assert result.exit_code == 0
+    assert "stopped" in result.output
+    assert "35" in result.output
+
+
+@pytest.fixture
+def lossy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the runtime lose results."""
+    monkeypatch.setattr(Runtime, "push", Runtime.push)
+    exec(DEFECT, {})
+
+
+@pytest.mark.usefixtures("lossy")
+def test_a_defect_is_found_and_made_small_and_its_script_shows_it(tmp_path: Path) -> None:
+    result = invoke("--seed", "2", "--seconds", "600", "--strategy", "jisc", "--save", str(tmp_path))
+    assert result.exit_code == 1, result.output
+    target = tmp_path / "eddy_fuzz_2.py"
+    text = target.read_text()
+    assert text in result.output
+    assert "AssertionError: missing rows" in result.output
+    # It takes two streams, one transition and three results.
+    assert text.count("runtime.transition(") == 1
+    assert text.count("        ('") <= 5
+    assert "eddy.Stream('T'" not in text
+
+    def run(before: str) -> subprocess.CompletedProcess[str]:
+        code = f"{before}\nimport runpy\nrunpy.run_path({str(target)!r}, run_name='__main__')"
+        return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+    fails, passes = run(DEFECT), run("")
+    assert fails.returncode == 1
+    assert "AssertionError: missing rows" in fails.stderr
+    assert passes.returncode == 0, passes.stderr
+
+
+@pytest.mark.usefixtures("lossy")
+def test_a_case_can_be_shown_as_it_was_found(tmp_path: Path) -> None:
+    target = tmp_path / "found.py"
+    result = invoke("--seed", "2", "--seconds", "600", "--strategy", "mjoin", "--save", str(target), "--no-shrink")
+    assert result.exit_code == 1
+    assert target.exists()
+    assert target.name in result.output
+
+
+def broken_check(runtime: Runtime) -> None:
+    raise RuntimeError("not in order")
+
+
+def test_errors_of_the_engine_are_failures_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Runtime, "check", broken_check)
+    result = invoke("--seed", "1", "--save", str(tmp_path / "nowhere" / "case.py"))
+    assert result.exit_code == 1
+    assert "RuntimeError: not in order" in result.output
+    assert "cannot be written" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--strategy", "guess"], "symmetric-hash"),
+        (["--output-mode", "both"], "changelog"),
+        (["--streams", "1"], "2"),
+        (["--streams", "99"], str(len(NAMES))),
+        (["--seconds", "-1"], "seconds"),
+        (["--cases", "0"], "cases"),
+        (["--seed", "x"], "seed"),
+    ],
+)
+def test_bad_options(arguments: list[str], named: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert named in result.output
+
+
+def test_help() -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for word in ("--seconds", "--seed", "--strategy", "--output-mode", "--streams", "--save"):
+        assert word in result.output
+
+
+def test_without_hypothesis_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find: Callable[[str], Any] = command.find_spec
+    monkeypatch.setattr(command, "find_spec", lambda name: None if name == "hypothesis" else find(name))
+    result = invoke("--cases", "1")
+    assert result.exit_code == 1
+    assert "pip install 'eddy-join[fuzz]'" in result.output
+
+
+@given(st.data())
+def test_cases_are_plain_data(data: st.DataObject) -> None:
+    case = data.draw(CASES)
+    assert eval(repr(case), {**vars(sys.modules["eddy.fuzz.case"])}) == case
+
+
+def test_the_command_is_registered() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert declared["entry-points"]["eddy.commands"]["fuzz"] == "eddy.fuzz.command:app"
+    assert any(requirement.startswith("hypothesis") for requirement in declared["optional-dependencies"]["fuzz"])

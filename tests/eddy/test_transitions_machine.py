@@ -1,0 +1,289 @@
+"""Plans in motion against the oracle: pushes, transitions, snapshots, demotions and failures in any order.
+
+One machine for all strategies: results are the same under each of them, so a step may even change the strategy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+import eddy
+from jisc.plan import parse
+from jisc.strategies import STRATEGIES
+from stairs.fields import C_NEXT
+from tests.cases import Arrival, Case, Condition, Push, StreamCase, assert_changes, changes, late_rows, text_rows
+from tests.oracle import Oracle, Row
+from tests.strategies import TIME, VALUE, plans
+
+MOST_RESULTS = 60
+"""Of one arrival: rows that would complete more do not come."""
+
+
+@st.composite
+def edges(draw: st.DrawFn, n: int) -> list[tuple[int, int]]:
+    """Draw the pairs of streams that predicates connect."""
+    kinds = {
+        "chain": [(k, k + 1) for k in range(n - 1)],
+        "star": [(0, k) for k in range(1, n)],
+        "cycle": [(k, (k + 1) % n) for k in range(n)] if n > 2 else [(0, 1)],
+        "clique": list(combinations(range(n), 2)),
+        "snowflake": [((k - 1) // 2, k) for k in range(1, n)],
+    }
+    order = draw(st.permutations(range(n)))
+    return [(order[i], order[k]) for i, k in kinds[draw(st.sampled_from(tuple(kinds)))]]
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> Case:
+    """Draw a query on integer keys: a class for each edge, two classes, or one class over all streams."""
+    n = draw(st.integers(2, 6))
+    pairs = draw(edges(n))
+    labels = draw(st.sampled_from((len(pairs), 2, 1)))
+    columns: list[dict[str, None]] = [{} for _ in range(n)]
+    predicates = []
+    names = "RSTUVW"
+    for k, (i, j) in enumerate(pairs):
+        column = f"k{k % labels}"
+        columns[i][column] = columns[j][column] = None
+        predicates.append((((names[i], column), (names[j], column)),))
+    kinds = draw(st.lists(st.sampled_from(("rows", "range", "unbounded")), min_size=n, max_size=n))
+    if draw(st.booleans()):
+        kinds = kinds[:1] * n
+    timed = "range" in kinds
+    streams = []
+    for i, kind in enumerate(kinds):
+        fields = [*((column, pa.int64()) for column in columns[i]), (VALUE, pa.int64()), (TIME, pa.int64())]
+        size = 0 if kind == "unbounded" else draw(st.integers(1, 6 if n < 5 else 4))
+        streams.append(StreamCase(names[i], pa.schema(fields), kind, size, TIME if timed else None))
+    # A result filter that fails on a value of 0, which good pushes do not have: see `fail_late`.
+    where = Condition(pc.divide(pc.scalar(1), pc.field("R.v")) > 0, lambda row: 1 // row["R.v"] > 0)
+    return Case(
+        tuple(streams),
+        tuple(predicates),
+        (("v", ("R", VALUE)), ("t", (names[n - 1], TIME))) if draw(st.booleans()) else None,
+        draw(st.sampled_from((None, where))),
+        draw(st.sampled_from((0, 0, 1, 4))) if timed else 0,
+    )
+
+
+class PlansInMotion(RuleBasedStateMachine):
+    """One runtime and its oracle. The plan, the strategy and what is stored change; the results must not."""
+
+    runtime: eddy.Runtime
+    oracle: Oracle
+
+    @initialize(
+        data=st.data(),
+        case=queries(),
+        strategy=st.sampled_from(tuple(STRATEGIES)),
+        output=st.sampled_from(("append", "changelog")),
+        form=st.sampled_from(("ids", "ids", "rows", "count")),
+        renumber_at=st.sampled_from((None, 40, 80)),
+        drift=st.sampled_from((0, 1)),
+        skew=st.sampled_from(((0, 0, 0, 1, 1, 2), (0,), (0, 1, 2, 3))),
+        background=st.sampled_from((0, 1, 3)),
+    )
+    def begin(
+        self,
+        data: st.DataObject,
+        case: Case,
+        strategy: str,
+        output: str,
+        form: str,
+        renumber_at: int | None,
+        drift: int,
+        skew: tuple[int, ...],
+        background: int,
+    ) -> None:
+        # Without an end of windows or keys the oracle comes to none.
+        drift |= len(case.streams) > 3 and any(stream.window == "unbounded" for stream in case.streams)
+        self.case, self.output, self.form, self.drift, self.skew = case, output, form, drift, skew
+        self.query, self.oracle, self.clock = case.query(), case.oracle(), 0
+        options = {} if renumber_at is None else {"renumber_at": renumber_at}
+        if strategy == "jisc":
+            options["background"] = background
+        self.fixed = not STRATEGIES[strategy].changes
+        self.plans = [self._new_plan(data)]
+        self.scheduled: list[tuple[int, str]] = []
+        self.runtime = eddy.Runtime(
+            self.query,
+            self.plans[0],
+            strategy=strategy,
+            output=output,
+            ids_only=form == "ids",
+            count_only=form == "count",
+            **options,  # type: ignore[arg-type]
+        )
+        self.plan = self.runtime.plan
+
+    def _new_plan(self, data: st.DataObject) -> str:
+        graph = self.query.graph
+        return str(data.draw(plans(self.case, lambda left, right: bool(graph.shared(left, right)))))
+
+    def _plan(self, data: st.DataObject, back: int) -> str:
+        """Draw a plan, or go back to one there was."""
+        if back >= len(self.plans):
+            self.plans.append(self._new_plan(data))
+            return self.plans[-1]
+        return self.plans[-1 - back]
+
+    def _canonical(self, plan: str) -> str:
+        return parse(plan, self.case.names).text(self.case.names)
+
+    @property
+    def position(self) -> int:
+        return sum(map(len, self.oracle.tuples.values()))
+
+    def _rows(self, picks: bytes, value: int = 1) -> list[Arrival]:
+        """Make a row of each six bytes. With a drift all keys are gone in the end, and their ids used again."""
+        rows = []
+        for k in range(0, len(picks) - 5, 6):
+            own = picks[k : k + 6]
+            i = (k // 6 + own[0]) % len(self.case.streams)
+            self.clock += own[1] % 3 == 1
+            age = own[2] % (self.case.lateness + 3) if own[2] % 4 == 3 else 0
+            row = {VALUE: value if i == 0 else 1, TIME: self.clock - age}
+            for x, column in enumerate(self.case.streams[i].schema.names[:-2]):
+                row[column] = self.skew[own[3 + x % 3] % len(self.skew)] + self.drift * self.clock // 4
+            if own[2] == 255:
+                row = {**row, self.case.streams[i].schema.names[0]: None}
+            rows.append((i, row))
+        return rows
+
+    def _take(self, rows: list[Arrival]) -> None:
+        """Push rows, less those that meet too many, and compare."""
+        arrivals, outcomes = [], []
+        for i, row in rows:
+            if not self._crowded(self.oracle, i, row):
+                arrivals.append((i, row))
+                outcomes.append(self.oracle.arrive(self.case.names[i], row))
+        one = Push(tuple(arrivals))
+        table = self.runtime.push(one.batches(self.case), one.order())
+        assert_changes(table, changes(self.case, outcomes, self.oracle, self.output, self.form), self.form)
+        late = {name: text_rows(found) for name, found in self.runtime.late().items()}
+        assert late == late_rows(self.case, arrivals, outcomes)
+        self._pass()
+
+    def _crowded(self, oracle: Oracle, i: int, row: Row) -> bool:
+        """Tell whether a row would complete too many results: all of them would take the oracle too long."""
+        tried = oracle.copy()
+        tried.query = replace(tried.query, where=None)
+        name = self.case.names[i]
+        tried.tuples[name].append(row)
+        found = tried._combinations({name: len(tried.tuples[name]) - 1})
+        return next(islice(found, MOST_RESULTS, None), None) is not None
+
+    def _pass(self) -> None:
+        """Take note of the transitions that are past."""
+        while self.scheduled and self.scheduled[0][0] < self.position:
+            self.plan = self.scheduled.pop(0)[1]
+
+    @rule(picks=st.binary(min_size=6, max_size=30))
+    def push_few(self, picks: bytes) -> None:
+        self._take(self._rows(picks))
+
+    @rule(picks=st.binary(min_size=60, max_size=240))
+    def push_many(self, picks: bytes) -> None:
+        self._take(self._rows(picks))
+
+    @rule(picks=st.binary(min_size=12, max_size=60))
+    def push_one_by_one(self, picks: bytes) -> None:
+        for row in self._rows(picks):
+            self._take([row])
+
+    @precondition(lambda self: not self.fixed)
+    @rule(data=st.data(), back=st.integers(0, 4), more=st.integers(0, 2))
+    def change_plans(self, data: st.DataObject, back: int, more: int) -> None:
+        """Change the plan, perhaps several times with no arrival between."""
+        for _ in range(1 + more):
+            plan = self._plan(data, back)
+            assert self.runtime.transition(plan) is not None
+            self.plan, self.scheduled = self._canonical(plan), [s for s in self.scheduled if s[0] > self.position]
+
+    @precondition(lambda self: not self.fixed)
+    @rule(data=st.data(), back=st.integers(0, 4), ahead=st.integers(1, 20))
+    def schedule(self, data: st.DataObject, back: int, ahead: int) -> None:
+        plan = self._plan(data, back)
+        assert self.runtime.transition(plan, at=self.position + ahead) is None
+        self.scheduled.append((self.position + ahead, self._canonical(plan)))
+        self.scheduled.sort(key=lambda entry: entry[0])
+
+    @precondition(lambda self: self.fixed)
+    @rule(data=st.data(), ahead=st.sampled_from((None, 0, 3)))
+    def be_refused(self, data: st.DataObject, ahead: int | None) -> None:
+        with pytest.raises(eddy.PlanError):
+            self.runtime.transition(self._plan(data, 4), at=None if ahead is None else self.position + ahead)
+
+    @rule(picks=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), min_size=1, max_size=4))
+    def demote(self, picks: list[tuple[int, int]]) -> None:
+        stairs = self.runtime.stairs
+        for pick, key in picks if stairs else ():
+            stair = stairs[pick % len(stairs)]
+            keys = int(stair.modules.classes[stair.by, C_NEXT])
+            if keys:
+                stair.demote(key % keys)
+
+    @rule(data=st.data(), back=st.none() | st.integers(0, 4), strategy=st.none() | st.sampled_from(tuple(STRATEGIES)))
+    def restore(self, data: st.DataObject, back: int | None, strategy: str | None) -> None:
+        """Go on from a snapshot, by another plan or strategy."""
+        if strategy is not None and not STRATEGIES[strategy].changes and self.scheduled:
+            return
+        plan = None if back is None else self._plan(data, back)
+        self.runtime = eddy.Runtime.restore(self.runtime.snapshot(), self.query, plan, strategy)
+        if strategy is not None:
+            self.fixed = not STRATEGIES[strategy].changes
+        if plan is not None:
+            self.plan, self.scheduled = self._canonical(plan), [s for s in self.scheduled if s[0] > self.position]
+
+    @rule(picks=st.binary(min_size=6, max_size=60))
+    def fail_early(self, picks: bytes) -> None:
+        """Push with an order that is too long: refused before the state is touched."""
+        clock = self.clock
+        one = Push(tuple(self._rows(picks)))
+        self._refused(one, [*(i for i, _ in one.arrivals), 0])
+        self.clock = clock
+
+    @precondition(lambda self: self.case.where is not None)
+    @rule(picks=st.binary(min_size=24, max_size=90))
+    def fail_late(self, picks: bytes) -> None:
+        """Push rows whose results the result filter fails on: the whole walk is taken back, and its transitions."""
+        clock = self.clock
+        tried, arrivals = self.oracle.copy(), []
+        for i, row in self._rows(picks, value=0):
+            if not self._crowded(tried, i, row):
+                arrivals.append((i, row))
+                try:
+                    tried.arrive(self.case.names[i], row)
+                except ZeroDivisionError:
+                    self._refused(Push(tuple(arrivals)), [i for i, _ in arrivals])
+                    break
+        self.clock = clock
+
+    def _refused(self, one: Push, order: list[int]) -> None:
+        before = self.runtime.scheduled(), self.runtime.plan, self.runtime.transitions().num_rows
+        with pytest.raises(eddy.InputError):
+            self.runtime.push(one.batches(self.case), order)
+        assert (self.runtime.scheduled(), self.runtime.plan, self.runtime.transitions().num_rows) == before
+
+    @invariant()
+    def all_is_well(self) -> None:
+        if not hasattr(self, "runtime"):
+            return
+        self.runtime.check()
+        assert self.runtime.position == self.position
+        due = [plan for at, plan in self.scheduled if at == self.position]
+        assert self.runtime.plan in (self.plan, *due)
+        waiting = [(at, plan) for at, plan in self.runtime.scheduled() if at > self.position]
+        assert waiting == [entry for entry in self.scheduled if entry[0] > self.position]
+
+
+TestPlansInMotion = PlansInMotion.TestCase
+TestPlansInMotion.settings = settings(stateful_step_count=40)

@@ -1,0 +1,108 @@
+"""States of plans and the difference of two plans: the figures of the JISC paper, and identities."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jisc.plan import Tree, join, parse
+from jisc.states import Difference, Masks, StateId, difference, states_of
+from stairs.graph import JoinGraph, Window, WindowKind
+
+NAMES = ("R", "S", "T", "U")
+FOREVER = Window(WindowKind.UNBOUNDED)
+ONE_CLASS = JoinGraph(NAMES, (FOREVER,) * 4, ((0,),) * 4, (1,))
+CHAIN = JoinGraph(NAMES, (FOREVER,) * 4, ((0,), (0, 1), (1, 2), (2,)), (1,) * 3)
+
+
+def texts(states: tuple[StateId, ...] | list[StateId], graph: JoinGraph = ONE_CLASS) -> list[str]:
+    """Give the streams of states, without the class."""
+    return [state.text(graph).rpartition(" ")[0] for state in states]
+
+
+def change(old: str, new: str, incomplete: tuple[str, ...] = ()) -> Difference:
+    masks = Masks(ONE_CLASS)
+    return difference(
+        parse(old, NAMES), parse(new, NAMES), masks, lambda state: texts([state])[0] not in incomplete
+    )
+
+
+def test_figure_3b_nothing_is_shared() -> None:
+    found = change("((R S) T) U", "((U T) S) R")
+    assert texts(found.complete) == []
+    assert texts(found.incomplete) == ["T U", "S T U"]
+    assert texts(found.dropped) == ["R S", "R S T"]
+    assert texts(found.kept) == []
+
+
+def test_figure_3c_the_lowest_state_is_shared() -> None:
+    found = change("((R S) T) U", "((R S) U) T")
+    assert texts(found.complete) == ["R S"]
+    assert texts(found.incomplete) == ["R S U"]
+    assert texts(found.dropped) == ["R S T"]
+
+
+def test_figure_3d_an_upper_state_is_complete_over_one_that_is_not() -> None:
+    found = change("((R S) T) U", "((S T) R) U")
+    assert texts(found.complete) == ["R S T"]
+    assert texts(found.incomplete) == ["S T"]
+    assert texts(found.dropped) == ["R S"]
+
+
+def test_figure_4_a_state_kept_incomplete_is_incomplete() -> None:
+    first = change("((R S) T) U", "((S T) R) U")
+    assert texts(first.incomplete) == ["S T"]
+    second = change("((S T) R) U", "((S T) U) R", incomplete=("S T",))
+    assert texts(second.kept) == ["S T"]
+    assert texts(second.complete) == []
+    assert texts(second.incomplete) == ["S T", "S T U"]
+    # Had ST been completed in the meantime, it would be complete.
+    assert texts(change("((S T) R) U", "((S T) U) R").complete) == ["S T"]
+
+
+def test_bushy_plans() -> None:
+    found = change("(R S) (T U)", "((R S) T) U")
+    assert texts(found.kept) == ["R S"]
+    assert texts(found.missing) == ["R S T"]
+    assert texts(found.dropped) == ["T U"]
+    assert texts(change("(R S) (T U)", "(U T) (S R)").missing) == []
+
+
+def test_the_same_streams_on_another_class_are_another_state() -> None:
+    # S T is probed by R on class 0, by U on class 2.
+    masks = Masks(CHAIN)
+    found = difference(parse("R (S T) U", NAMES), parse("R ((S T) U)", NAMES), masks)
+    assert [state.text(CHAIN) for state in found.dropped] == ["S T [1]", "R S T [3]"]
+    assert [state.text(CHAIN) for state in found.missing] == ["S T [3]", "S T U [1]"]
+    assert found.kept == ()
+
+
+def test_two_streams_have_no_state() -> None:
+    graph = JoinGraph(("R", "S"), (FOREVER,) * 2, ((0,), (0,)), (1,))
+    assert states_of(parse("R S", graph.names), Masks(graph)) == []
+
+
+@st.composite
+def trees(draw: st.DrawFn, streams: int = 6) -> Tree:
+    left = [Tree(i) for i in draw(st.permutations(range(streams)))]
+    while len(left) > 1:
+        k = draw(st.integers(0, len(left) - 2))
+        left[k : k + 2] = [join(left[k], left[k + 1])]
+    return left[0]
+
+
+@given(trees(), trees())
+def test_the_parts_of_a_difference(old: Tree, new: Tree) -> None:
+    graph = JoinGraph(tuple("RSTUVW"), (FOREVER,) * 6, ((0,),) * 6, (1,))
+    masks = Masks(graph)
+    found = difference(old, new, masks, lambda state: state.mask % 3 != 0)
+    assert sorted(found.kept + found.missing) == sorted(found.new)
+    assert sorted(found.kept + found.dropped) == sorted(found.old)
+    assert sorted(found.complete + found.incomplete) == sorted(found.new)
+    assert set(found.complete) == {state for state in found.kept if state.mask % 3 != 0}
+    assert len(found.new) == 4
+    # Children come before their parents.
+    for k, state in enumerate(found.new):
+        assert all(other.mask & ~state.mask or other == state for other in found.new[k:])
+    inside = {node.mask for node in new.inner()} - {new.mask}
+    assert {state.mask for state in found.new} == inside

@@ -1,0 +1,153 @@
+"""Does the fuzzer find what it is there to find? Defects that were made on purpose, one by one, in a copy of the code.
+
+Each defect is a mistake that is easily made, and no other test is asked. The kernels run as plain Python: the fuzzer
+needs some seconds to find these, the compiler more to compile them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT
+
+PACKAGES = ("stairs", "jisc", "eddy")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "demo", "spark")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Text of a file, which stands there once, and what takes its place."""
+
+    file: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A mistake: what it is, the edits that make it, and the strategy that shows it."""
+
+    what: str
+    edits: tuple[Edit, ...]
+    strategy: str = "jisc"
+
+
+DEFECTS = (
+    Defect(
+        "what is present is taken for complete: a composite is stored under a key that is not attempted",
+        (Edit("stairs/climb_kernels.py", "if peek_int32(p) < row[E_BIRTH]:", "if peek_int32(p) < -2:"),),
+    ),
+    Defect(
+        "a key never looked at is taken for attempted",
+        (Edit("stairs/climb_kernels.py", "if newest >= entries.states[u64(x), E_BIRTH]:", "if newest >= -1:"),),
+    ),
+    Defect(
+        "demote drops the entries of a key and leaves its mark",
+        (Edit("stairs/stair_kernels.py", "poke_int32(p, UNMARKED)", "poke_int32(p, states[x, E_BIRTH])"),),
+    ),
+    Defect(
+        "a state that is dropped incomplete and comes back has its old marks",
+        (
+            Edit("jisc/strategies/stored.py", "self._drop(change.dropped)", "self._drop(())"),
+            Edit(
+                "jisc/strategies/stored.py",
+                "for state in missing:\n",
+                "for state in (one for one in missing if one not in self.states):\n",
+            ),
+        ),
+    ),
+    Defect(
+        "two plans that run side by side both give a result",
+        (Edit("stairs/climb_kernels.py", "if not older:", "if not older and m > 99:"),),
+        "parallel-track",
+    ),
+    Defect(
+        "a row leaves a window of rows one row early",
+        (
+            Edit(
+                "stairs/push_kernels.py",
+                "set_low(arena, entries, np.int64(i), s + 1 - streams[i, S_SIZE])",
+                "set_low(arena, entries, np.int64(i), s + 2 - streams[i, S_SIZE])",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "a row leaves a range one tick early",
+        (
+            Edit(
+                "stairs/walk_kernels.py",
+                "arena.times[u64(ring + (lo & mask))] < horizon",
+                "arena.times[u64(ring + (lo & mask))] <= horizon",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "a push that fails leaves the plan it changed to",
+        (Edit("eddy/runtime.py", "strategy.restore(saved[0])", "strategy.undone()"),),
+        "mjoin",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy the packages."""
+    folder = tmp_path_factory.mktemp("sources")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=LEFT_OUT)
+    return folder
+
+
+def fuzz(sources: Path, folder: Path, strategies: Iterable[str], cases: int) -> subprocess.CompletedProcess[str]:
+    """Run the fuzzer on a copy of the packages; what it finds is written into `folder`."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(sources),
+        "NUMBA_DISABLE_JIT": "1",
+        # Integers of numpy warn where those of the compiled kernels wrap around, as hashes do.
+        "PYTHONWARNINGS": "ignore::RuntimeWarning",
+    }
+    options = {"cases": cases, "seconds": 100, "streams": 3, "seed": 1, "save": folder}
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    arguments += [f"--strategy={strategy}" for strategy in strategies]
+    return subprocess.run(
+        [sys.executable, "-m", "eddy.fuzz", *arguments, "--no-shrink"],
+        cwd=sources,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("edit", [edit for defect in DEFECTS for edit in defect.edits])
+def test_the_text_to_replace_stands_there_once(edit: Edit) -> None:
+    assert (ROOT / edit.file).read_text().count(edit.before) == 1
+
+
+def test_without_a_defect_nothing_is_found(sources: Path, tmp_path: Path) -> None:
+    done = fuzz(sources, tmp_path, sorted({defect.strategy for defect in DEFECTS}), cases=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
+def test_a_defect_is_found(defect: Defect, sources: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(sources, copy, ignore=LEFT_OUT)
+    for edit in defect.edits:
+        path = copy / edit.file
+        path.write_text(path.read_text().replace(edit.before, edit.after))
+    done = fuzz(copy, tmp_path, [defect.strategy], cases=1000)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the case that fails" in done.stdout
+    assert (tmp_path / "eddy_fuzz_1.py").exists()
