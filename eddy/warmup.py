@@ -33,7 +33,7 @@ def warmup() -> None:
     third = Query([*streams, Stream("T", schema, window=Range(10), time="t")], ["R.k = S.k", "S.k = T.k"])
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
-        changing.push({name: batch for name in ("R", "S", "T")})
+        changing.push(dict.fromkeys(("R", "S", "T"), batch))
         changing.transition("R (S T)")
         changing.push({name: batch.slice(rows - 5, 5) for name in ("R", "S", "T")})
         for stair in changing.stairs:

@@ -45,7 +45,7 @@ class _Templates:
         self._offset = [{c: 2 * k for k, c in enumerate(own)} for own in masks.graph.attributes]
         self._steps: dict[tuple[int, ...], Step] = {}
         self._plain: dict[tuple[int, int, int], list[int]] = {}
-        """Hops that check and bind nothing, by stream, class and state."""
+        """Hops to what has one class only, by stream, class and state."""
 
     def probe(self, tree: Tree, by: int, state: int, visited: int, bound: int) -> Step:
         """Add a hop to a leaf or a stored state."""
@@ -53,6 +53,10 @@ class _Templates:
         classes = masks.classes_of(tree)
         stream = (tree.mask & -tree.mask).bit_length() - 1
         visited |= tree.mask
+        # By the only class there is, nothing is left to check or to bind: the hop is the same wherever it stands.
+        plain = classes == 1 << by
+        if plain and (known := self._plain.get((stream, by, state))) is not None:
+            return known, visited, bound
         first = len(self.ops)
         for check, wanted in ((1, classes & bound & ~(1 << by)), (0, classes & ~bound)):
             while wanted:
@@ -64,15 +68,12 @@ class _Templates:
                     j = (own & -own).bit_length() - 1
                     self.ops.append((c, self._offset[j][c], check, j, masks.column(c, j)))
         column, offset = (masks.column(by, stream), self._offset[stream][by]) if state < 0 else (0, 0)
-        plain = len(self.ops) == first
-        known = self._plain.get((stream, by, state)) if plain else None
-        if known is None:
-            # In the order of the H_ fields of `stairs.fields`.
-            self.hops.append([stream, by, column, offset, first, len(self.ops), 0, 0, 0, 0, state, -1])
-            known = [len(self.hops) - 1]
-            if plain:
-                self._plain[stream, by, state] = known
-        return known, visited, bound | classes
+        # In the order of the H_ fields of `stairs.fields`.
+        self.hops.append([stream, by, column, offset, first, len(self.ops), 0, 0, 0, 0, state, -1])
+        made = [len(self.hops) - 1]
+        if plain:
+            self._plain[stream, by, state] = made
+        return made, visited, bound | classes
 
     def expand(
         self, tree: Tree, index: int, visited: int, bound: int, rows: Mapping[StateId, int], plan: int, whole: bool
@@ -82,14 +83,14 @@ class _Templates:
         rows    the states there are, those of the plan of this number; -1 = none
         whole   from what lies below, though its own state may be stored
         """
+        if tree.left is None or tree.right is None:
+            classes = self.masks.classes[tree.stream] & bound
+            return self.probe(tree, (classes & -classes).bit_length() - 1, -1, visited, bound)
         key = (tree.mask, index if plan >= 0 else -1, visited, bound, plan, whole and plan >= 0)
         known = self._steps.get(key)
         if known is not None:
             return known
-        if tree.left is None or tree.right is None:
-            classes = self.masks.classes_of(tree) & bound
-            step = self.probe(tree, (classes & -classes).bit_length() - 1, -1, visited, bound)
-        elif not whole and bound >> index & 1 and (state := rows.get(StateId(tree.mask, index), -1)) >= 0:
+        if not whole and bound >> index & 1 and (state := rows.get(StateId(tree.mask, index), -1)) >= 0:
             step = self.probe(tree, index, state, visited, bound)
         else:
             left, right = tree.left, tree.right

@@ -63,8 +63,7 @@ always complete.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -73,7 +72,6 @@ from stairs.errors import CapacityError, StateError
 from stairs.fields import (
     C_CAPACITY,
     C_NEXT,
-    E_BASE,
     E_BIRTH,
     E_CLASS,
     E_COMPUTED,
@@ -92,13 +90,14 @@ from stairs.fields import (
     E_PASSED,
     E_PROMOTED,
     E_RING,
-    E_ROUTE,
     E_SHORT,
     E_STORED,
     E_TAIL,
     E_UNMARKED,
     E_WIDTH,
     NEED_ENTRIES,
+    P_COLUMN,
+    P_STREAM,
     S_BASE,
     S_LO,
     S_NEXT,
@@ -126,8 +125,7 @@ if TYPE_CHECKING:
 FIRST_ROOM = 64
 
 
-@dataclass(frozen=True)
-class Spare:
+class Spare(NamedTuple):
     """Memory of a state that is gone, indexed on the same class; all heads in it are below `birth`.
 
     So for a state that is born there no key is attempted, and heads of key ids that were never used are -1.
@@ -164,9 +162,10 @@ class Stair:
         self.modules = modules = store.modules
         self.streams = tuple(sorted(set(streams)))
         self.by, self.track = by, track
-        graph, columns = modules.graph, store.columns[by]
-        keyed = [k for k, j in enumerate(self.streams) if j in columns]
-        if len(self.streams) < 2 or not keyed:
+        graph, members = modules.graph, np.array(self.streams)
+        columns = store.columns[by][members]
+        keyed = int((columns >= 0).argmax())
+        if len(self.streams) < 2 or columns[keyed] < 0:
             raise StateError(f"{self.what}: a set of two or more streams, one of which has the class, is needed")
         if complete and all((modules.streams[list(self.streams), S_NEXT] > self.lows).tolist()):
             raise StateError(f"{self.what} cannot be born complete: each of its streams has tuples; promote its keys")
@@ -182,12 +181,13 @@ class Stair:
         fields[E_WIDTH], fields[E_CLASS] = width, by
         fields[E_PARTS0] = first = row * graph.n_streams
         fields[E_PARTS1], fields[E_LOWS] = first + len(self.streams), track * graph.n_streams
-        fields[E_KEY_PART] = keyed[0]
-        fields[E_KEY_OFFSET] = 2 * graph.attributes[self.streams[keyed[0]]].index(by)
+        fields[E_KEY_PART] = keyed
+        fields[E_KEY_OFFSET] = 2 * graph.attributes[self.streams[keyed]].index(by)
         fields[E_BIRTH], fields[E_TAIL], fields[E_NEXT] = birth, birth + 1, birth + 1
         fields[E_HEADS], fields[E_RING] = spare.heads_address, spare.ring_address
         self.state[:] = fields
-        store.entries.parts[first : first + len(self.streams)] = [(j, columns.get(j, -1)) for j in self.streams]
+        parts = store.entries.parts[first : first + len(self.streams)]
+        parts[:, P_STREAM], parts[:, P_COLUMN] = members, columns
         self._found: Int64s | None = None
         self.follow()
 
@@ -222,7 +222,8 @@ class Stair:
 
     def spare(self) -> Spare:
         """Return its memory for another state; this one must not be used any more."""
-        following, heads, ring = self.state[[E_NEXT, E_HEADS, E_RING]].tolist()
+        state = self.state
+        following, heads, ring = int(state[E_NEXT]), int(state[E_HEADS]), int(state[E_RING])
         return Spare(self.heads, self.ring, max(following, 0), heads, ring)
 
     def follow(self) -> None:
@@ -426,15 +427,6 @@ class Stair:
                 np.maximum(columns[:, k] - shifts[j], -1, out=columns[:, k])
 
     # Looking in
-
-    @property
-    def routes(self) -> tuple[int, int]:
-        """The rows of `StairStore.routes` by which its keys are promoted: over STAIRs below, over SteMs alone."""
-        return int(self.state[E_ROUTE]), int(self.state[E_BASE])
-
-    @routes.setter
-    def routes(self, rows: tuple[int, int]) -> None:
-        self.state[[E_ROUTE, E_BASE]] = rows
 
     @property
     def rows(self) -> int:

@@ -11,7 +11,19 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from stairs.arena import Entries, Int64s, Routes
-from stairs.fields import E_COMPUTED, E_FIELDS, E_SHORT, E_STORED, P_FIELDS, S_LO
+from stairs.fields import (
+    C_NEXT,
+    E_BIRTH,
+    E_CLASS,
+    E_COMPUTED,
+    E_FIELDS,
+    E_MARKED,
+    E_SHORT,
+    E_STORED,
+    E_UNMARKED,
+    P_FIELDS,
+    S_LO,
+)
 from stairs.graph import FOREVER
 from stairs.modules import Modules
 from stairs.routes import no_routes
@@ -39,8 +51,10 @@ class StairStore:
         )
         self.stairs: dict[int, Stair] = {}
         """The states by row."""
-        self.columns = [{j: k for k, j in enumerate(own)} for own in modules.graph.members]
-        """Per class, the column of each stream in its head rows."""
+        self.columns: Int64s = np.full((modules.graph.n_classes, m), -1, np.int64)
+        """Per class, the column of each stream in its head rows, -1 = it has none."""
+        for c, members in enumerate(modules.graph.members):
+            self.columns[c, list(members)] = range(len(members))
         self._spare: dict[int, list[Spare]] = {}
         """Memory of states that were dropped, by class, for states to come."""
         self._free = list(range(FIRST_STATES))[::-1]
@@ -147,6 +161,14 @@ class StairStore:
                 self.make_room()
 
     # Looking in
+
+    @property
+    def proven(self) -> frozenset[int]:
+        """The rows of states that their counters prove complete. O(states)."""
+        states = self.entries.states
+        ids = self.modules.classes[states[:, E_CLASS], C_NEXT]
+        lacking = np.where(states[:, E_BIRTH] < 0, states[:, E_UNMARKED], ids - states[:, E_MARKED])
+        return frozenset(np.flatnonzero(lacking <= 0).tolist())
 
     def counters(self, stairs: Iterable[Stair]) -> Int64s:
         """Return what was done in states since they were made, in all: int64[4], as the last E_ counters. O(states)."""

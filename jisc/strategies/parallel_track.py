@@ -21,7 +21,7 @@ import numpy as np
 
 from jisc.plan import Tree
 from jisc.states import StateId, states_of
-from jisc.stored_routes import StoredPlan, compile_stored
+from jisc.stored_routes import StoredPlan
 from jisc.strategies.base import Transition
 from jisc.strategies.stored import StoredStrategy
 from stairs.arena import Int64s
@@ -67,10 +67,7 @@ class ParallelTrack(StoredStrategy):
             StoredPlan(track.tree, {state: stair.row for state, stair in track.states.items()})
             for track in self.tracks
         ]
-        self.routes, promotions = compile_stored(plans, self.masks)
-        self.store.routes = self.routes
-        for stair in self.stairs:
-            stair.routes = promotions[stair.row]
+        self._use(plans)
 
     def _change(self, tree: Tree, done: Transition) -> None:
         self.store.set_marks(np.concatenate([self.store.marks, self.modules.streams[None, :, S_NEXT]]))

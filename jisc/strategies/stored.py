@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +11,15 @@ from jisc.plan import Tree
 from jisc.states import Difference, StateId, difference, states_of
 from jisc.stored_routes import StoredPlan, compile_stored
 from jisc.strategies.base import Strategy, Transition, note
-from stairs.arena import Entries, Int64s
+from stairs.arena import Entries, Int64s, Routes
 from stairs.errors import CapacityError
-from stairs.fields import S_LO, S_NEXT, STORED
+from stairs.fields import E_BASE, E_ROUTE, S_LO, S_NEXT, STORED
 from stairs.modules import Modules
 from stairs.stair import Stair
 from stairs.store import StairStore
+
+TABLES = 32
+"""Tables of plans that are kept for when the plan comes back."""
 
 
 class StoredStrategy(Strategy):
@@ -30,6 +34,7 @@ class StoredStrategy(Strategy):
         """The STAIRs of the plan."""
         self._gone: Int64s = np.zeros(4, np.int64)
         """Counters of states that were dropped."""
+        self._tables: dict[tuple[Any, ...], tuple[Routes, dict[int, tuple[int, int]]]] = {}
         self._install(tree, difference(tree, tree, self.masks).new)
 
     def _install(self, tree: Tree, missing: tuple[StateId, ...] | list[StateId]) -> None:
@@ -41,11 +46,21 @@ class StoredStrategy(Strategy):
         self._compile(tree)
 
     def _compile(self, tree: Tree) -> None:
-        rows = {state: stair.row for state, stair in self.states.items()}
-        self.routes, promotions = compile_stored([StoredPlan(tree, rows)], self.masks)
-        self.store.routes = self.routes
-        for stair in self.states.values():
-            stair.routes = promotions[stair.row]
+        self._use([StoredPlan(tree, {state: stair.row for state, stair in self.states.items()})])
+
+    def _use(self, plans: list[StoredPlan]) -> None:
+        """Make tables for these plans, or take those made before: plans that drift away tend to come back."""
+        key = tuple((plan.tree, tuple(plan.rows.items())) for plan in plans)
+        known = self._tables.get(key)
+        if known is None:
+            if len(self._tables) >= TABLES:
+                self._tables.clear()
+            known = self._tables[key] = compile_stored(plans, self.masks)
+        tables, promotions = known
+        self.routes = self.store.routes = tables._replace(hops=tables.hops.copy())
+        states = self.store.entries.states
+        for stair in self.stairs:
+            states[stair.row, E_ROUTE : E_BASE + 1] = promotions[stair.row]
 
     def _drop(self, states: Iterable[StateId]) -> None:
         self._remove([self.states.pop(state) for state in states])
@@ -56,7 +71,8 @@ class StoredStrategy(Strategy):
             self.store.remove(stair)
 
     def _difference(self, tree: Tree) -> Difference:
-        return difference(self.tree, tree, self.masks, lambda state: self.states[state].proven)
+        proven = self.store.proven
+        return difference(self.tree, tree, self.masks, lambda state: self.states[state].row in proven)
 
     def _change(self, tree: Tree, done: Transition) -> None:
         change = self._difference(tree)
