@@ -43,7 +43,7 @@ class Defect:
 DEFECTS = (
     Defect(
         "what is present is taken for complete: a composite is stored under a key that is not attempted",
-        (Edit("stairs/climb_kernels.py", "if link < row[E_BIRTH]:", "if link < -2:"),),
+        (Edit("stairs/climb_kernels.py", "if peek_int32(p) < row[E_BIRTH]:", "if peek_int32(p) < -2:"),),
     ),
     Defect(
         "a key never looked at is taken for attempted",
