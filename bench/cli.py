@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,7 @@ def bench(context: typer.Context) -> None:
     """Run every benchmark when none is named."""
     if context.invoked_subcommand is None:
         limit()
+        transitions()
 
 
 @app.command()
@@ -31,7 +32,18 @@ def limit(json_to: Json = None, quick: Quick = False) -> None:
     from bench.limit import run
 
     # Figures alone on stdout when they are asked for there: what is said on the way goes to stderr.
-    figures = run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout)
+    _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
+
+
+@app.command()
+def transitions(json_to: Json = None, quick: Quick = False) -> None:
+    """Compare the strategies by which one plan takes over from another."""
+    from bench.transitions import run
+
+    _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
+
+
+def _write(figures: dict[str, Any], json_to: str | None) -> None:
     if json_to is None:
         return
     text = json.dumps(figures, indent=2)

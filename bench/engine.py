@@ -8,8 +8,9 @@ from time import thread_time
 import numpy as np
 import numpy.typing as npt
 
-from bench.workloads import Order, Workload
-from jisc.plan import default_plan
+from bench.workloads import Keys, Order, Turnover, Workload
+from eddy.transitions import make_strategy
+from jisc.plan import default_plan, parse
 from jisc.routes import compile_routes
 from stairs.modules import Modules
 
@@ -54,3 +55,29 @@ def engine_run(workload: Workload, arrivals: int) -> EngineRun:
             columns.append([np.ascontiguousarray(own[:, k]) for k in range(len(graph.attributes[i]))])
         pushes.append((order, columns))
     return EngineRun(workload, pushes)
+
+
+class StrategyEngine:
+    """A strategy that runs the plan of a turnover over SteMs of its own; results are counted and no more."""
+
+    def __init__(self, turnover: Turnover, strategy: str) -> None:
+        self.graph = turnover.query.graph
+        self.modules = Modules(self.graph)
+        self.strategy = make_strategy(strategy, self.modules, parse(turnover.plan, self.graph.names))
+
+    def transition(self, plan: str) -> None:
+        """Go over to another plan."""
+        self.strategy.transition(parse(plan, self.graph.names))
+
+    def turn(self, pushes: list[tuple[Order, list[Keys]]]) -> tuple[float, int]:
+        """Return (CPU seconds, results) of these pushes, bookkeeping of the strategy after each included."""
+        modules, strategy, results = self.modules, self.strategy, 0
+        start = thread_time()
+        for order, columns in pushes:
+            modules.begin([len(keys) for keys in columns])
+            for i, keys in enumerate(columns):
+                modules.key_words(i, 0)[:] = keys
+            results += modules.run(strategy.routes, order, True, strategy.entries)
+            modules.commit()
+            strategy.after_push(len(order))
+        return thread_time() - start, results

@@ -23,7 +23,7 @@ from rich.table import Table
 import eddy
 from bench.engine import engine_run
 from bench.loops import loop_seconds
-from bench.measure import machine, ratio, rounds
+from bench.measure import agree, machine, ratio, rounds
 from bench.workloads import Workload, w1, w2, w21
 
 LARGE, SMALL = 100_000, 1_000
@@ -42,10 +42,6 @@ BARS = {
     "spark.packed_vs_rows": 2.0,
 }
 """What the figures should reach."""
-
-
-class Mismatch(eddy.EddyError):
-    """Two ways to do the same work gave different numbers of results."""
 
 
 def _arrow_seconds(workload: Workload, pushes: list[Any]) -> tuple[float, int]:
@@ -67,8 +63,7 @@ def _seconds_of(work: Callable[[], tuple[float, int]]) -> float:
 def _compared(name: str, works: dict[str, Callable[[], tuple[float, int]]]) -> dict[str, Callable[[], float]]:
     """Return the works as functions that give seconds, having checked that all give the same number of results."""
     found = {way: work()[1] for way, work in works.items()}
-    if len(set(found.values())) != 1:
-        raise Mismatch(f"{name}: numbers of results differ: {found}; no figure of it means anything")
+    agree(name, found)
     return {way: partial(_seconds_of, work) for way, work in works.items()}
 
 

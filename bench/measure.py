@@ -6,9 +6,11 @@ one.
 
 from __future__ import annotations
 
+import gc
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -17,7 +19,35 @@ from time import thread_time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from eddy import EddyError
+
 Work = Callable[[], object]
+
+
+class Mismatch(EddyError):
+    """Two ways to do the same work gave different numbers of results."""
+
+
+def agree(name: str, found: Mapping[str, object]) -> None:
+    """Raise Mismatch unless all ways to do one work found the same."""
+    values = list(found.values())
+    if any(value != values[0] for value in values):
+        raise Mismatch(f"{name}: numbers of results differ: {dict(found)}; no figure of it means anything")
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Keep the garbage collector from running, as `timeit` does; what there is by now it will not look at either."""
+    ran = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if ran:
+            gc.enable()
 
 
 def seconds(work: Work) -> float:

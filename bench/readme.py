@@ -1,25 +1,30 @@
-"""Rewrites the table of figures in the README from the output of `eddy bench limit --json FILE`.
+"""Rewrites the tables of figures in the README from what `eddy bench limit` and `eddy bench transitions` wrote.
 
-    python -m bench.readme FILE
+    python -m bench.readme FILE...
 
-The table stands between two marker comments. Figures come from the file and nowhere else; what the file lacks is left
-out, and the table says on what machine and with which versions it was measured.
+The tables of each benchmark stand between two marker comments. Figures come from the files and nowhere else; what a
+file lacks is left out, a benchmark without any figure keeps its tables, and tables say on what machine and with which
+versions they were measured.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bench.limit import BARS
+from bench.transitions import BARS as MOST
 from eddy import EddyError
+from jisc.strategies import STRATEGIES
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
+WINDOWS, POWERS = (1_000, 10_000, 100_000, 1_000_000), ("10³", "10⁴", "10⁵", "10⁶")
 
 TITLES = {
     "W1.engine_vs_loop": "W1, four streams on one key: engine / hand-written loop, row ids out",
@@ -46,7 +51,111 @@ TITLES = {
     "spark.packed_vs_rows": "Spark: packed transport / rows",
     "state.bytes_per_live_tuple": "W1, bytes of state per live tuple, payload included",
 }
-"""What each figure is, in the order of the table."""
+"""What each figure of `limit` is, in the order of the table."""
+
+TRANSITION_TITLES = {
+    "normal.jisc_vs_symmetric_hash": "No transition, the worse of W1 and W21: CPU time, jisc / symmetric-hash",
+    "normal.W1.jisc_vs_symmetric_hash": "W1, four streams on one key: jisc / symmetric-hash",
+    "normal.W1.jisc_after_transitions_vs_symmetric_hash": "W1: jisc, back from another plan / symmetric-hash",
+    "normal.W21.jisc_vs_symmetric_hash": "W21, 21 streams, every arrival joins all the way: jisc / symmetric-hash",
+    "normal.W21.jisc_after_transitions_vs_symmetric_hash": "W21: jisc, back from another plan / symmetric-hash",
+    "pause.jisc_vs_steady_batch": "20 joins, all states change: longest pause under jisc / median push before",
+    "pause.jisc_latency_vs_steady_batch": "the call and the first push / median push before",
+    "pause.steady_max_vs_steady_batch": "longest push before / median push before",
+    "pause.jisc_vs_steady_batch_cpu": "longest pause under jisc / median push before, CPU time",
+    "pause.jisc_latency_vs_steady_batch_cpu": "the call and the first push / median push before, CPU time",
+    "pause.steady_max_vs_steady_batch_cpu": "longest push before / median push before, CPU time",
+    "pause.moving_state_vs_jisc.1000": "Longest pause, moving-state / jisc, windows of 10³",
+    "pause.moving_state_vs_jisc.10000": "the same, windows of 10⁴",
+    "pause.moving_state_vs_jisc.100000": "the same, windows of 10⁵",
+    "pause.moving_state_vs_jisc.1000000": "the same, windows of 10⁶",
+    "pause.moving_state_vs_jisc.1000000.streams": "streams there (21 at the others)",
+    "latency.moving_state_vs_jisc.1000": "Until there is output again, moving-state / jisc, windows of 10³",
+    "latency.moving_state_vs_jisc.10000": "the same, windows of 10⁴",
+    "latency.moving_state_vs_jisc.100000": "the same, windows of 10⁵",
+    "latency.moving_state_vs_jisc.1000000": "the same, windows of 10⁶, four streams",
+    "transition_call_ms": "`transition` under jisc, 20 joins, all states change, ms",
+    "transition_call_first_ms": "the same, to a plan never seen before, ms",
+    "migration100.window": "100 joins: rows of a window",
+    "migration100.best.intermediate.jisc": "one state incomplete: entries stored in the stage, jisc",
+    "migration100.best.intermediate.parallel-track": "the same, parallel-track",
+    "migration100.best.duplicates.jisc": "duplicates found and dropped, jisc",
+    "migration100.best.duplicates.parallel-track": "the same, parallel-track",
+    "migration100.best.promoted.jisc": "keys promoted, jisc",
+    "migration100.worst.intermediate.jisc": "all states incomplete: entries stored in the stage, jisc",
+    "migration100.worst.intermediate.parallel-track": "the same, parallel-track",
+    "migration100.worst.duplicates.jisc": "duplicates found and dropped, jisc",
+    "migration100.worst.duplicates.parallel-track": "the same, parallel-track",
+    "migration100.worst.promoted.jisc": "keys promoted, jisc",
+}
+"""What each figure of `transitions` is, in the order of the table."""
+
+UNSAID = {
+    *(f"pause.moving_state_vs_jisc.{rows}.streams" for rows in (1_000, 10_000, 100_000)),
+    *(f"migration100.{case}.promoted.parallel-track" for case in ("best", "worst")),
+}
+"""Figures that say what everybody knows: always 21, always 0."""
+
+BY_STRATEGY = {
+    "No transition: speed in terms of that of mjoin": {
+        "W1": "normal.W1.{}_vs_mjoin",
+        "W21": "normal.W21.{}_vs_mjoin",
+    },
+    "100 joins: CPU seconds of a turnover of the windows, without a transition, and beginning with one": {
+        "no transition": "migration100.steady.{}",
+        "one state incomplete": "migration100.best.{}",
+        "all states incomplete": "migration100.worst.{}",
+    },
+    **{
+        title: {f"windows of {power}": f"{figure}.{{}}.{rows}" for power, rows in zip(POWERS, WINDOWS, strict=True)}
+        for figure, title in {
+            "latency_ms": "A transition that changes all states: ms until there is output again",
+            "pause_ms": "Longest pause within a turnover of the windows after it, ms",
+            "steady_max_ms": "Longest push within the turnover before it, ms",
+        }.items()
+    },
+}
+"""Tables with a row for each strategy: by title, its columns as the names of their figures."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The tables of one benchmark.
+
+    name     the benchmark
+    begin    the marker before its tables, and `end` the one after them
+    titles   what each figure is
+    wanted   what figures should reach, or not exceed, as text
+    grids    tables by strategy, as BY_STRATEGY
+    unsaid   figures which no table shows
+    """
+
+    name: str
+    begin: str
+    end: str
+    titles: Mapping[str, str]
+    wanted: Mapping[str, str]
+    grids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unsaid: frozenset[str] = frozenset()
+
+    @property
+    def figures(self) -> set[str]:
+        """The names of all its figures."""
+        patterns = [pattern for grid in self.grids.values() for pattern in grid.values()]
+        return {*self.titles, *self.unsaid, *(p.format(strategy) for p in patterns for strategy in STRATEGIES)}
+
+
+LIMIT = Section("limit", BEGIN, END, TITLES, {name: f"≥ {least:g}" for name, least in BARS.items()})
+TRANSITIONS = Section(
+    "transitions",
+    "<!-- figures of transitions -->",
+    "<!-- /figures of transitions -->",
+    TRANSITION_TITLES,
+    {name: f"≤ {most:g}" for name, most in MOST.items()},
+    BY_STRATEGY,
+    frozenset(UNSAID),
+)
+SECTIONS = (LIMIT, TRANSITIONS)
 
 
 class ReadmeError(EddyError):
@@ -64,38 +173,69 @@ def number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def table(figures: Mapping[str, Any]) -> str:
-    """Return the figures as a Markdown table under a line that names the machine. Raises ReadmeError for a bad file."""
+def table(figures: Mapping[str, Any], section: Section = LIMIT) -> str:
+    """Return the figures of a benchmark as Markdown tables under a line that names the machine.
+
+    Figures of other benchmarks are left out. Raises ReadmeError for a bad file.
+    """
     machine = figures.get("machine")
     if not isinstance(machine, str) or not machine:
-        raise ReadmeError('the figures have no "machine": write the file with `eddy bench limit --json FILE`')
-    unknown = sorted(set(figures) - set(TITLES) - {"machine"})
+        raise ReadmeError(f'the figures have no "machine": write the file with `eddy bench {section.name} --json FILE`')
+    unknown = sorted(set(figures).difference({"machine"}, *(other.figures for other in SECTIONS)))
     if unknown:
         raise ReadmeError(f"no title for {', '.join(unknown)}: give it one in bench/readme.py")
     lines = [f"Measured on {machine}.", "", "| what | measured | wanted |", "|---|---|---|"]
-    for name, title in TITLES.items():
+    for name, title in section.titles.items():
         if name in figures:
-            wanted = f"≥ {BARS[name]:g}" if name in BARS else ""
-            lines.append(f"| {title} | {number(figures[name])} | {wanted} |")
+            lines.append(f"| {title} | {number(figures[name])} | {section.wanted.get(name, '')} |")
+    for title, columns in section.grids.items():
+        lines += _grid(title, columns, figures)
     return "\n".join(lines)
 
 
-def with_table(text: str, figures: Mapping[str, Any]) -> str:
-    """Return a document with the table between its markers. Raises ReadmeError unless it has them once, in order."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in tail:
-        raise ReadmeError(f"the document does not have {BEGIN} and, after it, {END}, once each")
-    return f"{head}{BEGIN}\n\n{table(figures)}\n\n{END}{tail}"
+def _grid(title: str, columns: Mapping[str, str], figures: Mapping[str, Any]) -> list[str]:
+    """Return a table with a row for each strategy; rows and columns without any figure are left out."""
+    rows = {name: [pattern.format(name) for pattern in columns.values()] for name in STRATEGIES}
+    shown = [k for k in range(len(columns)) if any(row[k] in figures for row in rows.values())]
+    if not shown:
+        return []
+    heads = " | ".join(list(columns)[k] for k in shown)
+    lines = ["", f"{title}:", "", f"| strategy | {heads} |", "|---" * (1 + len(shown)) + "|"]
+    for name, row in rows.items():
+        if any(cell in figures for cell in row):
+            cells = [number(figures[row[k]]) if row[k] in figures else "" for k in shown]
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def with_table(text: str, figures: Mapping[str, Any], section: Section = LIMIT) -> str:
+    """Return a document with the tables between their markers. Raises ReadmeError unless it has them once, in order."""
+    begin_at, end_at = section.begin, section.end
+    head, begin, rest = text.partition(begin_at)
+    _, end, tail = rest.partition(end_at)
+    if not begin or not end or begin_at in rest or end_at in tail:
+        raise ReadmeError(f"the document does not have {begin_at} and, after it, {end_at}, once each")
+    return f"{head}{begin_at}\n\n{table(figures, section)}\n\n{end_at}{tail}"
+
+
+def with_tables(text: str, figures: Mapping[str, Any]) -> str:
+    """Return a document with the tables of all benchmarks that the figures are of."""
+    found = [section for section in SECTIONS if section.figures & set(figures)]
+    for section in found or [LIMIT]:  # without any figure the first says what is wrong
+        text = with_table(text, figures, section)
+    return text
 
 
 def main(
-    figures: Annotated[Path, typer.Argument(help="What `eddy bench limit --json FILE` wrote.")],
-    document: Annotated[Path, typer.Argument(help="The document to rewrite.")] = README,
+    figures: Annotated[list[Path], typer.Argument(help="What `eddy bench limit|transitions --json FILE` wrote.")],
+    document: Annotated[Path, typer.Option(help="The document to rewrite.")] = README,
 ) -> None:
-    """Rewrite the table of figures in the README."""
-    document.write_text(with_table(document.read_text(), json.loads(figures.read_text())))
-    typer.echo(f"{document.name}: figures of {figures.name}")
+    """Rewrite the tables of figures in the README."""
+    text = document.read_text()
+    for file in figures:
+        text = with_tables(text, json.loads(file.read_text()))
+    document.write_text(text)
+    typer.echo(f"{document.name}: figures of {', '.join(file.name for file in figures)}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import itemgetter
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,7 @@ class Runtime:
         Returns a table of `query.output_schema` (see count_only, ids_only). Raises InputError for rows that do not fit,
         with the state as it was. Cost: O(arrivals + chains walked + results).
         """
+        began = perf_counter()
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
         strategy = self._strategy
         tables, counters = strategy.routes, strategy.routes.hops[:, COUNTERS].copy()
@@ -222,6 +224,7 @@ class Runtime:
             self._late[i].append(rows)
             self._late_rows[i] += len(rows)
         strategy.after_push(len(arrivals.order))
+        strategy.note_push(results, perf_counter() - began)
         return table
 
     def _walk(self, arrivals: Arrivals, saved: list[Saved]) -> tuple[int, int]:

@@ -12,12 +12,9 @@ from jisc.strategies import STRATEGIES, Jisc, Strategy, Transition
 from stairs.errors import InputError
 from stairs.modules import Modules
 
-TEXTS = ("strategy", "old", "new")
-NUMBERS = [field.name for field in fields(Transition) if field.name not in ("strategy", "plans", "names", "seconds")]
-SCHEMA = pa.schema(
-    [("position", pa.int64()), *((name, pa.string()) for name in TEXTS), ("seconds", pa.float64())]
-    + [(name, pa.int64()) for name in NUMBERS if name != "position"]
-)
+KINDS = {"int": pa.int64(), "int | None": pa.int64(), "float": pa.float64()}
+FIGURES = [(field.name, KINDS[str(field.type)]) for field in fields(Transition) if str(field.type) in KINDS]
+SCHEMA = pa.schema([FIGURES[0], *((name, pa.string()) for name in ("strategy", "old", "new")), *FIGURES[1:]])
 """The columns of `Runtime.transitions()`."""
 
 

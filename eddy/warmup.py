@@ -11,10 +11,10 @@ from eddy.windows import Range
 
 
 def warmup() -> None:
-    """Run tiny joins that reach every kernel of a push that succeeds, and of snapshots.
+    """Run tiny joins that reach every kernel of a push that succeeds, of changes of plan, and of snapshots.
 
-    Call it in a process before it forks workers, or at the start of a service: about ten seconds when nothing is
-    cached, well below one when the kernels are on disk, nothing the second time.
+    Call it in a process before it forks workers, or at the start of a service: about half a minute when nothing
+    is cached, well below one when the kernels are on disk, nothing the second time.
     """
     schema = pa.schema([("k", pa.int64()), ("s", pa.string()), ("t", pa.int64())])
     streams = [Stream(name, schema, window=Range(10), time="t") for name in ("R", "S")]
@@ -30,3 +30,11 @@ def warmup() -> None:
     Runtime.restore(runtime.snapshot(), query)
     # A given order and row numbers go through kernels of their own.
     Runtime(query, ids_only=True).push({"R": batch, "S": batch}, order=[0] * rows + [1] * rows)
+    third = Query([*streams, Stream("T", schema, window=Range(10), time="t")], ["R.k = S.k", "S.k = T.k"])
+    for strategy in ("stairs", "jisc"):
+        changing = Runtime(third, "(R S) T", strategy=strategy)
+        changing.push({name: batch for name in ("R", "S", "T")})
+        changing.transition("R (S T)")
+        changing.push({name: batch.slice(rows - 5, 5) for name in ("R", "S", "T")})
+        for stair in changing.stairs:
+            stair.trim()

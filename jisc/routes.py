@@ -12,14 +12,12 @@ multiplies out at the end, and a leaf hop that finds nothing ends the walk befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from jisc.plan import Tree
 from stairs.arena import Int64s, Routes
-from stairs.errors import PlanError
 from stairs.fields import (
     H_CLASS,
     H_COLUMN,
@@ -114,51 +112,16 @@ def compile_routes(tree: Tree, graph: JoinGraph) -> Routes:
         span[i, [R_TRUNK, R_LEAF, R_ROOT, R_END]] = first, leaf, root, leaf + len(leaves)
         enabled = root
         for n, hop in enumerate(taken):
-            row = _hop_row(hop, graph, ops)
+            row = hop_row(hop, graph, ops)
             if n < len(trunk):
                 row[H_LEAF0] = enabled
                 enabled += sum(other.after == n + 1 for other in leaves)
                 row[H_LEAF1] = enabled
             hops.append(row)
-    return _tables(span, hops, ops)
+    return route_tables(span, hops, ops)
 
 
-def promote_route(streams: Iterable[int], by: int, graph: JoinGraph) -> list[Hop]:
-    """Return the hops that find all combinations over a set of streams with one key of class `by`.
-
-    The first stream of the set that has the class comes first, then the others as far as predicates connect them.
-    Raises PlanError when the set has no attribute in the class, or is not connected.
-    """
-    waiting = sorted(set(streams))
-    names = ", ".join(graph.names[j] for j in waiting)
-    bound_after, hops = {by: 0}, list[Hop]()
-    while waiting:
-        reachable = [j for j in waiting if any(c in bound_after for c in graph.attributes[j])]
-        if not reachable:
-            raise PlanError(f"no predicates connect the streams {names}, begun with those joined on class {by}")
-        stream = reachable[0]
-        waiting.remove(stream)
-        known = [c for c in graph.attributes[stream] if c in bound_after]
-        probed = min(known, key=lambda c: (bound_after[c], c))
-        checks = tuple(c for c in known if c != probed)
-        # A class that no later stream of the set has decides nothing.
-        ahead = {c for j in waiting for c in graph.attributes[j]}
-        binds = tuple(c for c in graph.attributes[stream] if c not in bound_after and c in ahead)
-        hops.append(Hop(stream, probed, checks, binds, bound_after[probed]))
-        bound_after.update(dict.fromkeys(binds, len(hops)))
-    return hops
-
-
-def compile_promotion(streams: Iterable[int], by: int, graph: JoinGraph) -> Routes:
-    """Return the tables of `promote_route`: one route, trunk hops only. O(streams^2 * classes of a stream)."""
-    ops: list[list[int]] = []
-    hops = [_hop_row(hop, graph, ops) for hop in promote_route(streams, by, graph)]
-    span = np.zeros((1, R_FIELDS), np.int64)
-    span[0, [R_LEAF, R_ROOT, R_END]] = len(hops)
-    return _tables(span, hops, ops)
-
-
-def _hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
+def hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
     """Return the row of a hop, and put its checks and bindings at the end of `ops`."""
     row = [0] * H_FIELDS
     row[H_TARGET], row[H_CLASS] = hop.stream, hop.by
@@ -176,7 +139,8 @@ def _hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
     return row
 
 
-def _tables(span: Int64s, hops: list[list[int]], ops: list[list[int]]) -> Routes:
+def route_tables(span: Int64s, hops: list[list[int]], ops: list[list[int]]) -> Routes:
+    """Return rows of the three tables as arrays."""
     return Routes(
         span,
         np.array(hops, np.int64).reshape(-1, H_FIELDS),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, ClassVar
@@ -17,6 +19,8 @@ from stairs.fields import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, 
 from stairs.modules import Modules
 from stairs.stair import Stair
 
+AROUND = 16
+"""Pushes before and after a transition over which the rate of output is taken."""
 COUNTERS = slice(H_PROBES, H_MATCHES + 1)
 """The columns of `Routes.hops` that count."""
 
@@ -34,6 +38,9 @@ class Transition:
     computed      entries which those promotions stored
     intermediate  entries stored by arrivals in the stage
     duplicates    results found by one plan and left to another, in the stage
+    rate_before   results per second of pushing, over the AROUND pushes before it
+    rate_after    the same over those after it, its own seconds included; of as many as there were yet
+    longest       seconds of the longest of those pushes after it
     ended         arrivals taken when the stage ended: every state complete, or the old plan purged; None = it goes on
     """
 
@@ -51,6 +58,9 @@ class Transition:
     computed: int = 0
     intermediate: int = 0
     duplicates: int = 0
+    rate_before: float = 0.0
+    rate_after: float = 0.0
+    longest: float = 0.0
     ended: int | None = None
 
     @property
@@ -100,6 +110,10 @@ class Strategy(ABC):
         """Probes and matches per stream probed, under tables that are gone."""
         self._open: list[tuple[Transition, dict[str, int]]] = []
         """Transitions whose stage goes on, with the counters when they began."""
+        self._recent: deque[tuple[int, float]] = deque(maxlen=AROUND)
+        """Results and seconds of the last pushes."""
+        self._watched: list[tuple[Transition, list[tuple[int, float]]]] = []
+        """Transitions of late, with the pushes after them."""
         modules.meta[M_MODE] = self.mode
 
     # What the kernel works with
@@ -135,6 +149,8 @@ class Strategy(ABC):
         self._change(tree, done)
         done.seconds = perf_counter() - began
         self._retire_counters(tables)
+        done.rate_before = _rate(self._recent)
+        self._watched.append((done, [(0, done.seconds)]))
         self.tree = tree
         # A stage that a new transition cuts short is over: what it left incomplete is the new one's.
         for other, _ in self._open:
@@ -159,6 +175,15 @@ class Strategy(ABC):
             for done in self._finished():
                 done.ended = position
             self._open = [pair for pair in self._open if pair[0].ended is None]
+
+    def note_push(self, results: int, seconds: float) -> None:
+        """Take down how many results a push gave and how long it took. O(1)."""
+        self._recent.append((results, seconds))
+        for done, pushes in self._watched:
+            pushes.append((results, seconds))
+            done.rate_after, done.longest = _rate(pushes), max(done.longest, seconds)
+        if self._watched:
+            self._watched = [watched for watched in self._watched if len(watched[1]) <= AROUND]
 
     def _finished(self) -> list[Transition]:
         """Return the open transitions whose stage is over."""
@@ -189,6 +214,7 @@ class Strategy(ABC):
         self.past = saved.past
         self.transitions = self.transitions[: saved.transitions]
         self._open = saved.open
+        self._watched = [watched for watched in self._watched if watched[0] in self.transitions]
         for done, _ in self._open:
             done.ended = None
 
@@ -217,6 +243,11 @@ class Strategy(ABC):
     def describe(self) -> dict[str, Any]:
         """Return what a snapshot says of it beside its plan."""
         return {}
+
+
+def _rate(pushes: Iterable[tuple[int, float]]) -> float:
+    results, seconds = (sum(column) for column in zip(*pushes, strict=True)) if pushes else (0, 0.0)
+    return results / seconds if seconds else 0.0
 
 
 def refuse(name: str) -> PlanError:

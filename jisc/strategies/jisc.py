@@ -13,8 +13,11 @@ it. And there is no queue to drain before plans change (sec. 4.1): an arrival is
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from jisc.plan import Tree
 from jisc.strategies.stored import StoredStrategy
+from stairs.errors import CapacityError
 from stairs.modules import Modules
 
 LOOKS = 16
@@ -35,5 +38,7 @@ class Jisc(StoredStrategy):
         """Bring incomplete states nearer to completeness."""
         waiting = [stair for stair in self.stairs if not stair.proven]
         if waiting:
-            self.store.advance(waiting, max(LOOKS + arrivals // LOOK_EVERY, 2 * self.background), self.background)
+            # Without room for more the states stay incomplete: what is probed is promoted then, or refused then.
+            with suppress(CapacityError, MemoryError):
+                self.store.advance(waiting, max(LOOKS + arrivals // LOOK_EVERY, 2 * self.background), self.background)
         super().after_push(arrivals)

@@ -8,9 +8,12 @@ sec. 4.2.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from jisc.states import Difference
 from jisc.strategies.base import Transition
 from jisc.strategies.stored import StoredStrategy
+from stairs.errors import CapacityError
 
 
 class MovingState(StoredStrategy):
@@ -25,5 +28,7 @@ class MovingState(StoredStrategy):
 
     def undone(self) -> None:
         """Recompute what the states forgot."""
-        for stair in self.stairs:
-            stair.promote_all()
+        # Without room for them they are promoted on their next probe.
+        with suppress(CapacityError, MemoryError):
+            for stair in self.stairs:
+                stair.promote_all()

@@ -7,9 +7,12 @@ Source: Deshpande, Hellerstein, "Lifting the burden of history from adaptive que
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from jisc.states import Difference
 from jisc.strategies.base import Transition
 from jisc.strategies.stored import StoredStrategy
+from stairs.errors import CapacityError
 
 
 class Stairs(StoredStrategy):
@@ -29,6 +32,8 @@ class Stairs(StoredStrategy):
 
     def undone(self) -> None:
         """Promote again what the states forgot."""
-        self.store.promote_keys(self.stairs)
-        for stair in self.stairs:
-            stair.settle()
+        # Without room for them they are promoted on their next probe.
+        with suppress(CapacityError, MemoryError):
+            self.store.promote_keys(self.stairs)
+            for stair in self.stairs:
+                stair.settle()

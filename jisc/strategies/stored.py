@@ -67,7 +67,7 @@ class StoredStrategy(Strategy):
             self._install(tree, change.missing)
             self.store.release()
             self._complete(change, done)
-        except CapacityError:
+        except (CapacityError, MemoryError):
             self._drop(change.missing)
             self._install(self.tree, change.dropped)
             raise

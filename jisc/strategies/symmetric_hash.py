@@ -7,9 +7,12 @@ Databases, 1993.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from jisc.plan import Tree
 from jisc.strategies.base import Transition, refuse
 from jisc.strategies.stored import StoredStrategy
+from stairs.errors import CapacityError
 
 
 class SymmetricHash(StoredStrategy):
@@ -23,5 +26,7 @@ class SymmetricHash(StoredStrategy):
 
     def undone(self) -> None:
         """Recompute what the states forgot."""
-        for stair in self.stairs:
-            stair.promote_all()
+        # Without room for them they are promoted on their next probe.
+        with suppress(CapacityError, MemoryError):
+            for stair in self.stairs:
+                stair.promote_all()

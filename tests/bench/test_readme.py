@@ -9,7 +9,21 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.limit import BARS
-from bench.readme import BEGIN, END, README, TITLES, ReadmeError, main, table, with_table
+from bench.readme import (
+    BEGIN,
+    END,
+    README,
+    SECTIONS,
+    TITLES,
+    TRANSITION_TITLES,
+    TRANSITIONS,
+    ReadmeError,
+    main,
+    table,
+    with_table,
+    with_tables,
+)
+from bench.transitions import BARS as MOST
 
 MACHINE = "2 × a processor, Python 3.11.7, numba 0.68"
 FIGURES = {"machine": MACHINE, "W1.engine_vs_loop": 0.61789, "W1.loop_tuples_per_s": 2e7}
@@ -17,6 +31,11 @@ FIGURES = {"machine": MACHINE, "W1.engine_vs_loop": 0.61789, "W1.loop_tuples_per
 
 def test_every_figure_that_is_wanted_has_a_title() -> None:
     assert set(BARS) <= set(TITLES)
+    assert set(MOST) <= set(TRANSITION_TITLES)
+
+
+def test_no_figure_is_of_two_benchmarks() -> None:
+    assert not SECTIONS[0].figures & SECTIONS[1].figures
 
 
 def test_the_table_names_machine_figures_and_what_is_wanted() -> None:
@@ -26,6 +45,30 @@ def test_the_table_names_machine_figures_and_what_is_wanted() -> None:
         "| W1, four streams on one key: engine / hand-written loop, row ids out | 0.618 | ≥ 0.5 |",
         "| W1, hand-written loop, tuples/s | 20 M |  |",
     ]
+
+
+def test_strategies_are_rows_of_a_table_with_what_was_measured() -> None:
+    figures = {"machine": MACHINE, "transition_call_ms": 0.8, "pause_ms.jisc.1000": 2.5, "pause_ms.stairs.10000": 40}
+    assert table(figures, TRANSITIONS).splitlines()[4:] == [
+        "| `transition` under jisc, 20 joins, all states change, ms | 0.8 | ≤ 1 |",
+        "",
+        "Longest pause within a turnover of the windows after it, ms:",
+        "",
+        "| strategy | windows of 10³ | windows of 10⁴ |",
+        "|---|---|---|",
+        "| jisc | 2.5 |  |",
+        "| stairs |  | 40 |",
+    ]
+
+
+def test_one_object_with_figures_of_both_benchmarks() -> None:
+    text = f"{BEGIN}{END} between {TRANSITIONS.begin}{TRANSITIONS.end}"
+    made = with_tables(text, {**FIGURES, "transition_call_ms": 0.8})
+    limit, transitions = made.split(" between ")
+    assert "0.618" in limit
+    assert "transition" not in limit
+    assert "`transition` under jisc" in transitions
+    assert with_tables(text, FIGURES).endswith(f"{TRANSITIONS.begin}{TRANSITIONS.end}")
 
 
 def test_what_stands_between_the_markers_is_replaced_and_nothing_else() -> None:
@@ -51,17 +94,20 @@ def test_figures_of_an_unknown_machine_or_without_a_title_are_refused() -> None:
 
 
 def test_the_readme_has_the_markers() -> None:
-    with_table(README.read_text(), FIGURES)
+    for section in SECTIONS:
+        with_table(README.read_text(), FIGURES, section)
 
 
 def test_the_command(tmp_path: Path) -> None:
     import typer
 
-    figures, document = tmp_path / "figures.json", tmp_path / "README.md"
-    figures.write_text(json.dumps(FIGURES))
-    document.write_text(f"{BEGIN}{END}")
+    limit, transitions, document = tmp_path / "limit.json", tmp_path / "transitions.json", tmp_path / "README.md"
+    limit.write_text(json.dumps(FIGURES))
+    transitions.write_text(json.dumps({"machine": MACHINE, "transition_call_ms": 0.777}))
+    document.write_text(f"{BEGIN}{END}{TRANSITIONS.begin}{TRANSITIONS.end}")
     app = typer.Typer()
     app.command()(main)
-    done = CliRunner().invoke(app, [str(figures), str(document)])
+    done = CliRunner().invoke(app, [str(limit), str(transitions), "--document", str(document)])
     assert done.exit_code == 0, done.output
     assert "0.618" in document.read_text()
+    assert "0.777" in document.read_text()

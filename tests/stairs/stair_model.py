@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jisc.routes import compile_promotion
 from stairs.fields import S_BASE
 from stairs.graph import JoinGraph, WindowKind
 from stairs.stair import Stair
 from stairs.store import StairStore
 from tests.stairs.driver import Driver, Key, Row, key_ids
+from tests.stairs.promotion import compile_promotion
 
 Composite = tuple[int, ...]
 
