@@ -29,7 +29,7 @@ from eddy.fuzz.case import (
 from eddy.fuzz.judge import Column, Extent, Judge, Kind, Row
 from eddy.fuzz.play import FIXED
 
-MOST_RESULTS = 60
+MOST_RESULTS = 100
 """A row that would complete more does not come: it would cost time and show nothing new."""
 STEPS = 20
 FLOOD = 12

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -17,10 +20,32 @@ from eddy.fuzz.script import script
 ROUND = 200
 """Cases drawn from one seed: Hypothesis remembers all it has drawn, so it is started anew now and then."""
 SHRINK_SECONDS = 60.0
+CASE_SECONDS = 30.0
+"""A case that takes longer does not end. Usual ones take some milliseconds."""
+SMALL_CASE_SECONDS = 1.0
 
 
 class Enough(KeyboardInterrupt):
     """Ends a round: what ordinary exceptions do to Hypothesis is make it search for a smaller example."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in what takes longer; where there are signals, and between calls of kernels."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"the case did not end within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @dataclass(frozen=True)
@@ -76,8 +101,11 @@ class Hunt:
             self.seconds = now - start
             if self.failure is None and (now > end or self.total.cases == most):
                 raise Enough
+            # A case that does not end takes all its time again and again while it is made smaller.
+            endless = self.failure is not None and isinstance(self.failure.error, TimeoutError)
             try:
-                done = play(case)
+                with limited(SMALL_CASE_SECONDS if endless else CASE_SECONDS):
+                    done = play(case)
             except Exception as error:
                 if self.failure is None:
                     self._shrink_until = now + SHRINK_SECONDS

@@ -200,6 +200,20 @@ def test_errors_of_the_engine_are_failures_too(monkeypatch: pytest.MonkeyPatch, 
     assert "cannot be written" in result.output
 
 
+def test_a_case_that_does_not_end_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def endless(runtime: Runtime) -> None:
+        while runtime.position > 2:
+            pass
+
+    monkeypatch.setattr(Runtime, "check", endless)
+    monkeypatch.setattr(hunt, "CASE_SECONDS", 1.0)
+    monkeypatch.setattr(hunt, "SMALL_CASE_SECONDS", 0.1)
+    monkeypatch.setattr(hunt, "SHRINK_SECONDS", 3.0)
+    result = invoke("--seed", "1", "--seconds", "600", "--strategy", "mjoin", "--save", str(tmp_path))
+    assert result.exit_code == 1
+    assert "TimeoutError: the case did not end" in result.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
