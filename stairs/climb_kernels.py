@@ -120,11 +120,16 @@ def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> Non
         while parts[u64(own), P_STREAM] != i:
             own += 1
         own = 4 + 4 * (own - states[x, E_PARTS0])
+        dropped = np.int64(0)
         for e in range(states[x, E_TAIL], states[x, E_NEXT]):
             at = entry_at(entries, x, e)
             if peek_int32(at + own) == s and peek_int32(at + 4) != GONE:
                 poke_int32(at + 4, GONE)
                 states[x, E_STORED] -= 1
+                dropped += 1
+        if states[x, E_SHORT] > 0:
+            # What found room needs it again, beside what did not.
+            states[x, E_SHORT] += dropped
 
 
 @inlined
