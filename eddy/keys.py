@@ -16,7 +16,7 @@ import pyarrow.types as pt
 
 from eddy.query import Query
 from eddy.types import SECONDS, is_text, word_count
-from stairs.bytes_directory import BytesDirectory
+from stairs.bytes_directory import BytesDirectory, read_only
 from stairs.bytes_kernels import hash_rows, mix_words
 from stairs.errors import InputError
 
@@ -96,10 +96,10 @@ def text_buffers(column: pa.Array) -> tuple[Words, npt.NDArray[np.uint8]]:
     _, offsets, text = column.buffers()
     if offsets is None or not len(column):
         return np.frombuffer(bytes(8 * len(column) + 8), np.int64), _NO_TEXT
-    places = np.frombuffer(offsets, np.int64, len(column) + 1, column.offset * 8)
+    places = read_only(np.frombuffer(offsets, np.int64, len(column) + 1, column.offset * 8))
     if text is None or text.size == 0:
         return places, _NO_TEXT
-    return places, np.frombuffer(text, np.uint8)
+    return places, read_only(np.frombuffer(text, np.uint8))
 
 
 class KeyEncoder:

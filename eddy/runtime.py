@@ -168,10 +168,10 @@ class Runtime:
         tree = self._checked_plan(plan, given=True)
         if not self._strategy.changes:
             raise refuse(self._strategy.name)
+        if at is not None and (isinstance(at, bool) or not isinstance(at, int)):
+            raise InputError(f"at is the number of an arrival, not {at!r}")
         if at is None or at == self.position:
             return self._strategy.transition(tree)
-        if isinstance(at, bool) or not isinstance(at, int):
-            raise InputError(f"at is the number of an arrival, not {at!r}")
         if at < self.position:
             raise InputError(f"at={at} is past: {self.position} arrivals were taken; leave `at` out for a change now")
         self._schedule.add((at, tree))
@@ -194,8 +194,8 @@ class Runtime:
         order    int[rows of all streams]: the stream (its position in the query) of each arrival; None = by event time,
                  ties by stream order in the query, then by row
 
-        Returns a table of `query.output_schema` (see count_only, ids_only). Raises InputError for rows that do not fit,
-        with the state as it was. Cost: O(arrivals + chains walked + results).
+        Returns a table of `output_schema` (see output, count_only, ids_only). Raises InputError for rows that do not
+        fit, with the state as it was. Cost: O(arrivals + chains walked + results).
         """
         began = perf_counter()
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
@@ -347,6 +347,7 @@ class Runtime:
             )
         snapshot.fill(runtime._held())
         # What was stored for empty windows is not what is stored for these.
+        runtime._modules.caches.clear()
         runtime._strategy = make_strategy(
             options["strategy"], runtime._modules, runtime._strategy.tree, options["background"]
         )
@@ -386,7 +387,7 @@ class Runtime:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all state: SteMs, key directories, payload and the room for results."""
+        """Bytes of all state: SteMs, STAIRs, key directories, payload and the room for results."""
         return self._modules.nbytes + self._payload.nbytes + self._strategy.nbytes
 
     def metrics(self) -> dict[str, Any]:

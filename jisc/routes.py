@@ -66,14 +66,13 @@ class Hop:
 
 def probe_order(tree: Tree, stream: int, graph: JoinGraph) -> list[int]:
     """Return the other streams in the order in which a tuple of `stream` probes them under the plan."""
-    bound, order = {stream}, []
+    bound, order = set(graph.attributes[stream]), []
     for _, sibling in tree.path(stream):
         waiting = list(sibling.leaves())
         while waiting:
-            reachable = frozenset(bound)
-            following = next(j for j in waiting if graph.shared(reachable, frozenset([j])))
+            following = next(j for j in waiting if not bound.isdisjoint(graph.attributes[j]))
             waiting.remove(following)
-            bound.add(following)
+            bound.update(graph.attributes[following])
             order.append(following)
     return order
 

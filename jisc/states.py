@@ -43,7 +43,7 @@ class Masks:
         """Per stream, its classes."""
         self.members = [sum(1 << j for j in own) for own in graph.members]
         """Per class, its streams."""
-        self._first = [{j: own.index(j) for j in own} for own in graph.members]
+        self._columns = [{j: own.index(j) for j in own} for own in graph.members]
         self._known: dict[int, int] = {}
         self._sides: dict[int, tuple[Tree, list[Side]]] = {}
 
@@ -77,7 +77,7 @@ class Masks:
 
     def column(self, c: int, j: int) -> int:
         """Return the column of stream j in a head row of class c."""
-        return self._first[c][j]
+        return self._columns[c][j]
 
 
 class Side(NamedTuple):

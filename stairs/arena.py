@@ -90,7 +90,7 @@ class Walk(NamedTuple):
     bound     int64[classes]        where the head row of the key bound for each class starts
     kids      int64[classes]        the key id bound for each class (only where STAIRs are stored)
     current   int64[streams]        sequence number bound for each stream
-    frames    int64[depth, 8 + 2 * (streams + classes)]  tuples in flight through an eddy; row 0: a promotion under way
+    frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight through an eddy; row 0: a promotion
     """
 
     ids: Int32s

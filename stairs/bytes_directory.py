@@ -41,6 +41,13 @@ FIRST_IDS = 64
 FIRST_HEAP = 1024
 
 
+def read_only(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Return a view that cannot be written to: Arrow's text is of both kinds, and a kernel is compiled for one."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 class BytesDirectory:
     """Dense ids for byte strings, recycled. Cost: O(bytes) a look-up; memory O(live strings + those of one push).
 
@@ -76,6 +83,7 @@ class BytesDirectory:
         offsets int64[n + 1] into text uint8[], dead uint8[n] -> int64[n].
         """
         ids = np.empty(len(offsets) - 1, np.int64)
+        offsets, text = read_only(offsets), read_only(text)
         while (status := intern(self.arena, offsets, text, dead, ids)) != DONE:
             if status == NEED_IDS:
                 self._grow_ids()

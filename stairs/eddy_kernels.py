@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stairs.accelerate import inlined, u64
+from stairs.accelerate import inlined, jit, u64
 from stairs.arena import Arena, Entries, Routes, Walk
 from stairs.bits import lowest_bit
 from stairs.climb_kernels import wanted
@@ -34,16 +34,14 @@ from stairs.fields import (
     R_TRUNK,
     S_LO,
     SHORT_OUTPUT,
+    T_CANDIDATE,
+    T_DONE,
+    T_HOP,
+    T_OFFSET,
+    T_READY,
 )
 from stairs.hop_kernels import record_of
 from stairs.walk_kernels import write
-
-# frames[d]: a tuple in flight and the probe it is at
-T_HOP = 0
-T_CANDIDATE = 1
-T_OFFSET = 2  # of the link in a record of the SteM it probes
-T_DONE = 3  # two words each
-T_READY = 5
 
 
 @inlined
@@ -70,7 +68,7 @@ def choose(arena: Arena, routes: Routes, walk: Walk, i: int, d: int, tally: int)
     routes.hops[u64(h), H_PROBES] += tally
 
 
-@inlined
+@jit
 def route(
     arena: Arena,
     entries: Entries,

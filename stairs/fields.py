@@ -110,6 +110,14 @@ O_STREAM = 3  # the stream of the component
 O_COLUMN = 4  # its column in a head row of the class
 O_FIELDS = 5
 
+# frames[d]: a tuple in flight through an eddy, and the probe it is at
+T_HOP = 0
+T_CANDIDATE = 1
+T_OFFSET = 2  # of the link in a record of the SteM it probes
+T_DONE = 3  # two words each
+T_READY = 5
+T_FIELDS = 7
+
 # meta; the first seven are of the push under way and 0 when it begins
 M_ARRIVAL = 0  # arrivals of the push done so far
 M_INTERN_ATTR = 1  # progress of the interning: attribute row, row of the batch

@@ -70,6 +70,7 @@ from stairs.fields import (
     S_TIMES,
     S_WALKED,
     S_WIDTH,
+    T_FIELDS,
 )
 from stairs.graph import FOREVER, JoinGraph
 from stairs.keys_kernels import drop_all, sweep
@@ -148,7 +149,7 @@ class Modules:
             bound=np.zeros(n, np.int64),
             kids=np.zeros(n, np.int64),
             current=np.zeros(m, np.int64),
-            frames=np.zeros((1, 8 + 2 * (m + n)), np.int64),
+            frames=np.zeros((1, T_FIELDS + 2 * (m + n)), np.int64),
         )
         self._no_entries = no_entries()
         texts = graph.texts or ((),) * n

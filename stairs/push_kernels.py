@@ -206,22 +206,6 @@ def probe_stored(
     return out
 
 
-@jit
-def probe_routed(
-    arena: Arena,
-    entries: Entries,
-    routes: Routes,
-    walk: Walk,
-    i: int,
-    strict: bool,
-    count_only: bool,
-    tally: int,
-    out: int,
-) -> int:
-    """Do what `emit` does through an eddy."""
-    return route(arena, entries, routes, walk, i, strict, count_only, tally, out)
-
-
 @inlined
 def emit(
     arena: Arena,
@@ -245,7 +229,7 @@ def emit(
                 expire_range(arena, j)
                 set_low(arena, entries, j, arena.streams[u64(j), S_LO])
     if mode == ROUTED:
-        return probe_routed(arena, entries, routes, walk, i, strict, count_only, tally, out)
+        return route(arena, entries, routes, walk, i, strict, count_only, tally, out)
     return probe_stored(arena, entries, routes, walk, i, storing, strict, count_only, tally, out)
 
 

@@ -417,7 +417,7 @@ class Stair:
         state = self.state
         birth = int(state[E_NEXT])
         state[[E_BIRTH, E_TAIL, E_NEXT]] = birth, birth + 1, birth + 1
-        state[[E_MARKED, E_UNMARKED]] = 0
+        state[[E_MARKED, E_UNMARKED, E_SHORT]] = 0
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow the SteMs: sequence number s of stream i is now s - shifts[i]. O(ring)."""

@@ -129,8 +129,9 @@ class StairStore:
 
     def make_room(self) -> None:
         """Make room in every state that a kernel found short. Raises CapacityError."""
-        for row in np.flatnonzero(self.entries.states[:, E_SHORT]).tolist():
-            self.stairs[row].make_room(int(self.entries.states[row, E_SHORT]))
+        for stair in self.stairs.values():
+            if short := int(stair.state[E_SHORT]):
+                stair.make_room(short)
 
     def promote_keys(self, stairs: Iterable[Stair]) -> None:
         """Promote every key, one after the other, each in all these states in their order. O(key ids + promotions)."""

@@ -54,7 +54,14 @@ def batch(start: int, rows: int, nulls: bool = False) -> pa.RecordBatch:
         pa.array(n.astype(np.float32), mask=(n % 4 == 0) & nulls),
         pa.array(n.astype(np.int16), mask=(n % 7 == 0) & nulls),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).slice(1, rows)
+    made = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).slice(1, rows)
+    if start % 3:
+        return made
+    # What was read from a stream lies in memory that cannot be written to, strings as well.
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, SCHEMA) as writer:
+        writer.write_batch(made)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
 
 
 def orders(total: int) -> list[Any]:

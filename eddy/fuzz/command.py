@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -102,11 +103,12 @@ def with_progress(console: Console, hunt: Hunt, seconds: float, cases: int | Non
 
 def print_summary(console: Console, hunt: Hunt) -> None:
     """Print what was done, by the strategy that a case begins with."""
-    table = Table(title=f"{hunt.seconds:.1f} s")
-    table.add_column("strategy")
+    # Narrow enough for a terminal of 80 columns.
+    table = Table(title=f"{hunt.seconds:.1f} s", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("strategy", no_wrap=True)
     heads = ("cases", "pushes", "arrivals", "transitions", "snapshots", "results")
     for head in heads:
-        table.add_column("results compared" if head == "results" else head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     for name, tally in hunt.tallies.items():
         table.add_row(name, *(str(getattr(tally, head)) for head in heads))
     if len(hunt.tallies) > 1:

@@ -27,7 +27,7 @@ from eddy.fuzz.case import (
     Transition,
 )
 from eddy.fuzz.judge import Column, Extent, Judge, Kind, Row
-from eddy.fuzz.play import FIXED
+from jisc.strategies import STRATEGIES
 
 MOST_RESULTS = 100
 """A row that would complete more does not come: it would cost time and show nothing new."""
@@ -151,7 +151,7 @@ class Writer:
             case "demote":
                 yield Demote(picks[0], picks[1])
             case "reload":
-                others = [None, *(name for name in self.strategies if name not in FIXED or not self.waiting)]
+                others = [None, *(name for name in self.strategies if STRATEGIES[name].changes or not self.waiting)]
                 yield Reload(self.plan(picks) if picks[0] % 2 else None, others[picks[1] % len(others)])
             case "schedule":
                 yield self.schedule(picks, picks[1] % 12)

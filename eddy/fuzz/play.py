@@ -11,11 +11,9 @@ from eddy.fuzz.case import NAMES, BadPush, Case, Demote, Push, Reload, Step, Tra
 from eddy.fuzz.compare import Group, compare
 from eddy.fuzz.judge import Judge, Result, Row, Verdict
 from eddy.runtime import Runtime
+from jisc.strategies import STRATEGIES
 from stairs.errors import InputError, PlanError
 from stairs.fields import C_NEXT
-
-FIXED = ("symmetric-hash",)
-"""Strategies whose plan cannot change."""
 
 
 @dataclass
@@ -51,7 +49,7 @@ class Course:
     @property
     def fixed(self) -> bool:
         """Whether the plan cannot change."""
-        return self.strategy in FIXED
+        return not STRATEGIES[self.strategy].changes
 
     def at(self, step: Transition) -> int | None:
         """Give the position of a transition, None for one at once."""

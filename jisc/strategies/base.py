@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -144,6 +144,7 @@ class Strategy(ABC):
         """Go over to another plan, between two arrivals. Raises PlanError, CapacityError with the old one running."""
         position = int(self.modules.meta[M_ARRIVALS] + self.modules.meta[M_ARRIVAL])
         done = Transition(position, self.name, (self.tree, tree), self.modules.graph.names)
+        self._update()
         before, tables = self.counters(), self.routes
         began = perf_counter()
         self._change(tree, done)
@@ -152,11 +153,10 @@ class Strategy(ABC):
         done.rate_before = _rate(self._recent)
         self._watched.append((done, [(0, done.seconds)]))
         self.tree = tree
-        # A stage that a new transition cuts short is over: what it left incomplete is the new one's.
-        for other, _ in self._open:
-            other.ended = None if self.overlaps else position
         if not self.overlaps:
-            self._update()
+            # A stage that a new transition cuts short is over: what it left incomplete is the new one's.
+            for other, _ in self._open:
+                other.ended = position
             self._open = []
         self.transitions.append(done)
         self._open.append((done, before))
@@ -239,10 +239,6 @@ class Strategy(ABC):
         """Raise StateError unless all states are as they should be. O(all combinations), for tests."""
         for stair in self.stairs:
             stair.check()
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a snapshot says of it beside its plan."""
-        return {}
 
 
 def _rate(pushes: Iterable[tuple[int, float]]) -> float:

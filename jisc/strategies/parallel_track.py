@@ -70,10 +70,14 @@ class ParallelTrack(StoredStrategy):
         self._use(plans)
 
     def _change(self, tree: Tree, done: Transition) -> None:
-        self.store.set_marks(np.concatenate([self.store.marks, self.modules.streams[None, :, S_NEXT]]))
-        self._open_track(tree)
-        self._compile(tree)
-        done.incomplete = done.kept = 0
+        trees, marks = self.trees, self._marks()
+        try:
+            self.store.set_marks(np.concatenate([marks, self.modules.streams[None, :, S_NEXT]]))
+            self._open_track(tree)
+            self._compile(tree)
+        except MemoryError:
+            self._restore(trees, marks)
+            raise
         done.complete = len(self.tracks[-1].states)
 
     def after_push(self, arrivals: int) -> None:

@@ -58,6 +58,7 @@ class StoredStrategy(Strategy):
             known = self._tables[key] = compile_stored(plans, self.masks)
         tables, promotions = known
         self.routes = self.store.routes = tables._replace(hops=tables.hops.copy())
+        self.store.release()
         states = self.store.entries.states
         for stair in self.stairs:
             states[stair.row, E_ROUTE : E_BASE + 1] = promotions[stair.row]
@@ -81,10 +82,10 @@ class StoredStrategy(Strategy):
         self._drop(change.dropped)
         try:
             self._install(tree, change.missing)
-            self.store.release()
             self._complete(change, done)
         except (CapacityError, MemoryError):
-            self._drop(change.missing)
+            # As far as they got; the old states come back with no key attempted, which is always right.
+            self._drop([state for state in change.missing if state in self.states])
             self._install(self.tree, change.dropped)
             raise
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
 import random
-import struct
 import subprocess
 import sys
-from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +19,9 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Unbounded
-from eddy.query_text import difference, query_text
-from eddy.snapshot_file import DIGEST_BYTES, MAGIC, VERSION, pack, unpack
 from stairs.modules import RENUMBER_AT
-from tests.cases import Case, StreamCase, assert_same, feed, id_rows, late_rows, results, text_rows
+from tests.cases import assert_same, feed, id_rows, late_rows, results, text_rows
+from tests.eddy.snapshots import filled, make_query
 from tests.strategies import PAYLOADS, arrivals, cases, neighbours_by_predicate, plans, splits
 
 CASES = cases()
@@ -248,7 +243,7 @@ def test_no_snapshot_in_the_middle_of_a_push() -> None:
 
 _PRINT = """
 import hashlib
-from tests.eddy.test_snapshot import filled
+from tests.eddy.snapshots import filled
 print(hashlib.sha256(filled().snapshot()).hexdigest())
 """
 
@@ -264,281 +259,3 @@ def test_another_process_writes_the_same_bytes() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [hashlib.sha256(filled().snapshot()).hexdigest()]
-
-
-# --- refusing --------------------------------------------------------------------------------------------------------
-
-SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("t", pa.timestamp("ms"))])
-FIVE_SECONDS = Range(timedelta(seconds=5))
-POSITIVE = pc.field("a") > 0
-
-
-def make_query(
-    names: str = "RS",
-    schema: pa.Schema = SCHEMA,
-    window: Any = FIVE_SECONDS,
-    time: str | None = "t",
-    accept: pc.Expression | None = POSITIVE,
-    predicates: tuple[str, ...] = ("R.a = S.a", "R.b = S.b"),
-    **options: Any,
-) -> Query:
-    """Give a query of two streams; the first has what is asked for, the second is always the same."""
-    first = Stream(names[0], schema, window=window, time=time, filter=accept)
-    second = Stream(names[1], SCHEMA, window=FIVE_SECONDS, time="t")
-    given = {"where": pc.field("R.a") < 1000, "lateness": timedelta(seconds=2), **options}
-    return Query([first, second], list(predicates), **given)
-
-
-def filled() -> Runtime:
-    """Give a runtime of the usual query with rows in its windows, one of them late."""
-    runtime = Runtime(make_query())
-    n = 30
-    batch = pa.record_batch(
-        {"a": [k % 4 for k in range(n)], "b": [f"text {k % 3}" for k in range(n)], "t": [k * 100 for k in range(n)]},
-        schema=SCHEMA,
-    )
-    runtime.push({"R": batch, "S": batch}, [0, 1] * n)
-    runtime.push({"R": batch.slice(3, 1)})
-    return runtime
-
-
-SAVED = filled().snapshot()
-
-
-@given(st.data())
-def test_damage_is_always_noticed(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(("flip", "cut", "extend", "overwrite", "drop", "insert", "swap")))
-    at = data.draw(st.integers(0, len(SAVED) - 1))
-    some = data.draw(st.binary(min_size=1, max_size=40))
-    damaged = bytearray(SAVED)
-    if kind == "flip":
-        damaged[at] ^= 1 << data.draw(st.integers(0, 7))
-    elif kind == "cut":
-        del damaged[at:]
-    elif kind == "extend":
-        damaged += some
-    elif kind == "overwrite":
-        damaged[at : at + len(some)] = some
-    elif kind == "drop":
-        del damaged[at : at + len(some)]
-    elif kind == "insert":
-        damaged[at:at] = some
-    else:
-        damaged = damaged[at:] + damaged[:at]
-    if damaged != SAVED:
-        with pytest.raises(SnapshotError):
-            Runtime.restore(bytes(damaged), make_query())
-
-
-@pytest.mark.parametrize("at", [*range(34), *range(len(SAVED) - 17, len(SAVED))])
-def test_every_bit_at_the_ends_counts(at: int) -> None:
-    for bit in range(8):
-        damaged = bytearray(SAVED)
-        damaged[at] ^= 1 << bit
-        with pytest.raises(SnapshotError):
-            Runtime.restore(bytes(damaged), make_query())
-
-
-def with_version(version: int) -> bytes:
-    return SAVED[: len(MAGIC)] + struct.pack("<Q", version) + SAVED[len(MAGIC) + 8 :]
-
-
-def sealed(data: bytes) -> bytes:
-    """Put the right digest to the bytes."""
-    body = data[:-DIGEST_BYTES]
-    return body + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ("text", "is the bytes that .* gave, not str"),
-        (None, "not NoneType"),
-        (bytearray(SAVED), "not bytearray"),
-        (b"", "is empty"),
-        (b"eddy", "cut off"),
-        (SAVED[:60], "cut off"),
-        (SAVED[:-1], "cut off"),
-        (SAVED + b"\0", "behind its end"),
-        (SAVED * 2, "behind its end"),
-        (b"PAR1" + SAVED, "no snapshot"),
-        (b"x", "no snapshot"),
-        (with_version(VERSION + 1), f"format version {VERSION + 1}, this version .* reads {VERSION}"),
-        (sealed(with_version(0)), "no format version 0"),
-        (SAVED[:-1] + bytes([SAVED[-1] ^ 1]), "damaged"),
-    ],
-)
-def test_what_is_no_whole_snapshot_is_refused(data: Any, message: str) -> None:
-    with pytest.raises(SnapshotError, match=message):
-        Runtime.restore(data, make_query())
-
-
-NARROW = SCHEMA.set(0, pa.field("a", pa.int32()))
-WITHOUT = SCHEMA.remove(1)
-OTHERS: dict[str, tuple[Callable[[], Query], str]] = {
-    "name": (
-        lambda: make_query("QS", predicates=("Q.a = S.a", "Q.b = S.b"), where=pc.field("Q.a") < 1000),
-        "streams: R, S in the snapshot, Q, S in the query",
-    ),
-    "type": (
-        lambda: make_query(schema=NARROW),
-        "stream R, column 'a': int64 in the snapshot, int32 in the query",
-    ),
-    "null": (
-        lambda: make_query(schema=SCHEMA.set(1, pa.field("b", pa.string(), False))),
-        "stream R, column 'b': string in the snapshot, string not null in the query",
-    ),
-    "missing": (
-        lambda: make_query(schema=WITHOUT, predicates=("R.a = S.a",)),
-        "stream R, column 'b': string in the snapshot, absent in the query",
-    ),
-    "more": (
-        lambda: make_query(schema=SCHEMA.append(pa.field("c", pa.int8()))),
-        "stream R, column 'c': absent in the snapshot, int8 in the query",
-    ),
-    "columns": (
-        lambda: make_query(schema=pa.schema([SCHEMA.field(k) for k in (1, 0, 2)])),
-        "stream R: columns a int64, b string, t timestamp[ms] in the snapshot, b string, a int64, t timestamp[ms]",
-    ),
-    "window": (
-        lambda: make_query(window=Rows(7)),
-        "stream R, window: RANGE 5000 ticks in the snapshot, ROWS 7 in the query",
-    ),
-    "size": (
-        lambda: make_query(window=Range(timedelta(seconds=6))),
-        "stream R, window: RANGE 5000 ticks in the snapshot, RANGE 6000 ticks in the query",
-    ),
-    "unbounded": (lambda: make_query(window=Unbounded()), "UNBOUNDED in the query"),
-    "filter": (
-        lambda: make_query(accept=pc.field("a") > 1),
-        "stream R, filter: (a > 0) in the snapshot, (a > 1) in the query",
-    ),
-    "no filter": (lambda: make_query(accept=None), "stream R, filter: (a > 0) in the snapshot, none in the query"),
-    "predicate": (
-        lambda: make_query(predicates=("R.a = S.a",)),
-        "predicates: (R.a, R.b) = (S.a, S.b) in the snapshot, R.a = S.a in the query",
-    ),
-    "where": (
-        lambda: make_query(where=pc.field("R.a") < 1001),
-        "where: (R.a < 1000) in the snapshot, (R.a < 1001) in the query",
-    ),
-    "no where": (lambda: make_query(where=None), "where: (R.a < 1000) in the snapshot, none in the query"),
-    "select": (
-        lambda: make_query(select={"x": "R.a"}),
-        "in the snapshot, x = R.a in the query",
-    ),
-    "lateness": (
-        lambda: make_query(lateness=timedelta(seconds=3)),
-        "lateness: 2000 ticks in the snapshot, 3000 ticks in the query",
-    ),
-}
-
-
-@pytest.mark.parametrize("other", OTHERS)
-def test_a_snapshot_of_another_query_is_refused_with_the_difference(other: str) -> None:
-    make, message = OTHERS[other]
-    with pytest.raises(SnapshotError) as refused:
-        Runtime.restore(SAVED, make())
-    assert message in str(refused.value)
-
-
-def test_the_time_column_is_part_of_the_query() -> None:
-    schema = SCHEMA.append(pa.field("u", pa.timestamp("ms")))
-    saved = Runtime(make_query(schema=schema)).snapshot()
-    with pytest.raises(SnapshotError, match="stream R, time column: t in the snapshot, u in the query"):
-        Runtime.restore(saved, make_query(schema=schema, time="u"))
-
-
-def test_long_lists_in_expressions_are_compared_whole() -> None:
-    few, many = list(range(100)), [*range(50), 777, *range(51, 100)]
-    assert str(pc.field("a").isin(few)) == str(pc.field("a").isin(many))
-    saved = Runtime(make_query(accept=pc.field("a").isin(few))).snapshot()
-    Runtime.restore(saved, make_query(accept=pc.field("a").isin(few)))
-    with pytest.raises(SnapshotError, match="stream R, filter"):
-        Runtime.restore(saved, make_query(accept=pc.field("a").isin(many)))
-
-
-@pytest.mark.parametrize(
-    ("change", "same"),
-    [
-        ({"text": "0 < a"}, True),
-        ({"arrow": ""}, False),
-        ({"arrow": base64.b64encode(b"of a later version" * 9).decode()}, False),
-    ],
-    ids=str,
-)
-def test_expressions_as_another_version_of_arrow_might_write_them(change: dict[str, str], same: bool) -> None:
-    saved = query_text(make_query())
-    assert difference(saved, make_query()) is None
-    saved["streams"][0]["filter"].update(change)
-    found = difference(saved, make_query())
-    assert found is None if same else found is not None and found.startswith("stream R, filter")
-
-
-def test_the_same_query_written_otherwise_is_the_same() -> None:
-    metadata = SCHEMA.with_metadata({"made": "elsewhere"})
-    same = make_query(
-        schema=metadata,
-        window=Range(5000),
-        predicates=("(S.a, S.b) = (R.a, R.b)",),
-        lateness=timedelta(milliseconds=2000),
-    )
-    assert Runtime.restore(SAVED, same).snapshot() == SAVED
-
-
-@pytest.mark.parametrize(
-    ("error", "arguments"),
-    [
-        (eddy.PlanError, {"plan": "R R"}),
-        (eddy.InputError, {"strategy": "none such"}),
-        (eddy.InputError, {"background": 3}),
-        (eddy.InputError, {"query": "R.a = S.a"}),
-    ],
-)
-def test_wrong_arguments(error: type[Exception], arguments: dict[str, Any]) -> None:
-    with pytest.raises(error):
-        Runtime.restore(SAVED, **{"query": make_query(), **arguments})
-
-
-def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str) -> bytes:
-    """Give the usual snapshot with one section changed, and the right digest."""
-    header, sections = unpack(SAVED)
-    section = change(np.frombuffer(sections[name], dtype).copy())
-    changed = {**sections, name: memoryview(section.tobytes())}
-    del header["sections"]
-    return pack(header, changed)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "change", "message"),
-    [
-        ("stream 0 class 0", "<i4", lambda kids: kids + 1000, "keys that are not there"),
-        ("stream 0 class 0", "<i4", lambda kids: kids - 1000, "keys that are not there"),
-        ("stream 1 class 0", "<i4", lambda kids: kids[1:], "keys that are not there"),
-        ("stream 1 times", "<i8", lambda times: times[1:], "event times"),
-        ("class 0 keys", "<i8", lambda words: np.concatenate([words[:2], words[:-2]]), "a key twice"),
-        ("class 0 keys", "<i8", lambda words: words + 1000, "a string that is not there"),
-        ("class 0 word 1 text", "<u1", lambda text: text * 0 + 7, "a string twice"),
-    ],
-)
-def test_a_forged_snapshot_does_not_reach_the_kernels(
-    name: str, dtype: str, change: Callable[[np.ndarray], np.ndarray], message: str
-) -> None:
-    with pytest.raises(SnapshotError, match=message):
-        Runtime.restore(rewritten(name, change, dtype), make_query())
-
-
-def test_a_refused_restore_changes_nothing() -> None:
-    runtime = filled()
-    with pytest.raises(SnapshotError):
-        runtime.restore(SAVED[:-1], make_query())
-    assert runtime.snapshot() == SAVED
-
-
-def test_case_without_a_stream_in_common() -> None:
-    schema = pa.schema([("k", pa.int64())])
-    case = Case(
-        tuple(StreamCase(name, schema) for name in "RST"), (((("R", "k"), ("S", "k")),), ((("S", "k"), ("T", "k")),))
-    )
-    with pytest.raises(SnapshotError, match="streams: R, S in the snapshot, R, S, T in the query"):
-        Runtime.restore(SAVED, case.query())

@@ -14,7 +14,9 @@ import pytest
 
 import eddy
 from jisc.strategies import STRATEGIES
+from stairs.errors import CapacityError
 from stairs.fields import C_NEXT
+from stairs.stair import Stair
 from tests.cases import Arrival, Case, Condition, Push, StreamCase, assert_changes, changes
 from tests.oracle import Oracle
 
@@ -457,6 +459,25 @@ def test_a_failed_push_between_transitions(strategy: str, output: str) -> None:
         twins.push("T1")
         fail(twins, "R1")
         twins.push("R1 S1")
+
+
+def test_a_transition_without_room_leaves_the_old_plan(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = Twins(ONE_CLASS, A, "moving-state", output)
+    twins.push("R1 S1 T1 U1 R2 T2")
+
+    def no_room(stair: Stair) -> None:
+        raise CapacityError("there is no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stair, "promote_all", no_room)
+        with pytest.raises(CapacityError):
+            twins.runtime.transition(C)
+    assert twins.runtime.plan == A
+    assert twins.runtime.transitions().num_rows == 0
+    twins.runtime.check()
+    twins.push("S2 U2 R1 S1 T1 U1")
+    twins.transition(C)
+    twins.push("S2 U2 R1 S1 T1 U1")
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
