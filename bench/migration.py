@@ -54,7 +54,7 @@ def migration_figures(window: int, transitions: int, advance: Callable[[str], No
                     own.append(timed_pushes(runtime, pushes)[1])
                     taken.append(thread_time() - start)
                 figures[f"migration100.{case}.{strategy}"] = median(taken)
-                last = runtime.transitions().to_pylist()[-1]
+                last = runtime.history().to_pylist()[-1]
                 if last["ended"] is None:
                     raise Mismatch(f"{strategy}: the stage is not over after a turnover of all windows")
                 if strategy in ("jisc", "parallel-track"):

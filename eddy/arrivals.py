@@ -43,6 +43,11 @@ class Arrivals:
     times: list[Times | None]
     late: dict[int, pa.RecordBatch]
 
+    @property
+    def rows(self) -> list[int]:
+        """Rows that arrive, by stream."""
+        return [0 if batch is None else len(batch) for batch in self.batches]
+
 
 def _one_batch(rows: object, name: str) -> pa.RecordBatch:
     if isinstance(rows, pa.RecordBatch):

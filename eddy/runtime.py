@@ -7,9 +7,9 @@ projection). Only then is it committed; whatever fails before takes the push bac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from operator import itemgetter
-from time import perf_counter
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
@@ -18,17 +18,21 @@ import pyarrow as pa
 from sortedcontainers import SortedKeyList
 
 from eddy.arrivals import Arrivals, Gate
+from eddy.bound import Bound
 from eddy.explain import explain
 from eddy.filters import FAILURES, accepted_rows
 from eddy.loader import Loader
 from eddy.metrics import metrics
+from eddy.policies import Policy
 from eddy.query import Query
+from eddy.router import Router, make_policy
 from eddy.snapshot import Held, Snapshot, write
-from eddy.transitions import make_strategy, transition_table
+from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
 from jisc.plan import Tree, check_connected, default_plan, parse
-from jisc.strategies import Transition
+from jisc.states import StateId
+from jisc.strategies import Eddy, Transition
 from jisc.strategies.base import COUNTERS, Saved, refuse
-from stairs.errors import InputError, PlanError, StateError
+from stairs.errors import CapacityError, InputError, PlanError, StateError
 from stairs.fields import DELETED, INSERTED, M_ARRIVALS, M_CHANGELOG, M_DELETED, M_WATERMARK, S_BASE, S_LO
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
@@ -43,10 +47,16 @@ class Runtime:
     """Runs one query over its streams.
 
     plan        a join tree such as "((R S) T) U"; None = left-deep in query order as far as predicates connect
+    policy      how the plan is found, a name of `eddy.policies.POLICIES` or a policy of your own; None = "cost" under
+                strategy "eddy", "fixed" under the others
     strategy    how plans run and change, a name of `jisc.strategies.STRATEGIES`
-    background  keys that strategy "jisc" promotes after each push in each incomplete state, beside those probed
+    store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]
+    max_bytes   bytes that windows, keys, payload and stored states may take in all; states are dropped to keep to it
+    decide_every  arrivals from one decision of the policy to the next; None = as often as it is worth its time
+    background  keys that are promoted after each push in each incomplete state, beside those probed ("jisc", "eddy")
     output      "append": each result once; "changelog": a first column `op` tells "+I", the result appears, from "-D",
                 a component of it has left its window
+    statistics  False = none are kept, and the plan stays; `stats` has nothing to say then
     count_only  results are counted, not built: `push` returns column "count", one row (in a changelog `op` and "count",
                 a row for +I and one for -D)
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
@@ -65,7 +75,12 @@ class Runtime:
         query: Query,
         plan: str | None = None,
         *,
-        strategy: str = "mjoin",
+        policy: str | Policy | None = None,
+        strategy: str = "eddy",
+        store: Iterable[str] | None = None,
+        max_bytes: int | None = None,
+        decide_every: int | None = None,
+        statistics: bool = True,
         background: int = 0,
         output: str = "append",
         count_only: bool = False,
@@ -87,10 +102,14 @@ class Runtime:
         self._gate = Gate(query)
         self._modules = Modules(graph, renumber_at)
         self._modules.meta[M_CHANGELOG] = output == "changelog"
-        self._strategy = make_strategy(strategy, self._modules, tree, background)
         self._background = background
-        self._schedule: SortedKeyList = SortedKeyList(key=itemgetter(0))
-        """Transitions to come: (position, tree), in the order in which they were asked for."""
+        self._strategy = make_strategy(strategy, self._modules, tree, background, store)
+        self._router = Router(
+            self._modules, self._strategy, make_policy(policy, self._strategy), decide_every, statistics
+        )
+        self._bound = Bound(max_bytes, self._modules)
+        self._schedule: SortedKeyList = SortedKeyList(key=attrgetter("at"))
+        """Transitions to come, at one position in the order in which they were asked for."""
         kept: list[dict[str, None]] = [{} for _ in query.streams]
         wanted = () if count_only or ids_only else tuple(query.select.values())
         for name, column in query.where_columns + wanted:
@@ -145,45 +164,69 @@ class Runtime:
         return self._strategy.name
 
     @property
+    def policy(self) -> str:
+        """The name of the policy."""
+        return self._router.policy.name
+
+    @property
     def position(self) -> int:
         """Arrivals taken so far: filtered and late rows are none."""
         return int(self._modules.meta[M_ARRIVALS])
 
     @property
     def stairs(self) -> list[Stair]:
-        """The states that are stored, for looking in and for tests; none under "mjoin" and "cacq"."""
+        """The states that are stored, for looking in and for tests."""
         return self._strategy.stairs
 
     # Changing the plan
 
-    def transition(self, plan: str, at: int | None = None) -> Transition | None:
+    def transition(self, plan: str, at: int | None = None, store: Iterable[str] | None = None) -> Transition | None:
         """Change the plan: now, or when arrival number `at` is next, which may be in the middle of a push.
 
+        store    the inner states of the plan to store under strategy "eddy", by their streams: ["R S", "R S T"];
+                 None = those stored now that it has as well
+
         Arrivals are numbered from 0 over all streams (`position`). Returns the figures of the transition, None when it
-        is yet to come; `transitions` has them afterwards. No result is lost, added or repeated. Several may be
-        scheduled; at one position they happen in the order asked for. Raises PlanError for a plan that does not fit or
-        a strategy that cannot change it, InputError for a position that is past; then nothing has changed.
-        Cost: O(states) and what the strategy does at once (see `jisc.strategies`).
+        is yet to come; `history` has them afterwards. No result is lost, added or repeated. Several may be scheduled;
+        at one position they happen in the order asked for. Raises PlanError for a plan that does not fit or a strategy
+        that cannot change it, InputError for a position that is past; then nothing has changed. A policy other than
+        "fixed" may go over to yet another plan later. Cost: O(states) and what the strategy does at once (see
+        `jisc.strategies`).
         """
         tree = self._checked_plan(plan, given=True)
         if not self._strategy.changes:
             raise refuse(self._strategy.name)
+        if store is not None and not isinstance(self._strategy, Eddy):
+            raise no_choice(self.strategy)
+        states = None if store is None else resolve(tree, self.query.graph, store)
         if at is not None and (isinstance(at, bool) or not isinstance(at, int)):
             raise InputError(f"at is the number of an arrival, not {at!r}")
         if at is None or at == self.position:
-            return self._strategy.transition(tree)
+            return self._change(tree, states, "asked for")
         if at < self.position:
             raise InputError(f"at={at} is past: {self.position} arrivals were taken; leave `at` out for a change now")
-        self._schedule.add((at, tree))
+        self._schedule.add(Scheduled(at, tree, states))
         return None
+
+    def _change(self, tree: Tree, store: frozenset[StateId] | None, reason: str) -> Transition:
+        strategy = self._strategy
+        if store is not None and isinstance(strategy, Eddy):
+            done = strategy.change(tree, store, reason)
+        else:
+            done = strategy.transition(tree, reason)
+        self._router.told()
+        return done
 
     def scheduled(self) -> list[tuple[int, str]]:
         """Return the transitions to come: (position, plan), in order."""
-        return [(at, tree.text(self.query.graph.names)) for at, tree in self._schedule]
+        return [(one.at, one.tree.text(self.query.graph.names)) for one in self._schedule]
 
-    def transitions(self) -> pa.Table:
-        """Return all transitions so far, oldest first: where, what, at what cost (`jisc.strategies.Transition`)."""
-        return transition_table(self._strategy.transitions)
+    def history(self) -> pa.Table:
+        """Return all changes of plan and of what is stored, oldest first: where and why, at what cost, to what effect.
+
+        Columns are named as in `jisc.strategies.Transition`.
+        """
+        return history_table(self._strategy.transitions)
 
     # Pushing
 
@@ -199,11 +242,34 @@ class Runtime:
         """
         began = perf_counter()
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
+        if self._router.due:
+            self._route()
+        while True:
+            try:
+                table, results = self._attempt(arrivals)
+                break
+            except CapacityError:
+                # Stored states are no reason to fail: they go, and the push, which was taken back, is done again.
+                if not self._shed():
+                    raise
         strategy = self._strategy
+        for i, rows in arrivals.late.items():
+            self._late[i].append(rows)
+            self._late_rows[i] += len(rows)
+        strategy.after_push(len(arrivals.order))
+        strategy.note_push(results, len(arrivals.order), perf_counter() - began)
+        return table
+
+    def _attempt(self, arrivals: Arrivals) -> tuple[pa.Table, int]:
+        """Take the arrivals in and commit; return the table and how many results it stands for. Or take them back."""
+        strategy = self._strategy
+        self._bound.before(self._payload, arrivals.rows)
+        self._make_way()
         tables, counters = strategy.routes, strategy.routes.hops[:, COUNTERS].copy()
         saved: list[Saved] = []
         try:
             count, happened = self._walk(arrivals, saved)
+            self._bound.after(self._payload)
             results, deleted, table = self._materialise(count)
         except BaseException:
             self._modules.undo()
@@ -220,21 +286,46 @@ class Runtime:
         self._deleted += deleted
         if self._payload.logged:
             self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
-        for i, rows in arrivals.late.items():
-            self._late[i].append(rows)
-            self._late_rows[i] += len(rows)
-        strategy.after_push(len(arrivals.order))
-        strategy.note_push(results, perf_counter() - began)
-        return table
+        return table, results
+
+    def _route(self, saved: list[Saved] | None = None) -> None:
+        """Let the router look, and do what it decides; in a push, `saved` gets what takes the strategy back."""
+        choice = self._router.look()
+        if choice is None:
+            return
+        if saved is not None and not saved:
+            saved.append(self._strategy.save())
+        if isinstance(self._strategy, Eddy):
+            self._strategy.change(choice.tree, choice.store, f"{self.policy}: {choice.reason}")
+        else:
+            self._strategy.transition(choice.tree, f"{self.policy}: {choice.reason}")
+
+    def _make_way(self) -> None:
+        """Tell the strategy what room there is for states, and keep it to that."""
+        room = self._bound.room(self._payload)
+        self._router.room = room
+        self._strategy.allow(room)
+        while self._strategy.nbytes > room and self._shed():
+            continue
+
+    def _shed(self) -> bool:
+        """Drop the stored state that pays least; False when there is none."""
+        strategy = self._strategy
+        if not isinstance(strategy, Eddy) or not strategy.states:
+            return False
+        least = self._router.least_worth()
+        strategy.change(strategy.tree, strategy.stored - {least}, "there was no room for the states")
+        self._router.told()
+        return True
 
     def _walk(self, arrivals: Arrivals, saved: list[Saved]) -> tuple[int, int]:
         """Take the arrivals in; return the combinations found and how many scheduled transitions happened.
 
-        `saved` gets what takes the strategy back, before the first of them.
+        `saved` gets what takes the strategy back, before the first change of plan.
         """
-        modules, payload, strategy = self._modules, self._payload, self._strategy
+        modules, payload, strategy, router = self._modules, self._payload, self._strategy, self._router
         payload.begin()
-        modules.begin([0 if batch is None else len(batch) for batch in arrivals.batches])
+        modules.begin(arrivals.rows)
         if not len(arrivals.order):
             return 0, 0
         if modules.capacity != payload.room:
@@ -244,13 +335,23 @@ class Runtime:
         self._loader.load(arrivals)
         count_only = self.count_only and self.query.where is None
         first, end = self.position, len(arrivals.order)
-        happened = self._schedule.bisect_key_right(first + end)
-        for at, tree in self._schedule[:happened]:
-            modules.run(strategy.routes, arrivals.order, count_only, strategy.entries, at - first)
-            if not saved:
-                saved.append(strategy.save())
-            strategy.transition(tree)
-        return modules.run(strategy.routes, arrivals.order, count_only, strategy.entries, end), happened
+        due = self._schedule[: self._schedule.bisect_key_right(first + end)]
+        done = happened = count = 0
+        while done < end or happened < len(due):
+            stop = min(done + router.stretch(end - done), due[happened].at - first if happened < len(due) else end)
+            if stop > done:
+                began = thread_time()
+                count = modules.run(strategy.routes, arrivals.order, count_only, strategy.entries, stop)
+                router.note(stop - done, thread_time() - began)
+                done = stop
+            while happened < len(due) and due[happened].at - first == done:
+                if not saved:
+                    saved.append(strategy.save())
+                self._change(due[happened].tree, due[happened].store, "asked for")
+                happened += 1
+            if done < end and router.due:
+                self._route(saved)
+        return count, happened
 
     # Results
 
@@ -303,7 +404,9 @@ class Runtime:
         Nothing in the runtime changes; without a push between, two snapshots are equal byte for byte. Raises
         SnapshotError while a push is under way. O(live tuples).
         """
-        return write(self._held(), self._options(), self.scheduled())
+        names = self.query.graph.names
+        schedule = [(one.at, one.tree.text(names), self._texts(one.store)) for one in self._schedule]
+        return write(self._held(), self._options(), schedule)
 
     @classmethod
     def restore(
@@ -313,6 +416,7 @@ class Runtime:
         plan: str | None = None,
         strategy: str | None = None,
         background: int | None = None,
+        policy: str | Policy | None = None,
     ) -> Runtime:
         """Return a runtime that goes on where the one that gave the snapshot stood. O(live tuples).
 
@@ -320,7 +424,9 @@ class Runtime:
         query       the same query; docs/snapshots.md says what may be written differently
         plan        another plan for it; None = the plan of the snapshot, the newest if several ran
         strategy    another strategy; None = that of the snapshot
-        background  keys that "jisc" promotes after each push; None = as in the snapshot, if the strategy is the same
+        background  keys promoted after each push; None = as in the snapshot, if the strategy is the same
+        policy      another policy; None = that of the snapshot, if the strategy is the same. One of your own has to be
+                    given again: a snapshot has its name only
 
         Results, arrival numbers, lateness, counts and transitions to come go on as if nothing had happened; the counts
         of hops (probes, matches, walked) and the record of transitions start anew. States that are stored are not in a
@@ -333,25 +439,35 @@ class Runtime:
         snapshot = Snapshot(data, query)
         options = snapshot.options
         if strategy is not None and strategy != options["strategy"]:
-            options["strategy"], options["background"] = strategy, 0
+            options["strategy"], options["background"], options["store"] = strategy, 0, None
+            # Another strategy has a default of its own.
+            options["policy"] = None
         if plan is not None:
             options["plan"] = plan
+            options["store"] = None if options["store"] is None else ()
+        if policy is not None:
+            options["policy"] = policy
         if background is not None:
             options["background"] = background
         runtime = cls(query, **options)
-        to_come = [(at, runtime._checked_plan(text)) for at, text in snapshot.schedule]
+        to_come = []
+        for at, text, chosen in snapshot.schedule:
+            tree = runtime._checked_plan(text)
+            to_come.append(Scheduled(at, tree, None if chosen is None else resolve(tree, query.graph, chosen)))
         if to_come and not runtime._strategy.changes:
             raise PlanError(
-                f"the snapshot has {len(to_come)} transitions to come, the first at arrival {to_come[0][0]}, and"
+                f"the snapshot has {len(to_come)} transitions to come, the first at arrival {to_come[0].at}, and"
                 f" strategy {runtime.strategy!r} keeps its plan; restore with another strategy"
             )
         snapshot.fill(runtime._held())
         # What was stored for empty windows is not what is stored for these.
         runtime._modules.caches.clear()
+        tree = runtime._strategy.tree
         runtime._strategy = make_strategy(
-            options["strategy"], runtime._modules, runtime._strategy.tree, options["background"]
+            options["strategy"], runtime._modules, tree, options["background"], options["store"]
         )
         runtime._strategy.undone()
+        runtime._router = runtime._router.with_strategy(runtime._strategy)
         runtime._schedule.update(to_come)
         runtime._results, runtime._deleted = snapshot.counts["results"], snapshot.counts["deleted"]
         runtime._late_rows = snapshot.counts["late"]
@@ -361,13 +477,21 @@ class Runtime:
         """Return the arguments that make this runtime again, as JSON can say them; they go into snapshots."""
         return {
             "plan": self.plan,
+            "policy": self.policy,
             "strategy": self.strategy,
+            "store": self._texts(self._strategy.stored) if isinstance(self._strategy, Eddy) else None,
+            "max_bytes": self._bound.max_bytes,
+            "decide_every": self._router.every,
+            "statistics": self._router.sampling,
             "background": self._background,
             "output": self.output,
             "count_only": self.count_only,
             "ids_only": self.ids_only,
             "renumber_at": self._modules.renumber_at,
         }
+
+    def _texts(self, store: Iterable[StateId] | None) -> list[str] | None:
+        return None if store is None else sorted(streams_text(state, self.query.graph) for state in store)
 
     def _held(self) -> Held:
         counts = {"results": self._results, "deleted": self._deleted, "late": list(self._late_rows)}

@@ -44,11 +44,11 @@ class Held:
     counts: dict[str, Any]
 
 
-def write(held: Held, options: dict[str, Any], schedule: Sequence[tuple[int, str]]) -> bytes:
+def write(held: Held, options: dict[str, Any], schedule: Sequence[tuple[int, str, list[str] | None]]) -> bytes:
     """Return a snapshot of what is held. Changes nothing. O(live tuples).
 
     options    what the runtime was made with, as JSON can say it
-    schedule   transitions to come: (position, plan)
+    schedule   transitions to come: (position, plan, states to store)
     """
     query, modules = held.query, held.modules
     if modules.pushing:
@@ -99,9 +99,9 @@ class Snapshot:
         return dict(self._header["options"])
 
     @property
-    def schedule(self) -> list[tuple[int, str]]:
-        """Transitions to come: (position, plan)."""
-        return [(at, plan) for at, plan in self._header["schedule"]]
+    def schedule(self) -> list[tuple[int, str, list[str] | None]]:
+        """Transitions to come: (position, plan, states to store or None)."""
+        return [(at, plan, store) for at, plan, store in self._header["schedule"]]
 
     @property
     def counts(self) -> dict[str, Any]:

@@ -31,6 +31,10 @@ def warmup() -> None:
     # A given order and row numbers go through kernels of their own.
     Runtime(query, ids_only=True).push({"R": batch, "S": batch}, order=[0] * rows + [1] * rows)
     third = Query([*streams, Stream("T", schema, window=Range(10), time="t")], ["R.k = S.k", "S.k = T.k"])
+    # Samples are taken and plans are tried when a policy is asked.
+    deciding = Runtime(third, decide_every=50)
+    for start in (0, 100):
+        deciding.push({name: batch.slice(start, 100) for name in ("R", "S", "T")})
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))

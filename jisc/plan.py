@@ -101,6 +101,24 @@ def left_deep(order: Sequence[int]) -> Tree:
     return tree
 
 
+def names_in(text: str) -> list[str]:
+    """Return the stream names in a text, quoted where they have to be. Raises PlanError for an unclosed quote.
+
+    >>> names_in('R "T U"')
+    ['R', 'T U']
+    """
+    found, position, end = [], 0, len(text.rstrip())
+    while position < end:
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise PlanError(f"{text!r}: cannot read from {text[position:]!r} on (an unclosed quote?)")
+        position = token.end()
+        _, inside, plain = token.groups()
+        if plain is not None or inside is not None:
+            found.append(plain if inside is None else inside.replace('""', '"'))
+    return found
+
+
 @lru_cache(maxsize=256)
 def parse(text: str, names: tuple[str, ...]) -> Tree:
     """Return the tree a text describes. Raises PlanError for bad syntax and unknown, repeated or missing streams.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import add
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from weakref import WeakSet
 
 import numpy as np
@@ -108,6 +108,13 @@ class Cache(Protocol):
 
     def make_room(self) -> None:
         """Make room for the entries that a kernel found none for."""
+
+
+class Growth(NamedTuple):
+    """What a push adds to the rings: bytes of records and times, and how many times as long each stream's ring gets."""
+
+    n_bytes: int
+    factors: list[int]
 
 
 class Modules:
@@ -288,6 +295,15 @@ class Modules:
             self.streams[i, S_BASE] += shift
         for cache in self.caches:
             cache.renumbered(shifts)
+
+    def growth(self, rows: Sequence[int]) -> Growth:
+        """Return what `begin` would add to the rings for a push of rows[i] rows of stream i. O(streams)."""
+        n_bytes, factors = 0, []
+        for i, (n, old) in enumerate(zip(rows, self.capacity, strict=True)):
+            room = max(old, power_of_two(self.rows(i) + n)) if n else old
+            n_bytes += (room - old) * (4 * self._widths[i] + 8 * self.graph.timed)
+            factors.append(room // old)
+        return Growth(n_bytes, factors)
 
     # A push
 
@@ -479,6 +495,12 @@ class Modules:
         """Bytes of all state and of the room for results."""
         arrays = (*self.arena, *self.walk, self._input, self._dead)
         return sum(array.nbytes for array in arrays) + sum(strings.nbytes for strings in self.texts.values())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of records, times and key directories: of what is there between pushes."""
+        arrays = (self.recs, self.times, self.heads, self.words, self.freed, self.table)
+        return sum(part.array.nbytes for part in arrays) + sum(strings.nbytes for strings in self.texts.values())
 
     @property
     def pushing(self) -> bool:

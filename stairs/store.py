@@ -55,6 +55,8 @@ class StairStore:
         """Per class, the column of each stream in its head rows, -1 = it has none."""
         for c, members in enumerate(modules.graph.members):
             self.columns[c, list(members)] = range(len(members))
+        self.limit = float("inf")
+        """Bytes that all states may take."""
         self._spare: dict[int, list[Spare]] = {}
         """Memory of states that were dropped, by class, for states to come."""
         self._free = list(range(FIRST_STATES))[::-1]

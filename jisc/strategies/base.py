@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from jisc.plan import Tree
-from jisc.states import Difference, Masks
+from jisc.states import Difference, Masks, StateId
 from stairs.arena import Entries, Int64s, Routes
 from stairs.errors import PlanError
 from stairs.fields import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
@@ -41,6 +41,9 @@ class Transition:
     rate_before   results per second of pushing, over the AROUND pushes before it
     rate_after    the same over those after it, its own seconds included; of as many as there were yet
     longest       seconds of the longest of those pushes after it
+    ns_before     nanoseconds per arrival in the pushes before it, ns_after in those after it, its own included
+    reason        who or what asked for it
+    states        the inner states stored from then on; `stored` is their text
     ended         arrivals taken when the stage ended: every state complete, or the old plan purged; None = it goes on
     """
 
@@ -61,7 +64,16 @@ class Transition:
     rate_before: float = 0.0
     rate_after: float = 0.0
     longest: float = 0.0
+    ns_before: float = 0.0
+    ns_after: float = 0.0
     ended: int | None = None
+    reason: str = ""
+    states: tuple[StateId, ...] = ()
+
+    @property
+    def stored(self) -> str:
+        """The states stored, as text: streams of a state, states by commas."""
+        return ", ".join(" ".join(self.names[j] for j in state.streams) for state in self.states)
 
     @property
     def old(self) -> str:
@@ -76,7 +88,7 @@ class Transition:
 
 @dataclass
 class Saved:
-    """What takes a strategy back to where it was: its trees, its marks, its counters."""
+    """What takes a strategy back to where it was: its trees, its marks, its counters, the states it chose to store."""
 
     trees: list[Tree]
     marks: Int64s | None
@@ -84,6 +96,7 @@ class Saved:
     past: Int64s
     transitions: int
     open: list[tuple[Transition, dict[str, int]]] = field(default_factory=list)
+    stored: frozenset[StateId] = frozenset()
 
 
 class Strategy(ABC):
@@ -93,7 +106,8 @@ class Strategy(ABC):
     """
 
     name: ClassVar[str]
-    mode: ClassVar[int]
+    mode: int
+    """How the kernel routes: VIRTUAL, STORED, ROUTED."""
     changes: ClassVar[bool] = True
     """Whether its plan can change."""
     overlaps: ClassVar[bool] = False
@@ -110,9 +124,9 @@ class Strategy(ABC):
         """Probes and matches per stream probed, under tables that are gone."""
         self._open: list[tuple[Transition, dict[str, int]]] = []
         """Transitions whose stage goes on, with the counters when they began."""
-        self._recent: deque[tuple[int, float]] = deque(maxlen=AROUND)
-        """Results and seconds of the last pushes."""
-        self._watched: list[tuple[Transition, list[tuple[int, float]]]] = []
+        self._recent: deque[tuple[int, int, float]] = deque(maxlen=AROUND)
+        """Results, arrivals and seconds of the last pushes."""
+        self._watched: list[tuple[Transition, list[tuple[int, int, float]]]] = []
         """Transitions of late, with the pushes after them."""
         modules.meta[M_MODE] = self.mode
 
@@ -138,20 +152,23 @@ class Strategy(ABC):
         """Bytes of the STAIRs."""
         return 0
 
+    def allow(self, n_bytes: float) -> None:  # noqa: B027 - most strategies have nothing to do
+        """Set how many bytes states may take: what needs more raises CapacityError."""
+
     # Changing plans
 
-    def transition(self, tree: Tree) -> Transition:
+    def transition(self, tree: Tree, reason: str = "") -> Transition:
         """Go over to another plan, between two arrivals. Raises PlanError, CapacityError with the old one running."""
         position = int(self.modules.meta[M_ARRIVALS] + self.modules.meta[M_ARRIVAL])
-        done = Transition(position, self.name, (self.tree, tree), self.modules.graph.names)
+        done = Transition(position, self.name, (self.tree, tree), self.modules.graph.names, reason=reason)
         self._update()
         before, tables = self.counters(), self.routes
         began = perf_counter()
         self._change(tree, done)
         done.seconds = perf_counter() - began
         self._retire_counters(tables)
-        done.rate_before = _rate(self._recent)
-        self._watched.append((done, [(0, done.seconds)]))
+        done.rate_before, done.ns_before = _rates(self._recent)
+        self._watched.append((done, [(0, 0, done.seconds)]))
         self.tree = tree
         if not self.overlaps:
             # A stage that a new transition cuts short is over: what it left incomplete is the new one's.
@@ -176,12 +193,13 @@ class Strategy(ABC):
                 done.ended = position
             self._open = [pair for pair in self._open if pair[0].ended is None]
 
-    def note_push(self, results: int, seconds: float) -> None:
-        """Take down how many results a push gave and how long it took. O(1)."""
-        self._recent.append((results, seconds))
+    def note_push(self, results: int, arrivals: int, seconds: float) -> None:
+        """Take down how many results a push gave, of how many arrivals, and how long it took. O(1)."""
+        self._recent.append((results, arrivals, seconds))
         for done, pushes in self._watched:
-            pushes.append((results, seconds))
-            done.rate_after, done.longest = _rate(pushes), max(done.longest, seconds)
+            pushes.append((results, arrivals, seconds))
+            done.rate_after, done.ns_after = _rates(pushes)
+            done.longest = max(done.longest, seconds)
         if self._watched:
             self._watched = [watched for watched in self._watched if len(watched[1]) <= AROUND]
 
@@ -241,9 +259,10 @@ class Strategy(ABC):
             stair.check()
 
 
-def _rate(pushes: Iterable[tuple[int, float]]) -> float:
-    results, seconds = (sum(column) for column in zip(*pushes, strict=True)) if pushes else (0, 0.0)
-    return results / seconds if seconds else 0.0
+def _rates(pushes: Iterable[tuple[int, int, float]]) -> tuple[float, float]:
+    """Return results per second and nanoseconds per arrival."""
+    results, arrivals, seconds = (sum(column) for column in zip(*pushes, strict=True)) if pushes else (0, 0, 0.0)
+    return results / seconds if seconds else 0.0, 1e9 * seconds / arrivals if arrivals else 0.0
 
 
 def refuse(name: str) -> PlanError:

@@ -79,6 +79,7 @@ class ParallelTrack(StoredStrategy):
             self._restore(trees, marks)
             raise
         done.complete = len(self.tracks[-1].states)
+        done.states = tuple(self.tracks[-1].states)
 
     def after_push(self, arrivals: int) -> None:
         """Drop plans that hold nothing old any more."""

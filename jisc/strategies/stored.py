@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jisc.plan import Tree
-from jisc.states import Difference, StateId, difference, states_of
+from jisc.states import Difference, StateId, states_of
 from jisc.stored_routes import StoredPlan, compile_stored
 from jisc.strategies.base import Strategy, Transition, note
 from stairs.arena import Entries, Int64s, Routes
@@ -35,7 +35,11 @@ class StoredStrategy(Strategy):
         self._gone: Int64s = np.zeros(4, np.int64)
         """Counters of states that were dropped."""
         self._tables: dict[tuple[Any, ...], tuple[Routes, dict[int, tuple[int, int]]]] = {}
-        self._install(tree, difference(tree, tree, self.masks).new)
+        self._install(tree, self._states(tree))
+
+    def _states(self, tree: Tree) -> list[StateId]:
+        """Return the states that are stored under a plan, those below others first."""
+        return states_of(tree, self.masks)
 
     def _install(self, tree: Tree, missing: tuple[StateId, ...] | list[StateId]) -> None:
         """Add states, and make the plan's tables. A state is born complete if no window could fill it yet."""
@@ -73,7 +77,8 @@ class StoredStrategy(Strategy):
 
     def _difference(self, tree: Tree) -> Difference:
         proven = self.store.proven
-        return difference(self.tree, tree, self.masks, lambda state: self.states[state].row in proven)
+        open_states = frozenset(state for state, stair in self.states.items() if stair.row not in proven)
+        return Difference(tuple(self.states), tuple(self._states(tree)), open_states)
 
     def _change(self, tree: Tree, done: Transition) -> None:
         change = self._difference(tree)
@@ -83,6 +88,7 @@ class StoredStrategy(Strategy):
         try:
             self._install(tree, change.missing)
             self._complete(change, done)
+            done.states = tuple(self.states)
         except (CapacityError, MemoryError):
             # As far as they got; the old states come back with no key attempted, which is always right.
             self._drop([state for state in change.missing if state in self.states])
@@ -113,12 +119,16 @@ class StoredStrategy(Strategy):
         """Bytes of the STAIRs."""
         return self.store.nbytes
 
+    def allow(self, n_bytes: float) -> None:
+        """Set how many bytes STAIRs may take."""
+        self.store.limit = n_bytes
+
     def counters(self) -> dict[str, int]:
         """Return running totals, states that are gone included."""
         stored, _, promoted, computed = (self._gone + self.store.counters(self.stairs)).tolist()
         return {**super().counters(), "promoted": promoted, "computed": computed, "intermediate": stored}
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
-        wanted = states_of(trees[-1], self.masks)
+        wanted = self._states(trees[-1])
         self._drop([state for state in self.states if state not in frozenset(wanted)])
         self._install(trees[-1], [state for state in wanted if state not in self.states])

@@ -40,7 +40,7 @@ push = Runtime.push
 def lossy(self, batches, order=None):
     """Lose a result of a push that has many, once the plan has changed."""
     table = push(self, batches, order)
-    return table.slice(1) if table.num_rows > 2 and self.transitions().num_rows else table
+    return table.slice(1) if table.num_rows > 2 and self.history().num_rows else table
 
 
 Runtime.push = lossy

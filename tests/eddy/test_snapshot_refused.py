@@ -212,7 +212,8 @@ def test_the_same_query_written_otherwise_is_the_same() -> None:
     [
         (eddy.PlanError, {"plan": "R R"}),
         (eddy.InputError, {"strategy": "none such"}),
-        (eddy.InputError, {"background": 3}),
+        (eddy.InputError, {"background": 3, "strategy": "mjoin"}),
+        (eddy.InputError, {"policy": "none such"}),
         (eddy.InputError, {"query": "R.a = S.a"}),
     ],
 )

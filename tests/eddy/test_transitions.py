@@ -264,7 +264,7 @@ def test_the_same_plan_again(strategy: str, output: str) -> None:
     twins.push("S1")
     twins.transition(B, B)
     assert len(twins.push("R1")) == 2
-    assert twins.runtime.transitions().num_rows == 4
+    assert twins.runtime.history().num_rows == 4
 
 
 def test_before_the_first_arrival(strategy: str, output: str) -> None:
@@ -319,7 +319,7 @@ def test_in_the_middle_of_a_push_is_between_two(strategy: str, at: int) -> None:
     assert whole.push("R1 U1 U2") == split.push("R1 U1 U2")
     assert whole.runtime.plan == split.runtime.plan == B
     figures = ["position", "strategy", "old", "new", "kept", "incomplete", "dropped"]
-    assert whole.runtime.transitions().select(figures) == split.runtime.transitions().select(figures)
+    assert whole.runtime.history().select(figures) == split.runtime.history().select(figures)
 
 
 def test_several_in_one_push_and_several_at_one_position(strategy: str, output: str) -> None:
@@ -329,7 +329,7 @@ def test_several_in_one_push_and_several_at_one_position(strategy: str, output: 
     assert [at for at, _ in twins.runtime.scheduled()] == [1, 2, 3, 3, 3, 9]
     twins.push("S1 T1 U1 R1 S1 T1")
     assert twins.runtime.scheduled() == [(9, C)]
-    table = twins.runtime.transitions()
+    table = twins.runtime.history()
     assert table["position"].to_pylist() == [1, 2, 3, 3, 3]
     assert table["new"].to_pylist() == [B, "(R T) (S U)", C, A, B]
     assert table["old"].to_pylist() == [A, B, "(R T) (S U)", C, A]
@@ -359,7 +359,7 @@ def test_rows_that_do_not_arrive_do_not_count(strategy: str) -> None:
     assert twins.runtime.position == 2
     assert twins.runtime.scheduled() == [(3, "S R")]
     twins.push("S1@11 S1@11")
-    assert twins.runtime.transitions()["position"].to_pylist() == [3]
+    assert twins.runtime.history()["position"].to_pylist() == [3]
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def test_a_bad_plan_changes_nothing(strategy: str, plan: Any, named: str, at: in
         twins.runtime.transition(plan, at=at)
     assert twins.runtime.plan == "((R S) T) U"
     assert twins.runtime.scheduled() == []
-    assert twins.runtime.transitions().num_rows == 0
+    assert twins.runtime.history().num_rows == 0
     assert len(twins.push("T2.3 U3")) == 1
 
 
@@ -437,14 +437,14 @@ def test_a_failed_push_takes_its_transitions_back(strategy: str, output: str, at
     now = [plan for at, plan in asked if at == 4]
     for at, plan in asked:
         twins.runtime.transition(plan, at=at)
-    plan, before, to_come = twins.runtime.plan, twins.runtime.transitions(), twins.runtime.scheduled()
+    plan, before, to_come = twins.runtime.plan, twins.runtime.history(), twins.runtime.scheduled()
     assert plan == (now[-1] if now else A)
     for text in ("S1 T1 R1 U1", "R1 R1 S1", "T1 U1 S1 R1 S1 S1"):
         fail(twins, text)
         assert twins.runtime.plan == plan
         assert twins.runtime.scheduled() == to_come
         assert twins.runtime.position == 4
-        assert twins.runtime.transitions().num_rows == before.num_rows
+        assert twins.runtime.history().num_rows == before.num_rows
     twins.push("S1 T2 R1 T1")
     twins.push("U1 R2 U2 R1")
     assert twins.runtime.plan == ([p for at, p in asked if at < 20] or [plan])[-1]
@@ -473,7 +473,7 @@ def test_a_transition_without_room_leaves_the_old_plan(output: str, monkeypatch:
         with pytest.raises(CapacityError):
             twins.runtime.transition(C)
     assert twins.runtime.plan == A
-    assert twins.runtime.transitions().num_rows == 0
+    assert twins.runtime.history().num_rows == 0
     twins.runtime.check()
     twins.push("S2 U2 R1 S1 T1 U1")
     twins.transition(C)
@@ -490,7 +490,7 @@ def test_a_transition_tells_its_figures(strategy: str) -> None:
     assert done is not None
     assert (done.position, done.strategy, done.old, done.new) == (3, strategy, A, B)
     assert done.seconds > 0
-    assert twins.runtime.transitions().to_pylist()[0].items() >= {"position": 3, "old": A, "new": B}.items()
+    assert twins.runtime.history().to_pylist()[0].items() >= {"position": 3, "old": A, "new": B}.items()
 
 
 def test_the_oracle_of_these_tests_sees_a_result_lost() -> None:

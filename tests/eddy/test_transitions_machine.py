@@ -268,10 +268,10 @@ class PlansInMotion(RuleBasedStateMachine):
         self.clock = clock
 
     def _refused(self, one: Push, order: list[int]) -> None:
-        before = self.runtime.scheduled(), self.runtime.plan, self.runtime.transitions().num_rows
+        before = self.runtime.scheduled(), self.runtime.plan, self.runtime.history().num_rows
         with pytest.raises(eddy.InputError):
             self.runtime.push(one.batches(self.case), order)
-        assert (self.runtime.scheduled(), self.runtime.plan, self.runtime.transitions().num_rows) == before
+        assert (self.runtime.scheduled(), self.runtime.plan, self.runtime.history().num_rows) == before
 
     @invariant()
     def all_is_well(self) -> None:

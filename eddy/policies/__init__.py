@@ -1,0 +1,35 @@
+"""Policies: how the runtime finds its plan. One file each, behind one small protocol (`base.Policy`).
+
+    name       proposes                                   by
+    fixed      nothing
+    lottery    a random order                             tickets: tuples taken, less those returned
+    rank       one greedy order                           partners and cost, pair by pair
+    a-greedy   one greedy order                           partners of the tuples that get so far
+    cost       left-deep and bushy plans, stored states   trying them on recent tuples over live state (the default)
+    bandit     one of a few plans                         what they cost when they ran
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eddy.policies.a_greedy import AGreedy
+from eddy.policies.bandit import Bandit
+from eddy.policies.base import Decision, Policy
+from eddy.policies.cost import Cost
+from eddy.policies.fixed import Fixed
+from eddy.policies.lottery import Lottery
+from eddy.policies.rank import Rank
+from eddy.policies.view import View
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "fixed": Fixed,
+    "lottery": Lottery,
+    "rank": Rank,
+    "a-greedy": AGreedy,
+    "cost": Cost,
+    "bandit": Bandit,
+}
+"""Every policy by its name."""
+
+__all__ = ["POLICIES", "AGreedy", "Bandit", "Cost", "Decision", "Fixed", "Lottery", "Policy", "Rank", "View"]

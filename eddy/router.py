@@ -1,0 +1,247 @@
+"""The router: keeps statistics, asks the policy now and then, and says which plan to go over to.
+
+Both cost time, so both are rationed by time: a sample is taken after SAMPLE seconds of pushing, the policy is asked
+when WORTH times as long has passed as it took to decide the last time, sooner when the cost of an arrival has moved.
+With `every` it is by arrivals instead, and then a run decides the same whenever it is repeated, but for policies that
+go by measured time.
+
+A decision is taken between two arrivals: when a push begins, or within one that is long. What a policy raises comes
+out of that push, which is taken back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter, thread_time
+
+import numpy as np
+
+from eddy.policies import POLICIES, Decision, Policy
+from eddy.policies.view import NOTHING, Tables, View
+from eddy.transitions import no_choice, resolve
+from jisc.plan import Tree
+from jisc.states import StateId, states_of
+from jisc.strategies import Eddy, Strategy
+from jisc.strategies.base import COUNTERS
+from stairs.errors import InputError
+from stairs.fields import H_TARGET, M_ARRIVALS
+from stairs.modules import Modules
+from stairs.samples import Floats, Samples
+
+SAMPLE = 0.002
+"""Seconds of pushing from one sample to the next: taking one costs some tens of microseconds."""
+WORTH = 50.0
+SOON = 10.0
+"""The same once the cost of an arrival has moved by DRIFT."""
+DRIFT = 0.2
+FIRST = 3
+"""Samples before the first decision."""
+FADING = 0.7
+"""What a sample leaves of the shares of streams before it."""
+LEAST = 256
+"""Arrivals that a measurement needs."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the policy decided, worked out for the strategy."""
+
+    tree: Tree
+    store: frozenset[StateId]
+    reason: str
+
+
+def make_policy(policy: str | Policy | None, strategy: Strategy) -> Policy:
+    """Return the policy of a name, or the one given; None = the default of the strategy. Raises InputError."""
+    if policy is None:
+        policy = "cost" if isinstance(strategy, Eddy) else "fixed"
+    if isinstance(policy, str):
+        if policy not in POLICIES:
+            raise InputError(f"there is no policy {policy!r}; choose one of {', '.join(POLICIES)}, or give an object")
+        return POLICIES[policy]()
+    if not callable(getattr(policy, "decide", None)) or not isinstance(getattr(policy, "name", None), str):
+        raise InputError(f"a policy has a name and decide(view), {type(policy).__name__} has not; see eddy.policies")
+    return policy
+
+
+class Router:
+    """Statistics and decisions of one runtime.
+
+    every       arrivals from one decision to the next; None = by time
+    sampling    False = no statistics and no decisions at all
+    """
+
+    def __init__(
+        self, modules: Modules, strategy: Strategy, policy: Policy, every: int | None = None, sampling: bool = True
+    ) -> None:
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+            raise InputError(f"decide_every is a number of arrivals, 1 or more, not {every!r}")
+        self.modules, self.strategy, self.policy = modules, strategy, policy
+        self.every, self.sampling = every, sampling
+        self.samples = Samples(modules)
+        self.tables = Tables(strategy.masks)
+        self.rng = np.random.default_rng(0)
+        m = modules.graph.n_streams
+        self.shares: Floats = np.full(m, 1.0 / m)
+        self.room = float("inf")
+        """Bytes that stored states may take."""
+        self.view: View | None = None
+        """What the policy saw last."""
+        self.decisions = 0
+        """How often it was asked."""
+        self.seconds = 0.0
+        """What sampling and deciding took in all."""
+        self.drifts = 0
+        """How often the cost of an arrival moved while the plan stayed."""
+        self._changes = bool(strategy.changes)
+        self._taken = 0
+        """Samples taken."""
+        self._unsampled = self._undecided = 0.0
+        """Seconds of pushing since the last sample, and decision."""
+        self._arrivals = 0
+        """Arrivals since the last decision."""
+        self._last = 0.0
+        """Seconds that the last decision took."""
+        self._usual = float("nan")
+        """Nanoseconds per arrival when the policy was asked last."""
+        self._settled = False
+        """Whether the plan has stayed since the last decision, and for one before."""
+        self._probed: Floats = np.zeros((m, 2))
+
+    def with_strategy(self, strategy: Strategy) -> Router:
+        """Return a router for another strategy over the same modules, which knows nothing yet."""
+        return Router(self.modules, strategy, self.policy, self.every, self.sampling)
+
+    # Time
+
+    def note(self, arrivals: int, seconds: float) -> None:
+        """Take down that so many arrivals took so long in the kernel. O(1)."""
+        self._arrivals += arrivals
+        self._unsampled += seconds
+        self._undecided += seconds
+
+    def stretch(self, left: int) -> int:
+        """Return how many of the arrivals left in a push to take before the next look."""
+        if not self.sampling:
+            return left
+        if self.every is not None:
+            return min(left, max(self.every - self._arrivals, 1))
+        if not self._arrivals or not self._undecided:
+            return min(left, 1 << 14)
+        # A stretch that takes about as long as it should be from sample to sample; none that is not worth a call.
+        return min(left, max(int(SAMPLE * self._arrivals / self._undecided), 1 << 12))
+
+    @property
+    def due(self) -> bool:
+        """Whether `look` has something to do."""
+        if not self.sampling or not self._arrivals:
+            return False
+        return self._arrivals >= self.every if self.every is not None else self._unsampled >= SAMPLE
+
+    # Looking
+
+    def look(self) -> Choice | None:
+        """Take a sample and, when it is time, ask the policy; return what it decided."""
+        began = perf_counter()
+        try:
+            fresh = self.samples.take()
+            self._taken += 1
+            self._unsampled = 0.0
+            total = int(fresh.sum())
+            if total:
+                self.shares = FADING * self.shares + (1 - FADING) * fresh / total
+            if not self._changes or self.policy.name == "fixed" or not self._ripe():
+                return None
+            return self._ask()
+        finally:
+            self.seconds += perf_counter() - began
+
+    def _ripe(self) -> bool:
+        if self.every is not None:
+            return True
+        if self._taken < FIRST:
+            return False
+        if self._undecided >= WORTH * self._last:
+            return True
+        moved = abs(self._measured / self._usual - 1) > DRIFT
+        return bool(moved and self._undecided >= SOON * self._last)
+
+    @property
+    def _measured(self) -> float:
+        """Nanoseconds per arrival since the last decision."""
+        if self._arrivals < LEAST:
+            return float("nan")
+        return 1e9 * self._undecided / self._arrivals
+
+    def _ask(self) -> Choice | None:
+        began = thread_time()
+        probed = self._probes()
+        measured = self._measured
+        if self._settled and abs(measured / self._usual - 1) > DRIFT:
+            self.drifts += 1
+        self.view = view = self._look_around(probed - self._probed, measured)
+        decision = self.policy.decide(view)
+        self.decisions += 1
+        choice = None if decision is None else self._choice(view, decision)
+        # The first stretch after a change fills states and caches: what it costs says little.
+        self._settled = choice is None
+        self._probed, self._usual = probed, measured
+        self._arrivals, self._undecided = 0, 0.0
+        self._last = thread_time() - began
+        return choice
+
+    def _look_around(self, probed: Floats | None = None, measured: float = float("nan")) -> View:
+        strategy, modules = self.strategy, self.modules
+        return View(
+            graph=modules.graph,
+            tree=strategy.tree,
+            stored=strategy.stored if isinstance(strategy, Eddy) else NOTHING,
+            storing=isinstance(strategy, Eddy),
+            position=int(modules.meta[M_ARRIVALS]),
+            shares=self.shares,
+            rows=np.array([modules.rows(i) for i in range(modules.graph.n_streams)], np.float64),
+            probed=np.zeros((modules.graph.n_streams, 2)) if probed is None else probed,
+            measured=measured,
+            settled=self._settled,
+            room=self.room,
+            rng=self.rng,
+            masks=strategy.masks,
+            samples=self.samples,
+            tables=self.tables,
+        )
+
+    def _choice(self, view: View, decision: Decision) -> Choice | None:
+        if not isinstance(decision, Decision):
+            raise InputError(f"policy {self.policy.name!r} decided {decision!r}; it returns a Decision or None")
+        tree = view.tree_of(decision.plan)
+        if decision.store is None:
+            store = view.stored & frozenset(states_of(tree, view.masks))
+        else:
+            store = resolve(tree, view.graph, decision.store)
+        if store and not view.storing:
+            raise no_choice(self.strategy.name)
+        return None if (tree, store) == (view.tree, view.stored) else Choice(tree, store, decision.reason)
+
+    def least_worth(self) -> StateId:
+        """Return the stored state that saves least per byte, of those of which nothing is known the largest."""
+        assert isinstance(self.strategy, Eddy)
+        view = self._look_around()
+        known = {one.state: one for one in view.benefits(view.tree)[1]} if len(view.picks) else {}
+
+        def worth(state: StateId) -> float:
+            n_bytes = max(self.strategy.states[state].nbytes, 1)  # type: ignore[attr-defined]
+            return known[state].net / n_bytes if state in known else 1.0 / n_bytes
+
+        return min(self.strategy.stored, key=worth)
+
+    def _probes(self) -> Floats:
+        """Return chains looked up and tuples matched, by stream, since the start."""
+        hops = self.strategy.routes.hops
+        found = self.strategy.past.astype(np.float64)
+        np.add.at(found, hops[:, H_TARGET], hops[:, COUNTERS])
+        return found
+
+    def told(self) -> None:
+        """The plan was changed by somebody else: measure anew."""
+        self._arrivals, self._undecided, self._settled = 0, 0.0, False
+

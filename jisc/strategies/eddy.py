@@ -1,0 +1,85 @@
+"""The eddy's own way: each inner state of the plan is stored or virtual, as its router decides, and that may change.
+
+With nothing stored it is `mjoin`: routes compiled over SteMs. With everything stored it is `jisc`. In between, a tuple
+probes the states that are stored and computes the others on its way. A state that comes is empty and promoted key by
+key, on the first probe of each; one that goes is forgotten. Both take the time of making tables.
+Source of caching some subjoins of a pipeline and not others, by measured benefit: Babu, Munagala, Widom, Motwani,
+"Adaptive caching for continuous queries", ICDE 2005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from jisc.plan import Tree
+from jisc.routes import compile_routes
+from jisc.states import StateId, states_of
+from jisc.strategies.base import Saved, Transition
+from jisc.strategies.jisc import Jisc
+from stairs.arena import Routes
+from stairs.fields import M_MODE, STORED, VIRTUAL
+from stairs.modules import Modules
+from stairs.routes import no_routes
+
+PLANS = 64
+"""Plans whose tables are kept for when they come back."""
+
+
+class Eddy(Jisc):
+    """States are stored one by one: to begin with those given."""
+
+    name = "eddy"
+
+    def __init__(
+        self, modules: Modules, tree: Tree, background: int = 0, stored: Iterable[StateId] = frozenset()
+    ) -> None:
+        self._virtual: dict[Tree, Routes] = {}
+        """Tables of plans with nothing stored, for when they come back."""
+        self._wanted: frozenset[StateId] = frozenset(stored)
+        super().__init__(modules, tree, background)
+
+    @property
+    def stored(self) -> frozenset[StateId]:
+        """The states of the plan that are stored."""
+        return frozenset(self.states)
+
+    def change(self, tree: Tree, stored: Iterable[StateId], reason: str = "") -> Transition:
+        """Go over to another plan, or to other stored states, or both; states that the plan has not got are left out.
+
+        Raises as `transition`, with the old ones running.
+        """
+        before, self._wanted = self._wanted, frozenset(stored)
+        try:
+            return self.transition(tree, reason)
+        except BaseException:
+            self._wanted = before
+            raise
+
+    def _states(self, tree: Tree) -> list[StateId]:
+        return [state for state in states_of(tree, self.masks) if state in self._wanted]
+
+    def _compile(self, tree: Tree) -> None:
+        self._wanted = self.stored
+        if self.states:
+            self.mode = self.modules.meta[M_MODE] = STORED
+            super()._compile(tree)
+            return
+        self.mode = self.modules.meta[M_MODE] = VIRTUAL
+        known = self._virtual.get(tree)
+        if known is None:
+            if len(self._virtual) >= PLANS:
+                self._virtual.clear()
+            known = self._virtual[tree] = compile_routes(tree, self.modules.graph)
+        self.routes = known._replace(hops=known.hops.copy())
+        self.store.routes = no_routes()
+        self.store.release()
+
+    def save(self) -> Saved:
+        """Note what `restore` needs, the stored states as well."""
+        return replace(super().save(), stored=self.stored)
+
+    def restore(self, saved: Saved) -> None:
+        """Run the plan there was, with the states there were."""
+        self._wanted = saved.stored
+        super().restore(saved)
