@@ -15,7 +15,7 @@ from statistics import median
 from typing import IO, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 import eddy
 from bench.contenders import ALL_STORED, CACQ, DEFAULT, GATHERING, NOT_GATHERING, STATISTICS, race
@@ -139,11 +139,18 @@ def run(
     quick: less of everything, to see that all runs; the figures mean little then.
     """
     console = Console(file=report) if report is not None else Console(stderr=True)
+    if not console.is_terminal:
+        console.width = WIDTH
     sizes = sizes or (QUICK if quick else Sizes())
     chosen = [SHAPES[name] for name in shapes or SHAPES]
     eddy.warmup()
     figures: dict[str, Any] = {"machine": machine()}
-    table = Table("shape", *(name.removeprefix("vs_").replace("_", " ") for name in RATIOS), "plans", "changes")
+    table = Table(
+        Column("shape", no_wrap=True),
+        *(name.removeprefix("vs_").replace("_", " ") for name in RATIOS),
+        "plans",
+        "changes",
+    )
     with progress(console) as bar:
         task = bar.add_task("shapes", total=len(chosen))
         for shape in chosen:
@@ -154,6 +161,9 @@ def run(
             cells = [f"{found[name]:.3g}" + (f" (≥ {least[name]:g})" if name in least else "") for name in RATIOS]
             table.add_row(shape.name, *cells, f"{found['n_fixed']}", f"{found['transitions']:g}")
             bar.advance(task)
-    console.print(table, width=max(console.width, WIDTH))
+    reached = [name for name in figures if name.endswith(".reached")]
+    figures["adaptivity.shapes"] = len(chosen)
+    figures["adaptivity.reached"] = sum(figures[name] for name in reached)
+    console.print(table)
     console.print(figures["machine"])
     return figures

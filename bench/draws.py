@@ -41,8 +41,8 @@ class Draw:
 def between(one: Draw, other: Draw, part: float) -> Draw:
     """Return a draw that lies `part` of the way from one to another, which has the same luck.
 
-    >>> between(Draw(10, hit=0.2), Draw(30, hit=1.0), 0.5)
-    Draw(size=20, hit=0.6, skew=0.0, hot=0.0, luck='')
+    >>> between(Draw(10, hit=0.5), Draw(30, hit=1.0), 0.5)
+    Draw(size=20, hit=0.75, skew=0.0, hot=0.0, luck='')
     """
 
     def mixed(near: float, far: float) -> float:

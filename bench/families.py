@@ -62,6 +62,7 @@ def drifting(regimes: list[Regime], each: int, slices: int) -> tuple[Phase, ...]
 
 # Where order matters little
 
+
 def one_key(streams: int, draw: Draw, others: Mapping[int, Draw] = NONE, kills: Mapping[int, float] = NONE) -> Regime:
     """Return the regime of streams on one key: some are drawn in another way, some have few of the keys."""
     draws = {}
@@ -227,9 +228,7 @@ def _shapes() -> list[Shape]:
     others = planted(sized(CLIQUE, 2_000, dict(zip("pqrstu", (0.5, 5, 40, 0.5, 5, 40), strict=True)), "p, s are rare"))
     third, turning, wide = arms(1_000, "U"), *([either(rows, killer) for killer in "US"] for rows in (1_000, 4_000))
     # By single columns S and T kill most and U little; but T kills nothing that S lets pass, and U nearly all.
-    together = arms(
-        1_000, "", 10, C_a=Draw(100, 0.4), C_b=Draw(100, 0.4, luck="a"), C_c=Draw(100, 0.602, luck="-a")
-    )
+    together = arms(1_000, "", 10, C_a=Draw(100, 0.4), C_b=Draw(100, 0.4, luck="a"), C_c=Draw(100, 0.602, luck="-a"))
     zipf = arms(1_000, "U", 9, C_a=Draw(111, skew=0.8), C_b=Draw(111, skew=0.8), T_b=Draw(111, skew=0.3))
     hot = arms(1_000, "U", 10, C_a=Draw(100, hot=0.1), T_b=Draw(100, hot=0.05))
     return [

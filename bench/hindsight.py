@@ -49,8 +49,8 @@ def crossed(seconds: Floats, phases: list[str]) -> float:
     Each phase is halved by itself, or a plan would be chosen by one phase and counted on another. A push that is its
     whole phase counts half in each.
 
-    >>> crossed(np.array([[1.0, 1.0, 1.0, 1.0], [0.5, 2.0, 0.5, 2.0]]), ["a"] * 4)
-    5.0
+    >>> crossed(np.array([[2.0, 2.0, 2.0, 2.0], [1.0, 3.5, 1.0, 3.5]]), ["a"] * 4)  # 4 + 7: the luck of 1.0 is no merit
+    11.0
     """
     names, halves = np.array(phases), np.zeros((2, len(seconds)))
     for one in dict.fromkeys(phases):

@@ -158,9 +158,7 @@ class Shape:
         phases = [(phase.name, phase.arrivals) for phase in self.phases]
         return Arrivals(self.query, np.concatenate(orders), joined, len(warm), phases)
 
-    def _draw_keys(
-        self, phase: Phase, order: Order, keys: list[list[list[Int64s]]], rng: np.random.Generator
-    ) -> None:
+    def _draw_keys(self, phase: Phase, order: Order, keys: list[list[list[Int64s]]], rng: np.random.Generator) -> None:
         counts = np.bincount(order, minlength=len(self.streams)).tolist()
         for i, (name, letters) in enumerate(self.streams.items()):
             draws = {letter: phase.draws[f"{name}.{letter}"] for letter in letters}
