@@ -27,7 +27,7 @@ from bench.shapes import FAST_OSCILLATION, STATIONARY, Shape
 
 FIXED, PER_PHASE, DEFAULT_ORDER = "vs_best_fixed", "vs_best_per_phase", "vs_default_order"
 RATIOS = (FIXED, PER_PHASE, DEFAULT_ORDER, "vs_cacq", "vs_all_stored")
-WIDTH = 130
+WIDTH = 140
 """Columns of the table where no terminal says how many there are."""
 SLACK = 3.0
 """Fixed plans that take more than so many times the least in every phase are out after the short version."""
