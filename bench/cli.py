@@ -16,6 +16,7 @@ app = typer.Typer(add_completion=False, help="Benchmarks, each a ratio measured 
 
 Json = Annotated[str | None, typer.Option("--json", metavar="-|FILE", help="Write the figures as one JSON object.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Smaller workloads: to see that all runs, not to compare.")]
+Shapes = Annotated[list[str] | None, typer.Option("--shape", metavar="NAME", help="This shape; may be repeated.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -24,6 +25,7 @@ def bench(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         limit()
         transitions()
+        adaptivity()
 
 
 @app.command()
@@ -41,6 +43,18 @@ def transitions(json_to: Json = None, quick: Quick = False) -> None:
     from bench.transitions import run
 
     _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
+
+
+@app.command()
+def adaptivity(json_to: Json = None, quick: Quick = False, shape: Shapes = None) -> None:
+    """Compare the runtime that finds its plan with all fixed plans, while the data drift."""
+    from bench.adaptivity import run
+    from bench.families import SHAPES
+
+    unknown = [name for name in shape or () if name not in SHAPES]
+    if unknown:
+        raise typer.BadParameter(f"no shape {unknown[0]!r}; the shapes are {', '.join(SHAPES)}")
+    _write(run(quick=quick, shapes=shape or (), report=sys.stderr if json_to == "-" else sys.stdout), json_to)
 
 
 def _write(figures: dict[str, Any], json_to: str | None) -> None:

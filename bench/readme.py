@@ -1,4 +1,4 @@
-"""Rewrites the tables of figures in the README from what `eddy bench limit` and `eddy bench transitions` wrote.
+"""Rewrites the tables of figures in the README from what the benchmarks of `eddy bench` wrote.
 
     python -m bench.readme FILE...
 
@@ -17,6 +17,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bench.adaptivity import RATIOS, wanted
+from bench.families import SHAPES
 from bench.limit import BARS
 from bench.transitions import BARS as MOST
 from eddy import EddyError
@@ -117,6 +119,37 @@ BY_STRATEGY = {
 }
 """Tables with a row for each strategy: by title, its columns as the names of their figures."""
 
+ADAPTIVITY_TITLES = {
+    "adaptivity.shapes": "Shapes measured",
+    "adaptivity.reached": "of them all that is wanted is reached",
+}
+"""What each figure of `adaptivity` over all shapes is."""
+
+BY_SHAPE = {
+    "Speed of the default in terms of that of others": {
+        "best fixed plan": "{}.vs_best_fixed",
+        "best plan of each phase": "{}.vs_best_per_phase",
+        "default order": "{}.vs_default_order",
+        "CACQ": "{}.vs_cacq",
+        "all states stored": "{}.vs_all_stored",
+    },
+    "What there is to win, and what was done": {
+        "fixed plans": "{}.n_fixed",
+        "time of the worst / of the best": "{}.worst_fixed_vs_best",
+        "of the best per phase / of the best": "{}.best_fixed_vs_best_per_phase",
+        "changes of plan": "{}.transitions",
+        "results an arrival": "{}.results_per_arrival",
+        "cost of statistics": "{}.statistics_cost",
+    },
+}
+"""Tables with a row for each shape."""
+
+OF_SHAPES = (
+    *(f"{ratio}_{end}" for ratio in RATIOS[:2] for end in ("least", "most")),
+    *("reached", "n_screened_out", "best_fixed_plan", "worst_fixed_plan"),
+)
+"""Figures of a shape that no table shows."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -126,8 +159,9 @@ class Section:
     begin    the marker before its tables, and `end` the one after them
     titles   what each figure is
     wanted   what figures should reach, or not exceed, as text
-    grids    tables by strategy, as BY_STRATEGY
+    grids    tables by strategy, as BY_STRATEGY, or by what `rows` are
     unsaid   figures which no table shows
+    head     what the rows are
     """
 
     name: str
@@ -137,12 +171,14 @@ class Section:
     wanted: Mapping[str, str]
     grids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unsaid: frozenset[str] = frozenset()
+    head: str = "strategy"
+    rows: tuple[str, ...] = tuple(STRATEGIES)
 
     @property
     def figures(self) -> set[str]:
         """The names of all its figures."""
         patterns = [pattern for grid in self.grids.values() for pattern in grid.values()]
-        return {*self.titles, *self.unsaid, *(p.format(strategy) for p in patterns for strategy in STRATEGIES)}
+        return {*self.titles, *self.unsaid, *(p.format(row) for p in patterns for row in self.rows)}
 
 
 LIMIT = Section("limit", BEGIN, END, TITLES, {name: f"≥ {least:g}" for name, least in BARS.items()})
@@ -155,7 +191,18 @@ TRANSITIONS = Section(
     BY_STRATEGY,
     frozenset(UNSAID),
 )
-SECTIONS = (LIMIT, TRANSITIONS)
+ADAPTIVITY = Section(
+    "adaptivity",
+    "<!-- figures of adaptivity -->",
+    "<!-- /figures of adaptivity -->",
+    ADAPTIVITY_TITLES,
+    {f"{name}.{ratio}": f"≥ {least:g}" for name, shape in SHAPES.items() for ratio, least in wanted(shape).items()},
+    BY_SHAPE,
+    frozenset(f"{shape}.{figure}" for shape in SHAPES for figure in OF_SHAPES),
+    "shape",
+    tuple(SHAPES),
+)
+SECTIONS = (LIMIT, TRANSITIONS, ADAPTIVITY)
 
 
 class ReadmeError(EddyError):
@@ -189,23 +236,29 @@ def table(figures: Mapping[str, Any], section: Section = LIMIT) -> str:
         if name in figures:
             lines.append(f"| {title} | {number(figures[name])} | {section.wanted.get(name, '')} |")
     for title, columns in section.grids.items():
-        lines += _grid(title, columns, figures)
+        lines += _grid(title, columns, figures, section)
     return "\n".join(lines)
 
 
-def _grid(title: str, columns: Mapping[str, str], figures: Mapping[str, Any]) -> list[str]:
-    """Return a table with a row for each strategy; rows and columns without any figure are left out."""
-    rows = {name: [pattern.format(name) for pattern in columns.values()] for name in STRATEGIES}
+def _grid(title: str, columns: Mapping[str, str], figures: Mapping[str, Any], section: Section) -> list[str]:
+    """Return a table with a row for each strategy or shape; rows and columns without any figure are left out."""
+    rows = {name: [pattern.format(name) for pattern in columns.values()] for name in section.rows}
     shown = [k for k in range(len(columns)) if any(row[k] in figures for row in rows.values())]
     if not shown:
         return []
     heads = " | ".join(list(columns)[k] for k in shown)
-    lines = ["", f"{title}:", "", f"| strategy | {heads} |", "|---" * (1 + len(shown)) + "|"]
+    lines = ["", f"{title}:", "", f"| {section.head} | {heads} |", "|---" * (1 + len(shown)) + "|"]
     for name, row in rows.items():
         if any(cell in figures for cell in row):
-            cells = [number(figures[row[k]]) if row[k] in figures else "" for k in shown]
+            cells = [_cell(row[k], figures, section) for k in shown]
             lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
+
+
+def _cell(name: str, figures: Mapping[str, Any], section: Section) -> str:
+    if name not in figures:
+        return ""
+    return number(figures[name]) + (f" ({section.wanted[name]})" if name in section.wanted else "")
 
 
 def with_table(text: str, figures: Mapping[str, Any], section: Section = LIMIT) -> str:
@@ -227,7 +280,7 @@ def with_tables(text: str, figures: Mapping[str, Any]) -> str:
 
 
 def main(
-    figures: Annotated[list[Path], typer.Argument(help="What `eddy bench limit|transitions --json FILE` wrote.")],
+    figures: Annotated[list[Path], typer.Argument(help="What `eddy bench NAME --json FILE` wrote.")],
     document: Annotated[Path, typer.Option(help="The document to rewrite.")] = README,
 ) -> None:
     """Rewrite the tables of figures in the README."""

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from bench.limit import BARS
 from bench.readme import (
+    ADAPTIVITY,
     BEGIN,
     END,
     README,
@@ -35,7 +36,8 @@ def test_every_figure_that_is_wanted_has_a_title() -> None:
 
 
 def test_no_figure_is_of_two_benchmarks() -> None:
-    assert not SECTIONS[0].figures & SECTIONS[1].figures
+    every = [name for section in SECTIONS for name in section.figures]
+    assert len(every) == len(set(every))
 
 
 def test_the_table_names_machine_figures_and_what_is_wanted() -> None:
@@ -58,6 +60,19 @@ def test_strategies_are_rows_of_a_table_with_what_was_measured() -> None:
         "|---|---|---|",
         "| jisc | 2.5 |  |",
         "| stairs |  | 40 |",
+    ]
+
+
+def test_shapes_are_rows_with_what_is_wanted_of_each() -> None:
+    figures = {"machine": MACHINE, "star-5-zipf-stationary.vs_default_order": 0.987, "adaptivity.shapes": 1}
+    assert table(figures, ADAPTIVITY).splitlines()[4:] == [
+        "| Shapes measured | 1 |  |",
+        "",
+        "Speed of the default in terms of that of others:",
+        "",
+        "| shape | default order |",
+        "|---|---|",
+        "| star-5-zipf-stationary | 0.987 (≥ 0.95) |",
     ]
 
 

@@ -1,0 +1,98 @@
+"""Fixed plans to compare with: the left-deep ones without a cross product, one of each kind of work.
+
+Leaf hops that are bound at the same time are looked up together, whatever their order. So plans whose routes have the
+same trunk hops in the same order, and the same leaf hops after each, are the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from jisc.plan import default_plan, left_deep
+from jisc.routes import Hop, route
+from stairs.graph import JoinGraph
+
+Order = tuple[int, ...]
+Work = tuple[tuple[tuple[Hop, ...], frozenset[Hop]], ...]
+
+MOST_LISTED = 500
+"""Left-deep orders looked through at most: of 21 streams on one key there are 21!, all the same work."""
+
+
+@dataclass(frozen=True)
+class FixedPlans:
+    """Plans to run, the default order first.
+
+    orders   one order of streams for each kind of work
+    sampled  whether there are more kinds of work than these
+    """
+
+    orders: list[Order]
+    sampled: bool
+
+    def texts(self, graph: JoinGraph) -> list[str]:
+        """Return the plans as text."""
+        return [left_deep(order).text(graph.names) for order in self.orders]
+
+
+def extensions(order: Order, graph: JoinGraph) -> list[int]:
+    """Return the streams that a predicate connects with those of an order that begins so. O(streams * classes)."""
+    done = frozenset(order)
+    return [j for j in range(graph.n_streams) if j not in done and graph.shared(done, frozenset([j]))]
+
+
+def all_orders(graph: JoinGraph) -> Iterator[Order]:
+    """Yield the left-deep orders without a cross product; the first two streams of one come in one order only."""
+    waiting: list[Order] = [(i,) for i in reversed(range(graph.n_streams))]
+    while waiting:
+        order = waiting.pop()
+        if len(order) == graph.n_streams:
+            yield order
+        for j in reversed(extensions(order, graph)):
+            # (R S) and (S R) are one join.
+            if len(order) > 1 or j > order[0]:
+                waiting.append((*order, j))
+
+
+def random_order(graph: JoinGraph, rng: np.random.Generator) -> Order:
+    """Return a left-deep order without a cross product, each step drawn from what is connected."""
+    order: Order = (int(rng.integers(graph.n_streams)),)
+    while len(order) < graph.n_streams:
+        order = (*order, int(rng.choice(extensions(order, graph))))
+    return order
+
+
+def work(order: Order, graph: JoinGraph) -> Work:
+    """Return what the routes of a left-deep plan do, equal for plans that do the same."""
+    tree, done = left_deep(order), []
+    for i in range(graph.n_streams):
+        hops = route(tree, i, graph)
+        done.append((tuple(hop for hop in hops if not hop.leaf), frozenset(hop for hop in hops if hop.leaf)))
+    return tuple(done)
+
+
+def fixed_plans(graph: JoinGraph, most: int = 50, seed: int = 1) -> FixedPlans:
+    """Return one left-deep plan of each kind of work if there are at most so many, else a sample of that size.
+
+    The default order is always in it and comes first.
+    """
+    default = tuple(default_plan(graph).leaves())
+    kinds: dict[Work, Order] = {work(default, graph): default}
+    for listed, order in enumerate(all_orders(graph)):
+        kinds.setdefault(work(order, graph), order)
+        if len(kinds) > most or listed == MOST_LISTED:
+            break
+    else:
+        return FixedPlans(list(kinds.values()), sampled=False)
+    # What was listed first is much alike, so a sample begins anew.
+    kinds = {work(default, graph): default}
+    rng = np.random.default_rng(seed)
+    for _ in range(5 * most):
+        order = random_order(graph, rng)
+        kinds.setdefault(work(order, graph), order)
+        if len(kinds) == most:
+            break
+    return FixedPlans(list(kinds.values()), sampled=True)

@@ -1,0 +1,130 @@
+"""The benchmark of adaptivity: all contenders do the same work, and ratios are what they say."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from bench import cli
+from bench.adaptivity import DEFAULT_ORDER, FIXED, PER_PHASE, RATIOS, Sizes, measure, ratios, run, wanted
+from bench.contenders import ALL_STORED, CACQ, DEFAULT, GATHERING, NOT_GATHERING, race
+from bench.draws import Draw
+from bench.families import SHAPES, ZIPF, arms, either, points, snowflake, star, steady, turns
+from bench.hindsight import Times, best_fixed, best_per_phase, in_the_running
+from bench.left_deep import fixed_plans
+from bench.readme import ADAPTIVITY
+from bench.shapes import ABRUPT, STATIONARY, Shape
+
+TINY = [
+    snowflake("uniform", ABRUPT, 20, turns([either(20, "U", 2, 0.2), either(20, "S", 2, 0.2)], 300), push=100),
+    snowflake("hot key", STATIONARY, 20, steady(arms(20, "U", 2, 0.3, C_a=Draw(10, hot=0.2)), 500), push=130),
+    star(ZIPF, STATIONARY, 20, steady(points(20, Draw(20, skew=0.5)), 500)),
+]
+
+
+def made_up(default: float = 2.0) -> Times:
+    """Two phases of four pushes; P is best in the first and Q in the second."""
+    first, second = [1.0] * 4, [3.0] * 4
+    return Times(
+        [DEFAULT, CACQ, "P", "Q", GATHERING, NOT_GATHERING],
+        np.array([[default] * 8, [4.0] * 8, first + second, second + [2.0] * 4, [2.2] * 8, [2.0] * 8]),
+        ["a"] * 4 + ["b"] * 4,
+    )
+
+
+def test_ratios_are_times_of_others_by_that_of_the_default() -> None:
+    found = ratios(made_up(), ["Q", "P"])
+    assert found[FIXED] == pytest.approx(16 / 16)
+    assert found[PER_PHASE] == pytest.approx((4 + 8) / 16)
+    assert found[DEFAULT_ORDER] == pytest.approx(20 / 16)
+    assert found["vs_cacq"] == pytest.approx(2)
+    assert found["best_fixed_vs_best_per_phase"] == pytest.approx(12 / 16)
+    assert found["statistics_cost"] == pytest.approx(0.1)
+    assert "vs_all_stored" not in found
+
+
+def test_the_best_is_not_the_best_by_noise() -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.uniform(0.5, 1.5, (200, 40))
+    times = Times([str(k) for k in range(200)], noise, ["a"] * 40)
+    assert noise.sum(axis=1).min() < 36
+    assert best_fixed(times, times.names) == pytest.approx(40, rel=0.06)
+    assert best_per_phase(times, times.names) == best_fixed(times, times.names)
+
+
+def test_a_phase_of_one_push_does_not_decide_for_another() -> None:
+    times = Times(["P", "Q"], np.array([[1.0, 3.0], [3.0, 2.0]]), ["a", "b"])
+    assert best_fixed(times, ["P", "Q"]) == 4
+    assert best_per_phase(times, ["P", "Q"]) == 3
+
+
+def test_a_plan_that_is_near_the_best_in_one_phase_stays() -> None:
+    times = Times(["P", "Q", "R"], np.array([[1.0, 9.0], [9.0, 1.0], [4.0, 4.0]]), ["a", "b"])
+    assert in_the_running(times, ["P", "Q", "R"], 3) == ["P", "Q"]
+    assert in_the_running(times, ["P", "Q", "R"], 4) == ["P", "Q", "R"]
+
+
+@pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.name)
+def test_all_contenders_find_the_same(shape: Shape) -> None:
+    plans = fixed_plans(shape.query.graph).texts(shape.query.graph)
+    run = race(shape, [DEFAULT, CACQ, ALL_STORED, *plans], plans[0], 1)
+    assert run.results > 0
+    assert (run.times.seconds > 0).all()
+    assert run.times.phases == [name for name, _ in shape.draw(1).pushes(shape.push) if name]
+    assert race(shape, [DEFAULT], plans[0], 1).results == run.results
+
+
+def test_figures_of_a_shape() -> None:
+    found = measure(TINY[0], Sizes(rounds=2))
+    assert {f"{next(iter(SHAPES))}.{name}" for name in found} <= ADAPTIVITY.figures
+    assert set(RATIOS) <= set(found)
+    assert all(float(found[name]) > 0 for name in RATIOS)
+    assert float(found[f"{FIXED}_least"]) <= float(found[FIXED]) <= float(found[f"{FIXED}_most"])
+    assert found["n_fixed"] == 6
+    assert float(found["worst_fixed_vs_best"]) >= 1
+
+
+def test_what_is_wanted() -> None:
+    for shape in SHAPES.values():
+        least = wanted(shape)
+        assert least
+        assert (DEFAULT_ORDER in least) == shape.family.startswith(("same-key", "star"))
+        if shape.change == STATIONARY:
+            assert least[FIXED] == 0.95
+        elif "fast" in shape.change:
+            assert least == {FIXED: 0.9}
+        else:
+            assert least[PER_PHASE] == 0.9
+
+
+def test_a_run_tells_all_figures_of_the_shapes_named() -> None:
+    names = ["star-5-hot-key-abrupt-drift", "snowflake-7-uniform-stationary"]
+    report = io.StringIO()
+    sizes = Sizes(rounds=1, part=0.05, short=0.2, plans=3)
+    figures = run(shapes=names, report=report, sizes=sizes)
+    assert {name.rpartition(".")[0] for name in figures} == {"", "adaptivity", *names}
+    assert set(figures) - {"machine"} <= ADAPTIVITY.figures
+    for name in names:
+        assert {f"{name}.{ratio}" for ratio in RATIOS} <= set(figures)
+        assert name in report.getvalue()
+
+
+@pytest.mark.slow
+def test_the_quick_command_prints_figures_that_have_titles() -> None:
+    names = ["cycle-4-uniform-slow-oscillation", "same-key-10-zipf-abrupt-drift"]
+    words = ["adaptivity", "--quick", "--json", "-", *(word for name in names for word in ("--shape", name))]
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout)
+    assert set(figures) - {"machine"} <= ADAPTIVITY.figures
+    assert figures["adaptivity.shapes"] == 2
+
+
+def test_a_shape_that_is_none_is_told() -> None:
+    done = CliRunner().invoke(cli.app, ["adaptivity", "--shape", "blob"])
+    assert done.exit_code != 0
+    assert "no shape 'blob'" in done.output

@@ -1,0 +1,43 @@
+"""The fixed plans: the default order among them, no cross product, one of each kind of work."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.families import SHAPES
+from bench.left_deep import all_orders, fixed_plans, random_order, work
+from jisc.plan import check_connected, default_plan, left_deep
+
+FAMILIES = {shape.family: shape.query.graph for shape in SHAPES.values()}
+
+
+@pytest.mark.parametrize("most", [3, 50])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plans_begin_with_the_default_and_have_no_cross_product(family: str, most: int) -> None:
+    graph = FAMILIES[family]
+    plans = fixed_plans(graph, most)
+    assert plans.orders[0] == tuple(default_plan(graph).leaves())
+    assert len({work(order, graph) for order in plans.orders}) == len(plans.orders) <= most
+    for order in plans.orders:
+        assert sorted(order) == list(range(graph.n_streams))
+        check_connected(left_deep(order), graph)
+    assert fixed_plans(graph, most) == plans
+
+
+@pytest.mark.parametrize("family", ["same-key-4", "chain-6", "cycle-4", "clique-4"])
+def test_all_orders_are_listed_once(family: str) -> None:
+    graph = FAMILIES[family]
+    orders = list(all_orders(graph))
+    assert len(orders) == len(set(orders))
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        order = random_order(graph, rng)
+        first, second, *rest = order
+        assert (min(first, second), max(first, second), *rest) in orders
+
+
+def test_kinds_of_work() -> None:
+    kinds = {family: len(fixed_plans(graph).orders) for family, graph in FAMILIES.items()}
+    assert kinds["same-key-4"] == kinds["same-key-20"] == kinds["star-5"] == kinds["chain-4"] == 1
+    assert min(kinds[family] for family in ("chain-6", "cycle-4", "clique-4", "snowflake-7")) > 1
