@@ -17,8 +17,8 @@ from eddy import Query, Runtime
 DEFAULT, CACQ, ALL_STORED = "default", "cacq", "all stored"
 GATHERING, NOT_GATHERING = "statistics gathered", "no statistics gathered"
 
-STATISTICS: Mapping[str, Mapping[str, Any]] | None = None
-"""Options of a Runtime with a fixed plan, {GATHERING: …, NOT_GATHERING: …}; None = it has no such switch yet."""
+STATISTICS: Mapping[str, Mapping[str, Any]] = {GATHERING: {"statistics": True}, NOT_GATHERING: {"statistics": False}}
+"""Options of a Runtime with a fixed plan."""
 
 
 def runtime(name: str, query: Query, default_order: str) -> Runtime:
@@ -29,12 +29,13 @@ def runtime(name: str, query: Query, default_order: str) -> Runtime:
     if name == DEFAULT:
         return Runtime(query, count_only=True)
     if name == CACQ:
-        return Runtime(query, default_order, strategy="cacq", count_only=True)
+        return Runtime(query, default_order, strategy="cacq", statistics=False, count_only=True)
     if name == ALL_STORED:
-        return Runtime(query, default_order, strategy="jisc", count_only=True)
-    if STATISTICS is not None and name in STATISTICS:
-        return Runtime(query, default_order, count_only=True, **STATISTICS[name])
-    return Runtime(query, name, strategy="mjoin", count_only=True)
+        return Runtime(query, default_order, strategy="jisc", statistics=False, count_only=True)
+    if name in STATISTICS:
+        return Runtime(query, default_order, policy="fixed", count_only=True, **STATISTICS[name])
+    # The baselines keep no statistics.
+    return Runtime(query, name, strategy="mjoin", statistics=False, count_only=True)
 
 
 @dataclass(frozen=True)
@@ -72,4 +73,4 @@ def race(shape: Shape, names: list[str], default_order: str, seed: int) -> Race:
             agree(f"{shape.name}, push {k}", found)
             results += found[names[0]] if phase else 0
     times = Times(names, seconds[:, warm:], [phase for phase, _ in pushes[warm:]])
-    return Race(times, results, {n: one.transitions().num_rows for n, one in zip(names, runtimes, strict=True)})
+    return Race(times, results, {n: one.history().num_rows for n, one in zip(names, runtimes, strict=True)})
