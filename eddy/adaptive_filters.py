@@ -36,8 +36,8 @@ FEWEST_SAMPLED = 8
 """Samples of fewer rows would pay for calls and learn little."""
 
 FIRST_SAMPLE = 64
-FIRST_ONE_IN = 16
-"""The first sample is taken before anything is known of costs: of so many rows at most one."""
+FIRST_ONE_IN, FIRST_ONE_IN_LARGE = 16, 64
+"""The first sample comes before anything is known of costs: of so many rows one, up to FIRST_SAMPLE and beyond it."""
 
 TAKE_CALL_S, TAKE_ROW_S = 20e-6, 20e-9
 """What narrowing costs as long as it was not measured: the latter for each row kept and column."""
@@ -106,6 +106,7 @@ class AdaptiveFilter:
         self._read: list[list[str]] = []
         self._allowed = 0.0
         """Seconds that samples may take now; below 0 after one that took longer than it may."""
+        self._slices = 0
         self._slice_rows = 0.0
         """Rows of a slice, a moving mean."""
         self._seen, self._accepted, self._spent = [0] * n, [0] * n, [0.0] * n
@@ -146,7 +147,8 @@ class AdaptiveFilter:
             began = self._clock()
             self._slice_rows += (len(part) - self._slice_rows) * (0.2 if self._slice_rows else 1.0)
             if self.adaptive:
-                self._sample(part)
+                self._learn(part)
+                self._slices += 1
                 sampled = self._clock()
                 self.sample_seconds += sampled - began
             found.append(self._conjunction(part) + low)
@@ -165,12 +167,13 @@ class AdaptiveFilter:
         self._read = [one.read(schema) or schema.names[:1] for one in self.predicates]
         self._schema = schema
 
-    def _ask(self, k: int, batch: pa.RecordBatch) -> tuple[Mask, float]:
-        """Return the mask of a condition, and the seconds it took."""
+    def _ask(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, float]:
+        """Return the mask of a condition, and the seconds it took, to be noted as its cost or not."""
         began = self._clock()
         mask = mask_of(self.predicates[k], batch, self._failed[k])
         seconds = self._clock() - began
-        self._costs[k].note(len(batch), seconds)
+        if noted:
+            self._costs[k].note(len(batch), seconds)
         return mask, seconds
 
     def _only(self, batch: pa.RecordBatch) -> Rows:
@@ -221,26 +224,42 @@ class AdaptiveFilter:
 
     # Learning
 
-    def _sample(self, part: pa.RecordBatch) -> None:
-        """Ask all conditions about some rows if time allows, and change the order if that shows a better one."""
+    def _learn(self, part: pa.RecordBatch) -> None:
+        """Ask all conditions about some rows if time allows, and change the order if what is known shows a better one.
+
+        Costs are known better with each slice, also without a sample; so the order is looked at after 1, 2, 4, … slices
+        as well.
+        """
         count = self._sample_rows(len(part))
-        if count < FEWEST_SAMPLED:
+        if count >= FEWEST_SAMPLED:
+            self._sample(part, count)
+        elif self._slices & (self._slices - 1):
             return
-        # One row of each of `count` stretches, so that no two are the same.
-        rows = ((np.arange(count) + self._random.random(count)) * len(part) / count).astype(np.int64)
-        batch = part.take(pa.array(rows))
-        masks = [self._ask(k, batch)[0] for k in range(len(self.predicates))]
-        self._profile.add(~np.stack(masks, axis=1))
-        self.sampled += count
         better = self._profile.better(self._order, self._costs, self._slice_rows)
         if better is not None:
             self._order = better
             self.reorders += 1
 
+    def _sample(self, part: pa.RecordBatch, count: int) -> None:
+        # One row of each of `count` stretches, so that no two are the same.
+        rows = ((np.arange(count) + self._random.random(count)) * len(part) / count).astype(np.int64)
+        batch = part.take(pa.array(rows))
+        # The very first calls load and compile things, so their times say little; two calls of different sizes after
+        # them tell what a call costs from what a row costs.
+        ends = [count] if self.sampled else sorted({FEWEST_SAMPLED, min(2 * FEWEST_SAMPLED, count), count})
+        low = 0
+        for end in ends:
+            some, warm = batch.slice(low, end - low), bool(self.sampled or low)
+            masks = [self._ask(k, some, warm)[0] for k in range(len(self.predicates))]
+            self._profile.add(~np.stack(masks, axis=1))
+            low = end
+        self.sampled += count
+
     def _sample_rows(self, rows: int) -> int:
         """Return how many rows may be sampled of a slice."""
         if not self.sampled and not self._allowed:
-            return min(FIRST_SAMPLE, rows // FIRST_ONE_IN) if self._share else 0
+            first = max(min(FIRST_SAMPLE, rows // FIRST_ONE_IN), rows // FIRST_ONE_IN_LARGE)
+            return min(first, SAMPLE_ROWS) if self._share else 0
         call = sum(cost.call_s for cost in self._costs)
         row = sum(cost.row_s for cost in self._costs)
         # Time not used is not saved up for ever: after a long while of large batches it would be much.

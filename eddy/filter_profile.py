@@ -12,9 +12,11 @@ The order is greedy: at each place the condition with the greatest share of the 
 costs at most four times the best order, whatever the correlations; for independent conditions it is the best. Source:
 Babu, Motwani, Munagala, Nishizawa, Widom, "Adaptive ordering of pipelined stream filters", SIGMOD 2004, sec. 3 and 4.
 
-Two deviations. Among few remaining rows the rate is drawn towards the rate among all rows, as if PRIOR_ROWS rows had
-it: a profile in which nothing reaches the last places would say nothing about them. And an order is changed only where
-greed is violated by MARGIN and the whole is expected to become cheaper by GAIN, so that noise moves nothing.
+Three deviations. A call has a fixed part, which is paid in every order unless nothing is left to ask about; so places
+are given out by the part that grows with the rows, but for batches of hardly any. Among few remaining rows the rate is
+drawn towards the rate among all rows, as if PRIOR_ROWS rows had it: a profile in which nothing reaches the last places
+would say nothing about them. And an order is changed only where greed is violated by MARGIN and the whole is expected
+to become cheaper by GAIN, so that noise moves nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ MIN_ROWS = 32
 DECAY = 0.95
 """What a call counts in terms of the one after it."""
 
+EVEN_ROWS = 1000
+"""Calls of up to so many rows count alike in a fit, larger ones by the time of a row."""
+
 SPIKE = 8.0
 """A call counts at most so many times what was expected: a process that was put to sleep says nothing of its cost."""
 
@@ -41,18 +46,23 @@ TINY = 1e-9
 
 
 class CallCost:
-    """Seconds of a call on n rows, as call_s + row_s * n, fitted to recent calls by relative least squares."""
+    """Seconds of a call on n rows, as call_s + row_s * n, fitted to recent calls by least squares."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.call_s = 0.0
         self.row_s = 0.0
-        # Weighted sums of 1, n, n², t, n·t. The weight is 1/t²: a call on a few rows says as much as one on many.
+        # Weighted sums of 1, n, n², t, n·t. A call on a few rows should say as much as one on many: so what is fitted
+        # is the time of a row, but where calls are short that of a call.
         self._sums = [0.0] * 5
 
     def of(self, rows: float) -> float:
-        """Return the seconds expected of a call."""
-        return self.call_s + self.row_s * rows
+        """Return the seconds expected of a call; of less than a row, as a mean over calls that may not be made."""
+        return self.call_s * min(rows, 1.0) + self.row_s * rows
+
+    def saved(self, rows: float) -> float:
+        """Return what of a call on so many rows another condition before it might save."""
+        return self.call_s / max(rows, 1.0) + self.row_s * rows
 
     def note(self, rows: int, seconds: float) -> None:
         """Take the seconds that a call took; one without rows says nothing. O(1)."""
@@ -62,7 +72,7 @@ class CallCost:
         if self.calls:
             seconds = min(seconds, SPIKE * max(self.of(rows), TINY))
         self.calls += 1
-        weight = 1 / (seconds * seconds)
+        weight = 1 / (EVEN_ROWS + rows) ** 2
         terms = (weight, weight * rows, weight * rows * rows, weight * seconds, weight * rows * seconds)
         self._sums = [DECAY * old + new for old, new in zip(self._sums, terms, strict=True)]
         one, n, nn, t, nt = self._sums
@@ -130,7 +140,7 @@ class Profile:
         left, remaining, found, reaching = np.ones(self.rows, np.bool_), list(order), [], rows
         while remaining:
             rates = self.rates(left)
-            score = {k: rates[k] / max(costs[k].of(reaching), TINY) for k in remaining}
+            score = {k: rates[k] / max(costs[k].saved(reaching), TINY) for k in remaining}
             best = max(remaining, key=score.__getitem__)
             chosen = best if score[best] > (1 + MARGIN) * score[remaining[0]] else remaining[0]
             remaining.remove(chosen)
