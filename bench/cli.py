@@ -24,6 +24,7 @@ def bench(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         limit()
         transitions()
+        filters()
 
 
 @app.command()
@@ -39,6 +40,14 @@ def limit(json_to: Json = None, quick: Quick = False) -> None:
 def transitions(json_to: Json = None, quick: Quick = False) -> None:
     """Compare the strategies by which one plan takes over from another."""
     from bench.transitions import run
+
+    _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
+
+
+@app.command()
+def filters(json_to: Json = None, quick: Quick = False) -> None:
+    """Compare filters that choose the order of their conditions with all fixed orders."""
+    from bench.filters import run
 
     _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
 

@@ -6,7 +6,8 @@
 Batches are cut into slices, so that one large batch is learnt from as many small ones are. The conditions are asked one
 after the other; between two of them the slice is narrowed to the rows still in question where the calls to come
 should save more than taking the rows costs, and left as it is, with a mask, where not. A sample of each slice goes
-to all conditions first; what that costs is bounded by a share of the time the filter takes.
+to all conditions first; what that costs is bounded by a share of the time the filter takes. What the first condition
+drops is seen in any case, and when that no longer fits the profile, a new profile is begun.
 
 The rows accepted are those for which all conditions hold, whatever the order: so a condition must have an answer for
 every row, not only for those that others accept.
@@ -38,6 +39,12 @@ FEWEST_SAMPLED = 8
 FIRST_SAMPLE = 64
 FIRST_ONE_IN, FIRST_ONE_IN_LARGE = 16, 64
 """The first sample comes before anything is known of costs: of so many rows one, up to FIRST_SAMPLE and beyond it."""
+
+SURPRISE = 0.15
+SURPRISE_ROWS = 256
+SURPRISE_SHARE = 3
+"""When the first condition drops so much more or less than the profile says, by so many rows or more, the data have
+drifted, which was seen for nothing: then a new profile may make samples take so many times their share at once."""
 
 TAKE_CALL_S, TAKE_ROW_S = 20e-6, 20e-9
 """What narrowing costs as long as it was not measured: the latter for each row kept and column."""
@@ -106,6 +113,9 @@ class AdaptiveFilter:
         self._read: list[list[str]] = []
         self._allowed = 0.0
         """Seconds that samples may take now; below 0 after one that took longer than it may."""
+        self._surprised = False
+        self._expected = 0.0
+        """What share of the rows the first condition drops, by the profile."""
         self._slices = 0
         self._slice_rows = 0.0
         """Rows of a slice, a moving mean."""
@@ -198,6 +208,10 @@ class AdaptiveFilter:
             alive = mask if alive is None else alive & mask
             accepted = int(np.count_nonzero(alive))
             self._count(k, asked, accepted, seconds)
+            if not place and asked >= SURPRISE_ROWS and self._profile.rows:
+                # The profile is a sample: within three deviations of it nothing is known to have changed.
+                off = abs(1 - accepted / asked - self._expected)
+                self._surprised = off > SURPRISE + 1.5 / self._profile.rows**0.5
             asked = accepted
             if not asked:
                 return np.zeros(0, np.int64)
@@ -239,6 +253,7 @@ class AdaptiveFilter:
         if better is not None:
             self._order = better
             self.reorders += 1
+        self._expected = float(self._profile.alone()[self._order[0]])
 
     def _sample(self, part: pa.RecordBatch, count: int) -> None:
         # One row of each of `count` stretches, so that no two are the same.
@@ -247,6 +262,8 @@ class AdaptiveFilter:
         # The very first calls load and compile things, so their times say little; two calls of different sizes after
         # them tell what a call costs from what a row costs.
         ends = [count] if self.sampled else sorted({FEWEST_SAMPLED, min(2 * FEWEST_SAMPLED, count), count})
+        if self._surprised:
+            self._profile.clear()
         low = 0
         for end in ends:
             some, warm = batch.slice(low, end - low), bool(self.sampled or low)
@@ -258,14 +275,20 @@ class AdaptiveFilter:
     def _sample_rows(self, rows: int) -> int:
         """Return how many rows may be sampled of a slice."""
         if not self.sampled and not self._allowed:
-            first = max(min(FIRST_SAMPLE, rows // FIRST_ONE_IN), rows // FIRST_ONE_IN_LARGE)
-            return min(first, SAMPLE_ROWS) if self._share else 0
+            return self._first_rows(rows) if self._share else 0
         call = sum(cost.call_s for cost in self._costs)
         row = sum(cost.row_s for cost in self._costs)
         # Time not used is not saved up for ever: after a long while of large batches it would be much.
         self._allowed = min(self._allowed, 4 * (call + SAMPLE_ROWS * row))
+        if self._surprised:
+            count = self._first_rows(rows)
+            most = SURPRISE_SHARE * self._share * self.seconds
+            return count if self.sample_seconds + call + count * row <= most else 0
         affordable = (self._allowed - call) / row if row else SAMPLE_ROWS * (self._allowed > call)
         return int(max(0, min(affordable, SAMPLE_ROWS, rows)))
+
+    def _first_rows(self, rows: int) -> int:
+        return min(max(min(FIRST_SAMPLE, rows // FIRST_ONE_IN), rows // FIRST_ONE_IN_LARGE), SAMPLE_ROWS)
 
     # Looking in
 

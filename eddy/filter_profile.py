@@ -104,6 +104,10 @@ class Profile:
         self._next = (self._next + len(dropped)) % WINDOW
         self.rows = min(WINDOW, self.rows + len(dropped))
 
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.rows = self._next = 0
+
     def alone(self) -> npt.NDArray[np.float64]:
         """Return the share of all rows that each condition drops, float64[n]."""
         return self._dropped[: self.rows].mean(axis=0) if self.rows else np.zeros(self._dropped.shape[1])
