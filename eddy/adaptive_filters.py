@@ -59,7 +59,8 @@ class AdaptiveFilter:
     names       how to name them, one each; None = by themselves
     schema      columns that expressions and declared columns must fit; None = seen when the first batch comes
     adaptive    False: they are asked in the order given, and nothing is sampled
-    share       of the time the filter takes, how much may go into samples
+    share       of the time the filter takes, how much may go into samples; three times as much while the data drift,
+                and the first sample not counted
     seed        of the choice of sampled rows; it never changes the rows accepted
     clock       seconds, read before and after each call
     place, rows how errors call the filter and what it filters
