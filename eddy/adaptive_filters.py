@@ -40,6 +40,9 @@ FIRST_SAMPLE = 64
 FIRST_ONE_IN, FIRST_ONE_IN_LARGE = 16, 64
 """The first sample comes before anything is known of costs: of so many rows one, up to FIRST_SAMPLE and beyond it."""
 
+LOOKED_AT_EVERY = 16
+"""Slices after which the order is looked at in any case."""
+
 SURPRISE = 0.15
 SURPRISE_ROWS = 256
 SURPRISE_SHARE = 3
@@ -242,13 +245,13 @@ class AdaptiveFilter:
     def _learn(self, part: pa.RecordBatch) -> None:
         """Ask all conditions about some rows if time allows, and change the order if what is known shows a better one.
 
-        Costs are known better with each slice, also without a sample; so the order is looked at after 1, 2, 4, … slices
-        as well.
+        Costs are known better with each slice, also without a sample; so the order is looked at after 1, 2, 4, 8, 16,
+        32, 48, … slices as well.
         """
         count = self._sample_rows(len(part))
         if count >= FEWEST_SAMPLED:
             self._sample(part, count)
-        elif self._slices & (self._slices - 1):
+        elif self._slices & (self._slices - 1) and self._slices % LOOKED_AT_EVERY:
             return
         better = self._profile.better(self._order, self._costs, self._slice_rows)
         if better is not None:

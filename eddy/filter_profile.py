@@ -33,7 +33,7 @@ GAIN = 0.05
 MIN_ROWS = 32
 """A profile of fewer rows changes no order."""
 
-DECAY = 0.95
+DECAY = 0.98
 """What a call counts in terms of the one after it."""
 
 EVEN_ROWS = 1000
