@@ -26,6 +26,7 @@ def bench(context: typer.Context) -> None:
         limit()
         transitions()
         adaptivity()
+        filters()
 
 
 @app.command()
@@ -55,6 +56,14 @@ def adaptivity(json_to: Json = None, quick: Quick = False, shape: Shapes = None)
     if unknown:
         raise typer.BadParameter(f"no shape {unknown[0]!r}; the shapes are {', '.join(SHAPES)}")
     _write(run(quick=quick, shapes=shape or (), report=sys.stderr if json_to == "-" else sys.stdout), json_to)
+
+
+@app.command()
+def filters(json_to: Json = None, quick: Quick = False) -> None:
+    """Compare filters that choose the order of their conditions with all fixed orders."""
+    from bench.filters import run
+
+    _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
 
 
 def _write(figures: dict[str, Any], json_to: str | None) -> None:

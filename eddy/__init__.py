@@ -14,6 +14,8 @@ Write a `Query`, give it to a `Runtime`, push Arrow batches, get Arrow results:
 `eddy.spark` embeds it in Spark jobs and is imported by name.
 """
 
+from eddy.adaptive_filters import AdaptiveFilter
+from eddy.filters import Predicate
 from eddy.predicates import AttributeClass
 from eddy.query import Query
 from eddy.runtime import Runtime
@@ -25,11 +27,13 @@ from stairs.errors import CapacityError, EddyError, InputError, PlanError, Query
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdaptiveFilter",
     "AttributeClass",
     "CapacityError",
     "EddyError",
     "InputError",
     "PlanError",
+    "Predicate",
     "Query",
     "QueryError",
     "Range",

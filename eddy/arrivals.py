@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from eddy.adaptive_filters import AdaptiveFilter
 from eddy.arrivals_kernels import count_streams, mark_late, merge_by_time
-from eddy.filters import FAILURES, accepted_rows
 from eddy.keys import unified_column
 from eddy.query import Query
 from stairs.errors import InputError
@@ -84,14 +83,6 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBat
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _kept(batch: pa.RecordBatch, expression: pc.Expression, name: str) -> npt.NDArray[np.int64]:
-    """Return the rows the filter accepts, ascending."""
-    try:
-        return accepted_rows(expression, pa.Table.from_batches([batch]))
-    except FAILURES as error:
-        raise InputError(f"stream {name}: its filter failed on these rows: {error}") from error
-
-
 def _beyond(stream: int, names: Sequence[str]) -> InputError:
     return InputError(
         f"order names stream {stream}; streams are counted from 0 to {len(names) - 1}: {', '.join(names)}"
@@ -145,13 +136,18 @@ def _kept_order(sequence: Order, batches: list[pa.RecordBatch | None], keep: Map
 
 
 class Gate:
-    """Admits pushes for one query; keeps nothing from one to the next."""
+    """Admits pushes for one query; keeps nothing from one to the next but what its filters learn."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
         self.names = query.graph.names
         self.ranged = query.graph.timed
-        self._has_filters = any(stream.filter is not None for stream in query.streams)
+        self.filters = {
+            i: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            for i, stream in enumerate(query.streams)
+            if stream.conditions
+        }
+        """The filters by stream."""
         self._untimed: list[Times | None] = [None] * len(self.names)
         self._index = {name: i for i, name in enumerate(self.names)}
 
@@ -161,7 +157,7 @@ class Gate:
         sequence = None
         if order is not None:
             sequence = _checked_order(order, [0 if batch is None else len(batch) for batch in batches], self.names)
-        if self._has_filters:
+        if self.filters:
             # First of all: a row that is rejected never arrives, so nothing is asked of its time.
             batches, sequence = self._filtered(batches, sequence)
         times = self._untimed
@@ -255,9 +251,10 @@ class Gate:
     ) -> tuple[list[pa.RecordBatch | None], Order | None]:
         """Drop the rows that the streams' filters reject."""
         keep = {}
-        for i, (stream, batch) in enumerate(zip(self.query.streams, batches, strict=True)):
-            if stream.filter is not None and batch is not None:
-                rows = _kept(batch, stream.filter, stream.name)
+        for i, accepts in self.filters.items():
+            batch = batches[i]
+            if batch is not None:
+                rows = accepts.accepted(batch)
                 if len(rows) < len(batch):
                     keep[i] = rows
         return _kept_batches(batches, keep), sequence if sequence is None else _kept_order(sequence, batches, keep)

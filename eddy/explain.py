@@ -81,8 +81,8 @@ def explain(query: Query, strategy: Strategy, figures: dict[str, Any]) -> str:
     lines.append(
         f"results {figures['results']:,} of {figures['arrivals']:,} arrivals, state {bytes_text(figures['bytes'])}"
     )
-    if query.where is not None:
-        lines.append(f"where {query.where}")
+    if query.conditions:
+        lines.append(f"where {' and '.join(one.title for one in query.conditions)}")
     return "\n".join(lines)
 
 

@@ -7,9 +7,8 @@ from datetime import timedelta
 from fractions import Fraction
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from eddy.filters import check_expression, columns_read
+from eddy.filters import Filter, Predicate, conditions
 from eddy.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
 from eddy.stream import Stream
 from eddy.types import text_words, ticks_per_second, unified_time, word_count
@@ -24,7 +23,8 @@ class Query:
     streams     in the order that breaks ties of event time
     predicates  equalities as text: "R.a = S.a", "(R.a, R.b) = (S.a, S.b)", several in one text with AND
     select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"}
-    where       a pyarrow expression over columns named "stream.column", selected or not: results it rejects are dropped
+    where       a pyarrow expression over columns named "stream.column", selected or not, or a `Predicate` that names
+                the columns its function reads, or a list of such: a result is dropped unless all of them hold
     lateness    how much older than the greatest event time so far a tuple may be and still arrive: a timedelta, or
                 ticks of the common time type; only in queries with a Range window
 
@@ -42,7 +42,7 @@ class Query:
         predicates: Sequence[str],
         *,
         select: Sequence[str] | Mapping[str, str] | None = None,
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
         lateness: int | timedelta = 0,
     ) -> None:
         self.streams = tuple(streams)
@@ -68,8 +68,8 @@ class Query:
             ]
         )
         """The schema of results."""
-        self.where_columns = self._where_columns()
-        """The (stream, column) pairs that `where` reads."""
+        self.conditions, self.where_columns = self._where()
+        """What `where` says, one by one, named; the (stream, column) pairs that it reads."""
 
     def __repr__(self) -> str:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
@@ -221,11 +221,12 @@ class Query:
             chosen[name] = self._column(text, "select")
         return chosen
 
-    def _where_columns(self) -> tuple[tuple[str, str], ...]:
+    def _where(self) -> tuple[tuple[Predicate, ...], tuple[tuple[str, str], ...]]:
         if self.where is None:
-            return ()
+            return (), ()
         pairs = [(s.name, column) for s in self.streams for column in s.schema.names]
         fields = [pa.field(f"{name}.{column}", self.stream(name).type_of(column)) for name, column in pairs]
         schema = pa.schema(fields)
-        check_expression(self.where, schema, "where")
-        return tuple(pairs[k] for k in columns_read(self.where, schema))
+        found = conditions(self.where, schema, "where", declared=True)
+        read = {name for one in found for name in one.read(schema)}
+        return found, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)

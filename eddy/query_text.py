@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters import Predicate
 from eddy.query import Query
 from stairs.graph import WindowKind
 
@@ -19,7 +21,7 @@ def query_text(query: Query) -> Text:
     """Return the query as JSON can say it: streams, classes, filters, projection, lateness. Equal queries, equal text.
 
     Predicates stand there as the classes they make, windows and lateness in ticks, so that another way to write the
-    same makes no difference.
+    same makes no difference. What a function does cannot be said: it stands there by its name.
     """
     streams = []
     for stream, window in zip(query.streams, query.graph.windows, strict=True):
@@ -29,7 +31,7 @@ def query_text(query: Query) -> Text:
                 "columns": [[field.name, _type_text(field)] for field in stream.schema],
                 "window": [WindowKind(window.kind).name, window.size],
                 "time": stream.time,
-                "filter": _expression_text(stream.filter),
+                "filter": _filter_text(stream.conditions),
             }
         )
     return {
@@ -38,7 +40,7 @@ def query_text(query: Query) -> Text:
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
         ],
         "predicates": " AND ".join(map(str, query.classes)),
-        "where": _expression_text(query.where),
+        "where": _filter_text(query.conditions),
         "select": [[name, *place] for name, place in query.select.items()],
         "lateness": query.graph.lateness,
     }
@@ -48,27 +50,45 @@ def _type_text(field: pa.Field) -> str:
     return f"{field.type}{'' if field.nullable else ' not null'}"
 
 
-def _expression_text(expression: pc.Expression | None) -> Text | None:
-    """Return an expression as people read it, where long lists of values are cut, and as Arrow writes it, whole."""
-    if expression is None:
-        return None
+def _filter_text(conditions: Sequence[Predicate]) -> Text | list[Text] | None:
+    """Return the conditions of a filter: None for none, one by itself, several as a list in the order written."""
+    texts = [_condition_text(one) for one in conditions]
+    return None if not texts else texts[0] if len(texts) == 1 else texts
+
+
+def _condition_text(condition: Predicate) -> Text:
+    """Return an expression as people read it, where long lists of values are cut, and as Arrow writes it, whole; a
+    function as its name.
+    """
+    if not isinstance(condition.function, pc.Expression):
+        return {"text": condition.title, "arrow": "", "function": condition.title}
     try:
+        expression: Any = condition.function
         _, (whole,) = expression.__reduce__()
         written = base64.b64encode(whole).decode()
     except pa.ArrowException:
         # Options that Arrow cannot write; the text is all there is.
         written = ""
-    return {"text": str(expression), "arrow": written}
+    return {"text": str(condition.function), "arrow": written}
 
 
-def _same_expression(saved: Text | None, own: Text | None, expression: pc.Expression | None) -> bool:
-    if saved is None or own is None or expression is None:
-        return saved is own
+def _listed(text: Text | list[Text] | None) -> list[Text]:
+    return [] if text is None else text if isinstance(text, list) else [text]
+
+
+def _same_filter(saved: Text | list[Text] | None, conditions: Sequence[Predicate]) -> bool:
+    theirs = _listed(saved)
+    return len(theirs) == len(conditions) and all(map(_same_condition, theirs, conditions))
+
+
+def _same_condition(saved: Text, condition: Predicate) -> bool:
+    own = _condition_text(condition)
     if saved == own:
         return True
     if not saved["arrow"] or not own["arrow"]:
         return False
     # Another version of Arrow may write the same expression in other bytes.
+    expression: Any = condition.function
     read, _ = expression.__reduce__()
     try:
         return bool(expression.equals(read(pa.py_buffer(base64.b64decode(saved["arrow"])))))
@@ -76,8 +96,8 @@ def _same_expression(saved: Text | None, own: Text | None, expression: pc.Expres
         return False
 
 
-def _shown(text: Text | None) -> str:
-    return "none" if text is None else str(text["text"])
+def _shown(text: Text | list[Text] | None) -> str:
+    return " and ".join(str(one["text"]) for one in _listed(text)) or "none"
 
 
 def _columns(columns: list[list[str]]) -> str:
@@ -107,11 +127,11 @@ def difference(saved: Text, query: Query) -> str | None:
             return differ(f"{place}, time column", theirs["time"] or "none", mine["time"] or "none")
         if theirs["window"] != mine["window"]:
             return differ(f"{place}, window", _window(theirs["window"]), _window(mine["window"]))
-        if not _same_expression(theirs["filter"], mine["filter"], stream.filter):
+        if not _same_filter(theirs["filter"], stream.conditions):
             return differ(f"{place}, filter", _shown(theirs["filter"]), _shown(mine["filter"]))
     if saved["classes"] != own["classes"]:
         return differ("predicates", saved["predicates"], own["predicates"])
-    if not _same_expression(saved["where"], own["where"], query.where):
+    if not _same_filter(saved["where"], query.conditions):
         return differ("where", _shown(saved["where"]), _shown(own["where"]))
     if saved["select"] != own["select"]:
         shown = [", ".join(f"{name} = {s}.{c}" for name, s, c in text["select"]) for text in (saved, own)]

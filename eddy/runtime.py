@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from sortedcontainers import SortedKeyList
 
+from eddy.adaptive_filters import AdaptiveFilter
 from eddy.arrivals import Arrivals, Gate
 from eddy.bound import Bound
 from eddy.explain import explain
-from eddy.filters import FAILURES, accepted_rows
+from eddy.filter_figures import filter_lines, filter_table
 from eddy.loader import Loader
 from eddy.metrics import metrics
 from eddy.policies import Policy
@@ -126,6 +127,8 @@ class Runtime:
             for i, stream in enumerate(query.streams)
             for k, column in enumerate(self._kept[i])
         }
+        self._accepts = AdaptiveFilter(query.conditions, place="where", rows="results") if query.conditions else None
+        """The filter of results."""
         self._where = [(f"{name}.{column}", places[name, column]) for name, column in query.where_columns]
         self._chosen = [] if count_only or ids_only else [places[place] for place in query.select.values()]
         self._ids_schema = pa.schema([pa.field(name, pa.int64(), False) for name in graph.names])
@@ -333,7 +336,7 @@ class Runtime:
                 if room != payload.room[i]:
                     payload.resize(i, room, int(modules.streams[i, S_LO]), modules.following[i])
         self._loader.load(arrivals)
-        count_only = self.count_only and self.query.where is None
+        count_only = self.count_only and self._accepts is None
         first, end = self.position, len(arrivals.order)
         due = self._schedule[: self._schedule.bisect_key_right(first + end)]
         done = happened = count = 0
@@ -358,13 +361,13 @@ class Runtime:
     def _materialise(self, count: int) -> tuple[int, int, pa.Table]:
         """Return how many of `count` combinations are results, how many of those are deleted, and the table."""
         modules, keep = self._modules, None
-        changelog, counted = self.output == "changelog", self.count_only and self.query.where is None
+        changelog, counted = self.output == "changelog", self.count_only and self._accepts is None
         signs = modules.walk.signs[: 0 if counted else count]
         columns: dict[tuple[int, int], pa.Array] = {}
         if self._where or self._chosen:
             columns = self._payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
-        if self.query.where is not None:
-            keep = self._accepted(columns, count)
+        if self._accepts is not None:
+            keep = self._accepted(self._accepts, columns, count)
             count, signs = len(keep), signs[keep] if changelog else signs
         deleted = 0
         if changelog:
@@ -385,16 +388,14 @@ class Runtime:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
         return inserted, deleted, pa.Table.from_arrays(arrays, schema=self.output_schema)
 
-    def _accepted(self, columns: Mapping[tuple[int, int], pa.Array], count: int) -> npt.NDArray[np.int64]:
+    def _accepted(
+        self, accepts: AdaptiveFilter, columns: Mapping[tuple[int, int], pa.Array], count: int
+    ) -> npt.NDArray[np.int64]:
         """Return the results that `where` accepts, ascending."""
-        assert self.query.where is not None
         names, places = [name for name, _ in self._where], [place for _, place in self._where]
         # The column of row numbers gives a table without other columns its length.
         arrays = [*(columns[place] for place in places), pa.array(np.arange(count))]
-        try:
-            return accepted_rows(self.query.where, pa.Table.from_arrays(arrays, names=[*names, "\0row"]))
-        except FAILURES as error:
-            raise InputError(f"where failed on these results: {error}") from error
+        return accepts.accepted(pa.RecordBatch.from_arrays(arrays, names=[*names, "\0row"]))
 
     # Snapshots
 
@@ -520,7 +521,19 @@ class Runtime:
 
     def explain(self) -> str:
         """Return the plan as a tree with live figures: rows, keys, bytes of each state, selectivity of each probe."""
-        return explain(self.query, self._strategy, self.metrics())
+        return "\n".join([explain(self.query, self._strategy, self.metrics()), *filter_lines(self._filters())])
+
+    def filters(self) -> pa.Table:
+        """Return figures of the filters since the start, a row for each predicate in the order they are asked now.
+
+        where is the name of a stream, or "results"; the other columns are those of `AdaptiveFilter.stats`. What a push
+        that failed had evaluated is counted, as it took its time.
+        """
+        return filter_table(self._filters())
+
+    def _filters(self) -> dict[str, AdaptiveFilter]:
+        found = {self.query.streams[i].name: one for i, one in self._gate.filters.items()}
+        return found if self._accepts is None else {**found, "results": self._accepts}
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""

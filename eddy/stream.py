@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from eddy.filters import check_expression
+from eddy.filters import Filter, Predicate, conditions
 from eddy.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
 
@@ -17,7 +16,9 @@ class Stream:
     """One input of a join.
 
     `filter` says which tuples the stream consists of: rows for which it is false or null never arrive. The same source
-    may stand in a query under several names. Raises QueryError for a schema, column or filter that does not fit.
+    may stand in a query under several names. A filter is an Arrow expression, a function of a batch, a `Predicate`, or
+    a list of these, all of which must hold (docs/filters.md). Raises QueryError for a schema, column or filter that
+    does not fit.
 
     >>> Stream("R", pa.schema([("a", pa.int64()), ("t", pa.timestamp("us"))]), window=Rows(1000), time="t").name
     'R'
@@ -27,7 +28,9 @@ class Stream:
     schema: pa.Schema
     window: Window = field(default_factory=Unbounded)
     time: str | None = None
-    filter: pc.Expression | None = None
+    filter: Filter | None = None
+    conditions: tuple[Predicate, ...] = field(init=False, repr=False, default=())
+    """What `filter` says, one by one, named."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -52,8 +55,8 @@ class Stream:
             raise QueryError(
                 f"stream {self.name}: a RANGE window needs event times; name the stream's time column with time=…"
             )
-        if self.filter is not None:
-            check_expression(self.filter, self.schema, f"stream {self.name}: its filter")
+        # The way to set a field of a frozen class.
+        object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"stream {self.name}: its filter"))
 
     def type_of(self, column: str) -> pa.DataType:
         """Return the type of a column. Raises QueryError when the stream has none of this name."""

@@ -29,7 +29,7 @@ def test_help_lists_the_commands_of_all_packages() -> None:
         assert word in result.output
 
 
-@pytest.mark.parametrize("words", ["demo", "fuzz", "bench", "bench limit"])
+@pytest.mark.parametrize("words", ["demo", "fuzz", "bench", "bench limit", "bench filters"])
 def test_help_of_a_command(words: str) -> None:
     arguments = [*words.split(), "--help"]
     result = RUNNER.invoke(cli.app, arguments)

@@ -1,4 +1,4 @@
-"""Joins of Spark DataFrames by the engine: the only package that imports pyspark, and only when it is used.
+"""Joins and adaptive filters of Spark DataFrames: the only package that imports pyspark, and only when it is used.
 
     from eddy.spark import join, session
     spark = session()
@@ -8,6 +8,7 @@
 from eddy.spark.batch import explain, join
 from eddy.spark.engine import PartitionEngine
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.filters import filter
 from eddy.spark.session import session
 
-__all__ = ["PartitionEngine", "SparkJoinError", "explain", "join", "session"]
+__all__ = ["PartitionEngine", "SparkJoinError", "explain", "filter", "join", "session"]

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters import Predicate
 from eddy.keys import unified_column
 from eddy.query import Query
 from eddy.spark.errors import SparkJoinError
@@ -39,7 +40,7 @@ class Job:
 
     query            only needed columns, no filters: the map side applies them
     inputs           per stream the columns to read: those of the query and those of the filter
-    filters          per stream, or None
+    filters          per stream the conditions of its filter, empty for none
     sequence         per stream the column that gives the order of arrival; all None when `arrival` is "any"
     sequence_type    the type in which those are compared, None when `arrival` is "any"
     breaks_ties      equal positions are ordered by content
@@ -48,7 +49,7 @@ class Job:
 
     query: Query
     inputs: tuple[pa.Schema, ...]
-    filters: tuple[pc.Expression | None, ...]
+    filters: tuple[tuple[Predicate, ...], ...]
     shares: Shares
     plan: str | None
     arrival: Arrival
@@ -180,7 +181,7 @@ def make_job(
     return Job(
         query=for_workers,
         inputs=inputs,
-        filters=tuple(stream.filter for stream in query.streams),
+        filters=tuple(stream.conditions for stream in query.streams),
         shares=choose(query, partitions, weights),
         plan=plan,
         arrival=arrival,

@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eddy.query import Query
 from eddy.stream import Stream
 from eddy.types import plain
-
-
-def _read_by(expression: pc.Expression, schema: pa.Schema) -> set[str]:
-    """Columns of the schema that the expression reads: those it fails without."""
-    found = set()
-    for k, name in enumerate(schema.names):
-        try:
-            schema.remove(k).empty_table().filter(expression)
-        except (pa.ArrowInvalid, KeyError):
-            found.add(name)
-    return found
 
 
 def _flat(schema: pa.Schema, names: set[str]) -> pa.Schema:
@@ -49,7 +37,7 @@ def narrowed(
     streams, inputs = [], []
     for stream in query.streams:
         kept = set(stream.schema.names) if whole else needed[stream.name]
-        read = kept if stream.filter is None else kept | _read_by(stream.filter, stream.schema)
+        read = kept.union(*(one.read(stream.schema) for one in stream.conditions))
         time = stream.time if timed else None
         streams.append(Stream(stream.name, _flat(stream.schema, kept), stream.window, time))
         inputs.append(_flat(stream.schema, read))

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from eddy.adaptive_filters import AdaptiveFilter
 from eddy.keys import key_hash
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
@@ -66,7 +67,9 @@ class Splitter:
         self._name = job.query.streams[stream].name
         self._input = job.inputs[stream]
         self._kept = job.query.streams[stream].schema.names
-        self._filter = job.filters[stream]
+        conditions = job.filters[stream]
+        place = f"stream {self._name}: its filter"
+        self._filter = AdaptiveFilter(conditions, place=place) if conditions else None
         shares = job.shares
         self._routed = shares.routed(stream)
         self._shares = np.array([shares.counts[c] for c in self._routed], np.int64)
@@ -97,10 +100,9 @@ class Splitter:
         run = pa.concat_batches(self._run)
         self._run, self._run_rows, self._run_bytes = [], 0, 0
         if self._filter is not None:
-            kept = pa.Table.from_batches([run]).filter(self._filter).to_batches()
-            if not kept:
+            run = self._filter.filter(run)
+            if not run.num_rows:
                 return []
-            run = pa.concat_batches(kept)
         return self._cut(run.select(self._kept))
 
     def _cut(self, run: pa.RecordBatch) -> list[_Blob]:
