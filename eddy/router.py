@@ -150,7 +150,12 @@ class Router:
             total = int(fresh.sum())
             if total:
                 self.shares = FADING * self.shares + (1 - FADING) * fresh / total
-            if not self._changes or self.policy.name == "fixed" or not self._ripe():
+            if not self._changes or self.policy.name == "fixed":
+                if self.every is not None:
+                    # Nobody is asked, so the next sample is as far away as a decision would be.
+                    self._usual, self._arrivals, self._undecided = self._measured, 0, 0.0
+                return None
+            if not self._ripe():
                 return None
             return self._ask()
         finally:
@@ -240,6 +245,24 @@ class Router:
         found = self.strategy.past.astype(np.float64)
         np.add.at(found, hops[:, H_TARGET], hops[:, COUNTERS])
         return found
+
+    # Looking in
+
+    @property
+    def taken(self) -> int:
+        """Samples taken."""
+        return self._taken
+
+    @property
+    def nanoseconds(self) -> float:
+        """Nanoseconds of CPU per arrival since the last decision, or before it while few came since; nan = unknown."""
+        return self._usual if np.isnan(self._measured) else self._measured
+
+    def view_now(self) -> View:
+        """Return what a policy would see now, for showing. Nothing is sampled, and `view` stays."""
+        return self._look_around()
+
+    # From outside
 
     def told(self) -> None:
         """The plan was changed by somebody else: measure anew."""

@@ -26,8 +26,10 @@ from eddy.loader import Loader
 from eddy.metrics import metrics
 from eddy.policies import Policy
 from eddy.query import Query
+from eddy.reasons import reason_lines
 from eddy.router import Router, make_policy
 from eddy.snapshot import Held, Snapshot, write
+from eddy.statistics import stats_table
 from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.states import StateId
@@ -57,7 +59,7 @@ class Runtime:
     background  keys that are promoted after each push in each incomplete state, beside those probed ("jisc", "eddy")
     output      "append": each result once; "changelog": a first column `op` tells "+I", the result appears, from "-D",
                 a component of it has left its window
-    statistics  False = none are kept, and the plan stays; `stats` has nothing to say then
+    statistics  False = none are kept, and the plan stays; `stats` has counts only then
     count_only  results are counted, not built: `push` returns column "count", one row (in a changelog `op` and "count",
                 a row for +I and one for -D)
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
@@ -519,9 +521,19 @@ class Runtime:
         """Return counts since the start, in all and per state: arrivals, probes, results, expired, late, bytes, …"""
         return metrics(self._modules, self._strategy, self._payload, self._late_rows, self._results, self._deleted)
 
+    def stats(self) -> pa.Table:
+        """Return figures of data and decisions: a row for each stream, pair, chain of three, hop, and one in all.
+
+        `eddy.statistics.SCHEMA` says what the columns mean; `kind` tells the rows apart. Nothing changes by looking.
+        Cost: some hundred tuples of each window are looked at, however large it is.
+        """
+        return stats_table(self._modules, self._strategy, self._router)
+
     def explain(self) -> str:
-        """Return the plan as a tree with live figures: rows, keys, bytes of each state, selectivity of each probe."""
-        return "\n".join([explain(self.query, self._strategy, self.metrics()), *filter_lines(self._filters())])
+        """Return the plan as a tree with live figures, and why it stands: predictions, alternatives, stored states."""
+        lines = [explain(self.query, self._strategy, self.metrics())]
+        lines += reason_lines(self._strategy, self._router, self._bound, self._payload)
+        return "\n".join([*lines, *filter_lines(self._filters())])
 
     def filters(self) -> pa.Table:
         """Return figures of the filters since the start, a row for each predicate in the order they are asked now.

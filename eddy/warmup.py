@@ -35,6 +35,7 @@ def warmup() -> None:
     deciding = Runtime(third, decide_every=50)
     for start in (0, 100):
         deciding.push({name: batch.slice(start, 100) for name in ("R", "S", "T")})
+    deciding.stats()
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))

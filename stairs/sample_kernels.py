@@ -122,6 +122,13 @@ def sample(
     return int(total)
 
 
+@jit
+def count_partners(arena: Arena, i: int, tuples: np.ndarray, counts: np.ndarray) -> None:
+    """Profile live tuples of stream i, int64[n] sequence numbers, into counts, float64[n, neighbours of i]."""
+    for n in range(tuples.shape[0]):
+        profile(arena, i, tuples[n], counts[n])
+
+
 @inlined
 def follow(arena: Arena, routes: Routes, j: int, h: int, s: int) -> int:
     """Return the candidate after s in the chain of hop h."""

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from stairs.arena import Int64s, Routes
 from stairs.fields import S_BASE, S_LO, S_NEXT
 from stairs.modules import Modules
-from stairs.sample_kernels import W_FIELDS, sample, trace
+from stairs.sample_kernels import W_FIELDS, count_partners, sample, trace
 
 Floats = npt.NDArray[np.float64]
 
@@ -87,6 +87,18 @@ class Samples:
     def profile(self, i: int) -> Floats:
         """Return the partners of the last picks of stream i: float64[at most ROWS, neighbours[i]], a view."""
         return self.profiles[i, : min(int(self.progress[i, 2]), ROWS), : len(self.neighbours[i])]
+
+    def of_window(self, i: int, most: int, rng: np.random.Generator) -> Floats:
+        """Return the partners that live tuples of stream i have now: float64[at most `most`, neighbours[i]].
+
+        Drawn by chance from its whole window, without repetition, all of them if they are no more than `most`. The
+        samples that `take` took stay as they are. O(most * attributes squared).
+        """
+        low, live = int(self.modules.streams[i, S_LO]), self.modules.rows(i)
+        drawn = rng.choice(live, most, replace=False) if live > most else np.arange(live)
+        counts: Floats = np.zeros((len(drawn), len(self.neighbours[i])))
+        count_partners(self.modules.arena, i, low + drawn.astype(np.int64), counts)
+        return counts
 
     def picks(self) -> Int64s:
         """Return the picks still alive: int64[n, 2], stream and sequence number, streams mixed."""
