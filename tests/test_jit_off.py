@@ -23,6 +23,7 @@ SUBSET = (
     "tests/eddy/test_payload.py",
     "tests/eddy/test_snapshot.py",
     "tests/eddy/test_transitions_machine.py",
+    "tests/stairs/test_samples.py",
     "tests/stairs/test_stair.py",
     "tests/stairs/test_stair_machine.py",
 )

@@ -1,0 +1,119 @@
+"""Orders of streams: all that connect, none that does not; what a plan can decide at all."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jisc.orders import connected, connected_orders, has_choice, random_order, trunk_of
+from jisc.plan import left_deep
+from jisc.routes import compile_routes, route
+from jisc.states import Masks
+from stairs.fields import H_TARGET
+from stairs.graph import JoinGraph
+from tests.jisc.graphs import chain, classes_of, clique, cycle, graph_of, same_key, star
+
+GRAPHS = {
+    "two": chain(2),
+    "chain of three": chain(3),
+    "chain of four": chain(4),
+    "chain of five": chain(5),
+    "star": star(5),
+    "cycle": cycle(4),
+    "clique": clique(4),
+    "same key": same_key(4),
+    "snowflake": graph_of(6, [(0, 1), (0, 2), (1, 3), (2, 4), (0, 5)]),
+    "two classes": classes_of([[0], [0, 1], [0, 1], [1]]),
+}
+
+
+@pytest.fixture(params=GRAPHS)
+def graph(request: pytest.FixtureRequest) -> JoinGraph:
+    return GRAPHS[request.param]
+
+
+def connects(order: tuple[int, ...], graph: JoinGraph) -> bool:
+    """Tell, from the attributes alone, whether each stream joins one before it."""
+    return all(
+        any(set(graph.attributes[order[k]]) & set(graph.attributes[order[i]]) for i in range(k))
+        for k in range(1, len(order))
+    )
+
+
+def test_connected_orders_are_all_there_are(graph: JoinGraph) -> None:
+    found = list(connected_orders(Masks(graph)))
+    assert found == [order for order in permutations(range(graph.n_streams)) if connects(order, graph)]
+
+
+def test_random_orders_connect_and_reach_every_one(graph: JoinGraph) -> None:
+    masks, rng = Masks(graph), np.random.default_rng(1)
+    drawn = {random_order(masks, rng) for _ in range(1500)}
+    assert drawn == set(connected_orders(masks))
+
+
+@given(st.data())
+def test_the_nearest_connected_order(data: st.DataObject) -> None:
+    graph = GRAPHS[data.draw(st.sampled_from(sorted(GRAPHS)))]
+    wanted = data.draw(st.permutations(range(graph.n_streams)))
+    found = connected(list(wanted), Masks(graph))
+    assert sorted(found) == sorted(wanted)
+    assert connects(found, graph)
+    if connects(tuple(wanted), graph):
+        assert found == tuple(wanted)
+    assert found[0] == wanted[0]
+
+
+def test_what_is_called_a_trunk_hop_is_one_in_the_routes(graph: JoinGraph) -> None:
+    masks, m = Masks(graph), graph.n_streams
+    for order in connected_orders(masks):
+        for i in range(m):
+            bound, left = masks.classes[i], (1 << m) - 1 & ~(1 << i)
+            waiting = [j for j in order if j != i]
+            hops = {hop.stream: hop for hop in route(left_deep(order), i, graph)}
+            while waiting:
+                j = next(j for j in waiting if masks.classes[j] & bound)
+                # A route also binds keys that nobody ahead has: there a hop is in the trunk that need not be.
+                if trunk_of(masks, j, bound, left):
+                    assert not hops[j].leaf
+                waiting.remove(j)
+                bound |= masks.classes[j]
+                left &= ~(1 << j)
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [
+        ("two", False),
+        ("chain of three", False),
+        ("chain of four", False),
+        ("chain of five", True),
+        ("star", False),
+        ("cycle", True),
+        ("clique", True),
+        ("same key", False),
+        ("snowflake", True),
+        ("two classes", True),
+    ],
+)
+def test_where_there_is_a_choice(name: str, choice: bool) -> None:
+    assert has_choice(Masks(GRAPHS[name])) is choice
+
+
+def test_without_a_choice_all_orders_route_alike(graph: JoinGraph) -> None:
+    masks = Masks(graph)
+    if has_choice(masks):
+        return
+    taken = set()
+    for order in connected_orders(masks):
+        routes = compile_routes(left_deep(order), graph)
+        trunks = []
+        for span in routes.span.tolist():
+            # Leaf hops are all looked up before the walk goes on: among themselves their order is nothing.
+            leaves = sorted(routes.hops[span[1] : span[3], H_TARGET].tolist())
+            trunks.append((tuple(routes.hops[span[0] : span[1], H_TARGET].tolist()), tuple(leaves)))
+        taken.add(tuple(trunks))
+    assert len(taken) == 1

@@ -1,0 +1,280 @@
+"""Samples of live state: which tuples are picked, their partners, and routes tried on them, against plain counts."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jisc.orders import connected_orders
+from jisc.plan import left_deep
+from jisc.routes import compile_routes
+from jisc.states import Masks
+from stairs.arena import Int64s
+from stairs.fields import H_MATCHES, H_PROBES, R_END, R_LEAF, R_TRUNK, S_BASE, S_LO, S_NEXT, S_WALKED
+from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.sample_kernels import LONGEST, W_PROBES, W_RESULTS, W_TUPLES, W_VISITS
+from stairs.samples import EACH, PICKS, ROWS, Samples
+from tests.stairs.driver import Driver, Key, Row, chain, one_class, rows_window
+
+UNBOUNDED = Window(WindowKind.UNBOUNDED)
+RANGE = Window(WindowKind.RANGE, 40)
+GRAPHS: dict[str, JoinGraph] = {
+    "one class": one_class([rows_window(20), rows_window(7), rows_window(12)]),
+    "chain": chain([rows_window(16), rows_window(20), rows_window(11), rows_window(9), rows_window(16)]),
+    "chain in time": chain([RANGE] * 4, timed=True),
+    "late": chain([RANGE, rows_window(9), RANGE, UNBOUNDED], timed=True, lateness=5),
+}
+
+
+def made(graph: JoinGraph, seed: int, count: int, kinds: int = 3, slow: int | None = None) -> list[Row]:
+    """Draw arrivals; `slow` = a stream that gets one of 20. Some join nothing."""
+    rng, found = random.Random(seed), []
+    for n in range(count):
+        i = rng.randrange(graph.n_streams)
+        if i == slow and rng.random() < 0.9:
+            i = (i + 1) % graph.n_streams
+        keys: tuple[Key, ...] = tuple((rng.randrange(kinds),) * graph.widths[c] for c in graph.attributes[i])
+        found.append(Row(i, None if rng.random() < 0.1 else keys, n if graph.timed else 0))
+    return found
+
+
+def live(driver: Driver, history: list[Row], i: int) -> list[Row]:
+    """Give the tuples of a stream that the modules hold to be live, oldest first."""
+    row = driver.modules.streams[i]
+    own = [one for one in history if one.stream == i]
+    return own[int(row[S_LO] + row[S_BASE]) : int(row[S_NEXT] + row[S_BASE])]
+
+
+def partners(driver: Driver, history: list[Row], i: int, row: Row) -> list[int]:
+    """Count the live partners of a tuple one by one, in the order of its neighbours."""
+    graph = driver.graph
+    found = []
+    for place, c in enumerate(graph.attributes[i]):
+        for j in graph.members[c]:
+            if j != i:
+                at = graph.attributes[j].index(c)
+                others = [one.keys[at] for one in live(driver, history, j) if one.keys is not None]
+                found.append(0 if row.keys is None else others.count(row.keys[place]))
+    return found
+
+
+def numbered(driver: Driver, pick: Int64s, history: list[Row]) -> Row:
+    """Give the tuple that a pick stands for."""
+    i, s = (int(x) for x in pick)
+    return [one for one in history if one.stream == i][s + int(driver.modules.streams[i, S_BASE])]
+
+
+@given(name=st.sampled_from(sorted(GRAPHS)), seed=st.integers(0, 10**6), renumber=st.booleans())
+def test_profiles_count_what_is_there(name: str, seed: int, renumber: bool) -> None:
+    graph = GRAPHS[name]
+    driver = Driver(graph, renumber_at=32 if renumber else None)
+    samples = Samples(driver.modules)
+    history: list[Row] = []
+    for part in range(4):
+        rows = made(graph, seed + part, 30)
+        if graph.timed:
+            rows = [Row(row.stream, row.keys, row.time + 30 * part) for row in rows]
+        history += rows
+        driver.push(rows)
+        before = samples.progress[:-1, 2].copy()
+        fresh = samples.take()
+        assert fresh.tolist() == [sum(row.stream == i for row in rows) for i in range(graph.n_streams)]
+        for i in range(graph.n_streams):
+            # Newest first, all of them: there are fewer than are picked at a time.
+            wanted = live(driver, history, i)[::-1][: int(fresh[i])]
+            assert samples.progress[i, 2] - before[i] == len(wanted)
+            slots = np.arange(before[i], before[i] + len(wanted)) % ROWS
+            counted = samples.profiles[i, slots, : len(samples.neighbours[i])]
+            assert counted.tolist() == [partners(driver, history, i, row) for row in wanted]
+            drawn = samples.of_window(i, 1000, np.random.default_rng(0))
+            assert drawn.tolist() == [partners(driver, history, i, row) for row in live(driver, history, i)]
+        # Picks stay those tuples, whatever was renumbered, and only live ones are given.
+        picks = samples.picks()
+        for pick in picks:
+            assert numbered(driver, pick, history) in live(driver, history, int(pick[0]))
+    driver.modules.check()
+
+
+def test_picks_are_spread_and_in_proportion_to_arrivals() -> None:
+    graph = one_class([rows_window(2000)] * 3)
+    driver = Driver(graph)
+    samples = Samples(driver.modules)
+    counts: Counter[int] = Counter()
+    arrived: Counter[int] = Counter()
+    for part in range(30):
+        rows = made(graph, part, 200, kinds=50, slow=2)
+        arrived.update(row.stream for row in rows)
+        driver.push(rows)
+        before = samples.progress[:-1, 2].copy()
+        low = driver.modules.streams[:, S_NEXT] - samples.take()
+        gained = samples.progress[:-1, 2] - before
+        counts.update(dict(enumerate(gained.tolist())))
+        total = int(samples.progress[-1, 2])
+        own = samples.picked[np.arange(total - int(gained.sum()), total) % PICKS]
+        for i in range(2):
+            s = np.sort(own[own[:, 0] == i, 1]) - low[i]
+            n = int(driver.modules.streams[i, S_NEXT] - low[i])
+            assert s[0] < n / 5
+            assert s[-1] == n - 1
+            assert max(b - a for a, b in pairwise(s.tolist())) <= 2 * n / len(s)
+    assert sum(counts.values()) == pytest.approx(30 * EACH, rel=0.02)
+    for i in range(3):
+        # Fractions are carried over, so that a slow stream is not forgotten.
+        assert counts[i] / sum(counts.values()) == pytest.approx(arrived[i] / sum(arrived.values()), abs=0.02)
+    assert counts[2] > 10
+
+
+def test_a_stream_that_expired_in_between_gives_live_tuples_only() -> None:
+    driver = Driver(one_class([rows_window(5), rows_window(500)]))
+    samples = Samples(driver.modules)
+    driver.push([Row(0, ((1,),))] * 60 + [Row(1, ((1,),))] * 60)
+    samples.take()
+    assert samples.progress[0, 2] == 5
+    assert samples.profile(0).tolist() == [[60.0]] * 5
+    # What a stream could not give stays owed, but no more than one: it is no debt.
+    driver.push([Row(1, ((1,),))] * 10)
+    samples.take()
+    assert samples.progress[0, 2] == 5
+
+
+def test_nothing_new_nothing_picked() -> None:
+    driver = Driver(one_class([rows_window(50)] * 2))
+    samples = Samples(driver.modules)
+    assert samples.take().tolist() == [0, 0]
+    assert len(samples.picks()) == len(samples.profile(0)) == 0
+    assert samples.of_window(0, 10, np.random.default_rng(0)).shape == (0, 1)
+    driver.push([Row(0, ((1,),))])
+    assert samples.take().tolist() == [1, 0]
+    assert samples.take().tolist() == [0, 0]
+    assert len(samples.picks()) == 1
+
+
+@pytest.mark.parametrize("beside", [0, 300])
+def test_long_chains_are_estimated(beside: int) -> None:
+    """Beyond LONGEST a chain is taken to be as dense below as it was so far."""
+    driver = Driver(one_class([UNBOUNDED, UNBOUNDED]))
+    rng = random.Random(1)
+    keys = [1] * 700 + [2] * beside
+    rng.shuffle(keys)
+    driver.push([Row(1, ((key,),)) for key in keys] + [Row(0, ((1,),))])
+    samples = Samples(driver.modules)
+    counted = samples.of_window(0, 1, np.random.default_rng(0))
+    assert counted[0, 0] == pytest.approx(700, rel=0.2 if beside else 0.001)
+    assert LONGEST < 700
+
+
+def test_draws_from_a_window_do_not_repeat() -> None:
+    driver = Driver(one_class([rows_window(300), UNBOUNDED]))
+    # Tuple k of R has k partners, so counts tell who was drawn.
+    driver.push([Row(1, ((k,),)) for k in range(60) for _ in range(k)])
+    driver.push([Row(0, ((k % 60,),)) for k in range(60)])
+    samples = Samples(driver.modules)
+    drawn = samples.of_window(0, 30, np.random.default_rng(3))[:, 0].tolist()
+    assert len(set(drawn)) == 30
+    assert set(drawn) <= set(range(60))
+    every = [samples.of_window(0, 30, np.random.default_rng(seed)).mean() for seed in range(200)]
+    assert np.mean(every) == pytest.approx(29.5, abs=0.5)
+
+
+def test_a_push_taken_back_is_forgotten() -> None:
+    driver = Driver(one_class([rows_window(50)] * 2))
+    samples = Samples(driver.modules)
+    driver.push([Row(0, ((1,),)), Row(1, ((1,),))])
+    samples.take()
+    assert len(samples.picks()) == 2
+    driver.walk([Row(0, ((1,),))] * 5)
+    # As a router does within a long push.
+    assert samples.take().tolist() == [5, 0]
+    driver.modules.undo()
+    assert len(samples.picks()) == 0
+    assert samples.progress[:-1, 0].tolist() == [1, 1]
+    driver.push([Row(0, ((2,),))] * 3)
+    assert samples.take().tolist() == [3, 0]
+    assert sorted(samples.picks().tolist()) == [[0, 1], [0, 2], [0, 3]]
+
+
+# --- routes tried on samples -----------------------------------------------------------------------------------------
+
+
+def filled(graph: JoinGraph, seed: int, late: int) -> tuple[Driver, list[Row]]:
+    """Push tuples of every stream but one, then `late` of that one: these see the same state, before and after."""
+    driver = Driver(graph)
+    rows = [row for row in made(graph, seed, 150) if row.stream != late]
+    driver.push([Row(row.stream, row.keys, 0) for row in rows])
+    return driver, [row for row in made(graph, seed + 1, 200) if row.stream == late][:9]
+
+
+@given(
+    name=st.sampled_from(("one class", "chain")),
+    seed=st.integers(0, 10**6),
+    late=st.integers(0, 4),
+    order=st.integers(0, 10**6),
+)
+def test_a_trace_does_what_the_kernel_does(name: str, seed: int, late: int, order: int) -> None:
+    graph = GRAPHS[name]
+    late %= graph.n_streams
+    driver, rows = filled(graph, seed, late)
+    orders = list(connected_orders(Masks(graph)))
+    driver.routes = compile_routes(left_deep(orders[order % len(orders)]), graph)
+    results = driver.push(rows)
+    walked = int(driver.modules.streams[late, S_WALKED])
+    samples = Samples(driver.modules)
+    following = int(driver.modules.streams[late, S_NEXT])
+    picks = np.array([(late, s) for s in range(following - len(rows), following)], np.int64).reshape(-1, 2)
+    counters = driver.routes.hops.copy()
+    found = samples.trace(driver.routes, picks, 10**9)
+    assert found.whole
+    assert (driver.routes.hops == counters).all()
+    trunk, leaf, end = (int(driver.routes.span[late, column]) for column in (R_TRUNK, R_LEAF, R_END))
+    assert found.visits[trunk:leaf, 0].tolist() == counters[trunk:leaf, H_PROBES].tolist()
+    assert found.visits[trunk:leaf, 2].tolist() == counters[trunk:leaf, H_MATCHES].tolist()
+    assert (found.visits[trunk:leaf, 1] >= found.visits[trunk:leaf, 2]).all()
+    # Other streams' hops were not taken, and leaf hops are counted in sum only.
+    assert found.visits.sum() == found.visits[trunk:leaf].sum()
+    assert end > trunk
+    assert found.work[W_TUPLES] == len(rows)
+    assert found.work[W_RESULTS] == len(results)
+    assert found.work[W_PROBES] == counters[trunk:leaf, H_PROBES].sum()
+    assert found.work[W_VISITS] == found.visits[trunk:leaf, 1].sum()
+    assert walked <= len(rows)
+
+
+def test_a_trace_stops_at_its_budget() -> None:
+    graph = chain([UNBOUNDED] * 5)
+    driver = Driver(graph)
+    rows = [Row(i, tuple((1,) * graph.widths[c] for c in graph.attributes[i])) for i in range(5) for _ in range(6)]
+    driver.push(rows)
+    samples = Samples(driver.modules)
+    samples.take()
+    picks = samples.picks()
+    assert len(picks) == 30
+    whole = samples.trace(driver.routes, picks, 10**9)
+    steps = whole.work[W_TUPLES] + whole.work[W_VISITS]
+    assert steps > 1000
+    for budget in (1, 10, 100, 1000):
+        some = samples.trace(driver.routes, picks, budget)
+        assert not some.whole
+        assert some.work[W_TUPLES] + some.work[W_VISITS] == budget
+        assert some.work[W_TUPLES] <= whole.work[W_TUPLES]
+    enough = samples.trace(driver.routes, picks, int(steps) + 1)
+    assert enough.whole
+    assert (enough.work == whole.work).all()
+    assert not samples.trace(driver.routes, picks, 0).work.any()
+
+
+def test_tuples_that_join_nothing_end_at_once() -> None:
+    graph = chain([UNBOUNDED] * 5)
+    driver = Driver(graph)
+    driver.push([Row(2, None), Row(2, None)])
+    samples = Samples(driver.modules)
+    samples.take()
+    found = samples.trace(driver.routes, samples.picks(), 100)
+    assert found.whole
+    assert found.work[W_TUPLES] == 2
+    assert found.work.sum() == 2
