@@ -12,21 +12,7 @@ import pytest
 import eddy
 from eddy.statistics import CHAINS, DRAWN, SCHEMA
 from jisc.strategies import STRATEGIES
-
-Tables = dict[str, dict[str, Any]]
-
-
-def make_query(columns: dict[str, str], window: eddy.Rows | eddy.Unbounded) -> eddy.Query:
-    """Give a query over streams with these columns; columns of a name are equal."""
-    streams, predicates, last = [], [], dict[str, str]()
-    for name, own in columns.items():
-        streams.append(eddy.Stream(name, pa.schema([(column, pa.int64()) for column in own]), window=window))
-        for column in own:
-            if column in last:
-                predicates.append(f"{last[column]}.{column} = {name}.{column}")
-            last[column] = name
-    return eddy.Query(streams, predicates)
-
+from tests.eddy.queries import make_query
 
 CHAIN = {"R": "a", "S": "ab", "T": "bc", "U": "c"}
 ONE_KEY = {"R": "a", "S": "a", "T": "a", "U": "a"}

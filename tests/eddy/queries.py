@@ -1,0 +1,21 @@
+"""Queries by the columns of their streams, for tests that are about data and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+import eddy
+
+
+def make_query(columns: Mapping[str, str], window: eddy.Rows | eddy.Unbounded) -> eddy.Query:
+    """Give a query over streams with these int64 columns, a letter each; columns of a name are equal."""
+    streams, predicates, last = [], [], dict[str, str]()
+    for name, own in columns.items():
+        streams.append(eddy.Stream(name, pa.schema([(column, pa.int64()) for column in own]), window=window))
+        for column in own:
+            if column in last:
+                predicates.append(f"{last[column]}.{column} = {name}.{column}")
+            last[column] = name
+    return eddy.Query(streams, predicates)
