@@ -24,7 +24,7 @@ from jisc.states import StateId, states_of
 from jisc.strategies import Eddy, Strategy
 from jisc.strategies.base import COUNTERS
 from stairs.errors import InputError
-from stairs.fields import H_TARGET, M_ARRIVALS
+from stairs.fields import H_TARGET, M_ARRIVAL, M_ARRIVALS
 from stairs.modules import Modules
 from stairs.samples import Floats, Samples
 
@@ -59,6 +59,8 @@ def make_policy(policy: str | Policy | None, strategy: Strategy) -> Policy:
         if policy not in POLICIES:
             raise InputError(f"there is no policy {policy!r}; choose one of {', '.join(POLICIES)}, or give an object")
         return POLICIES[policy]()
+    if isinstance(policy, type):
+        raise InputError(f"policy is an object, not the class {policy.__name__}: write {policy.__name__}()")
     if not callable(getattr(policy, "decide", None)) or not isinstance(getattr(policy, "name", None), str):
         raise InputError(f"a policy has a name and decide(view), {type(policy).__name__} has not; see eddy.policies")
     return policy
@@ -202,7 +204,8 @@ class Router:
             tree=strategy.tree,
             stored=strategy.stored if isinstance(strategy, Eddy) else NOTHING,
             storing=isinstance(strategy, Eddy),
-            position=int(modules.meta[M_ARRIVALS]),
+            # Those of a push under way count.
+            position=int(modules.meta[M_ARRIVALS] + modules.meta[M_ARRIVAL]),
             shares=self.shares,
             rows=np.array([modules.rows(i) for i in range(modules.graph.n_streams)], np.float64),
             probed=np.zeros((modules.graph.n_streams, 2)) if probed is None else probed,
@@ -268,3 +271,8 @@ class Router:
         """The plan was changed by somebody else: measure anew."""
         self._arrivals, self._undecided, self._settled = 0, 0.0, False
 
+    def undone(self, changed: bool) -> None:
+        """A push was taken back, and with it its counters and, if it had `changed` any, its plans."""
+        self._probed = np.minimum(self._probed, self._probes())
+        if changed:
+            self.told()

@@ -284,6 +284,7 @@ class Runtime:
             else:
                 tables.hops[:, COUNTERS] = counters
             strategy.undone()
+            self._router.undone(bool(saved))
             raise
         self._modules.commit()
         del self._schedule[:happened]

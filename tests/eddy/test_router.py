@@ -1,0 +1,398 @@
+"""When the runtime decides, what it makes of decisions, good and bad, and what `explain` and `history` say of them.
+
+All with `decide_every`, so that nothing depends on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import eddy
+from eddy.policies import POLICIES, Decision, View
+from jisc.strategies import STRATEGIES
+from tests.eddy.queries import make_query
+
+CHAIN = {"R": "a", "S": "ab", "T": "bc", "U": "c"}
+A, B = "((R S) T) U", "((S T) U) R"
+LONG = {"P": "a", "Q": "ab", "M": "bc", "S": "cd", "T": "d"}
+"""A chain in which plans differ."""
+
+
+class Watch:
+    """A policy that notes where it was asked, and does what it is told to."""
+
+    name = "watch"
+
+    def __init__(self, act: Callable[[View, int], Any] = lambda view, n: None) -> None:
+        self.act = act
+        self.asked: list[int] = []
+        self.views: list[View] = []
+
+    def decide(self, view: View) -> Any:
+        self.asked.append(view.position)
+        self.views.append(view)
+        return self.act(view, len(self.asked))
+
+
+def turns(view: View, n: int) -> Decision:
+    return Decision(A if view.plan == B else B, reason=f"turn {n}")
+
+
+def batches(query: eddy.Query, seed: int, rows: int, keys: int = 7) -> dict[str, pa.RecordBatch]:
+    rng = np.random.default_rng(seed)
+    return {
+        stream.name: pa.record_batch(
+            {column: rng.integers(0, keys, rows) for column in stream.schema.names}, schema=stream.schema
+        )
+        for stream in query.streams
+    }
+
+
+def push(runtime: eddy.Runtime, seed: int, rows: int) -> pa.Table:
+    """Push so many rows of each stream, in turn."""
+    n = len(runtime.query.streams)
+    return runtime.push(batches(runtime.query, seed, rows), order=np.arange(rows * n) % n)
+
+
+def texts(table: pa.Table) -> list[str]:
+    """Give the rows of a table whatever their order."""
+    return sorted(map(str, table.to_pylist()))
+
+
+@pytest.fixture
+def query() -> eddy.Query:
+    return make_query(CHAIN, eddy.Rows(40))
+
+
+# --- when ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 5, 25, 37, 200])
+def test_decisions_are_as_far_apart_as_asked_whatever_the_pushes(query: eddy.Query, rows: int) -> None:
+    policy = Watch()
+    runtime = eddy.Runtime(query, policy=policy, decide_every=100, count_only=True)
+    for seed in range(200 // rows):
+        push(runtime, seed, rows)
+    total = 4 * rows * (200 // rows)
+    # One that is due at the end of a push is taken when the next begins.
+    assert policy.asked == list(range(100, total, 100))
+    assert runtime._router.decisions == len(policy.asked)
+
+
+def test_what_is_decided_does_not_depend_on_how_arrivals_are_split(query: eddy.Query) -> None:
+    whole = eddy.Runtime(query, policy=Watch(turns), decide_every=60, ids_only=True)
+    split = eddy.Runtime(query, policy=Watch(turns), decide_every=60, ids_only=True)
+    rows, order = batches(query, 3, 100), np.arange(400) % 4
+    found = whole.push(rows, order)
+    parts, taken = [], [0] * 4
+    for start in range(0, 400, 52):
+        own = order[start : start + 52]
+        count = np.bincount(own, minlength=4).tolist()
+        names = list(rows)
+        parts.append(split.push({name: rows[name].slice(taken[i], count[i]) for i, name in enumerate(names)}, own))
+        taken = [a + b for a, b in zip(taken, count, strict=True)]
+    figures = ["position", "reason", "old", "new", "stored"]
+    assert whole.history().select(figures) == split.history().select(figures)
+    assert texts(found) == texts(pa.concat_tables(parts))
+    assert whole.history().num_rows == 6
+
+
+def test_a_change_by_hand_begins_the_count_anew(query: eddy.Query) -> None:
+    policy = Watch()
+    runtime = eddy.Runtime(query, policy=policy, decide_every=100, count_only=True)
+    runtime.transition(B, at=150)
+    push(runtime, 1, 100)
+    assert policy.asked == [100, 250, 350]
+    assert [one.settled for one in policy.views] == [False, False, True]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_fixed_decides_nothing(query: eddy.Query, strategy: str) -> None:
+    runtime = eddy.Runtime(query, policy="fixed", strategy=strategy, decide_every=50, count_only=True)
+    for seed in range(3):
+        push(runtime, seed, 60)
+    assert runtime._router.decisions == 0
+    assert runtime.history().num_rows == 0
+    # Samples are taken all the same, and no more of them: `stats` and `explain` live on them.
+    assert runtime._router.taken == 720 // 50
+    assert runtime.policy == "fixed"
+
+
+def test_nobody_is_asked_without_statistics_or_where_plans_stay(query: eddy.Query) -> None:
+    for options in ({"statistics": False}, {"strategy": "symmetric-hash"}):
+        policy = Watch(turns)
+        runtime = eddy.Runtime(query, policy=policy, decide_every=50, count_only=True, **options)  # type: ignore[arg-type]
+        push(runtime, 1, 60)
+        assert policy.asked == []
+        assert runtime.history().num_rows == 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("strategy", ["eddy", "jisc", "cacq"])
+def test_results_are_the_same_under_every_policy(policy: str, strategy: str) -> None:
+    query = make_query(LONG, eddy.Rows(30))
+    # So many arrivals that their cost is measured.
+    runtime = eddy.Runtime(query, policy=policy, strategy=strategy, decide_every=260, count_only=True)
+    plain = eddy.Runtime(query, strategy="mjoin", count_only=True)
+    for seed in range(16):
+        assert push(runtime, seed, 50) == push(plain, seed, 50)
+        runtime.check()
+    asked = runtime.history()["reason"].to_pylist()
+    assert all(reason.startswith(f"{policy}: ") for reason in asked)
+    if policy in ("lottery", "bandit"):
+        assert asked
+
+
+# --- a policy of one's own -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [name for name, kind in STRATEGIES.items() if kind.changes])
+def test_an_object_is_a_policy(query: eddy.Query, strategy: str) -> None:
+    runtime = eddy.Runtime(query, A, policy=Watch(turns), strategy=strategy, decide_every=100, count_only=True)
+    plain = eddy.Runtime(query, A, policy="fixed", count_only=True)
+    assert runtime.policy == "watch"
+    for seed in range(4):
+        assert push(runtime, seed, 50) == push(plain, seed, 50)
+    table = runtime.history()
+    assert table["position"].to_pylist() == list(range(100, 800, 100))
+    assert table["reason"].to_pylist() == [f"watch: turn {n}" for n in range(1, 8)]
+    assert table["strategy"].to_pylist() == [strategy] * 7
+    assert table["old"].to_pylist() == [A, B] * 3 + [A]
+    assert table["new"].to_pylist() == [B, A] * 3 + [B]
+    assert runtime.plan == B
+
+
+def test_a_decision_says_what_is_stored(query: eddy.Query) -> None:
+    kept = [Decision(B, ["S T"], "store"), Decision("((T S) U) R", None, "turn"), Decision(B, (), "no more")]
+    policy = Watch(lambda view, n: kept[n - 1] if n <= 3 else None)
+    runtime = eddy.Runtime(query, A, policy=policy, decide_every=100, count_only=True)
+    push(runtime, 1, 120)
+    assert runtime.history()["stored"].to_pylist() == ["S T", "S T", ""]
+    assert [len(view.stored) for view in policy.views] == [0, 1, 1, 0]
+
+
+def test_what_a_policy_sees_is_so(query: eddy.Query) -> None:
+    policy = Watch()
+    runtime = eddy.Runtime(query, A, policy=policy, decide_every=100, count_only=True)
+    push(runtime, 1, 80)
+    for view in policy.views:
+        assert view.plan == A
+        assert view.rows.tolist() == [min(view.position // 4, 40)] * 4
+        assert view.shares.sum() == pytest.approx(1)
+        assert (view.probed >= 0).all()
+        assert view.room == float("inf")
+        assert np.isnan(view.measured)  # too few arrivals to say
+    probed = sum(view.probed for view in policy.views)
+    assert probed[:, 0].sum() <= runtime.metrics()["probes"]
+
+
+WRONG = {
+    "an unknown stream": (Decision("((R S) T) X"), eddy.PlanError, "there is no stream 'X'"),
+    "a stream left out": (Decision("(R S) T"), eddy.PlanError, "misses U"),
+    "a cross product": (Decision("((R T) S) U"), eddy.PlanError, "no predicate connects"),
+    "an unknown state": (Decision(A, ["R T"]), eddy.PlanError, "no inner state 'R T'"),
+    "a text of states": (Decision(A, "R S"), eddy.PlanError, "a list of states"),
+    "a text": (B, eddy.InputError, "policy 'watch' decided"),
+    "a number": (5, eddy.InputError, "returns a Decision or None"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("within", [False, True], ids=["at the start of a push", "within one"])
+def test_a_wrong_decision_is_an_error_and_the_push_has_taken_nothing(
+    query: eddy.Query, wrong: str, within: bool
+) -> None:
+    decision, error, message = WRONG[wrong]
+    policy = Watch(lambda view, n: decision if n == 1 else None)
+    runtime = eddy.Runtime(query, A, policy=policy, decide_every=100, ids_only=True)
+    twin = eddy.Runtime(query, A, policy="fixed", ids_only=True)
+    first = 20 if within else 25
+    assert push(runtime, 1, first) == push(twin, 1, first)
+    before = runtime.metrics()
+    with pytest.raises(error, match=message):
+        push(runtime, 2, 30)
+    assert runtime.position == 4 * first
+    assert runtime.metrics() == {**before, "bytes": runtime.metrics()["bytes"], "states": runtime.metrics()["states"]}
+    assert (runtime.plan, runtime.history().num_rows) == (A, 0)
+    runtime.check()
+    # The policy thinks better of it.
+    assert push(runtime, 2, 30) == push(twin, 2, 30)
+
+
+def test_a_state_cannot_be_stored_where_the_strategy_has_a_rule(query: eddy.Query) -> None:
+    policy = Watch(lambda view, n: Decision(B, ["S T"]))
+    runtime = eddy.Runtime(query, A, policy=policy, strategy="jisc", decide_every=100)
+    with pytest.raises(eddy.PlanError, match="strategy 'jisc' has a rule of its own"):
+        push(runtime, 1, 30)
+    assert runtime.position == 0
+
+
+@pytest.mark.parametrize("strategy", ["eddy", "jisc", "parallel-track"])
+def test_what_a_policy_raises_takes_the_push_back(query: eddy.Query, strategy: str) -> None:
+    def act(view: View, n: int) -> Decision:
+        if n == 3:
+            raise ZeroDivisionError("a defect of the policy")
+        return turns(view, n)
+
+    policy = Watch(act)
+    runtime = eddy.Runtime(query, A, policy=policy, strategy=strategy, decide_every=50, ids_only=True)
+    twin = eddy.Runtime(query, A, policy="fixed", ids_only=True)
+    assert texts(push(runtime, 1, 10)) == texts(push(twin, 1, 10))
+    saved = runtime.snapshot()
+    # Decides twice within this push, and fails the third time: both changes are taken back with it.
+    with pytest.raises(ZeroDivisionError, match="a defect of the policy"):
+        push(runtime, 2, 60)
+    assert len(policy.asked) == 3
+    assert (runtime.position, runtime.plan, runtime.history().num_rows) == (40, A, 0)
+    assert runtime.snapshot() == saved
+    runtime.check()
+    for seed in (2, 3):
+        assert texts(push(runtime, seed, 60)) == texts(push(twin, seed, 60))
+        runtime.check()
+    assert runtime.history().num_rows > 4
+    assert all((view.probed >= 0).all() for view in policy.views)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [("best", "no policy 'best'; choose one of fixed, lottery"), (object(), "a name and decide"), (Watch, r"write Watch\(\)")],
+)
+def test_what_is_no_policy(query: eddy.Query, policy: Any, message: str) -> None:
+    with pytest.raises(eddy.InputError, match=message):
+        eddy.Runtime(query, policy=policy)
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True, "100"])
+def test_what_is_no_number_of_arrivals(query: eddy.Query, every: Any) -> None:
+    with pytest.raises(eddy.InputError, match="decide_every is a number of arrivals"):
+        eddy.Runtime(query, decide_every=every)
+
+
+# --- history ---------------------------------------------------------------------------------------------------------
+
+
+def test_history_gives_reasons_and_effects(query: eddy.Query) -> None:
+    policy = Watch(lambda view, n: Decision("((S T) R) U", ["S T"], "it was time") if n == 1 else None)
+    runtime = eddy.Runtime(query, A, policy=policy, decide_every=100, count_only=True)
+    runtime.transition(B, at=40)
+    for seed in range(30):
+        push(runtime, seed, 20)
+    rows = runtime.history().to_pylist()
+    assert [row["reason"] for row in rows] == ["asked for", "watch: it was time"]
+    assert [(row["old"], row["new"], row["stored"]) for row in rows] == [(A, B, ""), (B, "((S T) R) U", "S T")]
+    assert [row["position"] for row in rows] == [40, 140]
+    for row in rows:
+        assert 0 < row["seconds"] < 5
+        assert row["ns_after"] > 0
+        assert row["longest"] > 0
+    assert rows[1]["ns_before"] > 0
+    assert (rows[1]["incomplete"], rows[1]["dropped"]) == (1, 0)
+
+
+def test_history_tells_of_states_dropped_for_room(query: eddy.Query) -> None:
+    free = eddy.Runtime(query, A, policy="fixed", store=["R S", "R S T"], count_only=True)
+    for seed in range(6):
+        push(free, seed, 50)
+    states = sum(one.nbytes for one in free.stairs)
+    base = free._bound.base(free._payload)
+    bounded = eddy.Runtime(
+        query, A, policy="fixed", store=["R S", "R S T"], max_bytes=base + states // 2, count_only=True
+    )
+    plain = eddy.Runtime(query, A, strategy="mjoin", count_only=True)
+    for seed in range(6):
+        assert push(bounded, seed, 50) == push(plain, seed, 50)
+    rows = bounded.history().to_pylist()
+    assert rows
+    assert {row["reason"] for row in rows} == {"there was no room for the states"}
+    assert all(row["old"] == row["new"] == A for row in rows)
+    assert all(row["dropped"] >= 1 for row in rows)
+    assert len(bounded.stairs) < 2
+    (line,) = [line for line in bounded.explain().splitlines() if line.startswith("max_bytes")]
+    assert "room for states" in line
+
+
+# --- explain ---------------------------------------------------------------------------------------------------------
+
+
+def test_explain_says_why_the_plan_stands() -> None:
+    query = make_query(LONG, eddy.Rows(60))
+    runtime = eddy.Runtime(query, "M Q P S T", decide_every=300, count_only=True)
+    assert "no tuples sampled yet" in runtime.explain()
+    rng = np.random.default_rng(1)
+    for _ in range(8):
+        rows = {
+            stream.name: pa.record_batch(
+                {c: rng.integers(0, 20, 300 if stream.name == "M" else 30) for c in stream.schema.names},
+                schema=stream.schema,
+            )
+            for stream in query.streams
+        }
+        order = np.repeat(np.arange(5), [rows[stream.name].num_rows for stream in query.streams])
+        runtime.push(rows, order=rng.permutation(order))
+    text = runtime.explain()
+    lines = text.splitlines()
+    assert lines[0] == f"plan {runtime.plan}"
+    (policy,) = [line for line in lines if line.startswith("policy ")]
+    assert f"{runtime._router.decisions} decisions" in policy
+    assert f"{runtime.history().num_rows} changes" in policy
+    assert any(line.startswith("present ") for line in lines)
+    assert "predicted" in text
+    assert "considered last at arrival" in text
+    at = next(k for k, line in enumerate(lines) if line.startswith("considered last"))
+    inner = lines.index("inner states (ns an arrival of any stream, predicted)")
+    assert 1 <= inner - at - 1 <= 6
+    # Cheapest first.
+    costs = [float(line.split()[0].replace(",", "")) for line in lines[at + 1 : inner] if "more" not in line]
+    assert costs == sorted(costs)
+    states = lines[inner + 1 :]
+    assert sum("net" in line and "upkeep" in line and "entries" in line for line in states) == 3
+
+
+def test_explain_marks_what_is_stored(query: eddy.Query) -> None:
+    runtime = eddy.Runtime(query, A, policy=Watch(), store=["R S"], decide_every=100, count_only=True)
+    push(runtime, 1, 100)
+    lines = [line for line in runtime.explain().splitlines() if "upkeep" in line]
+    assert len(lines) == 2
+    for line in lines:
+        assert line.endswith("not stored") == ("R S T" in line)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_explains_itself(query: eddy.Query, strategy: str) -> None:
+    runtime = eddy.Runtime(query, strategy=strategy, decide_every=50, max_bytes=1 << 24)
+    assert "policy" in runtime.explain()
+    push(runtime, 1, 60)
+    if runtime._strategy.changes:
+        runtime.transition(B)
+        assert "last change at arrival 240: asked for" in runtime.explain()
+    push(runtime, 2, 60)
+    assert "predicted" in runtime.explain()
+
+
+# --- snapshots -------------------------------------------------------------------------------------------------------
+
+
+def test_a_restored_runtime_decides_on(query: eddy.Query) -> None:
+    runtime = eddy.Runtime(query, policy="lottery", decide_every=50, max_bytes=1 << 24, count_only=True)
+    push(runtime, 1, 60)
+    again = eddy.Runtime.restore(runtime.snapshot(), query)
+    assert (again.policy, again._router.every, again._bound.max_bytes) == ("lottery", 50, 1 << 24)
+    assert again.history().num_rows == 0
+    for seed in range(4):
+        assert push(again, seed, 50) == push(runtime, seed, 50)
+    assert again._router.decisions > 0
+
+
+def test_a_policy_of_ones_own_is_given_again_at_a_restore(query: eddy.Query) -> None:
+    runtime = eddy.Runtime(query, policy=Watch(), decide_every=50, count_only=True)
+    push(runtime, 1, 60)
+    saved = runtime.snapshot()
+    with pytest.raises(eddy.InputError, match="no policy 'watch'"):
+        eddy.Runtime.restore(saved, query)
+    assert eddy.Runtime.restore(saved, query, policy=Watch()).policy == "watch"
+    assert eddy.Runtime.restore(saved, query, policy="fixed").policy == "fixed"
