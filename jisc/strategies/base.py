@@ -30,6 +30,7 @@ class Transition:
     """One change of the plan and its figures. Those of the migration stage grow until the stage ends.
 
     position      arrivals taken before it
+    strategy      the name of the strategy that ran
     plans         old and new; `old` and `new` are their texts, by the names of the streams
     seconds       the call itself; nothing is emitted while it lasts, so for an eager strategy this is the stall
     kept … dropped   states by what became of them (`jisc.states.Difference`)
@@ -41,8 +42,10 @@ class Transition:
     rate_before   results per second of pushing, over the AROUND pushes before it
     rate_after    the same over those after it, its own seconds included; of as many as there were yet
     longest       seconds of the longest of those pushes after it
-    ns_before     nanoseconds per arrival in the pushes before it, ns_after in those after it, its own included
-    reason        who or what asked for it
+    ns_before     nanoseconds per arrival over the same pushes before it, whole pushes by the wall clock, and ns_after
+                  over those after it, its own seconds included; 0 = there were none
+    reason        who or what asked for it: "asked for" by `Runtime.transition`, the name of a policy and why it decided
+                  so, or that there was no room
     states        the inner states stored from then on; `stored` is their text
     ended         arrivals taken when the stage ended: every state complete, or the old plan purged; None = it goes on
     """

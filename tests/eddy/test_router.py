@@ -260,7 +260,11 @@ def test_what_a_policy_raises_takes_the_push_back(query: eddy.Query, strategy: s
 
 @pytest.mark.parametrize(
     ("policy", "message"),
-    [("best", "no policy 'best'; choose one of fixed, lottery"), (object(), "a name and decide"), (Watch, r"write Watch\(\)")],
+    [
+        ("best", "no policy 'best'; choose one of fixed, lottery"),
+        (object(), "a name and decide"),
+        (Watch, r"write Watch\(\)"),
+    ],
 )
 def test_what_is_no_policy(query: eddy.Query, policy: Any, message: str) -> None:
     with pytest.raises(eddy.InputError, match=message):
