@@ -80,30 +80,30 @@ class Cost:
             if cost < min(least, (1 - self.margin) * now):
                 best, store, least = tree, NOTHING, cost
         if view.storing and (view.stored or view.cost(best) - view.base > CHEAP):
-            wish = self._wish_to_store(view, list(dict.fromkeys([view.tree, best, *self._around(view, greedy)])))
-            if wish is not None and wish[2] < least:
-                best, store, least = wish
+            trees = list(dict.fromkeys([view.tree, best, *self._around(view, greedy)]))
+            best, store, least = self._wish_to_store(view, trees, least) or (best, store, least)
         if (best, store) == (view.tree, view.stored):
             return None
         return Decision(best, store, f"{least:.0f} ns an arrival predicted, {now:.0f} now: {1 - least / now:.0%} saved")
 
-    def _wish_to_store(self, view: View, trees: list[Tree]) -> tuple[Tree, frozenset[StateId], float] | None:
+    def _wish_to_store(
+        self, view: View, trees: list[Tree], least: float
+    ) -> tuple[Tree, frozenset[StateId], float] | None:
         """Return the best of these plans with states stored and what it costs, if it has been worth it twice in a row.
 
-        At once if it saves most of the cost.
+        Worth it in terms of the best there is else, which costs `least`; at once if it saves most of that.
         """
-        now = view.stored_cost(view.tree, view.stored) * self._scale(bool(view.stored))
         found: list[tuple[Tree, frozenset[StateId], float]] = []
         for tree in trees:
             store = view.worth_storing(tree)
             if store and (tree, store) != (view.tree, view.stored):
                 found.append((tree, store, view.stored_cost(tree, store) * self._scale(True)))
         wish = min(found, key=itemgetter(2), default=None)
-        if wish is None or wish[2] > (1 - self.storing) * now:
+        if wish is None or wish[2] > (1 - self.storing) * least:
             self._wished = False
             return None
         wished, self._wished = self._wished, not view.drifting
-        return wish if wished or wish[2] < PLAIN * now else None
+        return wish if wished or wish[2] < PLAIN * least else None
 
     def _scale(self, stored: bool) -> float:
         """Return the correction of predictions; of a way that was never measured, that of the other one."""
