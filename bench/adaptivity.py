@@ -29,7 +29,7 @@ FIXED, PER_PHASE, DEFAULT_ORDER = "vs_best_fixed", "vs_best_per_phase", "vs_defa
 RATIOS = (FIXED, PER_PHASE, DEFAULT_ORDER, "vs_cacq", "vs_all_stored")
 WIDTH = 140
 """Columns of the table where no terminal says how many there are."""
-SLACK = 3.0
+SLACK = 2.0
 """Fixed plans that take more than so many times the least in every phase are out after the short version."""
 
 
@@ -43,9 +43,9 @@ class Sizes:
     plans    fixed plans at most
     """
 
-    rounds: int = 3
-    part: float = 1.0
-    short: float = 0.25
+    rounds: int = 2
+    part: float = 4.0
+    short: float = 0.05
     plans: int = 50
 
 

@@ -88,7 +88,7 @@ def _alternatives(strategy: Strategy, router: Router, now: View, stored: frozens
         margin = ""
         if own:
             margin = f" ({cost / own - 1:+.1%})"
-        if not chosen and not stored and now.alike(tree, strategy.tree):
+        if not chosen and not stored and now.kind(tree) == now.kind(strategy.tree):
             margin += ", the same routes as the present"
         yield f"  {cost:,.0f}{margin}  {_plan_text(now, tree.text(now.graph.names), chosen)}"
     if len(best) > SHOWN:

@@ -12,13 +12,14 @@ out of that push, which is taken back.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter, thread_time
+from time import thread_time
 
 import numpy as np
 
 from eddy.policies import POLICIES, Decision, Policy
 from eddy.policies.view import NOTHING, Tables, View
 from eddy.transitions import no_choice, resolve
+from jisc.orders import has_choice
 from jisc.plan import Tree
 from jisc.states import StateId, states_of
 from jisc.strategies import Eddy, Strategy
@@ -28,18 +29,29 @@ from stairs.fields import H_TARGET, M_ARRIVAL, M_ARRIVALS
 from stairs.modules import Modules
 from stairs.samples import Floats, Samples
 
-SAMPLE = 0.002
+SAMPLE = 0.005
 """Seconds of pushing from one sample to the next: taking one costs some tens of microseconds."""
-WORTH = 50.0
-SOON = 10.0
-"""The same once the cost of an arrival has moved by DRIFT."""
-DRIFT = 0.2
+EARLY = 0.001
+"""The same before the first decision."""
+WORTH = 30.0
+SOON = 8.0
+"""The same once the cost of an arrival has moved by DRIFT, for ALERT decisions: the windows still have to turn over."""
+ALERT = 6
+DECIDING = 0.0015
+"""Seconds that a decision is taken to last at most."""
+DRIFT = 0.25
+PATIENCE = 16.0
+"""How many times rarer looks may become while nothing changes."""
 FIRST = 3
 """Samples before the first decision."""
 FADING = 0.7
 """What a sample leaves of the shares of streams before it."""
 LEAST = 256
 """Arrivals that a measurement needs."""
+SHORT_STRETCH = 4096
+"""Arrivals taken at most in one go where a drift may be dear."""
+FIRST_STRETCH = 2048
+"""Arrivals taken before anything is known of what they cost."""
 
 
 @dataclass(frozen=True)
@@ -92,20 +104,26 @@ class Router:
         self.decisions = 0
         """How often it was asked."""
         self.seconds = 0.0
-        """What sampling and deciding took in all."""
+        """CPU time of sampling and deciding, in all."""
         self.drifts = 0
         """How often the cost of an arrival moved while the plan stayed."""
         self._changes = bool(strategy.changes)
+        self._orders_matter = has_choice(strategy.masks)
         self._taken = 0
         """Samples taken."""
         self._unsampled = self._undecided = 0.0
         """Seconds of pushing since the last sample, and decision."""
         self._arrivals = 0
         """Arrivals since the last decision."""
+        self._since = 0
+        """Arrivals since the last sample."""
         self._last = 0.0
         """Seconds that the last decision took."""
-        self._usual = float("nan")
-        """Nanoseconds per arrival when the policy was asked last."""
+        self._recent = self._usual = float("nan")
+        """Nanoseconds per arrival of late, and when the policy was asked last."""
+        self._patience = 1.0
+        self._alert = 0
+        """Decisions to come that should come soon."""
         self._settled = False
         """Whether the plan has stayed since the last decision, and for one before."""
         self._probed: Floats = np.zeros((m, 2))
@@ -119,82 +137,90 @@ class Router:
     def note(self, arrivals: int, seconds: float) -> None:
         """Take down that so many arrivals took so long in the kernel. O(1)."""
         self._arrivals += arrivals
+        self._since += arrivals
         self._unsampled += seconds
         self._undecided += seconds
 
     def stretch(self, left: int) -> int:
         """Return how many of the arrivals left in a push to take before the next look."""
-        if not self.sampling:
+        if not self.sampling or self.policy.name == "fixed":
             return left
         if self.every is not None:
             return min(left, max(self.every - self._arrivals, 1))
-        if not self._arrivals or not self._undecided:
-            return min(left, 1 << 14)
-        # A stretch that takes about as long as it should be from sample to sample; none that is not worth a call.
-        return min(left, max(int(SAMPLE * self._arrivals / self._undecided), 1 << 12))
+        if self._recent != self._recent:
+            return min(left, FIRST_STRETCH)
+        # What takes as long as it should be from sample to sample. Where another plan or what is stored makes a great
+        # difference, a drift can make arrivals many times dearer, so there is a look before much has come.
+        most = SHORT_STRETCH if self._orders_matter or self.strategy.stairs else left
+        return min(left, most, max(int(1e9 * self._interval / self._recent), LEAST))
+
+    @property
+    def _interval(self) -> float:
+        """Seconds of pushing from one sample to the next."""
+        if self._taken < FIRST:
+            return EARLY
+        return SAMPLE if self._patience == 1 else 2 * SAMPLE
 
     @property
     def due(self) -> bool:
         """Whether `look` has something to do."""
-        if not self.sampling or not self._arrivals:
+        if not self.sampling or not self._since:
             return False
-        return self._arrivals >= self.every if self.every is not None else self._unsampled >= SAMPLE
+        return self._arrivals >= self.every if self.every is not None else self._unsampled >= self._interval
 
     # Looking
 
     def look(self) -> Choice | None:
         """Take a sample and, when it is time, ask the policy; return what it decided."""
-        began = perf_counter()
+        began = thread_time()
         try:
             fresh = self.samples.take()
             self._taken += 1
-            self._unsampled = 0.0
+            if self._since >= LEAST:
+                found = 1e9 * self._unsampled / self._since
+                self._recent = found if self._recent != self._recent else 0.5 * (found + self._recent)
+            self._since, self._unsampled = 0, 0.0
             total = int(fresh.sum())
             if total:
                 self.shares = FADING * self.shares + (1 - FADING) * fresh / total
             if not self._changes or self.policy.name == "fixed":
-                if self.every is not None:
-                    # Nobody is asked, so the next sample is as far away as a decision would be.
-                    self._usual, self._arrivals, self._undecided = self._measured, 0, 0.0
+                self._arrivals, self._undecided = 0, 0.0
                 return None
-            if not self._ripe():
-                return None
-            return self._ask()
+            return self._ask() if self._ripe() else None
         finally:
-            self.seconds += perf_counter() - began
+            self.seconds += thread_time() - began
 
     def _ripe(self) -> bool:
         if self.every is not None:
             return True
         if self._taken < FIRST:
             return False
-        if self._undecided >= WORTH * self._last:
-            return True
-        moved = abs(self._measured / self._usual - 1) > DRIFT
-        return bool(moved and self._undecided >= SOON * self._last)
+        wait = SOON if self.drifting or self._alert else WORTH * self._patience
+        return self._undecided >= wait * self._last
 
     @property
-    def _measured(self) -> float:
-        """Nanoseconds per arrival since the last decision."""
-        if self._arrivals < LEAST:
-            return float("nan")
-        return 1e9 * self._undecided / self._arrivals
+    def drifting(self) -> bool:
+        """Whether an arrival costs another amount than when the policy was asked last."""
+        return bool(abs(self._recent / self._usual - 1) > DRIFT)
 
     def _ask(self) -> Choice | None:
         began = thread_time()
         probed = self._probes()
-        measured = self._measured
-        if self._settled and abs(measured / self._usual - 1) > DRIFT:
-            self.drifts += 1
-        self.view = view = self._look_around(probed - self._probed, measured)
+        drifting = self.drifting
+        self.drifts += self._settled and drifting
+        self.view = view = self._look_around(probed - self._probed, self._recent)
         decision = self.policy.decide(view)
         self.decisions += 1
         choice = None if decision is None else self._choice(view, decision)
         # The first stretch after a change fills states and caches: what it costs says little.
         self._settled = choice is None
-        self._probed, self._usual = probed, measured
+        # While nothing changes there is less and less to look for.
+        self._patience = 1.0 if choice is not None or drifting else min(2 * self._patience, PATIENCE)
+        self._alert = ALERT if drifting else max(self._alert - 1, 0)
+        self._probed, self._usual = probed, self._recent
         self._arrivals, self._undecided = 0, 0.0
-        self._last = thread_time() - began
+        # The first ones make tables that are kept: later ones should not have to wait for that.
+        self._last = min(thread_time() - began, DECIDING)
         return choice
 
     def _look_around(self, probed: Floats | None = None, measured: float = float("nan")) -> View:
@@ -210,7 +236,8 @@ class Router:
             rows=np.array([modules.rows(i) for i in range(modules.graph.n_streams)], np.float64),
             probed=np.zeros((modules.graph.n_streams, 2)) if probed is None else probed,
             measured=measured,
-            settled=self._settled,
+            settled=self._settled and not self.drifting,
+            drifting=self.drifting,
             room=self.room,
             rng=self.rng,
             masks=strategy.masks,
@@ -258,8 +285,10 @@ class Router:
 
     @property
     def nanoseconds(self) -> float:
-        """Nanoseconds of CPU per arrival since the last decision, or before it while few came since; nan = unknown."""
-        return self._usual if np.isnan(self._measured) else self._measured
+        """Nanoseconds of CPU per arrival of late, without samples since the start; nan = too few to tell."""
+        if self.sampling:
+            return self._recent
+        return 1e9 * self._undecided / self._arrivals if self._arrivals >= LEAST else float("nan")
 
     def view_now(self) -> View:
         """Return what a policy would see now, for showing. Nothing is sampled, and `view` stays."""

@@ -268,8 +268,9 @@ class Runtime:
     def _attempt(self, arrivals: Arrivals) -> tuple[pa.Table, int]:
         """Take the arrivals in and commit; return the table and how many results it stands for. Or take them back."""
         strategy = self._strategy
-        self._bound.before(self._payload, arrivals.rows)
-        self._make_way()
+        if self._bound.max_bytes is not None:
+            self._bound.before(self._payload, arrivals.rows)
+            self._make_way()
         tables, counters = strategy.routes, strategy.routes.hops[:, COUNTERS].copy()
         saved: list[Saved] = []
         try:

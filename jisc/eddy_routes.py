@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jisc.plan import Tree
-from jisc.routes import probe_order
+from jisc.routes import probe_orders
 from jisc.states import Masks
 from stairs.arena import Routes
 from stairs.fields import (
@@ -44,8 +44,7 @@ def compile_eddy(tree: Tree, masks: Masks) -> Routes:
         ops += [(c, 2 * k, 0, j, masks.column(c, j)) for k, c in enumerate(graph.attributes[j])]
     ready = np.zeros((m * n + m, 3), np.uint64)
     at = 0
-    for i in range(m):
-        ranking = probe_order(tree, i, graph)
+    for i, ranking in enumerate(probe_orders(tree, graph)):
         span[i, R_TRUNK] = at
         for rank, j in enumerate(ranking):
             hops[at, [H_TARGET, H_STATE, H_STORE]] = j, -1, -1

@@ -36,6 +36,11 @@ class Tree:
     right: Tree | None = None
     streams: frozenset[int] = field(init=False, compare=False)
     mask: int = field(init=False, compare=False)
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        # Trees are keys of many tables: worked out once, not down to the leaves each time.
+        return self._hash
 
     def __post_init__(self) -> None:
         if self.left is None or self.right is None:
@@ -44,6 +49,7 @@ class Tree:
             below, mask = self.left.streams | self.right.streams, self.left.mask | self.right.mask
         object.__setattr__(self, "streams", below)
         object.__setattr__(self, "mask", mask)
+        object.__setattr__(self, "_hash", hash((self.stream, self.left, self.right)))
 
     @property
     def children(self) -> tuple[Tree, ...]:

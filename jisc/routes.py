@@ -12,7 +12,8 @@ multiplies out at the end, and a leaf hop that finds nothing ends the walk befor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,17 +37,12 @@ from stairs.fields import (
     O_FIELDS,
     O_OFFSET,
     O_STREAM,
-    R_END,
     R_FIELDS,
-    R_LEAF,
-    R_ROOT,
-    R_TRUNK,
 )
 from stairs.graph import JoinGraph
 
 
-@dataclass(frozen=True)
-class Hop:
+class Hop(NamedTuple):
     """One probe of a route: `stream` by the key of class `by`, checking and binding the key ids of other classes.
 
     `after` is the number of trunk hops taken before the class is bound: 0 = bound by the arrival.
@@ -64,60 +60,96 @@ class Hop:
         return not self.checks and not self.binds
 
 
+def probe_orders(tree: Tree, graph: JoinGraph) -> list[list[int]]:
+    """Return for each stream the others in the order in which its tuples probe them under the plan. O(streams^2)."""
+    orders: list[list[int]] = [[] for _ in range(graph.n_streams)]
+    below: dict[int, list[int]] = {}
+    for node in tree.inner():
+        sides = [below[child.mask] if child.children else [child.stream] for child in node.children]
+        below[node.mask] = sides[0] + sides[1]
+        # Nodes come children first, so a stream meets its siblings from the leaf up to the root.
+        for own, other in (sides, sides[::-1]):
+            for i in own:
+                orders[i] += connected(other, i, orders[i], graph) if len(other) > 1 else other
+    return orders
+
+
+def connected(group: list[int], stream: int, before: list[int], graph: JoinGraph) -> list[int]:
+    """Return a group of streams in the order nearest to theirs in which a tuple that was at others before has a key."""
+    bits = graph.bits
+    bound = bits[stream]
+    for j in before:
+        bound |= bits[j]
+    waiting, found = list(group), []
+    while waiting:
+        following = next(j for j in waiting if bits[j] & bound)
+        waiting.remove(following)
+        found.append(following)
+        bound |= bits[following]
+    return found
+
+
 def probe_order(tree: Tree, stream: int, graph: JoinGraph) -> list[int]:
     """Return the other streams in the order in which a tuple of `stream` probes them under the plan."""
-    bound, order = set(graph.attributes[stream]), []
-    for _, sibling in tree.path(stream):
-        waiting = list(sibling.leaves())
-        while waiting:
-            following = next(j for j in waiting if not bound.isdisjoint(graph.attributes[j]))
-            waiting.remove(following)
-            bound.update(graph.attributes[following])
-            order.append(following)
-    return order
+    return probe_orders(tree, graph)[stream]
 
 
 def route(tree: Tree, stream: int, graph: JoinGraph) -> list[Hop]:
     """Return the hops of a tuple of `stream`: trunk hops in the plan's order, then leaf hops by when they are bound."""
+    return hops_of(probe_order(tree, stream, graph), stream, graph)
+
+
+def hops_of(order: list[int], stream: int, graph: JoinGraph) -> list[Hop]:
+    """Return the hops of a tuple of `stream` that probes the others in this order (see `route`)."""
     bound_after = dict.fromkeys(graph.attributes[stream], 0)
     trunk: list[Hop] = []
     leaves: list[Hop] = []
-    for j in probe_order(tree, stream, graph):
-        known = [c for c in graph.attributes[j] if c in bound_after]
+    for j in order:
+        own = graph.attributes[j]
+        if len(own) == 1:
+            leaves.append(Hop(j, own[0], (), (), bound_after[own[0]]))
+            continue
+        known = [c for c in own if c in bound_after]
         # The class bound first: its key has had the most company, and a leaf hop of it is decided earliest.
         by = min(known, key=lambda c: (bound_after[c], c))
         checks = tuple(c for c in known if c != by)
-        binds = tuple(c for c in graph.attributes[j] if c not in bound_after)
+        binds = tuple(c for c in own if c not in bound_after)
         hop = Hop(j, by, checks, binds, bound_after[by])
         if hop.leaf:
             leaves.append(hop)
         else:
             trunk.append(hop)
             bound_after.update(dict.fromkeys(binds, len(trunk)))
-    return trunk + sorted(leaves, key=lambda hop: hop.after)
+    leaves.sort(key=attrgetter("after"))
+    return trunk + leaves
 
 
 def compile_routes(tree: Tree, graph: JoinGraph) -> Routes:
     """Return the tables for a plan. O(streams^2 * classes of a stream)."""
-    span = np.zeros((graph.n_streams, R_FIELDS), np.int64)
+    span = []
     hops: list[list[int]] = []
     ops: list[list[int]] = []
-    for i in range(graph.n_streams):
-        taken = route(tree, i, graph)
-        trunk = [hop for hop in taken if not hop.leaf]
-        leaves = [hop for hop in taken if hop.leaf]
-        first, leaf = len(hops), len(hops) + len(trunk)
-        root = leaf + sum(hop.after == 0 for hop in leaves)
-        span[i, [R_TRUNK, R_LEAF, R_ROOT, R_END]] = first, leaf, root, leaf + len(leaves)
+    made: dict[Hop, list[int]] = {}
+    """Rows of hops by what they do: in many routes they are the same."""
+    for i, order in enumerate(probe_orders(tree, graph)):
+        taken = hops_of(order, i, graph)
+        first, n_trunk = len(hops), sum(not hop.leaf for hop in taken)
+        leaf, end = first + n_trunk, first + len(taken)
+        root = leaf + sum(hop.after == 0 for hop in taken[n_trunk:])
+        span.append([first, leaf, root, end])
         enabled = root
         for n, hop in enumerate(taken):
-            row = hop_row(hop, graph, ops)
-            if n < len(trunk):
+            known = made.get(hop)
+            if known is None:
+                known = made[hop] = hop_row(hop, graph, ops)
+            row = known.copy()
+            if n < n_trunk:
                 row[H_LEAF0] = enabled
-                enabled += sum(other.after == n + 1 for other in leaves)
+                while enabled < end and taken[enabled - first].after == n + 1:
+                    enabled += 1
                 row[H_LEAF1] = enabled
             hops.append(row)
-    return route_tables(span, hops, ops)
+    return route_tables(np.array(span, np.int64).reshape(-1, R_FIELDS), hops, ops)
 
 
 def hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
@@ -127,7 +159,9 @@ def hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
     row[H_STATE] = row[H_STORE] = -1
     row[H_COLUMN] = graph.members[hop.by].index(hop.stream)
     row[H_OFFSET] = 2 * graph.attributes[hop.stream].index(hop.by)
-    row[H_OPS0] = len(ops)
+    row[H_OPS0] = row[H_OPS1] = len(ops)
+    if hop.leaf:
+        return row
     for c in hop.checks + hop.binds:
         op = [0] * O_FIELDS
         op[O_CLASS], op[O_CHECK], op[O_STREAM] = c, int(c in hop.checks), hop.stream

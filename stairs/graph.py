@@ -50,6 +50,8 @@ class JoinGraph:
     lateness: int = 0
     members: tuple[tuple[int, ...], ...] = field(init=False)
     """members[c]: the streams that have an attribute in class c, ascending."""
+    bits: tuple[int, ...] = field(init=False, compare=False)
+    """bits[i]: the classes of stream i, a bit for each."""
 
     def __post_init__(self) -> None:
         count = len(self.names)
@@ -59,6 +61,7 @@ class JoinGraph:
             tuple(i for i in range(count) if c in self.attributes[i]) for c in range(len(self.widths))
         )
         object.__setattr__(self, "members", members)
+        object.__setattr__(self, "bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
 
     @property
     def n_streams(self) -> int:

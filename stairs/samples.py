@@ -32,7 +32,9 @@ Floats = npt.NDArray[np.float64]
 PICKS = 192
 ROWS = 128
 EACH = 64
-"""Tuples picked at a time."""
+"""Tuples picked at a time, fewer where each has many neighbours."""
+LOOKS = 400
+"""Chains looked at in a sample, about."""
 
 
 class Neighbour(NamedTuple):
@@ -72,6 +74,7 @@ class Samples:
         self.picked: Int64s = np.zeros((PICKS, 2), np.int64)
         self.progress: Int64s = np.zeros((m + 1, 3), np.int64)
         """Per stream: arrivals by the last sample, those between the last two, picks ever; in the last row, of all."""
+        self._each = max(min(EACH, LOOKS // max(map(len, self.neighbours))), 8)
         self._owed: Floats = np.zeros(m)
         """Picks a stream has coming to it: fractions are carried over, so that slow streams get theirs."""
         modules.caches.add(self)
@@ -81,7 +84,7 @@ class Samples:
 
         O(picks * attributes squared).
         """
-        sample(self.modules.arena, EACH, self.progress, self._owed, self.picked, self.profiles)
+        sample(self.modules.arena, self._each, self.progress, self._owed, self.picked, self.profiles)
         return self.progress[:-1, 1]
 
     def profile(self, i: int) -> Floats:
@@ -100,9 +103,10 @@ class Samples:
         count_partners(self.modules.arena, i, low + drawn.astype(np.int64), counts)
         return counts
 
-    def picks(self) -> Int64s:
-        """Return the picks still alive: int64[n, 2], stream and sequence number, streams mixed."""
-        found = self.picked[: min(int(self.progress[-1, 2]), PICKS)]
+    def picks(self, most: int = PICKS) -> Int64s:
+        """Return the last picks, those still alive: int64[n, 2], stream and sequence number, streams mixed."""
+        ever = int(self.progress[-1, 2])
+        found = self.picked[np.arange(max(ever - most, ever - PICKS, 0), ever) % PICKS]
         streams = self.modules.streams
         alive: Int64s = found[found[:, 1] >= streams[found[:, 0], S_LO]]
         # A fixed shuffle: a budget that ends early has met all streams in proportion.

@@ -1,10 +1,11 @@
 """Cost: plans are searched by estimates, tried on recent tuples over the live state, and taken if they save enough.
 
-Left-deep plans come from greedy orders that begin in the middle of the join graph, where most arrivals come from, and
-with each stream in turn. Bushy ones are built *around* a stream that
-brings many arrivals: what is left of the join graph without it falls into parts, each of which becomes a subtree that
-its tuples probe, and which may be stored. A plan is taken when the model, corrected by what was measured of plans like
-it, says that it saves more than the margin. So it slides between nothing stored and everything stored.
+Left-deep plans come from greedy orders that begin in the middle of the join graph and where most arrivals come from,
+and from a pool of others, drawn at random, some of which are tried each time: what statistics of pairs mislead about is
+found in this way. Bushy ones are built *around* a stream that brings many arrivals: what is left of the join graph
+without it falls into parts, each of which becomes a subtree that its tuples probe, and which may be stored. A plan is
+taken when the model, corrected by what was measured of plans like it, says that it saves more than the margin. So it
+slides between nothing stored and everything stored.
 Source of storing subjoins around a stream's pipeline: Babu, Munagala, Widom, Motwani, "Adaptive caching for continuous
 queries", ICDE 2005; of trying plans on samples of the state: see `stairs.samples`.
 """
@@ -12,22 +13,38 @@ queries", ICDE 2005; of trying plans on samples of the state: see `stairs.sample
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
 from eddy.policies.base import Decision
-from eddy.policies.costs import ARRIVAL, PROBE, VISIT
+from eddy.policies.costs import PROBE, VISIT
 from eddy.policies.greedy import Greedy, centre
 from eddy.policies.view import NOTHING, View
-from jisc.orders import has_choice
+from jisc.orders import has_choice, random_order
 from jisc.plan import Tree, join, left_deep
+from jisc.states import StateId
 
-AROUND = 3
+AROUND = 2
 """Streams that plans are built around at most."""
-CHEAP = ARRIVAL + 3 * (PROBE + VISIT)
-"""Nanoseconds of an arrival up to which storing is not thought of: there is too little to save."""
-LEARNING = 0.5
+CHEAP = 3 * (PROBE + VISIT)
+"""Nanoseconds of probing per arrival up to which storing is not thought of: there is too little to save."""
+LEARNING = 0.4
 """Weight of the last measurement."""
+TRUST = 3.0
+"""How far off a prediction may be; what is further off was measured while something else changed."""
+DOUBT = 1.2
+"""What storing is thought to cost in terms of its prediction until it was measured."""
+POOL = 24
+"""Kinds of left-deep plans that are remembered."""
+FIRST_DRAWN, DRAWN = 6, 2
+"""Plans drawn at random for the first decision, and for each later one until the pool is full."""
+PLAIN = 0.4
+"""What is left of the cost when storing is worth it without a second thought."""
+STALE = 6
+"""Decisions in a row with nothing new drawn after which no more is drawn: there are few kinds of plans."""
+TRIED = 3
+"""Plans of the pool tried again for each decision, in turn."""
 
 
 @dataclass
@@ -35,14 +52,17 @@ class Cost:
     """The default.
 
     margin   what another order has to save, as a share of what an arrival costs now
-    storing  the same for a change of what is stored: its prediction is less sure, and states have to be filled
+    storing  the same for storing: it is less sure, states have to be filled, and they may swell when the data drift
     """
 
     margin: float = 0.04
-    storing: float = 0.12
+    storing: float = 0.25
     name: str = "cost"
     _choice: bool | None = None
+    _pool: dict[bytes, Tree] = field(default_factory=dict)
     _turn: int = 0
+    _stale: int = 0
+    _wished: bool = False
     _scales: dict[bool, float] = field(default_factory=dict)
     """What was measured in terms of what was predicted, for plans with something stored and with nothing."""
 
@@ -57,41 +77,69 @@ class Cost:
         greedy = Greedy(view, True)
         for tree in self._orders(view, greedy):
             cost = view.cost(tree) * self._scale(False)
-            if cost < min(least, (1 - (self.storing if view.stored else self.margin)) * now):
+            if cost < min(least, (1 - self.margin) * now):
                 best, store, least = tree, NOTHING, cost
-        if view.storing and (view.stored or view.cost(best) > CHEAP):
-            for tree in dict.fromkeys([view.tree, best, *self._around(view, greedy)]):
-                found = view.worth_storing(tree)
-                if not found or (tree, found) == (view.tree, view.stored):
-                    continue
-                cost = view.stored_cost(tree, found) * self._scale(True)
-                if cost < min(least, (1 - self.storing) * now):
-                    best, store, least = tree, found, cost
+        if view.storing and (view.stored or view.cost(best) - view.base > CHEAP):
+            trees = list(dict.fromkeys([view.tree, best, *self._around(view, greedy)]))
+            best, store, least = self._wish_to_store(view, trees, least) or (best, store, least)
         if (best, store) == (view.tree, view.stored):
             return None
         return Decision(best, store, f"{least:.0f} ns an arrival predicted, {now:.0f} now: {1 - least / now:.0%} saved")
 
+    def _wish_to_store(
+        self, view: View, trees: list[Tree], least: float
+    ) -> tuple[Tree, frozenset[StateId], float] | None:
+        """Return the best of these plans with states stored and what it costs, if it has been worth it twice in a row.
+
+        Worth it in terms of the best there is else, which costs `least`; at once if it saves most of that.
+        """
+        found: list[tuple[Tree, frozenset[StateId], float]] = []
+        for tree in trees:
+            store = view.worth_storing(tree)
+            if store and (tree, store) != (view.tree, view.stored):
+                found.append((tree, store, view.stored_cost(tree, store) * self._scale(True)))
+        wish = min(found, key=itemgetter(2), default=None)
+        if wish is None or wish[2] > (1 - self.storing) * least:
+            self._wished = False
+            return None
+        wished, self._wished = self._wished, not view.drifting
+        return wish if wished or wish[2] < PLAIN * least else None
+
     def _scale(self, stored: bool) -> float:
         """Return the correction of predictions; of a way that was never measured, that of the other one."""
-        return self._scales.get(stored, self._scales.get(not stored, 1.0))
+        if stored in self._scales:
+            return self._scales[stored]
+        return self._scales.get(not stored, 1.0) * (DOUBT if stored else 1.0)
 
     def _learn(self, view: View) -> float:
         """Set what was measured against what is predicted of the present plan; return what it costs."""
         kind = bool(view.stored)
         predicted = view.stored_cost(view.tree, view.stored)
         if view.settled and not np.isnan(view.measured):
-            found = view.measured / predicted
+            found = min(max(view.measured / predicted, 1 / TRUST), TRUST)
             self._scales[kind] = found + (1 - LEARNING) * (self._scales.get(kind, found) - found)
         return predicted * self._scale(kind)
 
     def _orders(self, view: View, greedy: Greedy) -> list[Tree]:
-        """Return left-deep plans worth trying, the present one among them."""
+        """Return left-deep plans worth trying, the present one among them; of those that route alike one."""
         if not self._choice:
             return [view.tree]
-        m = view.graph.n_streams
-        self._turn = (self._turn + 1) % m
-        starts = (centre(view), int(np.argmax(view.shares)), self._turn)
-        return list(dict.fromkeys([view.tree, *(left_deep(greedy.order(i)) for i in starts)]))
+        trees = [view.tree]
+        trees += [left_deep(greedy.order(i)) for i in dict.fromkeys((centre(view), int(np.argmax(view.shares))))]
+        drawing = len(self._pool) < POOL and self._stale < STALE
+        if drawing:
+            drawn = DRAWN if self._pool else FIRST_DRAWN
+            trees += [left_deep(random_order(view.masks, view.rng)) for _ in range(drawn)]
+        known = list(self._pool.values())
+        trees += [known[(self._turn + k) % len(known)] for k in range(min(TRIED, len(known)))]
+        self._turn += TRIED
+        kinds = {view.kind(tree): tree for tree in reversed(trees)}
+        before = len(self._pool)
+        for kind, tree in kinds.items():
+            if len(self._pool) < POOL:
+                self._pool.setdefault(kind, tree)
+        self._stale = 0 if len(self._pool) > before else self._stale + drawing
+        return list(kinds.values())
 
     def _around(self, view: View, greedy: Greedy) -> list[Tree]:
         """Return bushy plans around the streams with most arrivals, as far as they have more than their share."""

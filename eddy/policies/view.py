@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from eddy.policies.costs import Benefit, climb_costs, virtual_cost
+from eddy.policies.costs import ARRIVAL, ATTRIBUTE, Benefit, climb_costs, virtual_cost
 from jisc.plan import Tree, check_connected, left_deep, parse
 from jisc.routes import compile_routes
 from jisc.states import Masks, StateId
@@ -15,10 +15,12 @@ from jisc.stored_routes import StoredPlan, compile_stored
 from stairs.arena import Int64s, Routes
 from stairs.fields import H_TARGET
 from stairs.graph import JoinGraph
-from stairs.samples import Floats, Neighbour, Samples
+from stairs.samples import PICKS, Floats, Neighbour, Samples
 
 BUDGET = 3000
 """Steps that trying one plan may take."""
+FEW = 64
+"""Recent tuples that plans are tried on while the data drift."""
 KNOWN = 256
 NOTHING: frozenset[StateId] = frozenset()
 
@@ -66,6 +68,7 @@ class View:
     probed     float64[streams, 2], since the last decision: chains of each stream looked up, tuples that matched
     measured   nanoseconds of CPU per arrival since the last decision; nan = too few to tell
     settled    whether the plan has run, unchanged, for all that `measured` speaks of
+    drifting   whether an arrival costs another amount than at the last decision: only the last picks are of use then
     room       bytes that stored states may take; inf = no bound
     rng        random numbers, the same in each run
     """
@@ -80,6 +83,7 @@ class View:
     probed: Floats
     measured: float
     settled: bool
+    drifting: bool
     room: float
     rng: np.random.Generator
     masks: Masks
@@ -139,10 +143,17 @@ class View:
     # Trying plans
 
     @property
+    def base(self) -> float:
+        """Predicted nanoseconds of an arrival before it is probed with, whatever the plan."""
+        return ARRIVAL + ATTRIBUTE * sum(
+            float(share) * len(own) for share, own in zip(self.shares, self.graph.attributes, strict=True)
+        )
+
+    @property
     def picks(self) -> Int64s:
         """The recent tuples that plans are tried on: int64[n, 2]."""
         if self._picks is None:
-            self._picks = self.samples.picks()
+            self._picks = self.samples.picks(FEW if self.drifting else PICKS)
         return self._picks
 
     def cost(self, plan: str | Tree) -> float:
@@ -155,13 +166,13 @@ class View:
         if known is None:
             routes, alike = self.tables.virtual(tree)
             if alike not in self._tried:
-                self._tried[alike] = virtual_cost(self.samples.trace(routes, self.picks, BUDGET))
+                self._tried[alike] = self.base + virtual_cost(self.samples.trace(routes, self.picks, BUDGET))
             known = self.considered[tree, NOTHING] = self._tried[alike]
         return known
 
-    def alike(self, plan: str | Tree, other: str | Tree) -> bool:
-        """Tell whether tuples take the same routes under two plans while nothing is stored."""
-        return self.tables.virtual(self.tree_of(plan))[1] == self.tables.virtual(self.tree_of(other))[1]
+    def kind(self, plan: str | Tree) -> bytes:
+        """Return bytes that are equal for plans under which tuples take the same routes while nothing is stored."""
+        return self.tables.virtual(self.tree_of(plan))[1]
 
     def benefits(self, plan: str | Tree) -> tuple[float, list[Benefit]]:
         """Return nanoseconds per arrival of climbing a plan with nothing stored, and what storing each state brings.
@@ -175,7 +186,8 @@ class View:
             trace = self.samples.trace(routes, self.picks, 2 * BUDGET)
             taken = self.picks[: int(trace.work[0]), 0]
             walked = np.bincount(taken, minlength=self.graph.n_streams).astype(np.float64)
-            known = self._climbs[tree] = climb_costs(tree, self.masks, routes, trace, self.rows, walked)
+            cost, benefits = climb_costs(tree, self.masks, routes, trace, self.rows, walked)
+            known = self._climbs[tree] = self.base + cost, benefits
         return known
 
     def stored_cost(self, plan: str | Tree, store: Iterable[StateId]) -> float:

@@ -17,7 +17,7 @@ from jisc.routes import compile_routes
 from jisc.states import StateId, states_of
 from jisc.strategies.base import Saved, Transition
 from jisc.strategies.jisc import Jisc
-from stairs.arena import Routes
+from stairs.arena import Entries, Routes
 from stairs.fields import M_MODE, STORED, VIRTUAL
 from stairs.modules import Modules
 from stairs.routes import no_routes
@@ -55,6 +55,11 @@ class Eddy(Jisc):
         except BaseException:
             self._wanted = before
             raise
+
+    @property
+    def entries(self) -> Entries | None:
+        """The tables of the STAIRs; None while none is stored, so that arrivals need not keep their low marks up."""
+        return super().entries if self.states else None
 
     def _states(self, tree: Tree) -> list[StateId]:
         return [state for state in states_of(tree, self.masks) if state in self._wanted]

@@ -105,7 +105,7 @@ class StoredStrategy(Strategy):
         return super()._finished() if all(stair.proven for stair in self.states.values()) else []
 
     @property
-    def entries(self) -> Entries:
+    def entries(self) -> Entries | None:
         """The tables of the STAIRs."""
         return self.store.entries
 
