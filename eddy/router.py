@@ -181,9 +181,10 @@ class Router:
             total = int(fresh.sum())
             if total:
                 self.shares = FADING * self.shares + (1 - FADING) * fresh / total
-            if not self._changes or self.policy.name == "fixed" or not self._ripe():
+            if not self._changes or self.policy.name == "fixed":
+                self._arrivals, self._undecided = 0, 0.0
                 return None
-            return self._ask()
+            return self._ask() if self._ripe() else None
         finally:
             self.seconds += thread_time() - began
 
