@@ -19,8 +19,9 @@ import numpy as np
 from eddy.policies import POLICIES, Decision, Policy
 from eddy.policies.view import NOTHING, Tables, View
 from eddy.transitions import no_choice, resolve
-from jisc.orders import has_choice
+from jisc.orders import has_choice, is_cyclic
 from jisc.plan import Tree
+from jisc.routes import Preference
 from jisc.states import StateId, states_of
 from jisc.strategies import Eddy, Strategy
 from jisc.strategies.base import COUNTERS
@@ -39,6 +40,8 @@ SOON = 8.0
 ALERT = 6
 DECIDING = 0.0015
 """Seconds that a decision is taken to last at most."""
+PREFERRED = 1.3
+"""How many times shorter chains have to be by another class for it to be preferred."""
 DRIFT = 0.25
 PATIENCE = 16.0
 """How many times rarer looks may become while nothing changes."""
@@ -61,6 +64,7 @@ class Choice:
     tree: Tree
     store: frozenset[StateId]
     reason: str
+    prefer: Preference | None
 
 
 def make_policy(policy: str | Policy | None, strategy: Strategy) -> Policy:
@@ -109,6 +113,7 @@ class Router:
         """How often the cost of an arrival moved while the plan stayed."""
         self._changes = bool(strategy.changes)
         self._orders_matter = has_choice(strategy.masks)
+        self._classes_matter = is_cyclic(strategy.masks)
         self._taken = 0
         """Samples taken."""
         self._unsampled = self._undecided = 0.0
@@ -239,11 +244,38 @@ class Router:
             settled=self._settled and not self.drifting,
             drifting=self.drifting,
             room=self.room,
+            prefer=self._preference(),
+            preferred=strategy.prefer if isinstance(strategy, Eddy) else None,
             rng=self.rng,
             masks=strategy.masks,
             samples=self.samples,
             tables=self.tables,
         )
+
+    def _preference(self) -> Preference | None:
+        """Return by which class each stream is best probed: where its chains are shortest for recent tuples.
+
+        Another class than now has to be better by PREFERRED. None where no stream has a choice.
+        """
+        strategy, graph = self.strategy, self.modules.graph
+        if not isinstance(strategy, Eddy) or not self._classes_matter:
+            return None
+        partners: dict[tuple[int, int], list[float]] = {}
+        for i, near in enumerate(self.samples.neighbours):
+            profile = self.samples.profile(i)
+            if len(profile):
+                for (by, j), found in zip(near, profile.mean(axis=0).tolist(), strict=True):
+                    partners.setdefault((j, by), []).append(found)
+        chosen = []
+        for j, own in enumerate(graph.attributes):
+            mean = {c: sum(found) / len(found) for c in own if (found := partners.get((j, c)))}
+            before = strategy.prefer[j] if strategy.prefer is not None else own
+            if len(mean) == len(own) > 1:
+                # What is preferred now counts as somewhat shorter than it is.
+                ranked = sorted(own, key=lambda c: mean[c] * (1 if c == before[0] else PREFERRED))
+                before = tuple(ranked) if ranked[0] != before[0] else before
+            chosen.append(tuple(before))
+        return tuple(chosen)
 
     def _choice(self, view: View, decision: Decision) -> Choice | None:
         if not isinstance(decision, Decision):
@@ -255,7 +287,8 @@ class Router:
             store = resolve(tree, view.graph, decision.store)
         if store and not view.storing:
             raise no_choice(self.strategy.name)
-        return None if (tree, store) == (view.tree, view.stored) else Choice(tree, store, decision.reason)
+        same = (tree, store) == (view.tree, view.stored) and (bool(store) or view.prefer == view.preferred)
+        return None if same else Choice(tree, store, decision.reason, view.prefer)
 
     def least_worth(self) -> StateId:
         """Return the stored state that saves least per byte, of those of which nothing is known the largest."""

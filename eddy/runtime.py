@@ -303,7 +303,7 @@ class Runtime:
         if saved is not None and not saved:
             saved.append(self._strategy.save())
         if isinstance(self._strategy, Eddy):
-            self._strategy.change(choice.tree, choice.store, f"{self.policy}: {choice.reason}")
+            self._strategy.change(choice.tree, choice.store, f"{self.policy}: {choice.reason}", choice.prefer)
         else:
             self._strategy.transition(choice.tree, f"{self.policy}: {choice.reason}")
 

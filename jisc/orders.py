@@ -82,3 +82,9 @@ def has_choice(masks: Masks) -> bool:
                 bound |= masks.classes[j]
                 left &= ~(1 << j)
     return False
+
+
+def is_cyclic(masks: Masks) -> bool:
+    """Tell whether the graph of streams and classes has a cycle: a stream may be met with several of its keys bound."""
+    edges = sum(classes.bit_count() for classes in masks.classes)
+    return edges >= len(masks.classes) + len(masks.members)

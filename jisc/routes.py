@@ -41,6 +41,9 @@ from stairs.fields import (
 )
 from stairs.graph import JoinGraph
 
+Preference = tuple[tuple[int, ...], ...]
+"""Per stream its classes, those first by which a chain of it is to be followed where there is a choice."""
+
 
 class Hop(NamedTuple):
     """One probe of a route: `stream` by the key of class `by`, checking and binding the key ids of other classes.
@@ -99,8 +102,8 @@ def route(tree: Tree, stream: int, graph: JoinGraph) -> list[Hop]:
     return hops_of(probe_order(tree, stream, graph), stream, graph)
 
 
-def hops_of(order: list[int], stream: int, graph: JoinGraph) -> list[Hop]:
-    """Return the hops of a tuple of `stream` that probes the others in this order (see `route`)."""
+def hops_of(order: list[int], stream: int, graph: JoinGraph, prefer: Preference | None = None) -> list[Hop]:
+    """Return the hops of a tuple of `stream` that probes the others in this order (see `route`, `compile_routes`)."""
     bound_after = dict.fromkeys(graph.attributes[stream], 0)
     trunk: list[Hop] = []
     leaves: list[Hop] = []
@@ -111,7 +114,7 @@ def hops_of(order: list[int], stream: int, graph: JoinGraph) -> list[Hop]:
             continue
         known = [c for c in own if c in bound_after]
         # The class bound first: its key has had the most company, and a leaf hop of it is decided earliest.
-        by = min(known, key=lambda c: (bound_after[c], c))
+        by = min(known, key=lambda c: (bound_after[c], c) if prefer is None else (prefer[j].index(c), c))
         checks = tuple(c for c in known if c != by)
         binds = tuple(c for c in own if c not in bound_after)
         hop = Hop(j, by, checks, binds, bound_after[by])
@@ -124,15 +127,19 @@ def hops_of(order: list[int], stream: int, graph: JoinGraph) -> list[Hop]:
     return trunk + leaves
 
 
-def compile_routes(tree: Tree, graph: JoinGraph) -> Routes:
-    """Return the tables for a plan. O(streams^2 * classes of a stream)."""
+def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = None) -> Routes:
+    """Return the tables for a plan. O(streams^2 * classes of a stream).
+
+    prefer   by which class a stream is probed when keys of several are bound; the others are checked. None = by the one
+             bound first
+    """
     span = []
     hops: list[list[int]] = []
     ops: list[list[int]] = []
     made: dict[Hop, list[int]] = {}
     """Rows of hops by what they do: in many routes they are the same."""
     for i, order in enumerate(probe_orders(tree, graph)):
-        taken = hops_of(order, i, graph)
+        taken = hops_of(order, i, graph, prefer)
         first, n_trunk = len(hops), sum(not hop.leaf for hop in taken)
         leaf, end = first + n_trunk, first + len(taken)
         root = leaf + sum(hop.after == 0 for hop in taken[n_trunk:])

@@ -79,10 +79,11 @@ class Cost:
             cost = view.cost(tree) * self._scale(False)
             if cost < min(least, (1 - self.margin) * now):
                 best, store, least = tree, NOTHING, cost
-        if view.storing and (view.stored or view.cost(best) - view.base > CHEAP):
+        # What a state would hold while the windows turn over says little of what it will.
+        if view.storing and not view.drifting and (view.stored or view.cost(best) - view.base > CHEAP):
             trees = list(dict.fromkeys([view.tree, best, *self._around(view, greedy)]))
             best, store, least = self._wish_to_store(view, trees, least) or (best, store, least)
-        if (best, store) == (view.tree, view.stored):
+        if (best, store) == (view.tree, view.stored) and least == now:
             return None
         return Decision(best, store, f"{least:.0f} ns an arrival predicted, {now:.0f} now: {1 - least / now:.0%} saved")
 
@@ -102,7 +103,7 @@ class Cost:
         if wish is None or wish[2] > (1 - self.storing) * least:
             self._wished = False
             return None
-        wished, self._wished = self._wished, not view.drifting
+        wished, self._wished = self._wished, True
         return wish if wished or wish[2] < PLAIN * least else None
 
     def _scale(self, stored: bool) -> float:
@@ -114,7 +115,7 @@ class Cost:
     def _learn(self, view: View) -> float:
         """Set what was measured against what is predicted of the present plan; return what it costs."""
         kind = bool(view.stored)
-        predicted = view.stored_cost(view.tree, view.stored)
+        predicted = view.present
         if view.settled and not np.isnan(view.measured):
             found = min(max(view.measured / predicted, 1 / TRUST), TRUST)
             self._scales[kind] = found + (1 - LEARNING) * (self._scales.get(kind, found) - found)

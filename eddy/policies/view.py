@@ -9,11 +9,11 @@ import numpy as np
 
 from eddy.policies.costs import ARRIVAL, ATTRIBUTE, Benefit, climb_costs, virtual_cost
 from jisc.plan import Tree, check_connected, left_deep, parse
-from jisc.routes import compile_routes
+from jisc.routes import Preference, compile_routes
 from jisc.states import Masks, StateId
 from jisc.stored_routes import StoredPlan, compile_stored
 from stairs.arena import Int64s, Routes
-from stairs.fields import H_TARGET
+from stairs.fields import H_CLASS, H_TARGET
 from stairs.graph import JoinGraph
 from stairs.samples import PICKS, Floats, Neighbour, Samples
 
@@ -30,19 +30,19 @@ class Tables:
 
     def __init__(self, masks: Masks) -> None:
         self.masks = masks
-        self._virtual: dict[Tree, tuple[Routes, bytes]] = {}
+        self._virtual: dict[tuple[Tree, Preference | None], tuple[Routes, bytes]] = {}
         self._climbs: dict[Tree, Routes] = {}
 
-    def virtual(self, tree: Tree) -> tuple[Routes, bytes]:
+    def virtual(self, tree: Tree, prefer: Preference | None) -> tuple[Routes, bytes]:
         """Return the routes over SteMs alone, and bytes that are equal for plans that route alike."""
-        known = self._virtual.get(tree)
+        known = self._virtual.get((tree, prefer))
         if known is None:
             if len(self._virtual) >= KNOWN:
                 self._virtual.clear()
-            routes = compile_routes(tree, self.masks.graph)
-            # Which streams a tuple goes to, one after the other, is all there is to a route.
-            alike = routes.span.tobytes() + routes.hops[:, H_TARGET].tobytes()
-            known = self._virtual[tree] = routes, alike
+            routes = compile_routes(tree, self.masks.graph, prefer)
+            # Which streams a tuple goes to, one after the other, and by what, is all there is to a route.
+            alike = routes.span.tobytes() + routes.hops[:, [H_TARGET, H_CLASS]].tobytes()
+            known = self._virtual[tree, prefer] = routes, alike
         return known
 
     def climb(self, tree: Tree) -> Routes:
@@ -70,6 +70,7 @@ class View:
     settled    whether the plan has run, unchanged, for all that `measured` speaks of
     drifting   whether an arrival costs another amount than at the last decision: only the last picks are of use then
     room       bytes that stored states may take; inf = no bound
+    prefer     by which classes plans are going to probe, `preferred` by which this one does (`jisc.routes`)
     rng        random numbers, the same in each run
     """
 
@@ -85,6 +86,8 @@ class View:
     settled: bool
     drifting: bool
     room: float
+    prefer: Preference | None
+    preferred: Preference | None
     rng: np.random.Generator
     masks: Masks
     samples: Samples
@@ -164,15 +167,25 @@ class View:
         tree = self.tree_of(plan)
         known = self.considered.get((tree, NOTHING))
         if known is None:
-            routes, alike = self.tables.virtual(tree)
-            if alike not in self._tried:
-                self._tried[alike] = self.base + virtual_cost(self.samples.trace(routes, self.picks, BUDGET))
-            known = self.considered[tree, NOTHING] = self._tried[alike]
+            known = self.considered[tree, NOTHING] = self._try(tree, self.prefer)
         return known
+
+    def _try(self, tree: Tree, prefer: Preference | None) -> float:
+        routes, alike = self.tables.virtual(tree, prefer)
+        if alike not in self._tried:
+            self._tried[alike] = self.base + virtual_cost(self.samples.trace(routes, self.picks, BUDGET))
+        return self._tried[alike]
+
+    @property
+    def present(self) -> float:
+        """Predicted nanoseconds per arrival of the plan that runs, just as it runs."""
+        if self.stored:
+            return self.stored_cost(self.tree, self.stored)
+        return self._try(self.tree, self.preferred)
 
     def kind(self, plan: str | Tree) -> bytes:
         """Return bytes that are equal for plans under which tuples take the same routes while nothing is stored."""
-        return self.tables.virtual(self.tree_of(plan))[1]
+        return self.tables.virtual(self.tree_of(plan), self.prefer)[1]
 
     def benefits(self, plan: str | Tree) -> tuple[float, list[Benefit]]:
         """Return nanoseconds per arrival of climbing a plan with nothing stored, and what storing each state brings.

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from jisc.plan import Tree
+from jisc.routes import Preference
 from jisc.states import Difference, Masks, StateId
 from stairs.arena import Entries, Int64s, Routes
 from stairs.errors import PlanError
@@ -100,6 +101,7 @@ class Saved:
     transitions: int
     open: list[tuple[Transition, dict[str, int]]] = field(default_factory=list)
     stored: frozenset[StateId] = frozenset()
+    prefer: Preference | None = None
 
 
 class Strategy(ABC):

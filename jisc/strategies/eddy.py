@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from jisc.plan import Tree
-from jisc.routes import compile_routes
+from jisc.routes import Preference, compile_routes
 from jisc.states import StateId, states_of
 from jisc.strategies.base import Saved, Transition
 from jisc.strategies.jisc import Jisc
@@ -34,9 +34,11 @@ class Eddy(Jisc):
     def __init__(
         self, modules: Modules, tree: Tree, background: int = 0, stored: Iterable[StateId] = frozenset()
     ) -> None:
-        self._virtual: dict[Tree, Routes] = {}
+        self._virtual: dict[tuple[Tree, Preference | None], Routes] = {}
         """Tables of plans with nothing stored, for when they come back."""
         self._wanted: frozenset[StateId] = frozenset(stored)
+        self.prefer: Preference | None = None
+        """By which class streams are probed while nothing is stored (`jisc.routes.compile_routes`)."""
         super().__init__(modules, tree, background)
 
     @property
@@ -44,16 +46,20 @@ class Eddy(Jisc):
         """The states of the plan that are stored."""
         return frozenset(self.states)
 
-    def change(self, tree: Tree, stored: Iterable[StateId], reason: str = "") -> Transition:
+    def change(
+        self, tree: Tree, stored: Iterable[StateId], reason: str = "", prefer: Preference | None = None
+    ) -> Transition:
         """Go over to another plan, or to other stored states, or both; states that the plan has not got are left out.
 
-        Raises as `transition`, with the old ones running.
+        prefer   by which classes to probe while nothing is stored; None = as now. Raises as `transition`, with the old
+                 plan running
         """
-        before, self._wanted = self._wanted, frozenset(stored)
+        before = self._wanted, self.prefer
+        self._wanted, self.prefer = frozenset(stored), self.prefer if prefer is None else prefer
         try:
             return self.transition(tree, reason)
         except BaseException:
-            self._wanted = before
+            self._wanted, self.prefer = before
             raise
 
     @property
@@ -71,20 +77,20 @@ class Eddy(Jisc):
             super()._compile(tree)
             return
         self.mode = self.modules.meta[M_MODE] = VIRTUAL
-        known = self._virtual.get(tree)
+        known = self._virtual.get((tree, self.prefer))
         if known is None:
             if len(self._virtual) >= PLANS:
                 self._virtual.clear()
-            known = self._virtual[tree] = compile_routes(tree, self.modules.graph)
+            known = self._virtual[tree, self.prefer] = compile_routes(tree, self.modules.graph, self.prefer)
         self.routes = known._replace(hops=known.hops.copy())
         self.store.routes = no_routes()
         self.store.release()
 
     def save(self) -> Saved:
         """Note what `restore` needs, the stored states as well."""
-        return replace(super().save(), stored=self.stored)
+        return replace(super().save(), stored=self.stored, prefer=self.prefer)
 
     def restore(self, saved: Saved) -> None:
         """Run the plan there was, with the states there were."""
-        self._wanted = saved.stored
+        self._wanted, self.prefer = saved.stored, saved.prefer
         super().restore(saved)
