@@ -35,7 +35,7 @@ def reason_lines(strategy: Strategy, router: Router, bound: Bound, payload: Payl
         return
     view = router.view_now()
     if not len(view.picks):
-        yield "no tuples sampled yet, so nothing is predicted"
+        yield "nothing has arrived yet, so nothing is predicted"
         return
     here = frozenset(StateId(sum(1 << j for j in one.streams), one.by) for one in strategy.stairs)
     stored = here & frozenset(states_of(strategy.tree, view.masks))

@@ -11,7 +11,7 @@ out of that push, which is taken back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import thread_time
 
 import numpy as np
@@ -26,7 +26,7 @@ from jisc.states import StateId, states_of
 from jisc.strategies import Eddy, Strategy
 from jisc.strategies.base import COUNTERS
 from stairs.errors import InputError
-from stairs.fields import H_TARGET, M_ARRIVAL, M_ARRIVALS
+from stairs.fields import H_TARGET, M_ARRIVAL, M_ARRIVALS, S_BASE, S_NEXT
 from stairs.modules import Modules
 from stairs.samples import Floats, Samples
 
@@ -323,9 +323,20 @@ class Router:
             return self._recent
         return 1e9 * self._undecided / self._arrivals if self._arrivals >= LEAST else float("nan")
 
+    @property
+    def shares_now(self) -> Floats:
+        """The shares of streams that a sample taken now would give: float64[streams]."""
+        streams = self.modules.streams
+        fresh = streams[:, S_NEXT] + streams[:, S_BASE] - self.samples.progress[:-1, 0]
+        if not fresh.any():
+            return self.shares
+        late: Floats = fresh / fresh.sum()
+        # Before the first sample there is nothing to fade.
+        return FADING * self.shares + (1 - FADING) * late if self._taken else late
+
     def view_now(self) -> View:
-        """Return what a policy would see now, for showing. Nothing is sampled, and `view` stays."""
-        return self._look_around()
+        """Return what a policy would see if it were asked now, for showing; nothing is sampled for good."""
+        return replace(self._look_around(), shares=self.shares_now, _picks=self.samples.newest(self.shares_now))
 
     # From outside
 

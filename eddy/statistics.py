@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.policies.costs import CLIMB_PROBE, CLIMB_VISIT, LEAF, LEAF_VISIT, PROBE, STORE, VISIT
-from eddy.router import FADING, Router
+from eddy.router import Router
 from jisc.strategies import Strategy
 from stairs.fields import (
     H_CLASS,
@@ -123,11 +123,7 @@ def stats_table(modules: Modules, strategy: Strategy, router: Router) -> pa.Tabl
 def _streams(modules: Modules, router: Router) -> Iterator[Row]:
     arrived = modules.streams[:, S_NEXT] + modules.streams[:, S_BASE]
     fresh = arrived - router.samples.progress[:-1, 0]
-    shares = router.shares
-    if fresh.any():
-        # What the next sample would make of them; before the first there is nothing to fade.
-        late = fresh / fresh.sum()
-        shares = FADING * shares + (1 - FADING) * late if router.taken else late
+    shares = router.shares_now
     known = router.sampling and bool(arrived.any())
     for i, name in enumerate(modules.graph.names):
         yield {

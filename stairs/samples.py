@@ -31,6 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 PICKS = 192
 ROWS = 128
+NEWEST = 256
 EACH = 64
 """Tuples picked at a time, fewer where each has many neighbours."""
 LOOKS = 400
@@ -102,6 +103,22 @@ class Samples:
         counts: Floats = np.zeros((len(drawn), len(self.neighbours[i])))
         count_partners(self.modules.arena, i, low + drawn.astype(np.int64), counts)
         return counts
+
+    def newest(self, shares: Floats, most: int = PICKS) -> Int64s:
+        """Return about `most` picks among the newest live tuples, streams by their shares: int64[n, 2], streams mixed.
+
+        What `picks` gives has been picked before, and the tuples of a busy stream with a small window may have left it
+        by now. Here every stream has its share, at any moment; a tuple may be picked twice. O(most).
+        """
+        rng = np.random.default_rng(0)
+        parts = [np.zeros((0, 2), np.int64)]
+        for i, n in enumerate(np.rint(most * shares).astype(np.int64)):
+            low, following = (int(self.modules.streams[i, column]) for column in (S_LO, S_NEXT))
+            if following > low:
+                drawn = rng.integers(max(low, following - NEWEST), following, n)
+                parts.append(np.column_stack([np.full(n, i), drawn]))
+        found: Int64s = rng.permutation(np.concatenate(parts))
+        return found
 
     def picks(self, most: int = PICKS) -> Int64s:
         """Return the last picks, those still alive: int64[n, 2], stream and sequence number, streams mixed."""

@@ -19,7 +19,7 @@ from stairs.arena import Int64s
 from stairs.fields import H_MATCHES, H_PROBES, R_END, R_LEAF, R_TRUNK, S_BASE, S_LO, S_NEXT, S_WALKED
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.sample_kernels import LONGEST, W_PROBES, W_RESULTS, W_TUPLES, W_VISITS
-from stairs.samples import EACH, PICKS, ROWS, Samples
+from stairs.samples import EACH, NEWEST, PICKS, ROWS, Samples
 from tests.stairs.driver import Driver, Key, Row, chain, one_class, rows_window
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
@@ -180,6 +180,23 @@ def test_draws_from_a_window_do_not_repeat() -> None:
     assert set(drawn) <= set(range(60))
     every = [samples.of_window(0, 30, np.random.default_rng(seed)).mean() for seed in range(200)]
     assert np.mean(every) == pytest.approx(29.5, abs=0.5)
+
+
+def test_the_newest_have_every_stream_by_its_share() -> None:
+    """Also a stream whose window has turned over since the last sample."""
+    driver = Driver(one_class([rows_window(20), rows_window(3000), rows_window(5)]))
+    samples = Samples(driver.modules)
+    assert samples.newest(np.array([0.5, 0.5, 0.0])).shape == (0, 2)
+    driver.push([Row(1, ((k,),)) for k in range(2000)] + [Row(0, ((k,),)) for k in range(500)])
+    samples.take()
+    driver.push([Row(0, ((k,),)) for k in range(500)])
+    assert 0 not in samples.picks()[:, 0]
+    picks = samples.newest(np.array([0.75, 0.25, 0.0]))
+    assert Counter(picks[:, 0].tolist()) == {0: PICKS * 3 // 4, 1: PICKS // 4}
+    low, following = driver.modules.streams[:, S_LO], driver.modules.streams[:, S_NEXT]
+    assert set(picks[picks[:, 0] == 0, 1].tolist()) == set(range(low[0], following[0]))
+    assert picks[picks[:, 0] == 1, 1].min() >= following[1] - NEWEST
+    assert (np.diff(picks[:, 0]) != 0).sum() > 20
 
 
 def test_a_push_taken_back_is_forgotten() -> None:
