@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import eddy
 from eddy.fuzz.chaos import Chaos
 from eddy.policies import POLICIES, Decision, View
+from eddy.runtime import NO_ROOM
 from eddy.transitions import SCHEMA
 from jisc.plan import parse
 from jisc.states import Masks, states_of
@@ -131,6 +132,7 @@ class PlansInMotion(RuleBasedStateMachine):
         policy=st.sampled_from(DRAWN_POLICIES),
         every=st.sampled_from(EVERY),
         seed=st.integers(0, 1000),
+        bound=st.sampled_from((None, None, 1.0, 1.1, 1.2, 1.4, 2.0)),
     )
     def begin(
         self,
@@ -146,6 +148,7 @@ class PlansInMotion(RuleBasedStateMachine):
         policy: str,
         every: int | None,
         seed: int,
+        bound: float | None,
     ) -> None:
         # Without an end of windows or keys the oracle comes to none.
         drift |= len(case.streams) > 3 and any(stream.window == "unbounded" for stream in case.streams)
@@ -155,6 +158,9 @@ class PlansInMotion(RuleBasedStateMachine):
         if strategy in ("jisc", "eddy"):
             options["background"] = background
         self.strategy, self.policy = strategy, policy
+        # In terms of what a runtime takes that has seen nothing.
+        empty = eddy.Runtime(self.query, ids_only=form == "ids", count_only=form == "count", policy="fixed")
+        self.max_bytes = None if bound is None else int(bound * empty._modules.allowance.used)
         self.plans = [self._new_plan(data)]
         self.scheduled: list[tuple[int, str]] = []
         self.runtime = eddy.Runtime(
@@ -167,6 +173,7 @@ class PlansInMotion(RuleBasedStateMachine):
             policy=policy_of(policy, seed),
             decide_every=every,
             store=self._store(data, self.plans[0]),
+            max_bytes=self.max_bytes,
             **options,
         )
         self.plan = self.runtime.plan
@@ -225,38 +232,67 @@ class PlansInMotion(RuleBasedStateMachine):
 
     def _take(self, rows: list[Arrival]) -> None:
         """Push rows, less those that meet too many, and compare."""
-        arrivals, outcomes = [], []
+        arrivals, outcomes, oracle = [], [], self.oracle.copy()
         for i, row in rows:
             if not self._crowded(self.oracle, i, row):
                 arrivals.append((i, row))
                 outcomes.append(self.oracle.arrive(self.case.names[i], row))
         table = self._pushed(Push(tuple(arrivals)))
+        if table is None:
+            self.oracle = oracle
+            # What does not fit at once may fit in parts; a row that does not fit by itself does not come.
+            half = len(arrivals) // 2
+            for part in (arrivals[:half], arrivals[half:]) if half else ():
+                self._take(part)
+            return
         assert_changes(table, changes(self.case, outcomes, self.oracle, self.output, self.form), self.form)
         late = {name: text_rows(found) for name, found in self.runtime.late().items()}
         assert late == late_rows(self.case, arrivals, outcomes)
         self._pass()
 
-    def _pushed(self, one: Push) -> pa.Table:
-        """Push until the policy lets it be: what it raises comes out, and nothing has happened."""
+    def _pushed(self, one: Push) -> pa.Table | None:
+        """Push until the policy lets it be: what it raises comes out, and nothing has happened. None = no room."""
         while True:
             before = self._seen()
             try:
-                return self.runtime.push(one.batches(self.case), one.order())
+                table = self.runtime.push(one.batches(self.case), one.order())
+                assert self.max_bytes is None or self.runtime._modules.allowance.used <= self.max_bytes
+                return table
+            except eddy.CapacityError:
+                assert self.max_bytes is not None
+                # Not for states that can be done without.
+                assert not self.runtime.stairs or self.strategy != "eddy" or self._too_large(one)
+                self._as_before(before)
+                return None
             except TroubleError:
                 assert self.policy == "trouble"
                 self._as_before(before)
+
+    def _too_large(self, one: Push) -> bool:
+        """Tell whether windows, keys and payload alone have no room for the rows of a push."""
+        counts = [sum(at == i for at, _ in one.arrivals) for i in range(len(self.case.streams))]
+        try:
+            self.runtime._bound.room(counts)
+        except eddy.CapacityError:
+            return True
+        return False
 
     def _seen(self) -> tuple[Any, ...]:
         runtime = self.runtime
         return runtime.scheduled(), runtime.position, runtime.plan, runtime.history().drop_columns(FIGURES)
 
     def _as_before(self, before: tuple[Any, ...]) -> None:
-        """Compare with what was seen before a push that failed; what was decided when it began may stand."""
+        """Compare with what was seen before a push that failed.
+
+        What was decided when it began may stand, and states may have gone for want of room.
+        """
         scheduled, position, plan, history = self._seen()
         assert (scheduled, position) == before[:2]
         self.runtime.check()
-        decided = history.num_rows - before[3].num_rows
+        reasons = history["reason"].to_pylist()[before[3].num_rows :]
+        decided = sum(reason != NO_ROOM for reason in reasons)
         assert decided in ((0, 1) if self.free else (0,))
+        assert decided == len(reasons) or self.max_bytes is not None
         assert history.slice(0, before[3].num_rows).equals(before[3])
         assert decided or plan == before[2]
         assert all(at == position for at in history["position"].to_pylist()[before[3].num_rows :])
@@ -293,8 +329,14 @@ class PlansInMotion(RuleBasedStateMachine):
     def change_plans(self, data: st.DataObject, back: int, more: int) -> None:
         """Change the plan, perhaps several times with no arrival between."""
         for _ in range(1 + more):
-            plan = self._plan(data, back)
-            assert self.runtime.transition(plan, store=self._store(data, plan)) is not None
+            plan, before = self._plan(data, back), self._seen()
+            store = self._store(data, plan)
+            try:
+                assert self.runtime.transition(plan, store=store) is not None
+            except eddy.CapacityError:
+                assert self.max_bytes is not None
+                self._as_before(before)
+                return
             self.plan, self.scheduled = self._canonical(plan), [s for s in self.scheduled if s[0] > self.position]
 
     @precondition(lambda self: not self.fixed)
@@ -374,7 +416,8 @@ class PlansInMotion(RuleBasedStateMachine):
 
     def _refused(self, one: Push, order: list[int]) -> None:
         before = self._seen()
-        with pytest.raises((eddy.InputError, TroubleError) if self.policy == "trouble" else eddy.InputError):
+        others = [TroubleError] * (self.policy == "trouble") + [eddy.CapacityError] * (self.max_bytes is not None)
+        with pytest.raises((eddy.InputError, *others)):
             self.runtime.push(one.batches(self.case), order)
         self._as_before(before)
 
