@@ -34,11 +34,13 @@ class Edit:
 
 @dataclass(frozen=True)
 class Defect:
-    """A mistake: what it is, the edits that make it, and the strategy that shows it."""
+    """A mistake: what it is, the edits that make it, and the strategy that shows it, over so many streams at most."""
 
     what: str
     edits: tuple[Edit, ...]
     strategy: str = "jisc"
+    streams: int = 3
+    policy: str = "fixed"
 
 
 DEFECTS = (
@@ -94,27 +96,29 @@ DEFECTS = (
         "a decision within a push that fails is not taken back",
         (Edit("eddy/runtime.py", "if saved is not None and not saved:", "if saved is not None and lean:"),),
         "eddy",
+        5,
+        "chaos",
     ),
     Defect(
-        "nothing is stored any more, and tuples go on being routed as if something were",
-        (
-            Edit(
-                "jisc/strategies/eddy.py",
-                "self.mode = self.modules.meta[M_MODE] = VIRTUAL",
-                "self.mode = VIRTUAL",
-            ),
-        ),
+        "a state is stored, and tuples go on being routed as if nothing were",
+        (Edit("jisc/strategies/eddy.py", "self.mode = self.modules.meta[M_MODE] = STORED", "self.mode = STORED"),),
         "eddy",
+        5,
+        "chaos",
     ),
     Defect(
         "tables of a plan are taken for those of the same plan with other states stored",
         (Edit("jisc/strategies/stored.py", "(plan.tree, tuple(plan.rows.items()))", "(plan.tree, len(plan.rows))"),),
         "eddy",
+        5,
+        "chaos",
     ),
     Defect(
-        "a push that fails in a plan with nothing stored leaves states that know what was taken back",
+        "a push that fails leaves states that know what was taken back",
         (Edit("stairs/store.py", "            stair.forget()\n", "            stair.trim()\n"),),
         "eddy",
+        5,
+        "chaos",
     ),
 )
 
@@ -128,7 +132,9 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def fuzz(sources: Path, folder: Path, strategies: Iterable[str], cases: int) -> subprocess.CompletedProcess[str]:
+def fuzz(
+    sources: Path, folder: Path, strategies: Iterable[str], cases: int, streams: int = 3, policies: Iterable[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run the fuzzer on a copy of the packages; what it finds is written into `folder`."""
     environment = {
         **os.environ,
@@ -137,9 +143,10 @@ def fuzz(sources: Path, folder: Path, strategies: Iterable[str], cases: int) -> 
         # Integers of numpy warn where those of the compiled kernels wrap around, as hashes do.
         "PYTHONWARNINGS": "ignore::RuntimeWarning",
     }
-    options = {"cases": cases, "seconds": 100, "streams": 3, "seed": SEED, "save": folder}
+    options = {"cases": cases, "seconds": 100, "streams": streams, "seed": SEED, "save": folder}
     arguments = [f"--{name}={value}" for name, value in options.items()]
     arguments += [f"--strategy={strategy}" for strategy in strategies]
+    arguments += [f"--policy={policy}" for policy in policies]
     return subprocess.run(
         [sys.executable, "-m", "eddy.fuzz", *arguments, "--no-shrink"],
         cwd=sources,
@@ -167,7 +174,7 @@ def test_a_defect_is_found(defect: Defect, sources: Path, tmp_path: Path) -> Non
     for edit in defect.edits:
         path = copy / edit.file
         path.write_text(path.read_text().replace(edit.before, edit.after))
-    done = fuzz(copy, tmp_path, [defect.strategy], cases=1000)
+    done = fuzz(copy, tmp_path, [defect.strategy], 1000, defect.streams, [defect.policy])
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the case that fails" in done.stdout
     assert (tmp_path / f"eddy_fuzz_{SEED}.py").exists()

@@ -150,9 +150,13 @@ class Game:
         if not must_fail(self.case, self.course.judge, step):
             return
         order = [row.stream for row in step.rows] + [0] * (step.how == "order")
+        before = self.runtime.history().num_rows
         try:
             self.runtime.push(batches(self.case, step.rows, v=0 if step.how == "where" else 1), order)
         except InputError:
+            # What a policy decided when the push began may stand; what it did within is gone.
+            changed = self.runtime.history()["position"].to_pylist()[before:]
+            assert set(changed) <= {self.runtime.position}, f"changes of plan at {changed} were not taken back"
             return
         raise AssertionError("a push that must fail did not")
 

@@ -57,10 +57,13 @@ def see(position: int, plans: Sequence[str], waiting: Sequence[tuple[int, str]])
 _FAIL = '''
 
 def push_in_vain(rows: Sequence[tuple[str, tuple[Any, ...]]], more: int) -> None:
-    """Push rows and expect it to fail."""
+    """Push rows and expect it to fail, and that no change of plan within it stands."""
+    before = runtime.history().num_rows
     try:
         runtime.push(batches(rows), [list(SCHEMAS).index(name) for name, _ in rows] + [0] * more)
     except eddy.InputError:
+        changed = runtime.history()["position"].to_pylist()[before:]
+        assert set(changed) <= {runtime.position}, f"changes of plan at {changed} were not taken back"
         return
     raise AssertionError("a push that must fail did not")
 '''
