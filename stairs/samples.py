@@ -1,6 +1,7 @@
 """A sample of the tuples that came last, and what the state holds for them.
 
-Tuples are picked evenly over those that arrived since the last time, streams in proportion to their arrivals. Of each
+Tuples are picked over all that arrived since the last time, one in each of so many stretches, streams in proportion to
+their arrivals. Of each
 the partners are counted (`profile`), at once: the figures stay meaningful when the tuple has left its window. And
 routes can be tried on those still alive (`trace`). Both are looks at live state through its own indexes, as wander
 joins are, so no sketch has to be kept up with arrivals, and joint figures of one tuple's attributes stay joint.
