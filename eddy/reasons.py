@@ -15,7 +15,6 @@ from eddy.policies.view import View
 from eddy.router import Router
 from jisc.states import StateId, states_of
 from jisc.strategies import Strategy
-from stairs.payload import Payload
 
 SHOWN = 5
 """Alternatives shown."""
@@ -23,13 +22,14 @@ STATES = 32
 """States shown: those with the largest benefits or losses."""
 
 
-def reason_lines(strategy: Strategy, router: Router, bound: Bound, payload: Payload) -> Iterator[str]:
+def reason_lines(strategy: Strategy, router: Router, bound: Bound) -> Iterator[str]:
     """Yield the lines. O(trying the present plan once)."""
     yield from _policy_lines(strategy, router)
     if bound.max_bytes is not None:
+        base = bound.base()
         yield (
-            f"max_bytes {bytes_text(bound.max_bytes)}: windows, keys and payload {bytes_text(bound.base(payload))},"
-            f" room for states {bytes_text(int(bound.room(payload)))}, taken {bytes_text(strategy.nbytes)}"
+            f"max_bytes {bytes_text(bound.max_bytes)}: windows, keys and payload {bytes_text(base)},"
+            f" room for states {bytes_text(max(bound.max_bytes - base, 0))}, taken {bytes_text(strategy.nbytes)}"
         )
     if not router.sampling:
         return

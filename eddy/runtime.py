@@ -7,7 +7,7 @@ projection). Only then is it committed; whatever fails before takes the push bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from time import perf_counter, thread_time
 from typing import Any
@@ -32,6 +32,7 @@ from eddy.snapshot import Held, Snapshot, write
 from eddy.statistics import stats_table
 from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
 from jisc.plan import Tree, check_connected, default_plan, parse
+from jisc.routes import Preference
 from jisc.states import StateId
 from jisc.strategies import Eddy, Transition
 from jisc.strategies.base import COUNTERS, Saved, refuse
@@ -42,6 +43,7 @@ from stairs.payload import Payload
 from stairs.stair import Stair
 
 OUTPUTS = ("append", "changelog")
+NO_ROOM = "there was no room for the states"
 SIGNS = pa.array(["+I", "-D"])
 """What a sign of the kernel stands for."""
 
@@ -110,7 +112,6 @@ class Runtime:
         self._router = Router(
             self._modules, self._strategy, make_policy(policy, self._strategy), decide_every, statistics
         )
-        self._bound = Bound(max_bytes, self._modules)
         self._schedule: SortedKeyList = SortedKeyList(key=attrgetter("at"))
         """Transitions to come, at one position in the order in which they were asked for."""
         kept: list[dict[str, None]] = [{} for _ in query.streams]
@@ -122,7 +123,8 @@ class Runtime:
         kinds = [
             [query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)
         ]
-        self._payload = Payload(kinds, self._modules.capacity)
+        self._payload = Payload(kinds, self._modules.capacity, self._modules.allowance)
+        self._bound = Bound(max_bytes, self._modules, self._payload)
         self._loader = Loader(query, self._kept, self._modules, self._payload)
         places = {
             (stream.name, column): (i, k)
@@ -194,7 +196,8 @@ class Runtime:
         Arrivals are numbered from 0 over all streams (`position`). Returns the figures of the transition, None when it
         is yet to come; `history` has them afterwards. No result is lost, added or repeated. Several may be scheduled;
         at one position they happen in the order asked for. Raises PlanError for a plan that does not fit or a strategy
-        that cannot change it, InputError for a position that is past; then nothing has changed. A policy other than
+        that cannot change it, InputError for a position that is past, CapacityError when there is no room for what is
+        to be stored now (later, in a push, it is left out instead); then nothing has changed. A policy other than
         "fixed" may go over to yet another plan later. Cost: O(states) and what the strategy does at once (see
         `jisc.strategies`).
         """
@@ -207,20 +210,41 @@ class Runtime:
         if at is not None and (isinstance(at, bool) or not isinstance(at, int)):
             raise InputError(f"at is the number of an arrival, not {at!r}")
         if at is None or at == self.position:
-            return self._change(tree, states, "asked for")
+            strategy = self._strategy
+            if states is not None and isinstance(strategy, Eddy):
+                done = strategy.change(tree, states, "asked for")
+            else:
+                done = strategy.transition(tree, "asked for")
+            self._router.told()
+            return done
         if at < self.position:
             raise InputError(f"at={at} is past: {self.position} arrivals were taken; leave `at` out for a change now")
         self._schedule.add(Scheduled(at, tree, states))
         return None
 
-    def _change(self, tree: Tree, store: frozenset[StateId] | None, reason: str) -> Transition:
+    def _change(
+        self,
+        tree: Tree,
+        store: frozenset[StateId] | None,
+        reason: str,
+        lean: bool,
+        prefer: Preference | None = None,
+    ) -> None:
+        """Change the plan; states that there is no room for are left out, when `lean` all that are not there yet."""
         strategy = self._strategy
-        if store is not None and isinstance(strategy, Eddy):
-            done = strategy.change(tree, store, reason)
-        else:
-            done = strategy.transition(tree, reason)
-        self._router.told()
-        return done
+        if not isinstance(strategy, Eddy):
+            strategy.transition(tree, reason)
+            return
+        wanted = strategy.stored if store is None else store
+        kept = wanted & strategy.stored
+        if not lean or kept == wanted:
+            try:
+                strategy.change(tree, wanted, reason, prefer)
+                return
+            except CapacityError:
+                if kept == wanted:
+                    raise
+        strategy.change(tree, kept, f"{reason}; {NO_ROOM}", prefer)
 
     def scheduled(self) -> list[tuple[int, str]]:
         """Return the transitions to come: (position, plan), in order."""
@@ -249,13 +273,21 @@ class Runtime:
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
         if self._router.due:
             self._route()
+        lean = False
         while True:
+            saved: list[Saved] = []
             try:
-                table, results = self._attempt(arrivals)
+                table, results = self._attempt(arrivals, saved, lean)
                 break
             except CapacityError:
-                # Stored states are no reason to fail: they go, and the push, which was taken back, is done again.
-                if not self._shed():
+                # Stored states are no reason to fail: first those stored within the push are not, then those that were
+                # there go one by one, and the push, which was taken back, is done again.
+                if not isinstance(self._strategy, Eddy):
+                    self._strategy.trim()
+                    raise
+                if saved and not lean:
+                    lean = True
+                elif not self._shed():
                     raise
         strategy = self._strategy
         for i, rows in arrivals.late.items():
@@ -265,17 +297,18 @@ class Runtime:
         strategy.note_push(results, len(arrivals.order), perf_counter() - began)
         return table
 
-    def _attempt(self, arrivals: Arrivals) -> tuple[pa.Table, int]:
-        """Take the arrivals in and commit; return the table and how many results it stands for. Or take them back."""
+    def _attempt(self, arrivals: Arrivals, saved: list[Saved], lean: bool) -> tuple[pa.Table, int]:
+        """Take the arrivals in and commit; return the table and how many results it stands for. Or take them back.
+
+        saved   gets what takes the strategy back, before the first change of plan in the push
+        lean    whether such a change stores nothing that is not stored yet
+        """
         strategy = self._strategy
-        if self._bound.max_bytes is not None:
-            self._bound.before(self._payload, arrivals.rows)
-            self._make_way()
+        self._make_way(arrivals.rows)
         tables, counters = strategy.routes, strategy.routes.hops[:, COUNTERS].copy()
-        saved: list[Saved] = []
         try:
-            count, happened = self._walk(arrivals, saved)
-            self._bound.after(self._payload)
+            count, happened = self._walk(arrivals, saved, lean)
+            self._modules.allowance.ask(0, "what was pushed")
             results, deleted, table = self._materialise(count)
         except BaseException:
             self._modules.undo()
@@ -295,25 +328,26 @@ class Runtime:
             self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
         return table, results
 
-    def _route(self, saved: list[Saved] | None = None) -> None:
+    def _route(self, saved: list[Saved] | None = None, lean: bool = False) -> None:
         """Let the router look, and do what it decides; in a push, `saved` gets what takes the strategy back."""
         choice = self._router.look()
         if choice is None:
             return
         if saved is not None and not saved:
             saved.append(self._strategy.save())
-        if isinstance(self._strategy, Eddy):
-            self._strategy.change(choice.tree, choice.store, f"{self.policy}: {choice.reason}", choice.prefer)
-        else:
-            self._strategy.transition(choice.tree, f"{self.policy}: {choice.reason}")
+        self._change(choice.tree, choice.store, f"{self.policy}: {choice.reason}", lean, choice.prefer)
 
-    def _make_way(self) -> None:
-        """Tell the strategy what room there is for states, and keep it to that."""
-        room = self._bound.room(self._payload)
-        self._router.room = room
-        self._strategy.allow(room)
-        while self._strategy.nbytes > room and self._shed():
-            continue
+    def _make_way(self, rows: Sequence[int]) -> None:
+        """Keep the states to what a push of rows[i] rows of stream i leaves for them. Raises CapacityError."""
+        self._router.room = room = self._bound.room(rows)
+        if self._bound.max_bytes is None:
+            return
+        while self._strategy.nbytes > room:
+            if not self._shed():
+                raise CapacityError(
+                    f"the states of strategy {self.strategy!r} take {self._strategy.nbytes:,} bytes, {room:,.0f} are"
+                    " left for them: narrow the windows, allow more, or use strategy 'eddy', which can do without"
+                )
 
     def _shed(self) -> bool:
         """Drop the stored state that pays least; False when there is none."""
@@ -321,14 +355,14 @@ class Runtime:
         if not isinstance(strategy, Eddy) or not strategy.states:
             return False
         least = self._router.least_worth()
-        strategy.change(strategy.tree, strategy.stored - {least}, "there was no room for the states")
+        strategy.change(strategy.tree, strategy.stored - {least}, NO_ROOM)
         self._router.told()
         return True
 
-    def _walk(self, arrivals: Arrivals, saved: list[Saved]) -> tuple[int, int]:
+    def _walk(self, arrivals: Arrivals, saved: list[Saved], lean: bool) -> tuple[int, int]:
         """Take the arrivals in; return the combinations found and how many scheduled transitions happened.
 
-        `saved` gets what takes the strategy back, before the first change of plan.
+        See `_attempt` for `saved` and `lean`.
         """
         modules, payload, strategy, router = self._modules, self._payload, self._strategy, self._router
         payload.begin()
@@ -354,10 +388,11 @@ class Runtime:
             while happened < len(due) and due[happened].at - first == done:
                 if not saved:
                     saved.append(strategy.save())
-                self._change(due[happened].tree, due[happened].store, "asked for")
+                self._change(due[happened].tree, due[happened].store, "asked for", lean)
+                router.told()
                 happened += 1
             if done < end and router.due:
-                self._route(saved)
+                self._route(saved, lean)
         return count, happened
 
     # Results
@@ -454,6 +489,8 @@ class Runtime:
             options["policy"] = policy
         if background is not None:
             options["background"] = background
+        # What was within the bound need not ask again while it is laid out anew.
+        max_bytes, options["max_bytes"] = options["max_bytes"], None
         runtime = cls(query, **options)
         to_come = []
         for at, text, chosen in snapshot.schedule:
@@ -471,6 +508,7 @@ class Runtime:
         runtime._strategy = make_strategy(
             options["strategy"], runtime._modules, tree, options["background"], options["store"]
         )
+        runtime._bound = Bound(max_bytes, runtime._modules, runtime._payload)
         runtime._strategy.undone()
         runtime._router = runtime._router.with_strategy(runtime._strategy)
         runtime._schedule.update(to_come)
@@ -534,7 +572,7 @@ class Runtime:
     def explain(self) -> str:
         """Return the plan as a tree with live figures, and why it stands: predictions, alternatives, stored states."""
         lines = [explain(self.query, self._strategy, self.metrics())]
-        lines += reason_lines(self._strategy, self._router, self._bound, self._payload)
+        lines += reason_lines(self._strategy, self._router, self._bound)
         return "\n".join([*lines, *filter_lines(self._filters())])
 
     def filters(self) -> pa.Table:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from stairs.allowance import Allowance
 from stairs.arena import Bytes, Int64s
 from stairs.bytes_kernels import (
     B_DEAD,
@@ -56,7 +57,8 @@ class BytesDirectory:
     [0, 1, 0]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allowance: Allowance | None = None) -> None:
+        self.allowance = Allowance() if allowance is None else allowance
         self.arena = BytesArena(
             np.zeros(FIRST_HEAP, np.uint8),
             np.zeros(FIRST_IDS, np.int64),
@@ -115,6 +117,7 @@ class BytesDirectory:
     def _grow_ids(self) -> None:
         old = self.arena
         room = 2 * len(old.start)
+        self.allowance.ask(self.nbytes - old.heap.nbytes - old.meta.nbytes, f"room for {room} strings in keys")
 
         def wider(array: npt.NDArray[Number], fill: int) -> npt.NDArray[Number]:
             new = np.full(room, fill, array.dtype)
@@ -137,6 +140,7 @@ class BytesDirectory:
         room = FIRST_HEAP
         while room < 2 * live or room < live + extra:
             room *= 2
+        self.allowance.ask(room - len(self.arena.heap), f"room for {room:,} bytes of strings in keys")
         heap = np.zeros(room, np.uint8)
         compact(self.arena, heap)
         self.arena = self.arena._replace(heap=heap)

@@ -16,6 +16,7 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
+from stairs.allowance import Allowance
 from stairs.arena import Arena, Batch, Bytes, Entries, Int64s, Routes, Walk
 from stairs.bytes_directory import BytesDirectory
 from stairs.errors import CapacityError
@@ -109,6 +110,13 @@ class Cache(Protocol):
     def make_room(self) -> None:
         """Make room for the entries that a kernel found none for."""
 
+    def wider(self, c: int, room: int) -> int:
+        """Return the bytes that `follow` will add once class c has room for so many key ids."""
+
+    @property
+    def counted_bytes(self) -> int:
+        """Bytes that count against the allowance of the modules."""
+
 
 class Growth(NamedTuple):
     """What a push adds to the rings: bytes of records and times, and how many times as long each stream's ring gets."""
@@ -126,6 +134,9 @@ class Modules:
     def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
         self.graph = graph
         self.renumber_at = renumber_at
+        self.allowance = Allowance()
+        """The bytes that these modules and what is computed from them may take."""
+        self.allowance.parts.append(lambda: self.state_bytes + sum(cache.counted_bytes for cache in self.caches))
         m, n = graph.n_streams, graph.n_classes
         self._widths = [2 * len(classes) for classes in graph.attributes]
         self._strides = [len(members) for members in graph.members]
@@ -160,7 +171,7 @@ class Modules:
         )
         self._no_entries = no_entries()
         texts = graph.texts or ((),) * n
-        self.texts = {(c, word): BytesDirectory() for c in range(n) for word in texts[c]}
+        self.texts = {(c, word): BytesDirectory(self.allowance) for c in range(n) for word in texts[c]}
         """One directory of strings for each word of a key that stands for one, by (class, word)."""
         self.texts_of = [{word: self.texts[c, word] for word in texts[c]} for c in range(n)]
         """The directories of each class, by word."""
@@ -244,6 +255,8 @@ class Modules:
     def _grow_keys(self, c: int) -> None:
         old = int(self.classes[c, C_CAPACITY])
         room, stride, width = 2 * old, self._strides[c], self.graph.widths[c]
+        own = old * (4 * stride + 8 * width + 4) + 8 * self.table.size[c]
+        self.allowance.ask(own + sum(cache.wider(c, room) for cache in self.caches), f"room for {room} keys")
         heads = self.heads.resized(c, room * stride)
         words = self.words.resized(c, room * width)
         freed = self.freed.resized(c, room)

@@ -9,7 +9,7 @@ gathered by Arrow's take.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stairs.allowance import Allowance
 from stairs.payload_kernels import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
 
 _BOOL = pa.bool_()
@@ -118,9 +119,11 @@ class ChunkLog:
 class Payload:
     """The kept columns of all streams: `kinds[i]` the Arrow types of those of stream i, `room[i]` its slots."""
 
-    def __init__(self, kinds: list[list[pa.DataType]], room: list[int]) -> None:
+    def __init__(self, kinds: list[list[pa.DataType]], room: list[int], allowance: Allowance | None = None) -> None:
         self.kinds = kinds
         self.room = list(room)
+        self.allowance = Allowance() if allowance is None else allowance
+        self.allowance.parts.append(lambda: self.nbytes)
         self._places = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
         self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._places}
         self._logs = {(i, k): ChunkLog(kept_kind(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
@@ -192,6 +195,11 @@ class Payload:
         rings = [ring.nbytes for kept in (self._ring, self._valid) for place, ring in kept.items() if place[0] == i]
         return sum(rings) + sum(log.nbytes for place, log in self._logs.items() if place[0] == i)
 
+    def growth(self, factors: Sequence[int]) -> int:
+        """Return the bytes that rings take more when those of each stream i become factors[i] times as long."""
+        rings = [(place[0], ring) for kept in (self._ring, self._valid) for place, ring in kept.items()]
+        return sum(ring.nbytes * (factors[i] - 1) for i, ring in rings)
+
     @property
     def logged(self) -> bool:
         """Whether any column is kept as Arrow arrays, so that `expire` has something to do."""
@@ -220,6 +228,7 @@ class Payload:
         """
         place = (i, k)
         if place not in self._valid:
+            self.allowance.ask(-(-self.room[i] // 64) * 64, "room for the nulls of a column")
             self._null_rings.append(place)
             self._layout(self._ring, self._valid)
         valid = np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)

@@ -251,11 +251,8 @@ class Stair:
             self._renumber_entries()
         room = max(FIRST_ROOM, power_of_two(2 * (live + least)))
         growth = 4 * room * int(state[E_WIDTH]) - self.ring.nbytes
-        if growth > 0 and self.store.nbytes + growth > self.store.limit:
-            raise CapacityError(
-                f"{self.what} with {live + least} entries does not fit into the {self.store.limit:,.0f} bytes that are"
-                " left for stored states; narrow the windows, allow more bytes, or use a strategy that stores less"
-            )
+        if growth > 0:
+            self.modules.allowance.ask(growth, f"{self.what} with {live + least} entries")
         ring: Int32s = np.full(room * int(state[E_WIDTH]), -1, np.int32)
         move(self.modules.arena, self.store.entries, self.row, ring)
         state[[E_MASK, E_SHORT, E_DEBT]] = room - 1, 0, 0

@@ -55,8 +55,6 @@ class StairStore:
         """Per class, the column of each stream in its head rows, -1 = it has none."""
         for c, members in enumerate(modules.graph.members):
             self.columns[c, list(members)] = range(len(members))
-        self.limit = float("inf")
-        """Bytes that all states may take."""
         self._spare: dict[int, list[Spare]] = {}
         """Memory of states that were dropped, by class, for states to come."""
         self._free = list(range(FIRST_STATES))[::-1]
@@ -134,6 +132,15 @@ class StairStore:
         for stair in self.stairs.values():
             if short := int(stair.state[E_SHORT]):
                 stair.make_room(short)
+
+    def wider(self, c: int, room: int) -> int:
+        """Return the bytes that heads for so many key ids of class c will take more than now. O(states)."""
+        return sum(max(4 * room - stair.heads.nbytes, 0) for stair in self.stairs.values() if stair.by == c)
+
+    @property
+    def counted_bytes(self) -> int:
+        """All of them."""
+        return self.nbytes
 
     def promote_keys(self, stairs: Iterable[Stair]) -> None:
         """Promote every key, one after the other, each in all these states in their order. O(key ids + promotions)."""

@@ -90,6 +90,32 @@ DEFECTS = (
         (Edit("eddy/runtime.py", "strategy.restore(saved[0])", "strategy.undone()"),),
         "mjoin",
     ),
+    Defect(
+        "a decision within a push that fails is not taken back",
+        (Edit("eddy/runtime.py", "if saved is not None and not saved:", "if saved is not None and lean:"),),
+        "eddy",
+    ),
+    Defect(
+        "nothing is stored any more, and tuples go on being routed as if something were",
+        (
+            Edit(
+                "jisc/strategies/eddy.py",
+                "self.mode = self.modules.meta[M_MODE] = VIRTUAL",
+                "self.mode = VIRTUAL",
+            ),
+        ),
+        "eddy",
+    ),
+    Defect(
+        "tables of a plan are taken for those of the same plan with other states stored",
+        (Edit("jisc/strategies/stored.py", "(plan.tree, tuple(plan.rows.items()))", "(plan.tree, len(plan.rows))"),),
+        "eddy",
+    ),
+    Defect(
+        "a push that fails in a plan with nothing stored leaves states that know what was taken back",
+        (Edit("stairs/store.py", "            stair.forget()\n", "            stair.trim()\n"),),
+        "eddy",
+    ),
 )
 
 

@@ -21,6 +21,9 @@ from eddy.windows import Range, Rows, Unbounded, Window
 
 NAMES = "RSTUVWXY"
 
+CHAOS = "chaos"
+"""The policy of the fuzzer's own, `eddy.fuzz.chaos`."""
+
 OutputMode = Literal["append", "changelog"]
 Results = Literal["rows", "ids", "count"]
 
@@ -107,18 +110,24 @@ class BadPush:
 
 @dataclass(frozen=True)
 class Transition:
-    """Change the plan: at once, or before the arrival that is `ahead` arrivals from now."""
+    """Change the plan: at once, or before the arrival that is `ahead` arrivals from now; and the states stored."""
 
     plan: str
     ahead: int | None = None
+    store: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Reload:
-    """Take a snapshot and go on with what is restored from it, by another plan or strategy where they are given."""
+    """Take a snapshot and go on with what is restored from it, by another plan, strategy or policy if given.
+
+    A policy that is not the library's is made anew, from `seed`.
+    """
 
     plan: str | None = None
     strategy: str | None = None
+    policy: str | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,11 @@ Step = Push | BadPush | Transition | Reload | Demote
 
 @dataclass(frozen=True)
 class Case:
-    """A query, the options of its runtime, and what it goes through."""
+    """A query, the options of its runtime, and what it goes through.
+
+    The policy is a name of `eddy.policies.POLICIES`, or CHAOS, which is made from `seed`. With `max_bytes` a push may
+    be refused; there the case ends.
+    """
 
     shape: Shape
     plan: str
@@ -144,11 +157,24 @@ class Case:
     background: int = 0
     renumber_at: int | None = None
     steps: tuple[Step, ...] = ()
+    policy: str = "fixed"
+    seed: int = 0
+    decide_every: int | None = None
+    store: tuple[str, ...] | None = None
+    max_bytes: int | None = None
+
+    @property
+    def chaotic(self) -> bool:
+        """Whether the fuzzer's own policy decides, now or later."""
+        return CHAOS in (self.policy, *(step.policy for step in self.steps if isinstance(step, Reload)))
 
     def options(self) -> Mapping[str, Any]:
-        """Give the options that are not as they are by default, as the engine takes them."""
+        """Give the options that are not as they are by default, as the engine takes them; but for the policy."""
         return {
             "strategy": self.strategy,
+            **({"decide_every": self.decide_every} if self.decide_every else {}),
+            **({"store": list(self.store)} if self.store is not None else {}),
+            **({"max_bytes": self.max_bytes} if self.max_bytes else {}),
             **({"background": self.background} if self.background else {}),
             **({"output": self.output} if self.output != "append" else {}),
             **({"ids_only": True} if self.results == "ids" else {}),

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from eddy.fuzz.case import NAMES, OutputMode
+from eddy.fuzz.case import CHAOS, NAMES, OutputMode
+from eddy.policies import POLICIES
 from eddy.warmup import warmup
 from jisc.strategies import STRATEGIES
 
@@ -40,6 +41,10 @@ def fuzz(
     strategy: Annotated[
         list[str] | None, typer.Option(help="A strategy to run; may be given several times. All, if not given.")
     ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help=f"A policy, or {CHAOS!r}, the fuzzer's own; may be given several times. All, if not given."),
+    ] = None,
     output_mode: Annotated[Output | None, typer.Option(help="Run this output mode only.")] = None,
     streams: Annotated[int, typer.Option(min=2, max=len(NAMES), help="The most streams of a query.")] = 6,
     save: Annotated[
@@ -49,12 +54,8 @@ def fuzz(
 ) -> None:
     """Run random queries and plan transitions against a reference join."""
     console = Console()
-    chosen = strategy or list(STRATEGIES)
-    unknown = [name for name in chosen if name not in STRATEGIES]
-    if unknown:
-        raise typer.BadParameter(
-            f"there is no strategy {unknown[0]!r}; there are {', '.join(STRATEGIES)}", param_hint="--strategy"
-        )
+    chosen = known(strategy, tuple(STRATEGIES), "strategy")
+    policies = known(policy, (CHAOS, *POLICIES), "policy")
     if find_spec("hypothesis") is None:
         console.print("eddy fuzz draws its cases with Hypothesis: pip install 'eddy-join[fuzz]'", markup=False)
         raise typer.Exit(1)
@@ -62,7 +63,7 @@ def fuzz(
 
     outputs: tuple[OutputMode, ...] = ("append", "changelog") if output_mode is None else (output_mode.value,)
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-    hunt = Hunt(tuple(dict.fromkeys(chosen)), outputs, streams, seed, shrink)
+    hunt = Hunt(chosen, outputs, streams, seed, shrink, policies)
     console.print(f"seed {seed}, strategies {', '.join(hunt.strategies)}", highlight=False)
     with console.status("loading the kernels (the first time on a machine they are compiled)"):
         warmup()
@@ -74,6 +75,15 @@ def fuzz(
     if hunt.failure is not None:
         print_failure(console, hunt.failure, save, seed)
         raise typer.Exit(1)
+
+
+def known(chosen: list[str] | None, names: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return what was chosen of some names, each once, all if nothing was. Raises BadParameter for another name."""
+    for name in chosen or ():
+        if name not in names:
+            message = f"there is no {what} {name!r}; there are {', '.join(names)}"
+            raise typer.BadParameter(message, param_hint=f"--{what}")
+    return tuple(dict.fromkeys(chosen or names))
 
 
 def with_progress(console: Console, hunt: Hunt, seconds: float, cases: int | None) -> None:

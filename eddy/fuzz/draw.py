@@ -14,6 +14,7 @@ from itertools import combinations
 from hypothesis import strategies as st
 
 from eddy.fuzz.case import (
+    CHAOS,
     NAMES,
     BadPush,
     Case,
@@ -27,6 +28,8 @@ from eddy.fuzz.case import (
     Transition,
 )
 from eddy.fuzz.judge import Column, Extent, Judge, Kind, Row
+from eddy.policies import POLICIES
+from jisc.plan import parse
 from jisc.strategies import STRATEGIES
 
 MOST_RESULTS = 100
@@ -36,6 +39,11 @@ FLOOD = 12
 ROW_BYTES = 8
 SKEWS = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 """Values of keys, before they drift."""
+
+EVERY = (1, 2, 3, 5, 9, 20)
+"""Arrivals from decision to decision: less than a policy needs to measure time, so that it decides the same again."""
+BOUNDS = (8_000, 12_000, 16_000, 24_000, 40_000, 80_000)
+ALL_POLICIES = (CHAOS, *POLICIES)
 
 KINDS = (*["push"] * 5, "flood", *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail")
 
@@ -116,6 +124,24 @@ def plan_text(shape: Shape, picks: bytes) -> str:
     return parts[0][1][1:-1]
 
 
+def inner_states(plan: str, shape: Shape) -> list[str]:
+    """Give the inner states of a plan by their streams, those below others first.
+
+    >>> from eddy.fuzz.judge import Extent
+    >>> inner_states("((R S) T) U", Shape((Extent("rows", 1),) * 4, (("k",),) * 4, ()))
+    ['R S', 'R S T']
+    """
+    joins = parse(plan, shape.names).inner()[:-1]
+    return [" ".join(NAMES[j] for j in sorted(node.streams)) for node in joins]
+
+
+def some_states(plan: str, shape: Shape, pick: int) -> tuple[str, ...] | None:
+    """Give the states that a byte picks, a bit for each; or None, for as it is."""
+    if pick % 2 == 0:
+        return None
+    return tuple(state for k, state in enumerate(inner_states(plan, shape)) if pick >> (k + 1) & 1)
+
+
 @dataclass
 class Writer:
     """Works out the steps of a case from what was drawn, one after the other."""
@@ -124,7 +150,10 @@ class Writer:
     skew: Sequence[int]
     drift: int
     strategies: Sequence[str]
+    policies: Sequence[str]
     plans: list[str]
+    strategy: str
+    policy: str
     clock: int = 0
     judge: Judge = field(init=False)
 
@@ -151,17 +180,34 @@ class Writer:
             case "demote":
                 yield Demote(picks[0], picks[1])
             case "reload":
-                others = [None, *(name for name in self.strategies if STRATEGIES[name].changes or not self.waiting)]
-                yield Reload(self.plan(picks) if picks[0] % 2 else None, others[picks[1] % len(others)])
+                yield self.reload(picks)
             case "schedule":
                 yield self.schedule(picks, picks[1] % 12)
             case _:
-                yield Transition(self.plan(picks))
+                yield self.transition(picks, None)
 
     def schedule(self, picks: bytes, ahead: int) -> Step:
         """Give a transition at a position."""
         self.waiting = True
-        return Transition(self.plan(picks), ahead)
+        return self.transition(picks, ahead)
+
+    def transition(self, picks: bytes, ahead: int | None) -> Step:
+        """Give a transition, with a choice of states where there is one."""
+        plan = self.plan(picks)
+        return Transition(plan, ahead, some_states(plan, self.shape, picks[0]) if self.strategy == "eddy" else None)
+
+    def reload(self, picks: bytes) -> Step:
+        """Give a restored runtime. A policy of the fuzzer's own has to be given again."""
+        others = [None, *(name for name in self.strategies if STRATEGIES[name].changes or not self.waiting)]
+        strategy = others[picks[1] % len(others)]
+        policy = self.policies[picks[4] % len(self.policies)] if picks[3] % 2 else None
+        if policy is None and strategy not in (None, self.strategy):
+            # Its default: that of "eddy" goes by measured time as well.
+            policy = "fixed" if "fixed" in self.policies else self.policy
+        elif policy is None and self.policy == CHAOS:
+            policy = CHAOS
+        self.strategy, self.policy = strategy or self.strategy, policy or self.policy
+        return Reload(self.plan(picks) if picks[0] % 2 else None, strategy, policy, picks[5])
 
     def plan(self, picks: bytes) -> str:
         """Give a plan: a new one, or one that there was before."""
@@ -214,22 +260,35 @@ SEEDS: st.SearchStrategy[Seed] = st.one_of(
 
 @st.composite
 def cases(
-    draw: st.DrawFn, strategies: Sequence[str], outputs: Sequence[OutputMode], max_streams: int = 6
+    draw: st.DrawFn,
+    strategies: Sequence[str],
+    outputs: Sequence[OutputMode],
+    max_streams: int = 6,
+    policies: Sequence[str] = ALL_POLICIES,
 ) -> Case:
-    """Draw a case for one of the strategies."""
+    """Draw a case for one of the strategies and one of the policies."""
     strategy = draw(st.sampled_from(list(strategies)))
     shape = draw(shapes(max_streams))
     plan = plan_text(shape, draw(st.binary(min_size=8, max_size=8)))
     results: list[Results] = ["rows", "ids", "rows", "count"]
-    writer = Writer(shape, draw(st.sampled_from(SKEWS)), draw(st.integers(0, 1)), strategies, [plan])
+    # The simplest first, and the fuzzer's own as often as all others.
+    ordered = [name for name in ("fixed",) if name in policies] + [name for name in policies if name != "fixed"]
+    policy = draw(st.sampled_from(ordered + [CHAOS] * (len(ordered) - 2 if CHAOS in policies else 0)))
+    skew, drift = draw(st.sampled_from(SKEWS)), draw(st.integers(0, 1))
+    writer = Writer(shape, skew, drift, strategies, policies, [plan], strategy, policy)
     case = Case(
         shape,
         plan,
         strategy,
         draw(st.sampled_from(list(outputs))),
         draw(st.sampled_from(results)),
-        draw(st.sampled_from((0, 1, 3))) if strategy == "jisc" else 0,
+        draw(st.sampled_from((0, 1, 3))) if strategy in ("jisc", "eddy") else 0,
         draw(st.sampled_from((None, 8, 30))),
+        policy=policy,
+        seed=draw(st.integers(0, 255)),
+        decide_every=draw(st.sampled_from(EVERY)),
+        store=some_states(plan, shape, draw(st.integers(0, 255))) if strategy == "eddy" else None,
+        max_bytes=draw(st.sampled_from((None,) * 10 + BOUNDS)),
     )
     # A list is drawn about as long as twice the least it may be.
     few, many = st.lists(SEEDS, min_size=1, max_size=4), st.lists(SEEDS, min_size=6, max_size=STEPS)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
 from eddy.fuzz.case import Case, OutputMode
-from eddy.fuzz.draw import cases
+from eddy.fuzz.draw import ALL_POLICIES, cases
 from eddy.fuzz.play import Tally, play
 from eddy.fuzz.script import script
 
@@ -75,6 +75,7 @@ class Hunt:
     max_streams: int
     seed: int
     shrink: bool = True
+    policies: Sequence[str] = ALL_POLICIES
     failure: Failure | None = None
     seconds: float = 0.0
     tallies: dict[str, Tally] = field(init=False)
@@ -129,7 +130,7 @@ class Hunt:
         self.seconds = time.monotonic() - start
 
     def _round(self, one: Callable[[Case], None], seed: int) -> None:
-        drawn = given(cases(self.strategies, self.outputs, self.max_streams))(one)
+        drawn = given(cases(self.strategies, self.outputs, self.max_streams, self.policies))(one)
         search = settings(
             max_examples=ROUND,
             database=None,

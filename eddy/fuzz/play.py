@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from eddy.fuzz.case import NAMES, BadPush, Case, Demote, Push, Reload, Step, Transition
+from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Push, Reload, Step, Transition
+from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
 from eddy.fuzz.judge import Judge, Result, Row, Verdict
+from eddy.policies import Policy
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
-from stairs.errors import InputError, PlanError
+from stairs.errors import CapacityError, InputError, PlanError
 from stairs.fields import C_NEXT
 
 
@@ -35,21 +37,31 @@ class Tally:
 
 @dataclass
 class Course:
-    """What is known in the middle of a case: the judge, the strategy, the plan and the changes of plan to come."""
+    """What is known in the middle of a case: the judge, the strategy, the plan and the changes of plan to come.
+
+    Where a policy decides, the plan is not known until it is changed or fixed again.
+    """
 
     case: Case
     judge: Judge = field(init=False)
     strategy: str = field(init=False)
-    plan: str = field(init=False)
+    policy: str = field(init=False)
+    plan: str | None = field(init=False)
     scheduled: list[tuple[int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.judge, self.strategy, self.plan = self.case.shape.judge(), self.case.strategy, self.case.plan
+        self.policy = self.case.policy
 
     @property
     def fixed(self) -> bool:
         """Whether the plan cannot change."""
         return not STRATEGIES[self.strategy].changes
+
+    @property
+    def free(self) -> bool:
+        """Whether a policy may change the plan."""
+        return not self.fixed and self.policy != "fixed"
 
     def at(self, step: Transition) -> int | None:
         """Give the position of a transition, None for one at once."""
@@ -65,7 +77,8 @@ class Course:
 
     def reload(self, step: Reload) -> None:
         """Note a restored runtime."""
-        self.strategy = step.strategy or self.strategy
+        self.plan = None if self.free else self.plan
+        self.strategy, self.policy = step.strategy or self.strategy, step.policy or self.policy
         if step.plan is not None:
             self.plan, self.scheduled = step.plan, self.waiting()
 
@@ -74,9 +87,14 @@ class Course:
         return [entry for entry in self.scheduled if entry[0] > self.judge.position]
 
     def plans(self) -> list[str]:
-        """Give the plans that may run now: a change before the next arrival may have happened, or wait for it."""
+        """Give the plans that may run now: a change before the next arrival may have happened, or wait for it.
+
+        None at all = any may.
+        """
         while self.scheduled and self.scheduled[0][0] < self.judge.position:
             self.plan = self.scheduled.pop(0)[1]
+        if self.free or self.plan is None:
+            return []
         return [self.plan, *(plan for at, plan in self.scheduled if at == self.judge.position)]
 
 
@@ -86,10 +104,22 @@ class Game:
     def __init__(self, case: Case) -> None:
         self.case, self.course, self.tally = case, Course(case), Tally(cases=1)
         self.query = case.shape.query()
-        self.runtime = Runtime(self.query, case.plan, **case.options())
+        self.runtime = Runtime(self.query, case.plan, policy=policy_of(case.policy, case.seed), **case.options())
 
-    def take(self, step: Step) -> None:
-        """Do a step. Raises AssertionError where the runtime differs from the judge."""
+    def take(self, step: Step) -> bool:
+        """Do a step. Raises AssertionError where the runtime differs from the judge. False = the bound was reached."""
+        try:
+            self.do(step)
+        except CapacityError:
+            if self.case.max_bytes is None:
+                raise
+            self.runtime.check()
+            return False
+        self.see()
+        return True
+
+    def do(self, step: Step) -> None:
+        """Do a step."""
         match step:
             case Push(rows):
                 self.push(rows)
@@ -101,13 +131,14 @@ class Game:
                 self.reload(step)
             case Demote():
                 self.demote(step)
-        self.see()
 
     def push(self, rows: tuple[Row, ...]) -> None:
         """Push rows and compare the results and the late rows."""
         verdicts, late = judged(self.course.judge, rows)
         table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows])
         compare(table, expected_groups(self.case, self.course.judge, verdicts))
+        used, most = self.runtime._modules.allowance.used, self.case.max_bytes
+        assert most is None or used <= most, f"{used} bytes, not {most} at most"
         got = {name: found["n"].to_pylist() for name, found in self.runtime.late().items()}
         assert got == late, f"late rows {got}, not {late}"
         self.tally.pushes += 1
@@ -128,7 +159,7 @@ class Game:
     def change(self, step: Transition) -> None:
         """Change the plan, or expect to be refused."""
         if not self.course.fixed:
-            self.runtime.transition(step.plan, at=self.course.at(step))
+            self.runtime.transition(step.plan, self.course.at(step), step.store)
             self.course.change(step)
             self.tally.transitions += 1
             return
@@ -140,7 +171,9 @@ class Game:
 
     def reload(self, step: Reload) -> None:
         """Go on with what is restored from a snapshot."""
-        self.runtime = Runtime.restore(self.runtime.snapshot(), self.query, step.plan, step.strategy)
+        policy = policy_of(step.policy, step.seed)
+        snapshot = self.runtime.snapshot()
+        self.runtime = Runtime.restore(snapshot, self.query, step.plan, step.strategy, policy=policy)
         self.course.reload(step)
         self.tally.snapshots += 1
 
@@ -158,7 +191,7 @@ class Game:
         self.runtime.check()
         position, plans = self.course.judge.position, self.course.plans()
         assert self.runtime.position == position, f"position {self.runtime.position}, not {position}"
-        assert self.runtime.plan in plans, f"plan {self.runtime.plan}, not {' or '.join(plans)}"
+        assert not plans or self.runtime.plan in plans, f"plan {self.runtime.plan}, not {' or '.join(plans)}"
         waiting = [tuple(entry) for entry in self.runtime.scheduled() if entry[0] > position]
         assert waiting == self.course.waiting(), f"scheduled {waiting}, not {self.course.waiting()}"
 
@@ -167,8 +200,14 @@ def play(case: Case) -> Tally:
     """Play a case to its end and return what was done. Raises whatever goes wrong."""
     game = Game(case)
     for step in case.steps:
-        game.take(step)
+        if not game.take(step):
+            break
     return game.tally
+
+
+def policy_of(name: str | None, seed: int) -> Policy | str | None:
+    """Give what `policy=` takes."""
+    return Chaos(seed) if name == CHAOS else name
 
 
 def judged(judge: Judge, rows: Iterable[Row]) -> tuple[list[Verdict], dict[str, list[int]]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 
+from eddy.fuzz import chaos
 from eddy.fuzz import compare as comparison
-from eddy.fuzz.case import BadPush, Case, Demote, Push, Reload, Shape, Step, Transition
+from eddy.fuzz.case import CHAOS, BadPush, Case, Demote, Push, Reload, Shape, Step, Transition
 from eddy.fuzz.judge import Row
 from eddy.fuzz.play import Course, expected_groups, judged, must_fail
 
@@ -48,7 +49,7 @@ def see(position: int, plans: Sequence[str], waiting: Sequence[tuple[int, str]])
     """Check the state; compare the position, the plan and the changes of plan to come."""
     runtime.check()
     assert runtime.position == position, f"position {runtime.position}, not {position}"
-    assert runtime.plan in plans, f"plan {runtime.plan}, not {' or '.join(plans)}"
+    assert not plans or runtime.plan in plans, f"plan {runtime.plan}, not {' or '.join(plans)}"
     got = [tuple(entry) for entry in runtime.scheduled() if entry[0] > position]
     assert got == waiting, f"scheduled {got}, not {waiting}"
 '''
@@ -90,15 +91,26 @@ def script(case: Case, title: str) -> str:
     """Return a case as a script that raises AssertionError, or the engine's error, if the case goes wrong."""
     kinds = {type(step) for step in case.steps}
     imports = "import pyarrow.compute as pc\n" if case.shape.breakable else ""
+    bounded = case.max_bytes is not None
     lines = _calls(case)
     text = _HEAD.format(title=title, imports=imports)
     if Demote in kinds:
         text += "from stairs.fields import C_NEXT\n"
+    if case.chaotic:
+        text = text.replace("from collections import Counter", "import random\nfrom collections import Counter")
+        text += "from eddy.policies import Decision, View\nfrom jisc.plan import Tree, join\n"
+        text += "from jisc.states import states_of\n\n"
     text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + inspect.getsource(comparison.compare) + _TAIL
     text += _FAIL if any(line.startswith("push_in_vain") for line in lines) else ""
     text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
     text += _DEMOTE if Demote in kinds else ""
-    return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
+    text += "\n\n" + inspect.getsource(chaos.Chaos) if case.chaotic else ""
+    if not bounded:
+        return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
+    # Text of a case has no line breaks within a literal, so that lines may be moved.
+    indented = "\n".join(f"    {line}" for line in lines)
+    ending = "except eddy.CapacityError:\n    # Its case ends where the bound is reached.\n    runtime.check()\n"
+    return text + "\n\n" + _setup(case) + f"try:\n{indented or '    pass'}\n{ending}"
 
 
 def _setup(case: Case) -> str:
@@ -116,8 +128,13 @@ def _setup(case: Case) -> str:
         lines.append('    where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0,')
     if shape.lateness:
         lines.append(f"    lateness={shape.lateness},")
-    options = ", ".join([repr(case.plan), *(f"{name}={value!r}" for name, value in case.options().items())])
+    given = [f"policy={_policy(case.policy, case.seed)}", *(f"{n}={value!r}" for n, value in case.options().items())]
+    options = ", ".join([repr(case.plan), *given])
     return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {options})", "", ""])
+
+
+def _policy(name: str | None, seed: int) -> str:
+    return f"Chaos({seed})" if name == CHAOS else repr(name)
 
 
 def _window(shape: Shape, i: int) -> str:
@@ -148,15 +165,17 @@ def _call(course: Course, step: Step) -> list[str]:
             v = 0 if how == "where" else 1
             listed = _listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
             return ["push_in_vain(", *listed, f"    more={int(how == 'order')},", ")"]
-        case Transition(plan):
+        case Transition(plan, _, store):
             name = "transition_in_vain" if course.fixed else "runtime.transition"
-            line = f"{name}({plan!r}, at={course.at(step)})"
+            chosen = "" if store is None else f", store={list(store)!r}"
+            line = f"{name}({plan!r}, at={course.at(step)}{chosen})"
             if not course.fixed:
                 course.change(step)
             return [line]
-        case Reload(plan, strategy):
+        case Reload(plan, strategy, policy, seed):
             course.reload(step)
-            return [f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r})"]
+            chosen = "" if policy is None else f", policy={_policy(policy, seed)}"
+            return [f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"]
         case Demote(state, key):
             return [f"demote({state}, {key})"]
 

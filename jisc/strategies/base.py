@@ -157,8 +157,8 @@ class Strategy(ABC):
         """Bytes of the STAIRs."""
         return 0
 
-    def allow(self, n_bytes: float) -> None:  # noqa: B027 - most strategies have nothing to do
-        """Set how many bytes states may take: what needs more raises CapacityError."""
+    def trim(self) -> None:  # noqa: B027 - most strategies have nothing to do
+        """Give back room that states do not need, after a push was refused for want of it."""
 
     # Changing plans
 
@@ -169,7 +169,13 @@ class Strategy(ABC):
         self._update()
         before, tables = self.counters(), self.routes
         began = perf_counter()
-        self._change(tree, done)
+        try:
+            self._change(tree, done)
+        except BaseException:
+            if self.routes is not tables:
+                # The plan there was has new tables, which have counted nothing.
+                self._retire_counters(tables)
+            raise
         done.seconds = perf_counter() - began
         self._retire_counters(tables)
         done.rate_before, done.ns_before = _rates(self._recent)

@@ -25,6 +25,7 @@ from jisc.stored_routes import StoredPlan
 from jisc.strategies.base import Transition
 from jisc.strategies.stored import StoredStrategy
 from stairs.arena import Int64s
+from stairs.errors import CapacityError
 from stairs.fields import E_LOWS, S_LO, S_NEXT
 from stairs.modules import Modules
 from stairs.stair import Stair
@@ -75,7 +76,8 @@ class ParallelTrack(StoredStrategy):
             self.store.set_marks(np.concatenate([marks, self.modules.streams[None, :, S_NEXT]]))
             self._open_track(tree)
             self._compile(tree)
-        except MemoryError:
+            self.modules.allowance.ask(0, "a second plan beside the first")
+        except (CapacityError, MemoryError):
             self._restore(trees, marks)
             raise
         done.complete = len(self.tracks[-1].states)

@@ -87,6 +87,8 @@ class StoredStrategy(Strategy):
         self._drop(change.dropped)
         try:
             self._install(tree, change.missing)
+            if change.missing:
+                self.modules.allowance.ask(0, f"storing {len(change.missing)} more states")
             self._complete(change, done)
             done.states = tuple(self.states)
         except (CapacityError, MemoryError):
@@ -119,9 +121,10 @@ class StoredStrategy(Strategy):
         """Bytes of the STAIRs."""
         return self.store.nbytes
 
-    def allow(self, n_bytes: float) -> None:
-        """Set how many bytes STAIRs may take."""
-        self.store.limit = n_bytes
+    def trim(self) -> None:
+        """Give back room of rings. O(entries)."""
+        for stair in self.stairs:
+            stair.trim()
 
     def counters(self) -> dict[str, int]:
         """Return running totals, states that are gone included."""

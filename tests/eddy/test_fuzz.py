@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from eddy.fuzz import command, hunt
-from eddy.fuzz.case import NAMES, Case, Push
+from eddy.fuzz.case import NAMES, Case, Push, Reload, Shape
 from eddy.fuzz.draw import cases
-from eddy.fuzz.judge import Judge
-from eddy.fuzz.play import Tally, play
+from eddy.fuzz.judge import Extent, Judge, Row
+from eddy.fuzz.play import Game, Tally, play
 from eddy.fuzz.script import script
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
@@ -127,6 +127,54 @@ def test_options_narrow_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(len(case.shape.windows) for case in seen) == 3
 
 
+@FEW
+@given(CASES)
+def test_a_case_played_again_goes_over_to_the_same_plans(case: Case) -> None:
+    """What measures time is asked too often to have measured any: so a case shrinks, and its script shows it."""
+
+    def decided() -> list[tuple[Any, ...]]:
+        game = Game(case)
+        found = []
+        for step in case.steps:
+            if not game.take(step):
+                break
+            history = game.runtime.history()
+            found.append((history["position"].to_pylist(), history["new"].to_pylist(), history["stored"].to_pylist()))
+        return found
+
+    assert decided() == decided()
+
+
+def test_policies_narrow_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = record(monkeypatch)
+    result = invoke("--strategy", "eddy", "--policy", "chaos", "--policy", "lottery", "--cases", "60")
+    assert result.exit_code == 0, result.output
+    assert {case.policy for case in seen} == {"chaos", "lottery"}
+    again = {step.policy for case in seen for step in case.steps if isinstance(step, Reload)}
+    assert again <= {"chaos", "lottery", None}
+    assert any(case.store for case in seen)
+    assert any(case.max_bytes for case in seen)
+
+
+def test_a_policy_decides_within_pushes() -> None:
+    """The fuzzer's own changes plans and what is stored, and its script does the same."""
+    rows = tuple(Row(k % 3, {"k0": k // 3 % 2}, 0, k // 3) for k in range(30))
+    shape = Shape((Extent("rows", 3),) * 3, (("k0",),) * 3, (((0, "k0"), (1, "k0")), ((1, "k0"), (2, "k0"))))
+    case = Case(shape, "(R S) T", "eddy", policy="chaos", seed=3, decide_every=2, steps=(Push(rows),))
+    game = Game(case)
+    assert game.take(case.steps[0])
+    history = game.runtime.history()
+    assert len(set(history["new"].to_pylist())) > 1
+    assert len(set(history["stored"].to_pylist())) > 1
+    assert {0 < at < 30 for at in history["position"].to_pylist()} == {True}
+    text = script(case, "A case.")
+    found: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, "script", "exec"), found)
+    again = found["runtime"].history()
+    for column in ("position", "new", "stored", "reason"):
+        assert again[column].equals(history[column])
+
+
 def test_a_run_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = record(monkeypatch)
     assert invoke("--seconds", "0.2").exit_code == 0
@@ -156,16 +204,20 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("lossy")
-def test_a_defect_is_found_and_made_small_and_its_script_shows_it(tmp_path: Path) -> None:
-    result = invoke("--seed", "2", "--seconds", "600", "--strategy", "jisc", "--save", str(tmp_path))
+@pytest.mark.parametrize("policy", ["fixed", "chaos"])
+def test_a_defect_is_found_and_made_small_and_its_script_shows_it(tmp_path: Path, policy: str) -> None:
+    strategy = "jisc" if policy == "fixed" else "eddy"
+    narrow = ("--strategy", strategy, "--policy", policy)
+    result = invoke("--seed", "2", "--seconds", "600", *narrow, "--save", str(tmp_path))
     assert result.exit_code == 1, result.output
     target = tmp_path / "eddy_fuzz_2.py"
     text = target.read_text()
     assert text in result.output
     assert "AssertionError: missing rows" in result.output
-    # It takes two streams, one transition and three results.
-    assert text.count("runtime.transition(") == 1
-    assert text.count("        ('") <= 5
+    # It takes two streams, one transition and three results; the policy finds the transition by itself.
+    assert text.count("runtime.transition(") <= (policy == "fixed")
+    assert text.count("class Chaos") == (policy == "chaos")
+    assert text.count("        ('") <= (5 if policy == "fixed" else 8)
     assert "eddy.Stream('T'" not in text
 
     def run(before: str) -> subprocess.CompletedProcess[str]:
@@ -217,6 +269,7 @@ def test_a_case_that_does_not_end_is_a_failure(monkeypatch: pytest.MonkeyPatch, 
     ("arguments", "named"),
     [
         (["--strategy", "guess"], "symmetric-hash"),
+        (["--policy", "guess"], "lottery"),
         (["--output-mode", "both"], "changelog"),
         (["--streams", "1"], "2"),
         (["--streams", "99"], str(len(NAMES))),
@@ -234,7 +287,7 @@ def test_bad_options(arguments: list[str], named: str) -> None:
 def test_help() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
-    for word in ("--seconds", "--seed", "--strategy", "--output-mode", "--streams", "--save"):
+    for word in ("--seconds", "--seed", "--strategy", "--policy", "--output-mode", "--streams", "--save"):
         assert word in result.output
 
 

@@ -1,12 +1,16 @@
 """Plans in motion against the oracle: pushes, transitions, snapshots, demotions and failures in any order.
 
-One machine for all strategies: results are the same under each of them, so a step may even change the strategy.
+One machine for all strategies and policies: results are the same under each of them, so a step may even change them.
+A policy decides every few arrivals, so most of its decisions fall within pushes; the one called "trouble" raises now
+and then, and a bound on bytes is drawn as well: what such a push has done must be gone.
 """
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import combinations, islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +20,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import eddy
+from eddy.fuzz.chaos import Chaos
+from eddy.policies import POLICIES, Decision, View
+from eddy.runtime import NO_ROOM
+from eddy.transitions import SCHEMA
 from jisc.plan import parse
+from jisc.states import Masks, states_of
 from jisc.strategies import STRATEGIES
 from stairs.fields import C_NEXT
 from tests.cases import Arrival, Case, Condition, Push, StreamCase, assert_changes, changes, late_rows, text_rows
@@ -25,6 +34,36 @@ from tests.strategies import TIME, VALUE, plans
 
 MOST_RESULTS = 60
 """Of one arrival: rows that would complete more do not come."""
+OWN_POLICIES = ("chaos", "trouble")
+"""Those of the test; drawn more often than the library's, which change little on so few rows."""
+DRAWN_POLICIES = (*OWN_POLICIES, *OWN_POLICIES, *POLICIES)
+EVERY = (1, 2, 3, 7, 20, None)
+FIGURES = [name for name in SCHEMA.names if name not in ("position", "reason", "strategy", "old", "new", "stored")]
+"""Columns of the history that go on changing for a while."""
+
+
+class TroubleError(Exception):
+    """What a policy has."""
+
+
+class Trouble(Chaos):
+    """Raises now and then, or decides what cannot be."""
+
+    name = "trouble"
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.troubles = random.Random(seed)
+
+    def decide(self, view: View) -> Decision | None:
+        if self.troubles.randrange(6) == 0:
+            raise TroubleError
+        return super().decide(view)
+
+
+def policy_of(name: str | None, seed: int) -> Any:
+    """Give what `policy=` takes."""
+    return {"chaos": Chaos, "trouble": Trouble}[name](seed) if name in OWN_POLICIES else name
 
 
 @st.composite
@@ -90,6 +129,10 @@ class PlansInMotion(RuleBasedStateMachine):
         drift=st.sampled_from((0, 1)),
         skew=st.sampled_from(((0, 0, 0, 1, 1, 2), (0,), (0, 1, 2, 3))),
         background=st.sampled_from((0, 1, 3)),
+        policy=st.sampled_from(DRAWN_POLICIES),
+        every=st.sampled_from(EVERY),
+        seed=st.integers(0, 1000),
+        bound=st.sampled_from((None, None, 1.0, 1.1, 1.2, 1.4, 2.0)),
     )
     def begin(
         self,
@@ -102,15 +145,22 @@ class PlansInMotion(RuleBasedStateMachine):
         drift: int,
         skew: tuple[int, ...],
         background: int,
+        policy: str,
+        every: int | None,
+        seed: int,
+        bound: float | None,
     ) -> None:
         # Without an end of windows or keys the oracle comes to none.
         drift |= len(case.streams) > 3 and any(stream.window == "unbounded" for stream in case.streams)
         self.case, self.output, self.form, self.drift, self.skew = case, output, form, drift, skew
         self.query, self.oracle, self.clock = case.query(), case.oracle(), 0
-        options = {} if renumber_at is None else {"renumber_at": renumber_at}
-        if strategy == "jisc":
+        options: dict[str, Any] = {} if renumber_at is None else {"renumber_at": renumber_at}
+        if strategy in ("jisc", "eddy"):
             options["background"] = background
-        self.fixed = not STRATEGIES[strategy].changes
+        self.strategy, self.policy = strategy, policy
+        # In terms of what a runtime takes that has seen nothing.
+        empty = eddy.Runtime(self.query, ids_only=form == "ids", count_only=form == "count", policy="fixed")
+        self.max_bytes = None if bound is None else int(bound * empty._modules.allowance.used)
         self.plans = [self._new_plan(data)]
         self.scheduled: list[tuple[int, str]] = []
         self.runtime = eddy.Runtime(
@@ -120,7 +170,11 @@ class PlansInMotion(RuleBasedStateMachine):
             output=output,
             ids_only=form == "ids",
             count_only=form == "count",
-            **options,  # type: ignore[arg-type]
+            policy=policy_of(policy, seed),
+            decide_every=every,
+            store=self._store(data, self.plans[0]),
+            max_bytes=self.max_bytes,
+            **options,
         )
         self.plan = self.runtime.plan
 
@@ -134,6 +188,24 @@ class PlansInMotion(RuleBasedStateMachine):
             self.plans.append(self._new_plan(data))
             return self.plans[-1]
         return self.plans[-1 - back]
+
+    def _store(self, data: st.DataObject, plan: str) -> list[str] | None:
+        """Draw states of a plan to store, as far as the strategy lets them be chosen."""
+        if self.strategy != "eddy":
+            return None
+        graph, names = self.query.graph, self.case.names
+        known = [" ".join(names[j] for j in one.streams) for one in states_of(parse(plan, names), Masks(graph))]
+        return data.draw(st.none() | st.lists(st.sampled_from(known), unique=True)) if known else None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the plan cannot change."""
+        return not STRATEGIES[self.strategy].changes
+
+    @property
+    def free(self) -> bool:
+        """Whether the plan may change by itself."""
+        return not self.fixed and self.policy != "fixed"
 
     def _canonical(self, plan: str) -> str:
         return parse(plan, self.case.names).text(self.case.names)
@@ -160,17 +232,70 @@ class PlansInMotion(RuleBasedStateMachine):
 
     def _take(self, rows: list[Arrival]) -> None:
         """Push rows, less those that meet too many, and compare."""
-        arrivals, outcomes = [], []
+        arrivals, outcomes, oracle = [], [], self.oracle.copy()
         for i, row in rows:
             if not self._crowded(self.oracle, i, row):
                 arrivals.append((i, row))
                 outcomes.append(self.oracle.arrive(self.case.names[i], row))
-        one = Push(tuple(arrivals))
-        table = self.runtime.push(one.batches(self.case), one.order())
+        table = self._pushed(Push(tuple(arrivals)))
+        if table is None:
+            self.oracle = oracle
+            # What does not fit at once may fit in parts; a row that does not fit by itself does not come.
+            half = len(arrivals) // 2
+            for part in (arrivals[:half], arrivals[half:]) if half else ():
+                self._take(part)
+            return
         assert_changes(table, changes(self.case, outcomes, self.oracle, self.output, self.form), self.form)
         late = {name: text_rows(found) for name, found in self.runtime.late().items()}
         assert late == late_rows(self.case, arrivals, outcomes)
         self._pass()
+
+    def _pushed(self, one: Push) -> pa.Table | None:
+        """Push until the policy lets it be: what it raises comes out, and nothing has happened. None = no room."""
+        while True:
+            before = self._seen()
+            try:
+                table = self.runtime.push(one.batches(self.case), one.order())
+                assert self.max_bytes is None or self.runtime._modules.allowance.used <= self.max_bytes
+                return table
+            except eddy.CapacityError:
+                assert self.max_bytes is not None
+                # Not for states that can be done without.
+                assert not self.runtime.stairs or self.strategy != "eddy" or self._too_large(one)
+                self._as_before(before)
+                return None
+            except TroubleError:
+                assert self.policy == "trouble"
+                self._as_before(before)
+
+    def _too_large(self, one: Push) -> bool:
+        """Tell whether windows, keys and payload alone have no room for the rows of a push."""
+        counts = [sum(at == i for at, _ in one.arrivals) for i in range(len(self.case.streams))]
+        try:
+            self.runtime._bound.room(counts)
+        except eddy.CapacityError:
+            return True
+        return False
+
+    def _seen(self) -> tuple[Any, ...]:
+        runtime = self.runtime
+        return runtime.scheduled(), runtime.position, runtime.plan, runtime.history().drop_columns(FIGURES)
+
+    def _as_before(self, before: tuple[Any, ...]) -> None:
+        """Compare with what was seen before a push that failed.
+
+        What was decided when it began may stand, and states may have gone for want of room.
+        """
+        scheduled, position, plan, history = self._seen()
+        assert (scheduled, position) == before[:2]
+        self.runtime.check()
+        reasons = history["reason"].to_pylist()[before[3].num_rows :]
+        decided = sum(reason != NO_ROOM for reason in reasons)
+        assert decided in ((0, 1) if self.free else (0,))
+        assert decided == len(reasons) or self.max_bytes is not None
+        assert history.slice(0, before[3].num_rows).equals(before[3])
+        assert decided or plan == before[2]
+        assert all(at == position for at in history["position"].to_pylist()[before[3].num_rows :])
 
     def _crowded(self, oracle: Oracle, i: int, row: Row) -> bool:
         """Tell whether a row would complete too many results: all of them would take the oracle too long."""
@@ -204,15 +329,21 @@ class PlansInMotion(RuleBasedStateMachine):
     def change_plans(self, data: st.DataObject, back: int, more: int) -> None:
         """Change the plan, perhaps several times with no arrival between."""
         for _ in range(1 + more):
-            plan = self._plan(data, back)
-            assert self.runtime.transition(plan) is not None
+            plan, before = self._plan(data, back), self._seen()
+            store = self._store(data, plan)
+            try:
+                assert self.runtime.transition(plan, store=store) is not None
+            except eddy.CapacityError:
+                assert self.max_bytes is not None
+                self._as_before(before)
+                return
             self.plan, self.scheduled = self._canonical(plan), [s for s in self.scheduled if s[0] > self.position]
 
     @precondition(lambda self: not self.fixed)
     @rule(data=st.data(), back=st.integers(0, 4), ahead=st.integers(1, 20))
     def schedule(self, data: st.DataObject, back: int, ahead: int) -> None:
         plan = self._plan(data, back)
-        assert self.runtime.transition(plan, at=self.position + ahead) is None
+        assert self.runtime.transition(plan, self.position + ahead, self._store(data, plan)) is None
         self.scheduled.append((self.position + ahead, self._canonical(plan)))
         self.scheduled.sort(key=lambda entry: entry[0])
 
@@ -231,17 +362,33 @@ class PlansInMotion(RuleBasedStateMachine):
             if keys:
                 stair.demote(key % keys)
 
-    @rule(data=st.data(), back=st.none() | st.integers(0, 4), strategy=st.none() | st.sampled_from(tuple(STRATEGIES)))
-    def restore(self, data: st.DataObject, back: int | None, strategy: str | None) -> None:
-        """Go on from a snapshot, by another plan or strategy."""
+    @rule(
+        data=st.data(),
+        back=st.none() | st.integers(0, 4),
+        strategy=st.none() | st.sampled_from(tuple(STRATEGIES)),
+        policy=st.none() | st.sampled_from(DRAWN_POLICIES),
+        seed=st.integers(0, 1000),
+    )
+    def restore(
+        self, data: st.DataObject, back: int | None, strategy: str | None, policy: str | None, seed: int
+    ) -> None:
+        """Go on from a snapshot, by another plan, strategy or policy."""
         if strategy is not None and not STRATEGIES[strategy].changes and self.scheduled:
             return
+        if policy is None and self.policy in OWN_POLICIES:
+            # A snapshot has the name of a policy only.
+            policy = self.policy
         plan = None if back is None else self._plan(data, back)
-        self.runtime = eddy.Runtime.restore(self.runtime.snapshot(), self.query, plan, strategy)
-        if strategy is not None:
-            self.fixed = not STRATEGIES[strategy].changes
+        was, given = self.runtime, policy_of(policy, seed)
+        self.runtime = eddy.Runtime.restore(was.snapshot(), self.query, plan, strategy, policy=given)
+        self.strategy, self.policy = self.runtime.strategy, self.runtime.policy
+        assert self.policy == policy or policy is None
+        assert plan is not None or self.runtime.plan == was.plan
+        if plan is None and strategy in (None, was.strategy):
+            assert self.runtime._options()["store"] == was._options()["store"]
+        self.plan = self.runtime.plan
         if plan is not None:
-            self.plan, self.scheduled = self._canonical(plan), [s for s in self.scheduled if s[0] > self.position]
+            self.scheduled = [s for s in self.scheduled if s[0] > self.position]
 
     @rule(picks=st.binary(min_size=6, max_size=60))
     def fail_early(self, picks: bytes) -> None:
@@ -268,10 +415,11 @@ class PlansInMotion(RuleBasedStateMachine):
         self.clock = clock
 
     def _refused(self, one: Push, order: list[int]) -> None:
-        before = self.runtime.scheduled(), self.runtime.plan, self.runtime.history().num_rows
-        with pytest.raises(eddy.InputError):
+        before = self._seen()
+        others = [TroubleError] * (self.policy == "trouble") + [eddy.CapacityError] * (self.max_bytes is not None)
+        with pytest.raises((eddy.InputError, *others)):
             self.runtime.push(one.batches(self.case), order)
-        assert (self.runtime.scheduled(), self.runtime.plan, self.runtime.history().num_rows) == before
+        self._as_before(before)
 
     @invariant()
     def all_is_well(self) -> None:
@@ -279,8 +427,9 @@ class PlansInMotion(RuleBasedStateMachine):
             return
         self.runtime.check()
         assert self.runtime.position == self.position
-        due = [plan for at, plan in self.scheduled if at == self.position]
-        assert self.runtime.plan in (self.plan, *due)
+        if not self.free:
+            due = [plan for at, plan in self.scheduled if at == self.position]
+            assert self.runtime.plan in (self.plan, *due)
         waiting = [(at, plan) for at, plan in self.runtime.scheduled() if at > self.position]
         assert waiting == [entry for entry in self.scheduled if entry[0] > self.position]
 
