@@ -39,6 +39,8 @@ from stairs.fields import (
 )
 from stairs.walk_kernels import agree, all_live, head
 
+GOLDEN = 2654435769
+"""2 ** 32 by the golden ratio, whose multiples fill an interval evenly."""
 LONGEST = 64
 """Tuples of a chain that are counted; the rest is estimated by how far these lie apart."""
 
@@ -112,7 +114,11 @@ def sample(
         n = min(np.int64(owed[i]), span)
         owed[i] = min(owed[i] - n, 1.0)
         for k in range(n):
-            s = streams[i, S_NEXT] - 1 - k * span // n
+            # One of each of n stretches, at a place that moves by the golden ratio: at even distances, keys that come
+            # again and again in one order would be met at the same point each time.
+            first, width = k * span // n, (k + 1) * span // n - k * span // n
+            place = (((progress[m, 2] & 0xFFFFFFF) * GOLDEN & 0xFFFFFFFF) * width) >> 32
+            s = streams[i, S_NEXT] - 1 - first - place
             profile(arena, i, s, profiles[i, progress[i, 2] % profiles.shape[1]])
             at = progress[m, 2] % picks.shape[0]
             picks[at, 0] = i

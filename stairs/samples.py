@@ -1,9 +1,10 @@
 """A sample of the tuples that came last, and what the state holds for them.
 
-Tuples are picked evenly over those that arrived since the last time, streams in proportion to their arrivals. Of each
-the partners are counted (`profile`), at once: the figures stay meaningful when the tuple has left its window. And
-routes can be tried on those still alive (`trace`). Both are looks at live state through its own indexes, as wander
-joins are, so no sketch has to be kept up with arrivals, and joint figures of one tuple's attributes stay joint.
+Tuples are picked over all that arrived since the last time, one in each of so many stretches, streams in proportion to
+their arrivals. Of each the partners are counted (`profile`), at once: the figures stay meaningful when the tuple has
+left its window. And routes can be tried on those still alive (`trace`). Both are looks at live state through its own
+indexes, as wander joins are, so no sketch has to be kept up with arrivals, and joint figures of one tuple's attributes
+stay joint.
 
     picks      int64[picks, 2]              stream and sequence number, a ring of the last ones
     profiles   float64[streams, ROWS, k]    per stream, a ring: live partners of a pick in each of `neighbours[i]`

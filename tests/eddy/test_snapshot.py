@@ -97,7 +97,8 @@ def test_the_same_plan_gives_the_very_same_tables(data: st.DataObject) -> None:
     pushes = data.draw(splits(data.draw(arrivals(case))))
     plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
     mode = data.draw(st.sampled_from(MODES))
-    whole, broken = (Runtime(case.query(), plan, **mode) for _ in range(2))
+    # A policy that goes by time may change the plan of one and not of the other.
+    whole, broken = (Runtime(case.query(), plan, policy="fixed", **mode) for _ in range(2))
     every = data.draw(st.sampled_from((1, 3)))
     for n, one in enumerate(pushes):
         expected = whole.push(one.batches(case), one.order())
