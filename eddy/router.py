@@ -187,7 +187,9 @@ class Router:
             self._since, self._unsampled = 0, 0.0
             total = int(fresh.sum())
             if total:
-                self.shares = FADING * self.shares + (1 - FADING) * fresh / total
+                # Before the first sample there is nothing to fade.
+                fading = FADING if self._taken > 1 else 0.0
+                self.shares = fading * self.shares + (1 - fading) * fresh / total
             if not self._changes or self.policy.name == "fixed":
                 self._arrivals, self._undecided = 0, 0.0
                 return None

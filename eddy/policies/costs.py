@@ -33,6 +33,7 @@ from stairs.sample_kernels import (
     W_VISITS,
 )
 from stairs.samples import Floats, Trace
+from stairs.stair import FIRST_ROOM
 
 ARRIVAL, ATTRIBUTE = 25.0, 35.0
 """Nanoseconds of an arrival that finds nothing, and of each of its attributes on top: keys are interned, links set."""
@@ -117,6 +118,6 @@ def climb_costs(
     benefits = []
     for state, worth in saved.items():
         entries = float(np.median(live[state])) if live[state] else 0.0
-        size = entries * ENTRY_BYTES * (1 + state.mask.bit_count()) * SLACK
+        size = max(entries, FIRST_ROOM) * ENTRY_BYTES * (1 + state.mask.bit_count()) * SLACK
         benefits.append(Benefit(state, worth / total, STORE * made[state] / total, entries, size))
     return cost / total, benefits
