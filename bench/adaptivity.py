@@ -44,7 +44,7 @@ class Sizes:
     """
 
     rounds: int = 2
-    part: float = 4.0
+    part: float = 3.0
     short: float = 0.05
     plans: int = 50
 

@@ -22,6 +22,7 @@ SUBSET = (
     "tests/eddy/test_long_streams.py",
     "tests/eddy/test_payload.py",
     "tests/eddy/test_snapshot.py",
+    "tests/eddy/test_stored_room.py",
     "tests/eddy/test_transitions_machine.py",
     "tests/stairs/test_samples.py",
     "tests/stairs/test_stair.py",

@@ -39,4 +39,4 @@ def test_spark_examples_run(
 
 
 def test_there_are_examples() -> None:
-    assert {block.document.name for block in EXAMPLES} == {"README.md", "spark.md"}
+    assert {block.document.name for block in EXAMPLES} == {"README.md", "filters.md", "spark.md"}
