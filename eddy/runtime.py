@@ -12,8 +12,6 @@ from operator import attrgetter
 from time import perf_counter, thread_time
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from sortedcontainers import SortedKeyList
 
@@ -27,6 +25,7 @@ from eddy.metrics import metrics
 from eddy.policies import Policy
 from eddy.query import Query
 from eddy.reasons import reason_lines
+from eddy.results import Results
 from eddy.router import Router, make_policy
 from eddy.snapshot import Held, Snapshot, write
 from eddy.statistics import stats_table
@@ -37,15 +36,13 @@ from jisc.states import StateId
 from jisc.strategies import Eddy, Transition
 from jisc.strategies.base import COUNTERS, Saved, refuse
 from stairs.errors import CapacityError, InputError, PlanError, StateError
-from stairs.fields import DELETED, INSERTED, M_ARRIVALS, M_CHANGELOG, M_DELETED, M_WATERMARK, S_BASE, S_LO
+from stairs.fields import M_ARRIVALS, M_CHANGELOG, M_WATERMARK, S_BASE, S_LO
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
 from stairs.stair import Stair
 
 OUTPUTS = ("append", "changelog")
 NO_ROOM = "there was no room for the states"
-SIGNS = pa.array(["+I", "-D"])
-"""What a sign of the kernel stands for."""
 
 
 class Runtime:
@@ -126,29 +123,21 @@ class Runtime:
         self._payload = Payload(kinds, self._modules.capacity, self._modules.allowance)
         self._bound = Bound(max_bytes, self._modules, self._payload)
         self._loader = Loader(query, self._kept, self._modules, self._payload)
-        places = {
-            (stream.name, column): (i, k)
-            for i, stream in enumerate(query.streams)
-            for k, column in enumerate(self._kept[i])
-        }
-        self._accepts = AdaptiveFilter(query.conditions, place="where", rows="results") if query.conditions else None
-        """The filter of results."""
-        self._where = [(f"{name}.{column}", places[name, column]) for name, column in query.where_columns]
-        self._chosen = [] if count_only or ids_only else [places[place] for place in query.select.values()]
-        self._ids_schema = pa.schema([pa.field(name, pa.int64(), False) for name in graph.names])
-        self.output_schema = self._output_schema()
+        self._output = Results(
+            query,
+            self._kept,
+            self._modules,
+            self._payload,
+            changelog=output == "changelog",
+            count_only=count_only,
+            ids_only=ids_only,
+        )
+        self.output_schema = self._output.schema
         """The schema of what `push` returns."""
         self._late: list[list[pa.RecordBatch]] = [[] for _ in query.streams]
         self._late_rows = [0] * graph.n_streams
         self._results = 0
         self._deleted = 0
-
-    def _output_schema(self) -> pa.Schema:
-        if self.count_only:
-            schema = pa.schema([pa.field("count", pa.int64())])
-        else:
-            schema = self._ids_schema if self.ids_only else self.query.output_schema
-        return schema if self.output == "append" else schema.insert(0, pa.field("op", pa.string(), False))
 
     def _checked_plan(self, plan: str | None, given: bool = False) -> Tree:
         graph = self.query.graph
@@ -309,7 +298,7 @@ class Runtime:
         try:
             count, happened = self._walk(arrivals, saved, lean)
             self._modules.allowance.ask(0, "what was pushed")
-            results, deleted, table = self._materialise(count)
+            made = self._output.make(count)
         except BaseException:
             self._modules.undo()
             self._payload.undo()
@@ -322,11 +311,11 @@ class Runtime:
             raise
         self._modules.commit()
         del self._schedule[:happened]
-        self._results += results
-        self._deleted += deleted
+        self._results += made.inserted
+        self._deleted += made.deleted
         if self._payload.logged:
             self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
-        return table, results
+        return made.table, made.inserted
 
     def _route(self, saved: list[Saved] | None = None, lean: bool = False) -> None:
         """Let the router look, and do what it decides; in a push, `saved` gets what takes the strategy back."""
@@ -374,15 +363,14 @@ class Runtime:
                 if room != payload.room[i]:
                     payload.resize(i, room, int(modules.streams[i, S_LO]), modules.following[i])
         self._loader.load(arrivals)
-        count_only = self.count_only and self._accepts is None
-        first, end = self.position, len(arrivals.order)
+        counted, first, end = self._output.counted, self.position, len(arrivals.order)
         due = self._schedule[: self._schedule.bisect_key_right(first + end)]
         done = happened = count = 0
         while done < end or happened < len(due):
             stop = min(done + router.stretch(end - done), due[happened].at - first if happened < len(due) else end)
             if stop > done:
                 began = thread_time()
-                count = modules.run(strategy.routes, arrivals.order, count_only, strategy.entries, stop)
+                count = modules.run(strategy.routes, arrivals.order, counted, strategy.entries, stop)
                 router.note(stop - done, thread_time() - began)
                 done = stop
             while happened < len(due) and due[happened].at - first == done:
@@ -394,47 +382,6 @@ class Runtime:
             if done < end and router.due:
                 self._route(saved, lean)
         return count, happened
-
-    # Results
-
-    def _materialise(self, count: int) -> tuple[int, int, pa.Table]:
-        """Return how many of `count` combinations are results, how many of those are deleted, and the table."""
-        modules, keep = self._modules, None
-        changelog, counted = self.output == "changelog", self.count_only and self._accepts is None
-        signs = modules.walk.signs[: 0 if counted else count]
-        columns: dict[tuple[int, int], pa.Array] = {}
-        if self._where or self._chosen:
-            columns = self._payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
-        if self._accepts is not None:
-            keep = self._accepted(self._accepts, columns, count)
-            count, signs = len(keep), signs[keep] if changelog else signs
-        deleted = 0
-        if changelog:
-            deleted = int(modules.meta[M_DELETED]) if counted else int(np.count_nonzero(signs == DELETED))
-        inserted = count - deleted
-        arrays: list[pa.Array | pa.ChunkedArray]
-        if self.count_only:
-            arrays = [pa.array([inserted, deleted] if changelog else [inserted], pa.int64())]
-            signs = np.array([INSERTED, DELETED], np.uint8)
-        elif self.ids_only:
-            numbers = modules.arrival_numbers()
-            arrays = [pa.array(row) for row in (numbers if keep is None else numbers[:, keep])]
-        else:
-            arrays = [columns[place] for place in self._chosen]
-            if keep is not None:
-                arrays = [column.take(pa.array(keep)) for column in arrays]
-        if changelog:
-            arrays.insert(0, SIGNS.take(pa.array(signs)))
-        return inserted, deleted, pa.Table.from_arrays(arrays, schema=self.output_schema)
-
-    def _accepted(
-        self, accepts: AdaptiveFilter, columns: Mapping[tuple[int, int], pa.Array], count: int
-    ) -> npt.NDArray[np.int64]:
-        """Return the results that `where` accepts, ascending."""
-        names, places = [name for name, _ in self._where], [place for _, place in self._where]
-        # The column of row numbers gives a table without other columns its length.
-        arrays = [*(columns[place] for place in places), pa.array(np.arange(count))]
-        return accepts.accepted(pa.RecordBatch.from_arrays(arrays, names=[*names, "\0row"]))
 
     # Snapshots
 
@@ -585,7 +532,7 @@ class Runtime:
 
     def _filters(self) -> dict[str, AdaptiveFilter]:
         found = {self.query.streams[i].name: one for i, one in self._gate.filters.items()}
-        return found if self._accepts is None else {**found, "results": self._accepts}
+        return found if self._output.accepts is None else {**found, "results": self._output.accepts}
 
     def check(self) -> None:
         """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""
