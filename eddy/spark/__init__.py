@@ -5,10 +5,11 @@
     results = join(query, {"R": spark.read.parquet("r"), "S": spark.read.parquet("s")})
 """
 
-from eddy.spark.batch import explain, join
+from eddy.spark.batch import explain
 from eddy.spark.engine import PartitionEngine
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.filters import filter
+from eddy.spark.joins import join
 from eddy.spark.session import session
 
 __all__ = ["PartitionEngine", "SparkJoinError", "explain", "filter", "join", "session"]

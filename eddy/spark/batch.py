@@ -1,4 +1,4 @@
-r"""`eddy.spark.join`: a join of batch DataFrames.
+r"""`eddy.spark.join` of batch DataFrames.
 
     stream R  scan / any plan -> split \
     stream S  scan / any plan -> split  >- union - shuffle of blobs by part - sort by first - join
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from eddy.policies import Policy
 from eddy.query import Query
-from eddy.runtime import Runtime
+from eddy.spark.engine import EngineOptions
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job, make_job
 from eddy.spark.merge import join_blobs
@@ -43,7 +44,8 @@ class _JoinPartition:
         return join_blobs(self._job, batches)
 
 
-def _in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFrame]:
+def in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataFrame]:
+    """Return the DataFrames as the query names them. Raises SparkJoinError for one that is missing or does not fit."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     names = [stream.name for stream in query.streams]
@@ -56,10 +58,6 @@ def _in_query_order(query: Query, frames: Mapping[str, DataFrame]) -> list[DataF
         if stream.name not in frames:
             raise SparkJoinError(f"stream {stream.name!r} has no DataFrame: pass one under that name")
         frame = frames[stream.name]
-        if frame.isStreaming:
-            raise SparkJoinError(
-                f"stream {stream.name!r}: the DataFrame is a streaming one, and this is the join of batch DataFrames"
-            )
         for field in stream.schema:
             if frame.columns.count(field.name) != 1:
                 raise SparkJoinError(
@@ -103,7 +101,7 @@ def _units(job: Job, frames: list[DataFrame]) -> list[Unit]:
 def _prepare(
     query: Query,
     frames: Mapping[str, DataFrame],
-    plan: str | None,
+    options: EngineOptions,
     partitions: int | None,
     transport: Transport,
     order_by: Mapping[str, str] | None,
@@ -111,11 +109,16 @@ def _prepare(
     """Check everything that can be checked before a row is read; units are None for the rows transport."""
     if transport not in ("auto", "rows", "packed"):
         raise SparkJoinError(f"transport={transport!r}: say 'auto', 'rows' or 'packed'")
-    ordered = _in_query_order(query, frames)
-    parallelism = _parallelism(ordered[0])
+    ordered = in_query_order(query, frames)
+    streaming = [stream.name for stream, frame in zip(query.streams, ordered, strict=True) if frame.isStreaming]
+    if streaming:
+        raise SparkJoinError(
+            f"stream {streaming[0]!r}: the DataFrame is a streaming one, and this is about joins of batch DataFrames"
+        )
+    parallelism = parallelism_of(ordered[0])
     weights = _weights(query, ordered) if len(query.classes) > 1 else None
     job = make_job(
-        query, plan=plan, partitions=partitions, parallelism=parallelism, weights=weights, order_by=order_by
+        query, options=options, partitions=partitions, parallelism=parallelism, weights=weights, order_by=order_by
     )
     if transport == "rows":
         return job, ordered, None, "rows: as asked"
@@ -128,7 +131,8 @@ def _prepare(
     return job, ordered, units, f"packed: the workers read {len({u.uri for u in units})} Parquet files themselves"
 
 
-def _parallelism(frame: DataFrame) -> int:
+def parallelism_of(frame: DataFrame) -> int:
+    """Return how many tasks run at a time."""
     session = frame.sparkSession
     try:
         return int(session.sparkContext.defaultParallelism)
@@ -136,11 +140,11 @@ def _parallelism(frame: DataFrame) -> int:
         return int(session.conf.get("spark.sql.shuffle.partitions") or 1)
 
 
-def join(
+def join_batch(
     query: Query,
     frames: Mapping[str, DataFrame],
     *,
-    plan: str | None = None,
+    options: EngineOptions,
     partitions: int | None = None,
     transport: Transport = "auto",
     order_by: Mapping[str, str] | None = None,
@@ -148,7 +152,7 @@ def join(
     """Join batch DataFrames as `query` says; return its results, one row each, with the query's projection.
 
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name
-    plan        join tree, "((R S) T) U"; None: the engine's choice
+    options     what the engines are made with
     partitions  engines, each in a task of its own; None: as many as tasks run at a time, one if a window is `Rows`
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
                 packed where it can
@@ -160,13 +164,13 @@ def join(
     as in `types.py`. Raises SparkJoinError for DataFrames that do not fit the query, `Rows` windows with more than
     one partition or no defined order, and a transport that cannot be; PlanError for a bad plan.
     """
-    job, ordered, units, _ = _prepare(query, frames, plan, partitions, transport, order_by)
+    job, ordered, units, _ = _prepare(query, frames, options, partitions, transport, order_by)
     schema = struct_type(query.output_schema)
-    Runtime(job.query, plan=plan)  # a bad plan should fail here and not in a task
+    options.runtime(job.query)  # a bad plan should fail here and not in a task
     if units is None:
         blobs = blobs_of_rows(job, ordered)
     else:
-        blobs = blobs_of_files(job, ordered[0], units, 2 * _parallelism(ordered[0]))
+        blobs = blobs_of_files(job, ordered[0], units, 2 * parallelism_of(ordered[0]))
     parted = blobs.repartitionById(job.shares.partitions, "part")
     if job.arrival != "any":
         parted = parted.sortWithinPartitions("first", "stream")
@@ -178,12 +182,16 @@ def explain(
     frames: Mapping[str, DataFrame],
     *,
     plan: str | None = None,
+    strategy: str = "eddy",
+    policy: str | Policy | None = None,
+    max_bytes: int | None = None,
     partitions: int | None = None,
     transport: Transport = "auto",
     order_by: Mapping[str, str] | None = None,
 ) -> str:
     """Say how `join` with the same arguments would run: partitions, transport and why, order of arrival, plan."""
-    job, _, _, way = _prepare(query, frames, plan, partitions, transport, order_by)
+    options = EngineOptions(plan, strategy, policy, max_bytes)
+    job, _, _, way = _prepare(query, frames, options, partitions, transport, order_by)
     columns = ", ".join(f"{s.name}.{c}" for s, c in zip(job.query.streams, job.sequence, strict=True))
     order = {
         "time": f"by event time ({columns}), then stream order in the query",
@@ -198,6 +206,6 @@ def explain(
             f"transport: {way}",
             f"arrivals: {order}",
             "engine, one per partition:",
-            Runtime(job.query, plan=plan).explain(),
+            options.runtime(job.query).explain(),
         ]
     )

@@ -6,16 +6,52 @@ micro-batches use it alike: whoever owns it calls `push` with rows in arrival or
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from eddy.policies import Policy
 from eddy.query import Query
 from eddy.runtime import Runtime
 from eddy.spark.types import spark_schema
 
 OUTPUT_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What the runtimes of a job are made with, beside the query; see `eddy.Runtime`.
+
+    plan         join tree to begin with
+    strategy     how plans run and change
+    policy       how the plan is found
+    max_bytes    what one engine may take
+    """
+
+    plan: str | None = None
+    strategy: str = "eddy"
+    policy: str | Policy | None = None
+    max_bytes: int | None = None
+
+    def runtime(self, query: Query, plan: str | None = None) -> Runtime:
+        """Return a runtime, with another plan to begin with if one is given."""
+        return Runtime(
+            query,
+            plan=self.plan if plan is None else plan,
+            strategy=self.strategy,
+            # What a policy learns is of one engine.
+            policy=copy.deepcopy(self.policy),
+            max_bytes=self.max_bytes,
+        )
+
+    @property
+    def text(self) -> str:
+        """The options as text; a policy of the user's by its name."""
+        policy = self.policy if self.policy is None or isinstance(self.policy, str) else self.policy.name
+        return f"plan={self.plan}, strategy={self.strategy}, policy={policy}, max_bytes={self.max_bytes}"
 
 
 class PartitionEngine:
@@ -25,8 +61,8 @@ class PartitionEngine:
     for it.
     """
 
-    def __init__(self, query: Query, plan: str | None = None) -> None:
-        self._runtime = Runtime(query, plan=plan)
+    def __init__(self, query: Query, options: EngineOptions | None = None) -> None:
+        self._runtime = (options or EngineOptions()).runtime(query)
         self.output_schema = spark_schema(query.output_schema)
 
     @property
@@ -41,9 +77,7 @@ class PartitionEngine:
 
         The arrivals are processed when the first batch is asked for. Raises what `Runtime.push` raises.
         """
-        table = self._runtime.push(rows, order)
-        if table.schema != self.output_schema:
-            table = table.cast(self.output_schema)
+        table = as_spark(self._runtime.push(rows, order), self.output_schema)
         for batch in table.to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield batch
@@ -51,3 +85,8 @@ class PartitionEngine:
     def late(self) -> dict[str, pa.Table]:
         """Return the late rows since the last call, per stream with any."""
         return {name: table for name, table in self._runtime.late().items() if table.num_rows}
+
+
+def as_spark(results: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return results in the types of Spark: `schema` is `spark_schema` of theirs."""
+    return results if results.schema == schema else results.cast(schema)

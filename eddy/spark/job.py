@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from eddy.filters import Predicate
 from eddy.keys import unified_column
 from eddy.query import Query
+from eddy.spark.engine import EngineOptions
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.narrow import narrowed
 from eddy.spark.shares import Shares, choose
@@ -43,6 +44,7 @@ class Job:
     filters          per stream the conditions of its filter, empty for none
     sequence         per stream the column that gives the order of arrival; all None when `arrival` is "any"
     sequence_type    the type in which those are compared, None when `arrival` is "any"
+    options          what the engines are made with
     breaks_ties      equal positions are ordered by content
     keeps_null_keys  tuples that cannot join are sent all the same, as they take a place in a window
     """
@@ -51,7 +53,7 @@ class Job:
     inputs: tuple[pa.Schema, ...]
     filters: tuple[tuple[Predicate, ...], ...]
     shares: Shares
-    plan: str | None
+    options: EngineOptions
     arrival: Arrival
     sequence: tuple[str | None, ...]
     sequence_type: pa.DataType | None
@@ -155,7 +157,7 @@ def _check_sortable(query: Query) -> None:
 def make_job(
     query: Query,
     *,
-    plan: str | None = None,
+    options: EngineOptions | None = None,
     partitions: int | None = None,
     parallelism: int = 1,
     weights: Mapping[str, float] | None = None,
@@ -183,7 +185,7 @@ def make_job(
         inputs=inputs,
         filters=tuple(stream.conditions for stream in query.streams),
         shares=choose(query, partitions, weights),
-        plan=plan,
+        options=options or EngineOptions(),
         arrival=arrival,
         sequence=sequence,
         sequence_type=sequence_type,

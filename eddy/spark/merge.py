@@ -141,7 +141,7 @@ def join_blobs(job: Job, blobs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
 
     def push(rows: dict[str, pa.Table]) -> Iterator[pa.RecordBatch]:
         nonlocal engine
-        engine = engine or PartitionEngine(job.query, job.plan)
+        engine = engine or PartitionEngine(job.query, job.options)
         if job.breaks_ties:
             for i, stream in enumerate(job.query.streams):
                 if stream.name in rows:

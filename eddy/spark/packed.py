@@ -58,20 +58,27 @@ def _sequence(scala: Any) -> list[Any]:
     return [scala.apply(i) for i in range(scala.size())]
 
 
-def _columns_read(plan: Any) -> dict[int, str]:
-    """Map the ids of a plan's output columns to names in the files; a column that is computed is left out."""
+def columns_of(plan: Any, leaf: str) -> tuple[dict[int, str], Any]:
+    """Map the ids of a plan's output columns to names in the source, and return the leaf of the plan, of class `leaf`.
+
+    A column that is computed is left out. Raises NotPlain if the plan does more than pick and rename columns.
+    """
     kind = plan.getClass().getSimpleName()
     if kind == "Project":
-        below = _columns_read(plan.child())
+        below, source = columns_of(plan.child(), leaf)
         found = {}
         for expression in _sequence(plan.projectList()):
-            source = expression.child() if expression.getClass().getSimpleName() == "Alias" else expression
-            if source.getClass().getSimpleName() == "AttributeReference" and source.exprId().id() in below:
-                found[expression.exprId().id()] = below[source.exprId().id()]
-        return found
-    if kind != "LogicalRelation":
+            picked = expression.child() if expression.getClass().getSimpleName() == "Alias" else expression
+            if picked.getClass().getSimpleName() == "AttributeReference" and picked.exprId().id() in below:
+                found[expression.exprId().id()] = below[picked.exprId().id()]
+        return found, source
+    if kind != leaf:
         raise NotPlain(f"its plan has a {kind}, not only a scan")
-    relation = plan.relation()
+    return {column.exprId().id(): column.name() for column in _sequence(plan.output())}, plan
+
+
+def _require_parquet(scan: Any) -> None:
+    relation = scan.relation()
     if relation.getClass().getSimpleName() != "HadoopFsRelation":
         raise NotPlain("it does not read files")
     file_format = relation.fileFormat().getClass().getSimpleName()
@@ -79,15 +86,15 @@ def _columns_read(plan: Any) -> dict[int, str]:
         raise NotPlain(f"its files are read by {file_format}, not as Parquet")
     if relation.partitionSchema().size():
         raise NotPlain("its files are partitioned by columns in their paths")
-    return {column.exprId().id(): column.name() for column in _sequence(plan.output())}
 
 
-def _open(uri: str) -> pq.ParquetFile:
+def open_file(uri: str) -> pq.ParquetFile:
+    """Open a file by its address, of any file system that Arrow knows."""
     filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
     return pq.ParquetFile(filesystem.open_input_file(path))
 
 
-def _check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataType]) -> None:
+def check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataType]) -> None:
     """Raise NotPlain unless Arrow reads from the file what Spark does. `columns`: name in the file -> type in Spark."""
     schema = metadata.schema.to_arrow_schema()
     legacy = any(key in (metadata.metadata or {}) for key in _LEGACY_KEYS)
@@ -118,7 +125,8 @@ def plain_scan(frame: DataFrame, stream: int, names: Sequence[str]) -> list[Unit
     if not hasattr(frame, "_jdf"):
         raise NotPlain("it lives in Spark Connect, whose plans cannot be looked into")
     plan = frame._jdf.queryExecution().optimizedPlan()
-    read = _columns_read(plan)
+    read, scan = columns_of(plan, "LogicalRelation")
+    _require_parquet(scan)
     stored: dict[str, str] = {}
     for column in _sequence(plan.output()):
         if column.exprId().id() in read:
@@ -132,14 +140,14 @@ def plain_scan(frame: DataFrame, stream: int, names: Sequence[str]) -> list[Unit
 
     def footer(uri: str) -> pq.FileMetaData:
         try:
-            return _open(uri).metadata
+            return open_file(uri).metadata
         except (OSError, pa.ArrowException, ValueError) as problem:
             raise NotPlain(f"{uri} cannot be read from here ({problem})") from problem
 
     units = []
     with ThreadPoolExecutor(_FOOTER_READERS) as pool:
         for uri, metadata in zip(uris, pool.map(footer, uris), strict=True):
-            _check_file(uri, metadata, types)
+            check_file(uri, metadata, types)
             for group in range(metadata.num_row_groups):
                 content = metadata.row_group(group)
                 if content.num_rows:
@@ -180,13 +188,13 @@ class SplitFiles:
                 for unit in self._tasks[task]:
                     splitter = splitters.setdefault(unit.stream, Splitter(self._job, unit.stream))
                     for rows in self._read(unit):
-                        yield splitter.add(rows)
+                        yield splitter.blobs(splitter.add(rows))
                 for splitter in splitters.values():
-                    yield splitter.finish()
+                    yield splitter.blobs(splitter.finish())
 
     def _read(self, unit: Unit) -> Iterator[pa.RecordBatch]:
         names = self._job.inputs[unit.stream].names
-        with _open(unit.uri) as file:
+        with open_file(unit.uri) as file:
             # Read by distinct stored name: a query may use one stored column under two names.
             wanted = list(dict.fromkeys(unit.columns))
             rows = max(1, min(BLOB_ROWS, _READ_BYTES * unit.rows // max(1, unit.stored_bytes)))

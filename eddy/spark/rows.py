@@ -37,8 +37,8 @@ class SplitRows:
         splitter = Splitter(self._job, self._stream)
         names = self._job.inputs[self._stream].names
         for batch in batches:
-            yield splitter.add(batch.rename_columns(names))
-        yield splitter.finish()
+            yield splitter.blobs(splitter.add(batch.rename_columns(names)))
+        yield splitter.blobs(splitter.finish())
 
 
 def quoted(column: str) -> str:

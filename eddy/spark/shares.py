@@ -82,6 +82,11 @@ class Shares:
                 cells = (cells[:, None] + np.arange(share, dtype=np.int32) * self.strides[c]).ravel()
         return cells
 
+    def is_first(self, stream: int, cell: int) -> bool:
+        """Whether a tuple of `stream` in a cell is the first of its copies."""
+        lacked = (c for c in range(len(self.counts)) if c not in self.has[stream])
+        return all(cell // self.strides[c] % self.counts[c] == 0 for c in lacked)
+
     def volume(self) -> float:
         """Copies per tuple on average; 1.0 when nothing is replicated."""
         sent = sum(w * self.copies(i) for i, w in enumerate(self.weights))

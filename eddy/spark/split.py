@@ -19,7 +19,8 @@ window counts it; the result does not depend on how the input was cut into batch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,19 @@ RUN_BYTES = 64 << 20
 _YIELD_BYTES = 16 << 20  # of blobs per Arrow batch handed to Spark
 
 _Blob = tuple[int, int, int, pa.Buffer]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Tuples of one run that go to one cell of the grid, and to the cells at each of the stream's offsets from it.
+
+    first, last  positions in arrival order of the first and last tuple, 0 without an order
+    """
+
+    cell: int
+    tuples: pa.RecordBatch
+    first: int
+    last: int
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
@@ -59,7 +73,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordB
 
 
 class Splitter:
-    """Deals the rows of one stream to partitions. Feed it with `add`, end with `finish`; both give blobs."""
+    """Deals the rows of one stream to partitions. Feed it with `add`, end with `finish`; both give pieces."""
 
     def __init__(self, job: Job, stream: int) -> None:
         self._job = job
@@ -74,7 +88,8 @@ class Splitter:
         self._routed = shares.routed(stream)
         self._shares = np.array([shares.counts[c] for c in self._routed], np.int64)
         self._strides = np.array([shares.strides[c] for c in self._routed], np.int64)
-        self._offsets = [int(offset) for offset in shares.offsets(stream)]
+        self.offsets = [int(offset) for offset in shares.offsets(stream)]
+        """What to add to the cell of a piece to get the partition of each of its copies."""
         # A null key joins nothing, but its row takes a place in a ROWS window.
         self._drops_null = not job.keeps_null_keys
         self._classes = shares.has[stream] if self._drops_null else self._routed
@@ -82,8 +97,8 @@ class Splitter:
         self._run_rows = 0
         self._run_bytes = 0
 
-    def add(self, batch: pa.RecordBatch) -> list[_Blob]:
-        """Take rows (any columns; those of the job are picked by name); return blobs once a run is full."""
+    def add(self, batch: pa.RecordBatch) -> list[Piece]:
+        """Take rows (any columns; those of the job are picked by name); return pieces once a run is full."""
         batch = conform(batch, self._input, self._name)
         if batch.num_rows:
             self._run.append(batch)
@@ -93,8 +108,8 @@ class Splitter:
             return []
         return self.finish()
 
-    def finish(self) -> list[_Blob]:
-        """Return the blobs of the rows not yet given out."""
+    def finish(self) -> list[Piece]:
+        """Return the pieces of the rows not yet given out."""
         if not self._run:
             return []
         run = pa.concat_batches(self._run)
@@ -105,7 +120,15 @@ class Splitter:
                 return []
         return self._cut(run.select(self._kept))
 
-    def _cut(self, run: pa.RecordBatch) -> list[_Blob]:
+    def blobs(self, pieces: Iterable[Piece]) -> list[_Blob]:
+        """Return the blobs of pieces, a blob for each copy."""
+        blobs: list[_Blob] = []
+        for piece in pieces:
+            body = piece.tuples.serialize()
+            blobs += [(piece.cell + offset, piece.first, self._stream, body) for offset in self.offsets]
+        return blobs
+
+    def _cut(self, run: pa.RecordBatch) -> list[Piece]:
         positions = self._job.positions(run, self._stream)
         order = np.arange(run.num_rows, dtype=np.int64)
         # Read-only memory would be another type to the kernel, compiled once more.
@@ -117,15 +140,14 @@ class Splitter:
         dealt = run.take(pa.array(rows))
         # Wide tuples make shorter blobs: one must fit the memory of whoever holds one per run, and never 2 GB.
         step = max(1, min(BLOB_ROWS, BLOB_BYTES * dealt.num_rows // max(1, dealt.nbytes)))
-        blobs: list[_Blob] = []
+        pieces: list[Piece] = []
         for cell in np.flatnonzero(np.diff(starts)):
             begin, end = int(starts[cell]), int(starts[cell + 1])
             for low in range(begin, end, step):
                 high = min(low + step, end)
-                first = 0 if positions is None else int(positions[rows[low]])
-                blob = dealt.slice(low, high - low).serialize()
-                blobs += [(int(cell) + offset, first, self._stream, blob) for offset in self._offsets]
-        return blobs
+                first, last = (0, 0) if positions is None else positions[rows[[low, high - 1]]].tolist()
+                pieces.append(Piece(int(cell), dealt.slice(low, high - low), first, last))
+        return pieces
 
     def _cells(self, run: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         """Cell of each row, -1 for one that goes nowhere; where each cell begins among the rows sorted by cell."""

@@ -18,8 +18,8 @@ def split_here(job: Job, stream: int, batches: Sequence[pa.RecordBatch]) -> list
 
     def blobs() -> Iterator[list[tuple[int, int, int, pa.Buffer]]]:
         for batch in batches:
-            yield splitter.add(batch)
-        yield splitter.finish()
+            yield splitter.blobs(splitter.add(batch))
+        yield splitter.blobs(splitter.finish())
 
     return list(as_batches(blobs()))
 

@@ -1,0 +1,138 @@
+"""`eddy.spark.join`: one function for batch and for streaming DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from eddy.policies import Policy
+from eddy.query import Query
+from eddy.spark.batch import Transport, join_batch
+from eddy.spark.engine import EngineOptions
+from eddy.spark.errors import SparkJoinError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eddy.spark.streaming.rebalancing import Rebalancer
+    from eddy.spark.streaming.writer import StreamingJoin
+
+
+@overload
+def join(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    *,
+    plan: str | None = None,
+    strategy: str = "eddy",
+    policy: str | Policy | None = None,
+    max_bytes: int | None = None,
+    partitions: int | None = None,
+    transport: Transport = "auto",
+    order_by: Mapping[str, str] | None = None,
+) -> DataFrame: ...
+
+
+@overload
+def join(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    *,
+    checkpoint: str | Path,
+    plan: str | None = None,
+    strategy: str = "eddy",
+    policy: str | Policy | None = None,
+    max_bytes: int | None = None,
+    partitions: int | None = None,
+    transport: Transport = "auto",
+    key_groups: int | None = None,
+    watermark: Literal["slowest", "per-source"] = "slowest",
+    lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
+    idle_after: timedelta | float | None = None,
+    rebalance: Literal["auto", "off"] | Rebalancer = "auto",
+    keep: int = 10,
+) -> StreamingJoin: ...
+
+
+def join(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    *,
+    plan: str | None = None,
+    strategy: str = "eddy",
+    policy: str | Policy | None = None,
+    max_bytes: int | None = None,
+    partitions: int | None = None,
+    transport: Transport = "auto",
+    order_by: Mapping[str, str] | None = None,
+    checkpoint: str | Path | None = None,
+    key_groups: int | None = None,
+    watermark: Literal["slowest", "per-source"] = "slowest",
+    lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
+    idle_after: timedelta | float | None = None,
+    rebalance: Literal["auto", "off"] | Rebalancer = "auto",
+    keep: int = 10,
+) -> DataFrame | StreamingJoin:
+    """Join DataFrames as `query` says: batch ones to a DataFrame, streaming ones to something that can be started.
+
+    frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
+                streaming
+    plan        join tree to begin with, "((R S) T) U"; None: the engine's choice
+    strategy, policy, max_bytes   as in `eddy.Runtime`; the bound is that of one engine
+    partitions  tasks that join; None: as many as run at a time, in a batch join one if a window is `Rows`
+    transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
+                packed where it can
+
+    Of batch DataFrames only:
+    order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; instead of time
+                columns
+
+    Of streaming DataFrames only:
+    checkpoint  directory of the job's state that the driver and all workers see; what is in it is gone on from
+    key_groups  parts of the key space, each with an engine of its own; fixed when a checkpoint begins. None: 64, or 8
+                when some stream lacks the key and is copied to several
+    watermark   what is late: "slowest", rows behind the slowest source; "per-source", rows behind their own
+    lateness    how far rows may be behind; one for all streams, or by stream; None: that of the query
+    idle_after  processing time without rows (a timedelta, or seconds) after which a source is not waited for
+    rebalance   how key groups change partitions: "auto", by load with hysteresis; "off"; or a `Rebalancer` of your own
+    keep        how many old states are kept
+
+    A batch join gives the results of one engine that gets all rows in the order that `eddy.spark.job` defines, in no
+    particular order. A streaming join of the same rows, none of them late, gives the same results, whatever the
+    micro-batches. Nothing runs until an action or `writeStream…start()` does. Raises SparkJoinError for DataFrames or
+    arguments that do not fit, PlanError for a bad plan.
+    """
+    options = EngineOptions(plan, strategy, policy, max_bytes)
+    streaming = {name: frame.isStreaming for name, frame in frames.items()}
+    if not any(streaming.values()):
+        if checkpoint is not None:
+            raise SparkJoinError("checkpoint is for streaming DataFrames, and these are batch ones: leave it out")
+        return join_batch(query, frames, options, partitions, transport, order_by)
+    if not all(streaming.values()):
+        batch = next(name for name, own in streaming.items() if not own)
+        raise SparkJoinError(
+            f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it as a stream "
+            "(spark.readStream), all streams of a join are of one kind"
+        )
+    if order_by is not None:
+        raise SparkJoinError("order_by is for batch DataFrames: a streaming join orders rows by event time; leave it out")
+    if checkpoint is None:
+        raise SparkJoinError("a streaming join needs checkpoint=, a directory that the driver and all workers see")
+    from eddy.spark.streaming.preparing import prepare
+
+    return prepare(
+        query,
+        frames,
+        options,
+        Path(checkpoint).absolute(),
+        partitions=partitions,
+        transport=transport,
+        key_groups=key_groups,
+        watermark=watermark,
+        lateness=lateness,
+        idle_after=idle_after,
+        rebalance=rebalance,
+        keep=keep,
+    )

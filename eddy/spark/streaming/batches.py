@@ -1,0 +1,243 @@
+"""The driver's part of a micro-batch: log, join, commit, publish. Spark calls it with each batch, some of them twice.
+
+    batch <= the newest manifest   it was decided before a crash: only its results may still have to be published
+    else                           log (stage one), join (stage two), commit the manifest, publish
+
+The manifest is the one place where a batch becomes true. Whatever ran before it can run again: other attempts write
+other files, and a state that was computed but never named has a token nobody asks for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eddy.query import Query
+from eddy.spark.job import Job
+from eddy.spark.streaming.checkpoint import Checkpoint, recover
+from eddy.spark.streaming.compaction import prune
+from eddy.spark.streaming.figures import Figures
+from eddy.spark.streaming.joining import GroupTask, JoinGroups, PartitionDone, PartitionTask
+from eddy.spark.streaming.manifest import GroupState, Link, Manifest
+from eddy.spark.streaming.partition_map import PartitionMap
+from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.rebalancing import Load, Manual, Rebalancer, balanced
+from eddy.spark.streaming.segments import Segment
+from eddy.spark.streaming.sinks import Sink
+from eddy.spark.streaming.splitting import Told
+from eddy.spark.streaming.tidying import Tidying
+from eddy.spark.streaming.watermarks import WatermarkRules, Watermarks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a job runs under that may change from one start to the next.
+
+    partitions  tasks of the second stage
+    rules       how watermarks follow from event times
+    rebalancer  decides which key groups change partitions
+    keep        manifests kept, and what they need
+    """
+
+    partitions: int
+    rules: WatermarkRules
+    rebalancer: Rebalancer
+    keep: int
+
+
+def token_after(before: str | None, segments: Sequence[Segment], watermark: int | None) -> str:
+    """Return the token of the state that these rows lead to. A replayed batch has other files, so another token."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{before} {watermark}".encode())
+    for one in segments:
+        digest.update(f" {one.file} {one.offset} {one.digest}".encode())
+    return digest.hexdigest()
+
+
+class Batches:
+    """Runs the micro-batches of one job; `start` first, then one call for each.
+
+    job         query and grid; `job.shares.partitions` is the number of key groups
+    checkpoint  locked by this driver
+    """
+
+    def __init__(
+        self, spark: SparkSession, job: Job, places: Places, checkpoint: Checkpoint, sink: Sink, settings: Settings
+    ) -> None:
+        self._spark = spark
+        self._job = job
+        self._places = places
+        self._checkpoint = checkpoint
+        self._sink = sink
+        self._settings = settings
+        self._timed = job.query.graph.timed
+        streams = len(job.query.streams)
+        self.figures = Figures(places.root)
+        self.manifest = recover(checkpoint)
+        groups = job.shares.partitions
+        if self.manifest is None:
+            self._watermarks = Watermarks.none(streams)
+            self._map = PartitionMap.even(groups, settings.partitions)
+            self._load = Load.none(groups)
+        else:
+            extra = self.manifest.extra
+            self._watermarks = Watermarks.from_json(self.manifest.watermarks).resumed(time.time())
+            ran = PartitionMap(self.manifest.partition_map, extra["partitions"])
+            self._map = ran.with_partitions(settings.partitions)
+            self._load = Load.from_json(extra["load"])
+        self._asked = Manual()
+        self._tidying = Tidying(spark, job, places, checkpoint, sink, settings.keep)
+        self._sink.prepare()
+
+    @property
+    def partition_map(self) -> PartitionMap:
+        """The partition of each key group, as the newest batch had it."""
+        return self._map
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """The state after the newest batch."""
+        return self._watermarks
+
+    @property
+    def query(self) -> Query:
+        """The query as the workers run it."""
+        return self._job.query
+
+    def move(self, moves: Mapping[int, int]) -> None:
+        """Move key groups to other partitions from the next batch on."""
+        self._map.with_moves(moves)
+        self._asked.move(moves)
+
+    def rebalance(self) -> None:
+        """Deal the key groups by their load from the next batch on."""
+        wanted = balanced(self._map, self._load)
+        self._asked.move({one.group: one.receiver for one in self._map.moved(wanted)})
+
+    def late_files(self, stream: int) -> list[str]:
+        """Return the files of late rows of a stream, of all batches committed that are still kept."""
+        return [str(path) for path in self._checkpoint.late_files(stream)]
+
+    def close(self) -> None:
+        """Let another driver have the checkpoint."""
+        self._tidying.wait()
+        self._checkpoint.unlock()
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Run a micro-batch. `frame` is the plan of `splitting.py`; nothing of it has run yet."""
+        if self.manifest is not None and batch <= self.manifest.batch:
+            self._publish(self.manifest)
+            return
+        began = time.perf_counter()
+        told = Told.of(frame.toArrow(), len(self._job.query.streams))
+        logged = time.perf_counter()
+        mapped_before = self._map
+        manifest, done = self._join(batch, told)
+        joined = time.perf_counter()
+        self._checkpoint.commit(manifest)
+        committed = time.perf_counter()
+        self.manifest = manifest
+        self._publish(manifest)
+        seconds = {
+            "log": logged - began,
+            "join": joined - logged,
+            "commit": committed - joined,
+            "publish": time.perf_counter() - committed,
+        }
+        groups = [one for part in done for one in part.groups]
+        moved = len(mapped_before.moved(self._map))
+        self.figures.add(manifest, told, self._watermarks, groups, moved, seconds)
+        self._tidying.after(manifest, self._watermarks.engine)
+
+    def _publish(self, manifest: Manifest) -> None:
+        if not self._checkpoint.is_published(manifest.batch):
+            self._sink.publish(manifest.batch, [one.file for one in manifest.results], self._spark)
+            self._checkpoint.mark_published(manifest.batch)
+
+    def _join(self, batch: int, told: Told) -> tuple[Manifest, list[PartitionDone]]:
+        """Run the second stage; return what is to be committed."""
+        before = self._watermarks
+        greatest = told.greatest if self._timed else (None,) * len(told.greatest)
+        watermarks = before.after(greatest, time.time(), self._settings.rules)
+        mapped = self._asked.plan(self._settings.rebalancer.plan(self._map, self._load, batch), self._load, batch)
+        rows: dict[int, list[Segment]] = defaultdict(list)
+        for segment in told.segments:
+            rows[segment.group].append(segment)
+        groups = {} if self.manifest is None else self._tidying.compacted(self.manifest.groups)
+        tasks = self._tasks(batch, rows, groups, mapped, watermarks)
+        done = self._run(tasks)
+        plans = {one["group"]: one["plan"] for part in done for one in part.groups}
+        for task in tasks:
+            for one in task.groups:
+                chain = groups[one.group].chain if one.group in groups else ()
+                link = Link(batch, before.late_below, one.segments)
+                groups[one.group] = GroupState(batch, one.after, (*chain, link), plans[one.group])
+        if watermarks.engine is not None:
+            spans = self._tidying.spans
+            groups = {
+                group: replace(state, chain=prune(state.chain, watermarks.engine, spans))
+                for group, state in groups.items()
+            }
+        load = self._load.after(
+            {one["group"]: one["ready_seconds"] + one["join_seconds"] for part in done for one in part.groups}
+        )
+        manifest = Manifest(
+            batch=batch,
+            watermarks=watermarks.to_json(),
+            partition_map=mapped.partitions,
+            groups=groups,
+            results=tuple(file for part in done for file in part.results),
+            late=tuple(file for part in done for file in part.late),
+            extra={"partitions": mapped.n, "load": load.to_json(), "options": self._job.options.text},
+        )
+        self._watermarks, self._map, self._load = watermarks, mapped, load
+        return manifest, done
+
+    def _tasks(
+        self,
+        batch: int,
+        rows: dict[int, list[Segment]],
+        groups: dict[int, GroupState],
+        mapped: PartitionMap,
+        watermarks: Watermarks,
+    ) -> list[PartitionTask]:
+        # A plan that was found goes on, but not in place of one that is asked for now.
+        same = self.manifest is not None and self.manifest.extra["options"] == self._job.options.text
+        by_partition: dict[int, list[GroupTask]] = defaultdict(list)
+        for group, own in sorted(rows.items()):
+            state = groups.get(group)
+            before = None if state is None else state.token
+            task = GroupTask(
+                group=group,
+                before=before,
+                after=token_after(before, own, watermarks.engine),
+                segments=tuple(own),
+                plan=state.plan if state is not None and same else None,
+            )
+            by_partition[mapped.partitions[group]].append(task)
+        return [
+            PartitionTask(
+                batch=batch,
+                partition=partition,
+                previous=None if self.manifest is None else self.manifest.batch,
+                late_below=self._watermarks.late_below,
+                watermark=watermarks.engine,
+                staging=self._sink.staging(batch) if self._sink.writes else None,
+                groups=tuple(own),
+            )
+            for partition, own in sorted(by_partition.items())
+        ]
+
+    def _run(self, tasks: list[PartitionTask]) -> list[PartitionDone]:
+        if not tasks:
+            return []
+        context = self._spark.sparkContext
+        parted = context.parallelize(tasks, len(tasks))
+        return parted.map(JoinGroups(self._job, self._places)).collect()

@@ -1,0 +1,139 @@
+"""The first stage for streams of Parquet files: the workers read them, and no row passes through the JVM.
+
+It stands in for a streaming DataFrame only if that is a plain Parquet source: `spark.readStream.schema(…).parquet(path)`,
+columns renamed or left out at most. Spark then streams the names of the files (its "binaryFile" source, whose content is
+not asked for), in the same order and micro-batches, and the options of the source go on to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eddy.spark.batch import Transport
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.job import Job
+from eddy.spark.packed import NotPlain, check_file, columns_of, open_file
+from eddy.spark.split import BLOB_ROWS
+from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.splitting import TOLD_COLUMNS, Logging
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """A stream of Parquet files.
+
+    path      what Spark was asked to read
+    options   of the source
+    columns   names in the files, in the order of the job's inputs; types: those that Spark was told they have
+    """
+
+    path: str
+    options: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+
+
+class LogFiles:
+    """What a worker does with names of files of one stream: reads them and logs their rows."""
+
+    def __init__(self, job: Job, places: Places, stream: int, source: FileSource) -> None:
+        self._job = job
+        self._places = places
+        self._stream = stream
+        self._source = source
+        self.__name__ = f"eddy_read_and_log[{job.query.streams[stream].name}]"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        logging = Logging(self._job, self._places, self._stream)
+        with logging.writer:
+            for batch in batches:
+                for uri in batch.column(0).to_pylist():
+                    for rows in self._read(uri):
+                        logging.add(logging.splitter.add(rows))
+            told = logging.finish()
+        if told is not None:
+            yield told
+
+    def _read(self, uri: str) -> Iterator[pa.RecordBatch]:
+        source, names = self._source, self._job.inputs[self._stream].names
+        with open_file(uri) as file:
+            try:
+                check_file(uri, file.metadata, dict(zip(source.columns, source.types, strict=True)))
+            except NotPlain as why:
+                raise SparkJoinError(
+                    f"stream {self._job.query.streams[self._stream].name!r}: {why}; rewrite the file, or let Spark read"
+                    " it with transport='rows'"
+                ) from why
+            wanted = list(dict.fromkeys(source.columns))
+            for batch in file.iter_batches(BLOB_ROWS, columns=wanted, use_threads=False):
+                yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in source.columns], names=names)
+
+
+def _source(frame: DataFrame, names: Sequence[str]) -> FileSource:
+    """Return the files behind a streaming DataFrame. Raises NotPlain if it is anything but a plain Parquet source."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    if not hasattr(frame, "_jdf"):
+        raise NotPlain("it lives in Spark Connect, whose plans cannot be looked into")
+    plan = frame._jdf.queryExecution().analyzed()
+    read, relation = columns_of(plan, "StreamingRelation")
+    described = relation.dataSource()
+    if described.className().lower() != "parquet":
+        raise NotPlain(f"its source is {described.className()!r}, not Parquet files")
+    options: dict[str, str] = _mapping(described.options())
+    path = options.pop("path", None)
+    if path is None:
+        raise NotPlain("its source has no one path")
+    if described.partitionColumns().size():
+        raise NotPlain("its files are partitioned by columns in their paths")
+    stored: dict[str, str] = {}
+    output = plan.output()
+    for k in range(output.size()):
+        column = output.apply(k)
+        if column.exprId().id() in read:
+            stored[column.name()] = read[column.exprId().id()]
+    for name in names:
+        if name not in stored:
+            raise NotPlain(f"column {name!r} is computed")
+    types = tuple(to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names)
+    return FileSource(path, tuple(sorted(options.items())), tuple(stored[name] for name in names), types)
+
+
+def _mapping(scala: Any) -> dict[str, str]:
+    found, items = {}, scala.iterator()
+    while items.hasNext():
+        item = items.next()
+        found[str(item._1())] = str(item._2())
+    return found
+
+
+def told_of_files(job: Job, places: Places, frames: Sequence[DataFrame], transport: Transport) -> DataFrame | None:
+    """Return a streaming DataFrame that reads and logs the files of all streams when it runs; None for "rows".
+
+    Raises SparkJoinError if `transport` is "packed" and some stream is no plain Parquet source.
+    """
+    if transport == "rows":
+        return None
+    logged = []
+    for i, (schema, frame) in enumerate(zip(job.inputs, frames, strict=True)):
+        try:
+            source = _source(frame, schema.names)
+        except NotPlain as why:
+            if transport == "packed":
+                name = job.query.streams[i].name
+                raise SparkJoinError(
+                    f"transport='packed' cannot be used: the DataFrame of stream {name!r} is no plain stream of Parquet"
+                    f" files: {why}; pass transport='auto' or 'rows'"
+                ) from why
+            return None
+        files = frame.sparkSession.readStream.format("binaryFile").options(**dict(source.options)).load(source.path)
+        logged.append(files.select("path").mapInArrow(LogFiles(job, places, i, source), TOLD_COLUMNS))
+    return reduce(lambda left, right: left.unionAll(right), logged)

@@ -1,0 +1,287 @@
+"""The second stage of a micro-batch: each task joins the rows of its key groups, one group after the other.
+
+A group's engine is the live one of this host if it is exactly the one wanted, else it is loaded from the log. Nothing
+that a task leaves behind counts until the driver's manifest names it: another attempt of the same task may run at the
+same time, on this host or another, and either may win.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eddy.live import Arena
+from eddy.runtime import Runtime
+from eddy.spark.engine import as_spark
+from eddy.spark.job import Job
+from eddy.spark.merge import Merger, interleave
+from eddy.spark.streaming.checkpoint import read_manifest
+from eddy.spark.streaming.durable import sync_file
+from eddy.spark.streaming.manifest import GroupState, OutputFile
+from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.segments import Segment, SegmentReader
+from eddy.spark.types import spark_schema
+from stairs.graph import FOREVER
+
+LIVE, LOADED, NEW = "live", "loaded", "new"
+
+
+@dataclass(frozen=True)
+class GroupTask:
+    """A key group's share of a micro-batch.
+
+    before    token of the state that its rows meet, None: it has none yet
+    after     token of the state they leave
+    segments  the rows
+    plan      the plan the group had, to go on with when its engine has to be loaded
+    """
+
+    group: int
+    before: str | None
+    after: str
+    segments: tuple[Segment, ...]
+    plan: str | None
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """What one task of the second stage does.
+
+    previous    the batch whose manifest tells where the state before is; None for the first
+    late_below  per stream, the event time below which rows of this batch are late
+    watermark   what the engines may forget by, from this batch on
+    staging     where result files go; None: results are counted only
+    """
+
+    batch: int
+    partition: int
+    previous: int | None
+    late_below: tuple[int, ...] | None
+    watermark: int | None
+    staging: Path | None
+    groups: tuple[GroupTask, ...]
+
+
+@dataclass
+class PartitionDone:
+    """What a task gives back: files that it wrote, and a row of figures for each of its groups."""
+
+    results: list[OutputFile] = field(default_factory=list)
+    late: list[OutputFile] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Arrived(NamedTuple):
+    """Rows of one segment, ascending in arrival order from position `first`."""
+
+    first: int
+    stream: int
+    rows: pa.RecordBatch
+
+
+def pushes(job: Job, arrived: Sequence[_Arrived]) -> Iterator[dict[str, pa.Table]]:
+    """Yield rows in arrival order as pushes of a size that suits; `arrived` ascends."""
+    merger = Merger(job)
+    for first, stream, rows in arrived:
+        yield from merger.add(first, stream, rows)
+    yield from merger.finish()
+
+
+class _ResultFile:
+    """The results of one task as one Parquet file, begun with the first of them."""
+
+    def __init__(self, staging: Path | None, partition: int, schema: pa.Schema) -> None:
+        self._staging = staging
+        self._name = f"part-{partition:05d}-{uuid.uuid4().hex}.parquet"
+        self._schema = schema
+        self._writer: pq.ParquetWriter | None = None
+        self.rows = 0
+
+    def write(self, results: pa.Table) -> None:
+        self.rows += results.num_rows
+        if self._staging is None or not results.num_rows:
+            return
+        if self._writer is None:
+            self._staging.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._staging / self._name, self._schema)
+        self._writer.write_table(as_spark(results, self._schema))
+
+    def close(self) -> list[OutputFile]:
+        if self._writer is None or self._staging is None:
+            return []
+        self._writer.close()
+        return [written(self._staging, self._name, self.rows)]
+
+
+def written(directory: Path, name: str, rows: int, stream: int | None = None) -> OutputFile:
+    """Make a file durable and return what the manifest is to say of it."""
+    path = directory / name
+    sync_file(path)
+    return OutputFile(file=name, rows=rows, bytes=path.stat().st_size, stream=stream)
+
+
+class _State:
+    """Finds the state that a group had: from the manifest before, read when first needed."""
+
+    def __init__(self, job: Job, places: Places, previous: int | None) -> None:
+        self._job = job
+        self._places = places
+        self._previous = previous
+        self._groups: dict[int, GroupState] | None = None
+        self._reader: SegmentReader | None = None
+        self._schemas = [stream.schema for stream in job.query.streams]
+
+    @property
+    def reader(self) -> SegmentReader:
+        self._reader = self._reader or SegmentReader(self._places.log, self._schemas)
+        return self._reader
+
+    def load(self, one: GroupTask, runtime: Runtime) -> None:
+        """Load everything that the group's chain says into a runtime."""
+        if self._groups is None:
+            assert self._previous is not None
+            self._groups = read_manifest(self._places.root, self._previous).groups
+        rows: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
+        for link in self._groups[one.group].chain:
+            for segment in link.segments:
+                batch = self.reader.read(segment)
+                rows[segment.stream].append(on_time(self._job, segment, batch, link.late_below)[0])
+        names = [stream.name for stream in self._job.query.streams]
+        runtime.load({name: pa.Table.from_batches(own) for name, own in zip(names, rows, strict=True) if own})
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+
+def on_time(
+    job: Job, segment: Segment, rows: pa.RecordBatch, late_below: Sequence[int] | None
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows of a segment that are not late, and those that are. Segments are sorted by event time."""
+    mark = None if late_below is None else late_below[segment.stream]
+    if mark is None or segment.first >= mark:
+        return rows, rows.slice(0, 0)
+    positions = job.positions(rows, segment.stream)
+    assert positions is not None
+    n = int(np.searchsorted(positions, mark, side="left"))
+    return rows.slice(n), rows.slice(0, n)
+
+
+def settled(token: str, job: Job) -> bytes:
+    """Return the token under which an engine is kept: of its state, and of what the engine was made with."""
+    return hashlib.blake2b(f"{token} {job.options.text}".encode(), digest_size=16).digest()
+
+
+class JoinGroups:
+    """What Spark runs: a function from a task to what it gives back."""
+
+    def __init__(self, job: Job, places: Places) -> None:
+        self._job = job
+        self._places = places
+
+    def __call__(self, task: PartitionTask) -> PartitionDone:
+        """Join the groups of a task."""
+        return _Joining(self._job, self._places, task).run()
+
+
+class _Joining:
+    """Joins the groups of one task."""
+
+    def __init__(self, job: Job, places: Places, task: PartitionTask) -> None:
+        self._job = job
+        self._places = places
+        self._task = task
+        self._state = _State(job, places, task.previous)
+        self._results = _ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
+        self._late: list[list[pa.RecordBatch]] = [[] for _ in job.query.streams]
+        # An engine either gets a watermark with each push or with none.
+        self._watermark = -FOREVER if task.watermark is None and job.query.graph.timed else task.watermark
+
+    def run(self) -> PartitionDone:
+        """Return what the task gives back."""
+        done = PartitionDone()
+        try:
+            for one in self._task.groups:
+                done.groups.append(self._join(one))
+        finally:
+            self._state.close()
+            done.results = self._results.close()
+        done.late = self._write_late()
+        return done
+
+    def _join(self, one: GroupTask) -> dict[str, Any]:
+        task, job = self._task, self._job
+        began = perf_counter()
+        with Arena(self._places.arena(one.group)) as arena:
+            runtime, source = None, NEW
+            if one.before is not None:
+                source = LIVE
+                runtime = arena.wake(settled(one.before, job), job.query) if arena.held else None
+            if runtime is None:
+                runtime = job.options.runtime(job.query, one.plan)
+                if one.before is not None:
+                    source = LOADED
+                    self._state.load(one, runtime)
+            ready = perf_counter()
+            changes = runtime.changes
+            arrived, late = self._arrivals(one)
+            results = 0
+            for pushed in pushes(job, arrived):
+                order = None if job.arrival == "time" else interleave(job, pushed)
+                found = runtime.push(pushed, order, watermark=self._watermark)
+                results += found.num_rows
+                self._results.write(found)
+            joined = perf_counter()
+            if arena.held:
+                arena.keep(runtime, settled(one.after, job))
+        return {
+            "batch": task.batch,
+            "group": one.group,
+            "partition": task.partition,
+            "source": source,
+            "rows": sum(own.rows.num_rows for own in arrived),
+            "late": late,
+            "results": results,
+            "state_bytes": runtime.nbytes,
+            "plan": runtime.plan,
+            "transitions": runtime.changes - changes,
+            "reason": runtime.last_reason if runtime.changes > changes else None,
+            "ready_seconds": ready - began,
+            "join_seconds": joined - ready,
+            "keep_seconds": perf_counter() - joined,
+        }
+
+    def _arrivals(self, one: GroupTask) -> tuple[list[_Arrived], int]:
+        """Return the rows of the group by first position in arrival order, and how many rows are late."""
+        job, arrived, late = self._job, [], 0
+        for segment in one.segments:
+            rows, too_late = on_time(job, segment, self._state.reader.read(segment), self._task.late_below)
+            # A late row that was copied to several groups is told once.
+            if too_late.num_rows and job.shares.is_first(segment.stream, one.group):
+                late += too_late.num_rows
+                self._late[segment.stream].append(too_late)
+            if rows.num_rows:
+                positions = job.positions(rows.slice(0, 1), segment.stream)
+                arrived.append(_Arrived(0 if positions is None else int(positions[0]), segment.stream, rows))
+        return sorted(arrived, key=lambda own: (own.first, own.stream)), late
+
+    def _write_late(self) -> list[OutputFile]:
+        """Write the late rows, a file for each stream with any."""
+        files = []
+        for i, batches in enumerate(self._late):
+            if batches:
+                name = f"{self._task.batch:012d}-{i}-{uuid.uuid4().hex}.parquet"
+                table = pa.Table.from_batches(batches)
+                table = as_spark(table, spark_schema(table.schema))
+                pq.write_table(table, self._places.late / name)
+                files.append(written(self._places.late, name, table.num_rows, i))
+        return files

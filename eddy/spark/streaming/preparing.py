@@ -1,0 +1,84 @@
+"""From what a user passes to a streaming join that can be started: checks, grid, watermarks, the first stage's plan."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from eddy.query import Query
+from eddy.spark.batch import Transport, in_query_order, parallelism_of
+from eddy.spark.engine import EngineOptions
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.job import make_job
+from eddy.spark.streaming.batches import Settings
+from eddy.spark.streaming.files import told_of_files
+from eddy.spark.streaming.identity import saved_shares
+from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.rebalancing import Automatic, Manual, Rebalancer
+from eddy.spark.streaming.splitting import told_of_rows
+from eddy.spark.streaming.watermarks import make_rules
+from eddy.spark.streaming.writer import StreamingJoin
+from eddy.spark.types import struct_type
+from eddy.windows import Rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEY_GROUPS = 64
+COPIED_KEY_GROUPS = 8
+"""Where streams are copied along classes they lack, each doubling of the groups makes more copies."""
+
+
+def prepare(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    options: EngineOptions,
+    checkpoint: Path,
+    *,
+    partitions: int | None,
+    transport: Transport,
+    key_groups: int | None,
+    watermark: Literal["slowest", "per-source"],
+    lateness: timedelta | int | Mapping[str, timedelta | int] | None,
+    idle_after: timedelta | float | None,
+    rebalance: Literal["auto", "off"] | Rebalancer,
+    keep: int,
+) -> StreamingJoin:
+    """Return the join, with everything checked that can be before it starts; see `eddy.spark.join`."""
+    for stream in query.streams:
+        if isinstance(stream.window, Rows):
+            raise SparkJoinError(
+                f"stream {stream.name!r} has a Rows window, which counts rows in an order of arrival that a streaming "
+                "job does not have: use a Range window"
+            )
+    if keep < 2:
+        raise SparkJoinError(f"keep={keep}: at least 2 states are kept, the newest may be damaged")
+    ordered = in_query_order(query, frames)
+    rules = make_rules(query, watermark, lateness, idle_after)
+    saved = saved_shares(checkpoint)
+    groups = key_groups if key_groups is not None else _saved_groups(saved) or _usual_groups(query)
+    job = make_job(query, options=options, partitions=groups)
+    struct_type(query.output_schema)
+    options.runtime(job.query)  # a bad plan should fail here and not in a task
+    tasks = min(parallelism_of(ordered[0]), groups) if partitions is None else partitions
+    if not 1 <= tasks <= groups:
+        raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
+    places = Places(checkpoint, hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest())
+    told = told_of_files(job, places, ordered, transport) or told_of_rows(job, places, ordered)
+    rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
+    settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep)
+    return StreamingJoin(ordered[0].sparkSession, job, places, told, settings, checkpoint)
+
+
+def _usual_groups(query: Query) -> int:
+    everywhere = any(len(one.columns) == len(query.streams) for one in query.classes)
+    return KEY_GROUPS if everywhere else COPIED_KEY_GROUPS
+
+
+def _saved_groups(shares: tuple[int, ...] | None) -> int | None:
+    import math
+
+    return None if shares is None else math.prod(shares)

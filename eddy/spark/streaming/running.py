@@ -1,0 +1,140 @@
+"""A streaming join that runs: what `start()` returns. It behaves as Spark's `StreamingQuery`, and knows of the join."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.types import struct_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from eddy.spark.streaming.batches import Batches
+    from eddy.spark.streaming.partition_map import PartitionMap
+
+
+class StreamingJoinQuery:
+    """A join under way; made by `JoinWriter.start`."""
+
+    def __init__(self, spark: SparkSession, inner: StreamingQuery, batches: Batches) -> None:
+        self._spark = spark
+        self._inner = inner
+        self._batches = batches
+
+    # As in Spark
+
+    @property
+    def inner(self) -> StreamingQuery:
+        """Spark's query, for everything else it can do."""
+        return self._inner
+
+    @property
+    def id(self) -> str:
+        """The id that stays over restarts."""
+        return self._inner.id
+
+    @property
+    def runId(self) -> str:
+        """The id of this start."""
+        return self._inner.runId
+
+    @property
+    def name(self) -> str | None:
+        """The name given with `queryName`."""
+        return self._inner.name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it runs."""
+        return self._inner.isActive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it does at the moment."""
+        return dict(self._inner.status)
+
+    def exception(self) -> Exception | None:
+        """Return why it ended, None if it runs or was stopped."""
+        return self._inner.exception()
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait until it ends, `timeout` seconds at most; raise its exception if it failed."""
+        try:
+            return self._inner.awaitTermination() if timeout is None else self._inner.awaitTermination(int(timeout))
+        finally:
+            if not self._inner.isActive:
+                self._batches.close()
+
+    def processAllAvailable(self) -> None:
+        """Wait until everything that is there now is joined and published. For tests."""
+        self._inner.processAllAvailable()
+
+    def stop(self) -> None:
+        """Stop it. A micro-batch under way is left undone and comes again at the next start."""
+        self._inner.stop()
+        self._batches.close()
+
+    @property
+    def lastProgress(self) -> dict[str, Any] | None:
+        """Spark's progress of the newest micro-batch; under "eddy" a row of `batches()` for it."""
+        progress = self._inner.lastProgress
+        if progress is None:
+            return None
+        return {**_as_dict(progress), "eddy": self._batches.figures.last()}
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:
+        """Spark's progress of the newest micro-batches; under "eddy" the row of `batches()` for each, None if gone."""
+        rows = {row["batch"]: row for row in self.batches().to_pylist()}
+        found = [_as_dict(progress) for progress in self._inner.recentProgress]
+        return [{**one, "eddy": rows.get(one["batchId"])} for one in found]
+
+    # Of the join
+
+    def batches(self) -> pa.Table:
+        """Return a row of figures for each micro-batch since the start; columns: `figures.BATCHES`."""
+        return self._batches.figures.batches()
+
+    def groups(self) -> pa.Table:
+        """Return a row of figures for each key group of each micro-batch since the start; columns: `figures.GROUPS`."""
+        return self._batches.figures.groups()
+
+    def late(self, stream: str) -> DataFrame:
+        """Return the rows of a stream that came too late, as far as batches are committed and files are kept.
+
+        Columns: those that the query needs. Raises SparkJoinError for an unknown stream.
+        """
+        names = [own.name for own in self._batches.query.streams]
+        if stream not in names:
+            raise SparkJoinError(f"there is no stream {stream!r}; the streams are {', '.join(names)}")
+        schema = struct_type(self._batches.query.streams[names.index(stream)].schema)
+        files = self._batches.late_files(names.index(stream))
+        return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
+
+    @property
+    def partition_map(self) -> PartitionMap:
+        """The partition of each key group."""
+        return self._batches.partition_map
+
+    def move(self, moves: Mapping[int, int]) -> None:
+        """Move key groups to other partitions, {group: partition}, from the next micro-batch on.
+
+        No other group waits: where a moved group's engine is not at hand it is loaded from the log and completes its
+        states just in time. Raises SparkJoinError for a group or partition that is not there.
+        """
+        self._batches.move(moves)
+
+    def rebalance(self) -> None:
+        """Deal the key groups anew by their load, from the next micro-batch on."""
+        self._batches.rebalance()
+
+
+def _as_dict(progress: Any) -> dict[str, Any]:
+    import json
+
+    return dict(progress) if isinstance(progress, dict) else dict(json.loads(progress.json))

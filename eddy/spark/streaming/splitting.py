@@ -1,0 +1,136 @@
+"""The first stage of a micro-batch: rows become segments of the log, and what is told of them is one row a task.
+
+It runs inside the streaming plan, which Spark plans once. So nothing here depends on what the driver knows of a batch;
+late rows, for one, are cut off where segments are read.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eddy.spark.job import Job
+from eddy.spark.rows import quoted
+from eddy.spark.split import Piece, Splitter
+from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.segments import Segment, SegmentWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TOLD = pa.schema(
+    [
+        ("stream", pa.int32()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("segments", pa.string()),
+    ]
+)
+"""What a task tells of a stream: rows and bytes logged, least and greatest event time, its segments as JSON."""
+TOLD_COLUMNS = "stream int, rows bigint, bytes bigint, first bigint, last bigint, segments string"
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a micro-batch added to the log: per stream rows and greatest event time, None for none; all segments."""
+
+    rows: tuple[int, ...]
+    bytes: int
+    greatest: tuple[int | None, ...]
+    segments: tuple[Segment, ...]
+
+    @classmethod
+    def of(cls, table: pa.Table, streams: int) -> Told:
+        """Put together what the tasks told."""
+        rows, greatest = [0] * streams, [None] * streams
+        segments: list[Segment] = []
+        for one in table.to_pylist():
+            stream = one["stream"]
+            rows[stream] += one["rows"]
+            if one["rows"]:
+                so_far = greatest[stream]
+                greatest[stream] = one["last"] if so_far is None else max(so_far, one["last"])
+            segments += [Segment(**fields) for fields in json.loads(one["segments"])]
+        return cls(tuple(rows), sum(table.column("bytes").to_pylist()), tuple(greatest), tuple(segments))
+
+
+def _batch_number() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    return -1 if number is None else int(number)
+
+
+class Logging:
+    """Writes the pieces of one stream to the log, for one task."""
+
+    def __init__(self, job: Job, places: Places, stream: int) -> None:
+        self._stream = stream
+        self.splitter = Splitter(job, stream)
+        # Attempts of one task must not meet in one file, and retention reads the batch off the name.
+        name = f"{max(0, _batch_number()):012d}-{stream}-{uuid.uuid4().hex}"
+        self.writer = SegmentWriter(places.log, name)
+        self._rows = 0
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Write pieces."""
+        for piece in pieces:
+            self.writer.add(piece.cell, self._stream, piece.tuples, piece.first, piece.last)
+            self._rows += piece.tuples.num_rows
+
+    def finish(self) -> pa.RecordBatch | None:
+        """Make durable what was written; return what is to be told of it, None if there was nothing."""
+        self.add(self.splitter.finish())
+        written = self.writer.finish()
+        if not written:
+            return None
+        # A copy is another name for the same bytes.
+        segments = [replace(one, group=one.group + offset) for one in written for offset in self.splitter.offsets]
+        told: dict[str, Any] = {
+            "stream": self._stream,
+            "rows": self._rows,
+            "bytes": sum(one.length for one in written),
+            "first": min(one.first for one in written),
+            "last": max(one.last for one in written),
+            "segments": json.dumps([asdict(one) for one in segments]),
+        }
+        return pa.RecordBatch.from_pylist([told], schema=TOLD)
+
+
+class LogRows:
+    """What a worker does with rows of one stream: a function from Arrow batches to what is told of them."""
+
+    def __init__(self, job: Job, places: Places, stream: int) -> None:
+        self._job = job
+        self._places = places
+        self._stream = stream
+        # Spark shows this name in its plans.
+        self.__name__ = f"eddy_log[{job.query.streams[stream].name}]"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        logging = Logging(self._job, self._places, self._stream)
+        names = self._job.inputs[self._stream].names
+        with logging.writer:
+            for batch in batches:
+                logging.add(logging.splitter.add(batch.rename_columns(names)))
+            told = logging.finish()
+        if told is not None:
+            yield told
+
+
+def told_of_rows(job: Job, places: Places, frames: Sequence[DataFrame]) -> DataFrame:
+    """Return a streaming DataFrame that logs the rows of all streams when it runs; a DataFrame per stream comes in."""
+    logged = []
+    for i, (schema, frame) in enumerate(zip(job.inputs, frames, strict=True)):
+        needed = frame.select(*(frame[quoted(name)].alias(f"c{k}") for k, name in enumerate(schema.names)))
+        logged.append(needed.mapInArrow(LogRows(job, places, i), TOLD_COLUMNS))
+    return reduce(lambda left, right: left.unionAll(right), logged)

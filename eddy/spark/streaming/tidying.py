@@ -1,0 +1,133 @@
+"""Keeps the log short: compaction of long chains beside the job, retention of what old manifests need.
+
+Compaction is a Spark job of its own, started by a thread of the driver after a commit. It reads the log and writes one
+link for several; the next manifest names it in their place. Micro-batches never wait for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eddy.spark.job import Job
+from eddy.spark.streaming.checkpoint import Checkpoint
+from eddy.spark.streaming.compaction import compact, worth
+from eddy.spark.streaming.manifest import GroupState, Link, Manifest
+from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.segments import SegmentReader, SegmentWriter
+from eddy.spark.streaming.sinks import Sink
+from eddy.windows import Unbounded
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class _Share:
+    """Key groups whose chains one task compacts, into a log file of this name."""
+
+    name: str
+    frontier: int | None
+    chains: tuple[tuple[int, tuple[Link, ...]], ...]
+
+
+class _CompactGroups:
+    """What Spark runs: a function from a share to the link that stands for each chain, by key group."""
+
+    def __init__(self, job: Job, places: Places, spans: Sequence[int | None]) -> None:
+        self._job = job
+        self._places = places
+        self._spans = list(spans)
+
+    def __call__(self, share: _Share) -> dict[int, Link]:
+        schemas = [stream.schema for stream in self._job.query.streams]
+        reader = SegmentReader(self._places.log, schemas)
+        links = {}
+        try:
+            with SegmentWriter(self._places.log, share.name) as writer:
+                ends = {}
+                for group, chain in share.chains:
+                    compact(reader, chain, self._job.positions, share.frontier, self._spans, writer, group)
+                    ends[group] = chain[-1].batch
+                written = writer.finish()
+        finally:
+            reader.close()
+        for group, batch in ends.items():
+            links[group] = Link(batch, None, tuple(one for one in written if one.group == group))
+        return links
+
+
+class Tidying:
+    """Compaction and retention of one job."""
+
+    def __init__(
+        self, spark: SparkSession, job: Job, places: Places, checkpoint: Checkpoint, sink: Sink, keep: int
+    ) -> None:
+        self._spark = spark
+        self._job = job
+        self._places = places
+        self._checkpoint = checkpoint
+        self._sink = sink
+        self._keep = keep
+        self.spans = [
+            None if isinstance(stream.window, Unbounded) else window.size
+            for stream, window in zip(job.query.streams, job.query.graph.windows, strict=True)
+        ]
+        """Per stream, the ticks that a row can be matched for; None: for ever."""
+        self._thread: threading.Thread | None = None
+        self._begun: dict[int, tuple[Link, ...]] = {}
+        self._links: dict[int, Link] = {}
+        self._names: list[str] = []
+        self.problem: BaseException | None = None
+        """Why the newest compaction failed; the job goes on without it."""
+
+    def compacted(self, groups: Mapping[int, GroupState]) -> dict[int, GroupState]:
+        """Return the states with what compaction has finished put in."""
+        found = dict(groups)
+        if self._thread is not None and not self._thread.is_alive():
+            for group, link in self._links.items():
+                state, begun = found[group], self._begun[group]
+                # Links that were pruned meanwhile hold only what is dead.
+                rest = tuple(one for one in state.chain if one.batch > begun[-1].batch)
+                found[group] = replace(state, chain=(link, *rest) if link.segments else rest)
+            self._thread, self._links = None, {}
+        return found
+
+    def after(self, manifest: Manifest, frontier: int | None) -> None:
+        """Look after a commit whether there is something to do."""
+        self._sink.clean(manifest.batch)
+        in_use = {one.file for chain in self._begun.values() for link in chain for one in link.segments}
+        in_use.update(self._names)
+        self._checkpoint.retain(self._keep, in_use if self._thread is not None else frozenset())
+        if self._thread is None:
+            chains = {group: state.chain for group, state in manifest.groups.items() if worth(state.chain)}
+            if chains:
+                tasks = max(1, min(len(chains), self._spark.sparkContext.defaultParallelism))
+                self._begun = chains
+                # Named here, so that retention knows them while they are written.
+                self._names = [f"{manifest.batch:012d}-base-{uuid.uuid4().hex}" for _ in range(tasks)]
+                self._thread = threading.Thread(
+                    target=self._compact, args=(frontier,), name="eddy compaction", daemon=True
+                )
+                self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for a compaction under way."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _compact(self, frontier: int | None) -> None:
+        try:
+            dealt, tasks = sorted(self._begun.items()), len(self._names)
+            shares = [_Share(name, frontier, tuple(dealt[k::tasks])) for k, name in enumerate(self._names)]
+            run = _CompactGroups(self._job, self._places, self.spans)
+            found: dict[int, Link] = {}
+            for links in self._spark.sparkContext.parallelize(shares, tasks).map(run).collect():
+                found.update(links)
+            self._links = found
+            self.problem = None
+        except Exception as problem:  # the chains stay as they are, and the next batch tries again
+            self.problem = problem

@@ -1,0 +1,178 @@
+"""How a streaming join is started: built as Spark's `DataStreamWriter` is, sink and trigger one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.job import Job
+from eddy.spark.streaming.batches import Batches, Settings
+from eddy.spark.streaming.checkpoint import Checkpoint
+from eddy.spark.streaming.identity import check_identity
+from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.running import StreamingJoinQuery
+from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMATS = ("parquet", "transactions", "console", "noop")
+_OPTIONS = {"parquet": {"path"}, "transactions": {"path"}, "console": {"numRows"}, "noop": set()}
+
+
+@dataclass(frozen=True)
+class StreamingJoin:
+    """A join of streaming DataFrames that is not started yet; made by `eddy.spark.join`.
+
+    told  the streaming plan of the first stage: it logs the rows of all streams
+    """
+
+    spark: SparkSession
+    job: Job
+    places: Places
+    told: DataFrame
+    settings: Settings
+    checkpoint: Path
+
+    @property
+    def writeStream(self) -> JoinWriter:
+        """What starts it."""
+        return JoinWriter(self)
+
+    @property
+    def isStreaming(self) -> bool:
+        """True."""
+        return True
+
+
+class JoinWriter:
+    """Says where results go and when micro-batches run; `start` then starts the join. Methods return the writer."""
+
+    def __init__(self, join: StreamingJoin) -> None:
+        self._join = join
+        self._format: str | None = None
+        self._function: Callable[[DataFrame, int], None] | None = None
+        self._options: dict[str, str] = {}
+        self._name: str | None = None
+        self._trigger: dict[str, Any] = {}
+
+    def format(self, source: str) -> JoinWriter:
+        """Write in one of these ways:
+
+        "parquet"       option `path`; a directory `batch=<n>` of Parquet files for each micro-batch, there as a whole
+                        or not at all
+        "transactions"  option `path`; Parquet files in `data/`, and for each micro-batch a file in `_log/` that names
+                        its files: read them with `eddy.spark.read_transactions`
+        "console"       option `numRows`; prints
+        "noop"          joins and counts, and drops the results
+        """
+        if source not in FORMATS:
+            raise SparkJoinError(f"format({source!r}): a join writes to {', '.join(FORMATS)}, or with foreachBatch")
+        self._format = source
+        return self
+
+    def option(self, key: str, value: object) -> JoinWriter:
+        """Set an option of the format."""
+        if key == "checkpointLocation":
+            raise SparkJoinError("checkpointLocation is given to eddy.spark.join as checkpoint=; leave it out here")
+        self._options[key] = str(value)
+        return self
+
+    def options(self, **options: object) -> JoinWriter:
+        """Set several options of the format."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def outputMode(self, outputMode: str) -> JoinWriter:
+        """Say "append", the only mode: a result is told once."""
+        if outputMode != "append":
+            raise SparkJoinError(f"outputMode({outputMode!r}): a join tells each result once, which is 'append'")
+        return self
+
+    def queryName(self, queryName: str) -> JoinWriter:
+        """Name the query."""
+        self._name = queryName
+        return self
+
+    def trigger(self, **trigger: Any) -> JoinWriter:
+        """Say when micro-batches run, as in Spark: processingTime="5 seconds", or availableNow=True."""
+        if "continuous" in trigger or "realTime" in trigger:
+            raise SparkJoinError("a join runs in micro-batches: trigger(processingTime=…) or trigger(availableNow=True)")
+        self._trigger = trigger
+        return self
+
+    def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
+        """Call func(results, batch) after each micro-batch is committed.
+
+        It is called again with the same number and the same rows if it raised, or if the driver died before it was
+        known to have returned: make what it does depend on the number.
+        """
+        if not callable(func):
+            raise SparkJoinError(f"foreachBatch takes a function of a DataFrame and a batch number, not {func!r}")
+        self._function = func
+        return self
+
+    def toParquet(self, path: str | Path) -> StreamingJoinQuery:
+        """Start, writing Parquet to `path`."""
+        return self.format("parquet").start(path)
+
+    def start(
+        self,
+        path: str | Path | None = None,
+        format: str | None = None,
+        queryName: str | None = None,
+        **options: object,
+    ) -> StreamingJoinQuery:
+        """Start the join, from where the checkpoint stands if it stands anywhere.
+
+        Raises SparkJoinError for a sink or option that is not one, StreamingStateError for a checkpoint that is damaged,
+        of another join, or in use by another driver.
+        """
+        if format is not None:
+            self.format(format)
+        if queryName is not None:
+            self.queryName(queryName)
+        if path is not None:
+            self.option("path", path)
+        self.options(**options)
+        join = self._join
+        sink = self._sink()
+        checkpoint = Checkpoint(join.checkpoint)
+        checkpoint.lock()
+        try:
+            check_identity(join.checkpoint, join.job)
+            batches = Batches(join.spark, join.job, join.places, checkpoint, sink, join.settings)
+            writer = join.told.writeStream.foreachBatch(batches)
+            writer = writer.option("checkpointLocation", str(join.checkpoint / "spark"))
+            if self._name is not None:
+                writer = writer.queryName(self._name)
+            if self._trigger:
+                writer = writer.trigger(**self._trigger)
+            return StreamingJoinQuery(join.spark, writer.start(), batches)
+        except BaseException:
+            checkpoint.unlock()
+            raise
+
+    def _sink(self) -> Sink:
+        staging = self._join.checkpoint / "staging"
+        if self._function is not None:
+            if self._format is not None or self._options:
+                raise SparkJoinError("foreachBatch takes no format and no options: leave one of them out")
+            return CallbackSink(self._function, staging, self._join.job.query.output_schema)
+        if self._format is None:
+            raise SparkJoinError(f"say where results go: format(…) with one of {', '.join(FORMATS)}, or foreachBatch")
+        unknown = sorted(self._options.keys() - _OPTIONS[self._format])
+        if unknown:
+            raise SparkJoinError(f"format {self._format!r} has no option {unknown[0]!r}")
+        if self._format == "noop":
+            return NullSink()
+        if self._format == "console":
+            return ConsoleSink(staging, self._join.job.query.output_schema, int(self._options.get("numRows", 20)))
+        if "path" not in self._options:
+            raise SparkJoinError(f"format {self._format!r} needs a path: start(path), or option('path', …)")
+        path = Path(self._options["path"])
+        return ParquetSink(path) if self._format == "parquet" else TransactionSink(path)
