@@ -31,7 +31,7 @@ def query_text(query: Query) -> Text:
                 "columns": [[field.name, _type_text(field)] for field in stream.schema],
                 "window": [WindowKind(window.kind).name, window.size],
                 "time": stream.time,
-                "filter": _filter_text(stream.conditions),
+                "filter": filter_text(stream.conditions),
             }
         )
     return {
@@ -40,7 +40,7 @@ def query_text(query: Query) -> Text:
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
         ],
         "predicates": " AND ".join(map(str, query.classes)),
-        "where": _filter_text(query.conditions),
+        "where": filter_text(query.conditions),
         "select": [[name, *place] for name, place in query.select.items()],
         "lateness": query.graph.lateness,
     }
@@ -50,7 +50,7 @@ def _type_text(field: pa.Field) -> str:
     return f"{field.type}{'' if field.nullable else ' not null'}"
 
 
-def _filter_text(conditions: Sequence[Predicate]) -> Text | list[Text] | None:
+def filter_text(conditions: Sequence[Predicate]) -> Text | list[Text] | None:
     """Return the conditions of a filter: None for none, one by itself, several as a list in the order written."""
     texts = [_condition_text(one) for one in conditions]
     return None if not texts else texts[0] if len(texts) == 1 else texts
@@ -76,7 +76,8 @@ def _listed(text: Text | list[Text] | None) -> list[Text]:
     return [] if text is None else text if isinstance(text, list) else [text]
 
 
-def _same_filter(saved: Text | list[Text] | None, conditions: Sequence[Predicate]) -> bool:
+def same_filter(saved: Text | list[Text] | None, conditions: Sequence[Predicate]) -> bool:
+    """Say whether `filter_text` of these conditions would say the same; functions are compared by name only."""
     theirs = _listed(saved)
     return len(theirs) == len(conditions) and all(map(_same_condition, theirs, conditions))
 
@@ -96,7 +97,8 @@ def _same_condition(saved: Text, condition: Predicate) -> bool:
         return False
 
 
-def _shown(text: Text | list[Text] | None) -> str:
+def filter_shown(text: Text | list[Text] | None) -> str:
+    """Return what `filter_text` gave as people read it."""
     return " and ".join(str(one["text"]) for one in _listed(text)) or "none"
 
 
@@ -109,12 +111,16 @@ def _window(window: list[Any]) -> str:
     return {"ROWS": f"ROWS {size}", "RANGE": f"RANGE {size} ticks"}.get(kind, kind)
 
 
-def difference(saved: Text, query: Query) -> str | None:
-    """Return the first thing in which the query that `saved` describes differs from this one, None for nothing."""
+def difference(saved: Text, query: Query, where: str = "the snapshot", results: bool = True) -> str | None:
+    """Return the first thing in which the query that `saved` describes differs from this one, None for nothing.
+
+    where    what holds `saved`, for the text
+    results  compare what makes results of combinations, `where` and `select`, as well
+    """
     own = query_text(query)
 
     def differ(what: str, theirs: object, mine: object) -> str:
-        return f"{what}: {theirs} in the snapshot, {mine} in the query"
+        return f"{what}: {theirs} in {where}, {mine} in the query"
 
     names, own_names = ([stream["name"] for stream in text["streams"]] for text in (saved, own))
     if names != own_names:
@@ -122,18 +128,18 @@ def difference(saved: Text, query: Query) -> str | None:
     for theirs, mine, stream in zip(saved["streams"], own["streams"], query.streams, strict=True):
         place = f"stream {stream.name}"
         if theirs["columns"] != mine["columns"]:
-            return _column_difference(place, theirs["columns"], mine["columns"])
+            return _column_difference(place, where, theirs["columns"], mine["columns"])
         if theirs["time"] != mine["time"]:
             return differ(f"{place}, time column", theirs["time"] or "none", mine["time"] or "none")
         if theirs["window"] != mine["window"]:
             return differ(f"{place}, window", _window(theirs["window"]), _window(mine["window"]))
-        if not _same_filter(theirs["filter"], stream.conditions):
-            return differ(f"{place}, filter", _shown(theirs["filter"]), _shown(mine["filter"]))
+        if not same_filter(theirs["filter"], stream.conditions):
+            return differ(f"{place}, filter", filter_shown(theirs["filter"]), filter_shown(mine["filter"]))
     if saved["classes"] != own["classes"]:
         return differ("predicates", saved["predicates"], own["predicates"])
-    if not _same_filter(saved["where"], query.conditions):
-        return differ("where", _shown(saved["where"]), _shown(own["where"]))
-    if saved["select"] != own["select"]:
+    if results and not same_filter(saved["where"], query.conditions):
+        return differ("where", filter_shown(saved["where"]), filter_shown(own["where"]))
+    if results and saved["select"] != own["select"]:
         shown = [", ".join(f"{name} = {s}.{c}" for name, s, c in text["select"]) for text in (saved, own)]
         return differ("select", *shown)
     if saved["lateness"] != own["lateness"]:
@@ -141,10 +147,10 @@ def difference(saved: Text, query: Query) -> str | None:
     return None
 
 
-def _column_difference(place: str, theirs: list[list[str]], mine: list[list[str]]) -> str:
+def _column_difference(place: str, where: str, theirs: list[list[str]], mine: list[list[str]]) -> str:
     saved, own = dict(theirs), dict(mine)
     for name in [*saved, *own]:
         if saved.get(name) != own.get(name):
             there, here = saved.get(name, "absent"), own.get(name, "absent")
-            return f"{place}, column {name!r}: {there} in the snapshot, {here} in the query"
-    return f"{place}: columns {_columns(theirs)} in the snapshot, {_columns(mine)} in the query"
+            return f"{place}, column {name!r}: {there} in {where}, {here} in the query"
+    return f"{place}: columns {_columns(theirs)} in {where}, {_columns(mine)} in the query"

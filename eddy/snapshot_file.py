@@ -1,6 +1,6 @@
-"""The bytes of a snapshot: a header in JSON and named sections, whole and undamaged or refused.
+"""The bytes of a snapshot, and of files like it: a header in JSON and named sections, whole and undamaged or refused.
 
-    8 bytes    MAGIC
+    8 bytes    magic, of the kind of file
     uint64     format version
     uint64     bytes in all
     uint64     bytes of the header
@@ -19,9 +19,10 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from stairs.errors import SnapshotError
+from stairs.errors import EddyError, SnapshotError
 
 MAGIC = b"eddysnap"
 VERSION = 1
@@ -29,54 +30,76 @@ DIGEST_BYTES = 16
 _START = struct.Struct("<8sQQQ")
 
 
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file in this form.
+
+    noun     what messages call it
+    magic    its first 8 bytes
+    version  of what the header and the sections say; another one is refused
+    error    what is raised for bytes that are none
+    source   what gives such bytes
+    use      what one does with them
+    """
+
+    noun: str
+    magic: bytes
+    version: int
+    error: type[EddyError]
+    source: str
+    use: str
+
+
+SNAPSHOT = FileKind("snapshot", MAGIC, VERSION, SnapshotError, "Runtime.snapshot()", "restore")
+
+
 def _padding(length: int) -> int:
     return -length % 8
 
 
-def pack(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> bytes:
-    """Return header and sections as the bytes of a snapshot; equal ones give equal bytes. O(bytes)."""
+def pack(header: Mapping[str, Any], sections: Mapping[str, memoryview], kind: FileKind = SNAPSHOT) -> bytes:
+    """Return header and sections as the bytes of a file; equal ones give equal bytes. O(bytes)."""
     listed = [[name, section.nbytes] for name, section in sections.items()]
     text = json.dumps({**header, "sections": listed}, sort_keys=True, separators=(",", ":")).encode()
     parts: list[bytes | memoryview] = [text, bytes(_padding(len(text)))]
     for section in sections.values():
         parts += [section, bytes(_padding(section.nbytes))]
     total = _START.size + sum(memoryview(part).nbytes for part in parts) + DIGEST_BYTES
-    parts.insert(0, _START.pack(MAGIC, VERSION, total, len(text)))
+    parts.insert(0, _START.pack(kind.magic, kind.version, total, len(text)))
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         digest.update(part)
     return b"".join([*parts, digest.digest()])
 
 
-def unpack(data: object) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """Return header and sections of a snapshot, sections without a copy.
+def unpack(data: object, kind: FileKind = SNAPSHOT) -> tuple[dict[str, Any], dict[str, memoryview]]:
+    """Return header and sections of a file, sections without a copy.
 
-    Raises SnapshotError for anything but bytes that `pack` of this version has written. O(bytes).
+    Raises the error of its kind for anything but bytes that `pack` of this version has written. O(bytes).
     """
+    noun, magic, error = kind.noun, kind.magic, kind.error
     if not isinstance(data, bytes):
-        raise SnapshotError(f"a snapshot is the bytes that Runtime.snapshot() gave, not {type(data).__name__}")
+        raise error(f"a {noun} is the bytes that {kind.source} gave, not {type(data).__name__}")
     if not data:
-        raise SnapshotError("the snapshot is empty: no bytes were given")
-    if data[: len(MAGIC)] != MAGIC[: len(data)]:
-        raise SnapshotError(f"these bytes are no snapshot: they begin with {data[: len(MAGIC)]!r}, not with {MAGIC!r}")
+        raise error(f"the {noun} is empty: no bytes were given")
+    if data[: len(magic)] != magic[: len(data)]:
+        raise error(f"these bytes are no {noun}: they begin with {data[: len(magic)]!r}, not with {magic!r}")
     if len(data) < _START.size + DIGEST_BYTES:
-        raise SnapshotError(f"the snapshot is cut off: {len(data)} bytes are left of it")
+        raise error(f"the {noun} is cut off: {len(data)} bytes are left of it")
     _, version, total, length = _START.unpack_from(data)
-    if version > VERSION:
-        raise SnapshotError(
-            f"the snapshot has format version {version}, this version of the library reads {VERSION}; restore it with"
-            " the version that wrote it, or a newer one"
+    if version > kind.version:
+        raise error(
+            f"the {noun} has format version {version}, this version of the library reads {kind.version}; {kind.use} it"
+            " with the version that wrote it, or a newer one"
         )
     if len(data) != total:
         what = "is cut off" if len(data) < total else "has something behind its end"
-        raise SnapshotError(f"the snapshot {what}: it says {total} bytes, here are {len(data)}")
+        raise error(f"the {noun} {what}: it says {total} bytes, here are {len(data)}")
     view = memoryview(data)
     if hashlib.blake2b(view[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest() != data[-DIGEST_BYTES:]:
-        raise SnapshotError("the snapshot is damaged: its bytes do not have the digest at its end")
-    if version != VERSION:
-        raise SnapshotError(
-            f"there is no format version {version} of snapshots; this one was not written by this library"
-        )
+        raise error(f"the {noun} is damaged: its bytes do not have the digest at its end")
+    if version != kind.version:
+        raise error(f"there is no format version {version} of {noun}s; this one was not written by this library")
     header = json.loads(data[_START.size : _START.size + length])
     at, sections = _START.size + length + _padding(length), {}
     for name, size in header["sections"]:
