@@ -24,7 +24,7 @@ from typing import Any
 from stairs.errors import SnapshotError
 
 MAGIC = b"eddysnap"
-VERSION = 1
+VERSION = 2
 DIGEST_BYTES = 16
 _START = struct.Struct("<8sQQQ")
 
@@ -62,10 +62,10 @@ def unpack(data: object) -> tuple[dict[str, Any], dict[str, memoryview]]:
     if len(data) < _START.size + DIGEST_BYTES:
         raise SnapshotError(f"the snapshot is cut off: {len(data)} bytes are left of it")
     _, version, total, length = _START.unpack_from(data)
-    if version > VERSION:
+    if version != VERSION and version:
         raise SnapshotError(
             f"the snapshot has format version {version}, this version of the library reads {VERSION}; restore it with"
-            " the version that wrote it, or a newer one"
+            f" the version that wrote it{', or a newer one' if version > VERSION else ''}"
         )
     if len(data) != total:
         what = "is cut off" if len(data) < total else "has something behind its end"
