@@ -17,7 +17,7 @@ from eddy.arrivals_kernels import count_streams, mark_late, merge_by_time
 from eddy.keys import unified_column
 from eddy.query import Query
 from stairs.errors import InputError
-from stairs.graph import FOREVER
+from stairs.graph import FOREVER, WindowKind
 
 MERGED_ONE_BY_ONE = 12
 """Up to so many streams the least of their next times is found by looking at each; more are sorted."""
@@ -35,12 +35,27 @@ class Arrivals:
     order    uint8[arrivals], the stream of each
     times    per stream int64[rows] event times in ticks, None in queries without a RANGE window
     late     rows that do not arrive, by stream
+    sorted   whether they were put in the order of their event times
+    watermark  the one that holds when they are in, None = it follows from them
     """
 
     batches: list[pa.RecordBatch | None]
     order: Order
     times: list[Times | None]
     late: dict[int, pa.RecordBatch]
+    sorted: bool = False
+    watermark: int | None = None
+
+    @property
+    def by_time(self) -> bool:
+        """Whether each arrival is at least as young as those before it. O(arrivals * streams) unless `sorted`."""
+        if self.sorted:
+            return True
+        merged = np.empty(len(self.order), np.int64)
+        for i, ticks in enumerate(self.times):
+            if ticks is not None:
+                merged[self.order == i] = ticks
+        return bool((merged[1:] >= merged[:-1]).all())
 
     @property
     def rows(self) -> list[int]:
@@ -151,8 +166,18 @@ class Gate:
         self._untimed: list[Times | None] = [None] * len(self.names)
         self._index = {name: i for i, name in enumerate(self.names)}
 
-    def admit(self, pushed: Mapping[str, pa.RecordBatch | pa.Table], order: object, watermark: int) -> Arrivals:
-        """Return the arrivals of a push; `watermark` is the greatest event time before it. Raises InputError."""
+    def admit(
+        self,
+        pushed: Mapping[str, pa.RecordBatch | pa.Table],
+        order: object,
+        watermark: int,
+        oldest: int | None = None,
+    ) -> Arrivals:
+        """Return the arrivals of a push. Raises InputError.
+
+        watermark  greatest event time before it, from which a row counts as late
+        oldest     rows older than this are late instead, whatever comes before them; None = by the watermark
+        """
         batches = self._batches(pushed)
         sequence = None
         if order is not None:
@@ -174,8 +199,12 @@ class Gate:
                 times = by_time
         late: dict[int, pa.RecordBatch] = {}
         if self.ranged and len(sequence):
-            batches, sequence, times, late = self._without_late(batches, sequence, times, watermark)
-        return Arrivals(batches, sequence, times, late)
+            if oldest is None:
+                marks = self._late_rows(sequence, times, watermark)
+            else:
+                marks = {i: ticks < oldest for i, ticks in enumerate(times) if ticks is not None}
+            batches, sequence, times, late = self._without_late(batches, sequence, times, marks)
+        return Arrivals(batches, sequence, times, late, self.ranged and order is None)
 
     def _batches(self, pushed: Mapping[str, pa.RecordBatch | pa.Table]) -> list[pa.RecordBatch | None]:
         if not isinstance(pushed, Mapping):
@@ -211,6 +240,61 @@ class Gate:
             raise InputError(f"{place}: times lie within ±2^61 ticks, here they go from {ticks.min()} to {ticks.max()}")
         return ticks
 
+    def past(
+        self, pushed: Mapping[str, pa.RecordBatch | pa.Table], watermark: int | None
+    ) -> tuple[Arrivals, list[int]]:
+        """Return rows that arrived before, those still in their windows, and how many of each stream are not.
+
+        watermark  the one that holds after them; None = it follows from them
+
+        They are in the order of their event times within each stream, where each stream with rows has any, else in
+        row order; and stream after stream, because what is probed with nothing need not be in turn. None is late.
+        Raises InputError as `admit` does.
+        """
+        batches, times = self._batches(pushed), self._untimed
+        if self.filters:
+            batches, _ = self._filtered(batches, None)
+        streams, graph = self.query.streams, self.query.graph
+        if all(batch is None or stream.time is not None for batch, stream in zip(batches, streams, strict=True)):
+            batches, times = self._sorted(batches)
+        horizon = watermark
+        if horizon is None and self.ranged:
+            horizon = max((int(ticks[-1]) for ticks in times if ticks is not None), default=-FOREVER) - graph.lateness
+        skipped = [0] * len(batches)
+        for i, (batch, ticks, window) in enumerate(zip(batches, times, graph.windows, strict=True)):
+            if batch is None:
+                continue
+            if window.kind == WindowKind.ROWS:
+                skipped[i] = max(len(batch) - window.size, 0)
+            elif window.kind == WindowKind.RANGE:
+                assert ticks is not None
+                assert horizon is not None
+                skipped[i] = int(np.searchsorted(ticks, horizon - window.size))
+        kept = [
+            batch.slice(n) if batch is not None and n < len(batch) else None
+            for batch, n in zip(batches, skipped, strict=True)
+        ]
+        on_time = self._untimed
+        if self.ranged:
+            on_time = [None if ticks is None else ticks[n:] for ticks, n in zip(times, skipped, strict=True)]
+        counts = [0 if batch is None else len(batch) for batch in kept]
+        order = np.repeat(np.arange(len(kept), dtype=np.uint8), counts)
+        return Arrivals(kept, order, on_time, {}, watermark=watermark), skipped
+
+    def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
+        """Order the rows of each stream by (event time, row)."""
+        sorted_batches: list[pa.RecordBatch | None] = [None] * len(batches)
+        sorted_times: list[Times | None] = [None] * len(batches)
+        for i, batch in enumerate(batches):
+            times = self._times(i, batch)
+            if times is None or batch is None:
+                continue
+            if (times[1:] < times[:-1]).any():
+                rows = np.argsort(times, kind="stable")
+                batch, times = batch.take(pa.array(rows)), times[rows]
+            sorted_batches[i], sorted_times[i] = batch, times
+        return sorted_batches, sorted_times
+
     def _by_time(
         self, batches: list[pa.RecordBatch | None]
     ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
@@ -221,18 +305,8 @@ class Gate:
                     f"stream {self.names[i]} has no time column to order its rows among the others by; name one with"
                     " Stream(…, time=…), push one stream at a time, or give order="
                 )
-        sorted_batches: list[pa.RecordBatch | None] = [None] * len(batches)
-        sorted_times: list[Times | None] = [None] * len(batches)
-        present = []
-        for i, batch in enumerate(batches):
-            times = self._times(i, batch)
-            if times is None or batch is None:
-                continue
-            if (times[1:] < times[:-1]).any():
-                rows = np.argsort(times, kind="stable")
-                batch, times = batch.take(pa.array(rows)), times[rows]
-            sorted_batches[i], sorted_times[i] = batch, times
-            present.append(i)
+        sorted_batches, sorted_times = self._sorted(batches)
+        present = [i for i, times in enumerate(sorted_times) if times is not None]
         if not present:
             return sorted_batches, np.zeros(0, np.uint8), sorted_times
         merged = np.concatenate([ticks for ticks in sorted_times if ticks is not None])
@@ -259,23 +333,35 @@ class Gate:
                     keep[i] = rows
         return _kept_batches(batches, keep), sequence if sequence is None else _kept_order(sequence, batches, keep)
 
-    def _without_late(
-        self, batches: list[pa.RecordBatch | None], sequence: Order, times: list[Times | None], watermark: int
-    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None], dict[int, pa.RecordBatch]]:
-        first = np.zeros(len(batches), np.int64)
+    def _late_rows(
+        self, sequence: Order, times: list[Times | None], watermark: int
+    ) -> dict[int, npt.NDArray[np.bool_]]:
+        """Mark the rows that are late when their turn comes, by stream; none when no row is."""
+        present = [(i, ticks) for i, ticks in enumerate(times) if ticks is not None]
+        first = np.zeros(len(times), np.int64)
         np.cumsum([0 if ticks is None else len(ticks) for ticks in times[:-1]], out=first[1:])
-        all_times = np.concatenate([ticks for ticks in times if ticks is not None])
+        all_times = np.concatenate([ticks for _, ticks in present])
         marks = np.zeros(len(all_times), np.uint8)
         starts = first.copy()
         if not mark_late(sequence, all_times, first, marks, watermark, self.query.graph.lateness):
-            return batches, sequence, times, {}
+            return {}
+        return {i: marks[starts[i] : starts[i] + len(ticks)] != 0 for i, ticks in present}
+
+    def _without_late(
+        self,
+        batches: list[pa.RecordBatch | None],
+        sequence: Order,
+        times: list[Times | None],
+        marks: dict[int, npt.NDArray[np.bool_]],
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None], dict[int, pa.RecordBatch]]:
+        """Set the rows marked, by stream, aside."""
         keep, late = {}, {}
-        for i, batch in enumerate(batches):
-            if batch is None:
-                continue
-            own = marks[starts[i] : starts[i] + len(batch)] != 0
-            if own.any():
+        for i, own in marks.items():
+            batch = batches[i]
+            if batch is not None and own.any():
                 keep[i] = np.flatnonzero(~own)
                 late[i] = batch.take(pa.array(np.flatnonzero(own)))
+        if not keep:
+            return batches, sequence, times, {}
         on_time = [ticks if i not in keep or ticks is None else ticks[keep[i]] for i, ticks in enumerate(times)]
         return _kept_batches(batches, keep), _kept_order(sequence, batches, keep), on_time, late

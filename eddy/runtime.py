@@ -36,7 +36,8 @@ from jisc.states import StateId
 from jisc.strategies import Eddy, Transition
 from jisc.strategies.base import COUNTERS, Saved, refuse
 from stairs.errors import CapacityError, InputError, PlanError, StateError
-from stairs.fields import M_ARRIVALS, M_CHANGELOG, M_WATERMARK, S_BASE, S_LO
+from stairs.fields import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO
+from stairs.graph import FOREVER
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
 from stairs.stair import Stair
@@ -117,9 +118,7 @@ class Runtime:
             kept[query.index(name)][column] = None
         self._kept = [list(columns) for columns in kept]
         """Per stream the columns that results or `where` need."""
-        kinds = [
-            [query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)
-        ]
+        kinds = [[query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)]
         self._payload = Payload(kinds, self._modules.capacity, self._modules.allowance)
         self._bound = Bound(max_bytes, self._modules, self._payload)
         self._loader = Loader(query, self._kept, self._modules, self._payload)
@@ -248,18 +247,28 @@ class Runtime:
 
     # Pushing
 
-    def push(self, batches: Mapping[str, pa.RecordBatch | pa.Table], order: Any = None) -> pa.Table:
+    def push(
+        self,
+        batches: Mapping[str, pa.RecordBatch | pa.Table],
+        order: Any = None,
+        *,
+        watermark: int | None = None,
+    ) -> pa.Table:
         """Take arrivals in and return the results they complete, in the order of their last components.
 
-        batches  rows by stream; absent streams and empty batches are fine; columns not in its schema are ignored
-        order    int[rows of all streams]: the stream (its position in the query) of each arrival; None = by event time,
-                 ties by stream order in the query, then by row
+        batches    rows by stream; absent streams and empty batches are fine; columns not in its schema are ignored
+        order      int[rows of all streams]: the stream (its position in the query) of each arrival; None = by event
+                   time, ties by stream order in the query, then by row
+        watermark  a promise, in ticks of the common time type: no row of a later push is older. Rows older than that of
+                   the push before are late; `Query.lateness` does nothing. With the first push that names one, all must
 
         Returns a table of `output_schema` (see output, count_only, ids_only). Raises InputError for rows that do not
-        fit, with the state as it was. Cost: O(arrivals + chains walked + results).
+        fit and for a watermark that goes back, with the state as it was. Cost: O(arrivals + chains walked + results).
         """
         began = perf_counter()
-        arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]))
+        oldest = self._checked_watermark(watermark)
+        arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]), oldest)
+        arrivals.watermark = watermark
         if self._router.due:
             self._route()
         lean = False
@@ -285,6 +294,70 @@ class Runtime:
         strategy.after_push(len(arrivals.order))
         strategy.note_push(results, len(arrivals.order), perf_counter() - began)
         return table
+
+    def load(self, batches: Mapping[str, pa.RecordBatch | pa.Table], *, watermark: int | None = None) -> None:
+        """Take rows in that arrived before: they have their places in the windows, and no result is told of them.
+
+        batches    all rows that arrived, by stream; those already out of their windows are passed over, and counted
+        watermark  the one given with the last push of them, if pushes are to go on with one; None = none was given
+
+        Pushes go on as if the rows had been pushed, by event time where all streams with rows have a time column, else
+        in row order: the same results, arrival numbers by that order, the same rows late. No row is late here. Counts
+        of results begin at 0; stored states are completed as `restore` does it. Only before the first arrival, and
+        before transitions are scheduled. Raises InputError as `push` does, CapacityError when there is no room, with
+        the state as it was. Cost: O(rows), with nothing probed.
+        """
+        if self.position:
+            raise InputError(f"{self.position} arrivals were taken; rows are loaded into a runtime that has taken none")
+        if self._schedule:
+            raise InputError(f"transitions are scheduled, the first at {self._schedule[0].at}; load before that")
+        self._checked_watermark(watermark)
+        modules, payload, strategy = self._modules, self._payload, self._strategy
+        arrivals, skipped = self._gate.past(batches, watermark)
+        self._make_way(arrivals.rows)
+        modules.streams[:, S_BASE] += skipped
+        try:
+            self._open(arrivals)
+            modules.meta[M_MODE] = LOADING
+            modules.run(strategy.routes, arrivals.order, True, strategy.entries)
+            modules.allowance.ask(0, "what was loaded")
+        except BaseException:
+            modules.undo()
+            payload.undo()
+            modules.streams[:, S_BASE] -= skipped
+            strategy.undone()
+            raise
+        modules.commit()
+        modules.meta[M_MODE] = strategy.mode
+        modules.meta[M_ARRIVALS] += sum(skipped)
+        # What was stored for empty windows is not what is stored for these.
+        for cache in modules.caches:
+            cache.forget()
+        strategy.undone()
+
+    def _checked_watermark(self, watermark: int | None) -> int | None:
+        """Return the time before which rows are late, None = it follows from them. Raises InputError."""
+        given = self._modules.given
+        if watermark is None:
+            if given is not None:
+                raise InputError(
+                    f"a push without a watermark after one with watermark={given}: name one with each push, the same"
+                    " again if nothing is known"
+                )
+            return None
+        if isinstance(watermark, bool) or not isinstance(watermark, int):
+            raise InputError(f"watermark is a whole number of ticks of the event times, not {watermark!r}")
+        if not self.query.graph.timed:
+            raise InputError(f"watermark={watermark}: no stream has a Range window to forget by; leave it out")
+        if not -FOREVER <= watermark <= FOREVER:
+            raise InputError(f"watermark={watermark}: times lie within ±2^61 ticks")
+        if given is None and self.position:
+            raise InputError(
+                f"watermark={watermark} after {self.position} arrivals without one: give it from the first push on"
+            )
+        if given is not None and watermark < given:
+            raise InputError(f"watermark={watermark} is older than {given}, given before: it never goes back")
+        return -FOREVER if given is None else given
 
     def _attempt(self, arrivals: Arrivals, saved: list[Saved], lean: bool) -> tuple[pa.Table, int]:
         """Take the arrivals in and commit; return the table and how many results it stands for. Or take them back.
@@ -353,17 +426,13 @@ class Runtime:
 
         See `_attempt` for `saved` and `lean`.
         """
-        modules, payload, strategy, router = self._modules, self._payload, self._strategy, self._router
-        payload.begin()
-        modules.begin(arrivals.rows)
-        if not len(arrivals.order):
-            return 0, 0
-        if modules.capacity != payload.room:
-            for i, room in enumerate(modules.capacity):
-                if room != payload.room[i]:
-                    payload.resize(i, room, int(modules.streams[i, S_LO]), modules.following[i])
-        self._loader.load(arrivals)
+        modules, strategy, router = self._modules, self._strategy, self._router
+        self._open(arrivals)
         counted, first, end = self._output.counted, self.position, len(arrivals.order)
+        if not end:
+            # The watermark alone may end results.
+            named = arrivals.watermark is not None
+            return modules.run(strategy.routes, arrivals.order, counted, strategy.entries) if named else 0, 0
         due = self._schedule[: self._schedule.bisect_key_right(first + end)]
         done = happened = count = 0
         while done < end or happened < len(due):
@@ -382,6 +451,21 @@ class Runtime:
             if done < end and router.due:
                 self._route(saved, lean)
         return count, happened
+
+    def _open(self, arrivals: Arrivals) -> None:
+        """Open a push of these arrivals and put their rows where the kernel reads them."""
+        modules, payload = self._modules, self._payload
+        payload.begin()
+        modules.begin(arrivals.rows)
+        if arrivals.watermark is not None:
+            modules.give(arrivals.watermark, arrivals.by_time)
+        if not len(arrivals.order):
+            return
+        if modules.capacity != payload.room:
+            for i, room in enumerate(modules.capacity):
+                if room != payload.room[i]:
+                    payload.resize(i, room, int(modules.streams[i, S_LO]), modules.following[i])
+        self._loader.load(arrivals)
 
     # Snapshots
 

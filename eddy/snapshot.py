@@ -80,6 +80,7 @@ def write(held: Held, options: dict[str, Any], schedule: Sequence[tuple[int, str
         "counts": {**held.counts, "arrivals": windows.arrivals, "combinations": windows.combinations},
         "streams": [{"first": first, "rows": rows} for first, rows in zip(windows.firsts, windows.rows, strict=True)],
         "watermark": windows.watermark,
+        "given": windows.given,
     }
     return pack(header, sections)
 
@@ -116,6 +117,7 @@ class Snapshot:
             firsts=firsts,
             rows=[stream["rows"] for stream in self._header["streams"]],
             watermark=self._header["watermark"],
+            given=self._header["given"],
             arrivals=self.counts["arrivals"],
             combinations=self.counts["combinations"],
             words=[_int64s(sections[f"class {c} keys"], "<i8") for c in range(graph.n_classes)],

@@ -25,7 +25,7 @@ from typing import Any
 from stairs.errors import EddyError, SnapshotError
 
 MAGIC = b"eddysnap"
-VERSION = 1
+VERSION = 2
 DIGEST_BYTES = 16
 _START = struct.Struct("<8sQQQ")
 
@@ -87,10 +87,10 @@ def unpack(data: object, kind: FileKind = SNAPSHOT) -> tuple[dict[str, Any], dic
     if len(data) < _START.size + DIGEST_BYTES:
         raise error(f"the {noun} is cut off: {len(data)} bytes are left of it")
     _, version, total, length = _START.unpack_from(data)
-    if version > kind.version:
+    if version != kind.version and version:
         raise error(
             f"the {noun} has format version {version}, this version of the library reads {kind.version}; {kind.use} it"
-            " with the version that wrote it, or a newer one"
+            f" with the version that wrote it{', or a newer one' if version > kind.version else ''}"
         )
     if len(data) != total:
         what = "is cut off" if len(data) < total else "has something behind its end"

@@ -127,7 +127,7 @@ M_STARTED = 4  # 1 = the kernel has swept, and noted NEXT0 and FREE0 of all clas
 M_TALLIED = 5  # 1 = the walk at hand is done again and in the counters already
 M_DELETED = 6  # those of the results that are deletions
 M_OF_PUSH = 7
-M_WATERMARK = 7  # greatest event time seen
+M_WATERMARK = 7  # greatest event time seen; in modules with a watermark of the caller's, that one between pushes
 M_LATENESS = 8
 M_TIMED = 9  # 1 = times are kept
 M_NEED = 10  # what a status asks for: results in all, tuples in the lists, or the class that needs keys
@@ -138,11 +138,14 @@ M_STOP = 14  # arrivals of the push to take before the kernel returns
 M_MODE = 15  # how tuples are routed: VIRTUAL, STORED, ROUTED
 M_CHANGELOG = 16  # 1 = results are deleted when a component leaves its window
 M_SUPPRESSED = 17  # results that one plan found and another one gives
-M_FIELDS = 18
+M_CAP = 18  # the watermark does not pass it while a push runs
+M_GIVEN = 19  # the watermark that the caller gave with the last push, below -FOREVER = none is given
+M_FIELDS = 20
 
 VIRTUAL = 0
 STORED = 1
 ROUTED = 2
+LOADING = 3  # not at all: arrivals are inserted, nothing is probed or stored
 
 SHORT_OUTPUT = 1
 SHORT_LISTS = 2

@@ -43,8 +43,10 @@ from stairs.fields import (
     DONE,
     M_ARRIVAL,
     M_ARRIVALS,
+    M_CAP,
     M_CHANGELOG,
     M_FIELDS,
+    M_GIVEN,
     M_LATENESS,
     M_NEED,
     M_OF_PUSH,
@@ -82,6 +84,8 @@ from stairs.routes import no_entries
 from stairs.segments import Segments
 from stairs.walk_kernels import MOST_RESULTS
 
+NEVER = 2 * FOREVER
+"""A time beyond all times."""
 FIRST_ROOM = 64
 FIRST_SLOTS = 128
 FIRST_KEYS = FIRST_SLOTS * 3 // 4
@@ -151,6 +155,7 @@ class Modules:
         self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
         self.meta: Int64s = np.zeros(M_FIELDS, np.int64)
         self.meta[[M_WATERMARK, M_LATENESS, M_TIMED]] = -FOREVER, graph.lateness, graph.timed
+        self.meta[[M_CAP, M_GIVEN]] = NEVER, -NEVER
         self.capacity = [FIRST_ROOM] * m
         self.attribute_rows: dict[tuple[int, int], int] = {}
         self._describe()
@@ -353,6 +358,21 @@ class Modules:
         self._dead[: self._row_starts[-1]] = 0
         self.meta[:M_OF_PUSH] = 0
         self._saved = self.streams.copy(), self.meta.copy()
+
+    @property
+    def given(self) -> int | None:
+        """The watermark that the caller gave last, None = it follows from the arrivals."""
+        given = int(self.meta[M_GIVEN])
+        return given if given >= -FOREVER else None
+
+    def give(self, watermark: int, rising: bool) -> None:
+        """Let the push under way end with this watermark; from then on it no longer follows from the arrivals.
+
+        rising   the arrivals come by time: so it may rise with them as far as the one given, else it stays until the
+                 end as it was before the push
+        """
+        cap = watermark if rising else int(self.meta[M_WATERMARK])
+        self.meta[[M_CAP, M_GIVEN, M_LATENESS]] = cap, watermark, 0
 
     def key_words(self, i: int, c: int) -> Int64s:
         """Return the place for the key words of stream i in class c: int64[rows of the push * width], row by row."""

@@ -36,9 +36,12 @@ from stairs.fields import (
     DELETED,
     DONE,
     INSERTED,
+    LOADING,
     M_ARRIVAL,
+    M_CAP,
     M_CHANGELOG,
     M_DELETED,
+    M_GIVEN,
     M_INTERN_ATTR,
     M_INTERN_ROW,
     M_LATENESS,
@@ -72,6 +75,7 @@ from stairs.fields import (
     SHORT_LISTS,
     VIRTUAL,
 )
+from stairs.graph import FOREVER
 from stairs.keys_kernels import adopt, find_slot, spread, sweep
 from stairs.walk_kernels import RANGE, ROWS, expire_range, probe
 
@@ -197,9 +201,7 @@ def probe_stored(
         newer = (t + 1) * m if t + 1 < tracks else -1
         # A tuple that leaves a window may be older than a track.
         if s >= entries.lows[u64(t * m + i)]:
-            out = climb(
-                arena, entries, routes, walk, t * m + i, t * m, newer, storing, strict, count_only, tally, out
-            )
+            out = climb(arena, entries, routes, walk, t * m + i, t * m, newer, storing, strict, count_only, tally, out)
     if storing and arena.meta[M_SHORT] != 0:
         for t in range(tracks):
             take_back(entries, routes, i, t * m + i, s)
@@ -223,6 +225,8 @@ def emit(
     mode = arena.meta[M_MODE]
     if mode == VIRTUAL:
         return probe(arena, routes, walk, u64(i), strict, count_only, tally, out)
+    if mode == LOADING:
+        return out
     if arena.meta[M_TIMED] != 0 and arena.meta[M_CHANGELOG] == 0:
         for j in range(arena.streams.shape[0]):
             if arena.streams[u64(j), S_KIND] == RANGE:
@@ -254,9 +258,7 @@ def shortage(arena: Arena, found: int) -> int:
 
 
 @jit
-def retire(
-    arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, strict: bool, count_only: bool
-) -> int:
+def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, strict: bool, count_only: bool) -> int:
     """Delete the results that hold the oldest tuple of stream j and let it go; a status when room is short."""
     streams, meta = arena.streams, arena.meta
     s = streams[j, S_LO]
@@ -283,7 +285,10 @@ def retire(
 def retire_all(
     arena: Arena, entries: Entries, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool
 ) -> int:
-    """Let all tuples go whose time is up, then the one that an arrival of stream i pushes out of its window."""
+    """Let all tuples go whose time is up, then the one that an arrival of stream i pushes out of its window.
+
+    i = -1: nothing arrives.
+    """
     streams, meta = arena.streams, arena.meta
     if meta[M_TIMED] != 0:
         for j in range(streams.shape[0]):
@@ -296,7 +301,7 @@ def retire_all(
                 status = retire(arena, entries, routes, walk, j, strict, count_only)
                 if status != DONE:
                     return status
-    if streams[i, S_KIND] == ROWS and streams[i, S_NEXT] + 1 - streams[i, S_SIZE] > streams[i, S_LO]:
+    if i >= 0 and streams[i, S_KIND] == ROWS and streams[i, S_NEXT] + 1 - streams[i, S_SIZE] > streams[i, S_LO]:
         return retire(arena, entries, routes, walk, i, strict, count_only)
     return DONE
 
@@ -315,7 +320,9 @@ def push(
     status = intern_batch(arena, batch, rows)
     if status != DONE:
         return status
-    timed, strict, changelog = meta[M_TIMED] != 0, meta[M_LATENESS] > 0, meta[M_CHANGELOG] != 0
+    timed, given, changelog = meta[M_TIMED] != 0, meta[M_GIVEN] >= -FOREVER, meta[M_CHANGELOG] != 0
+    # Arrivals that may be older than others before them are looked at more closely.
+    strict = given or meta[M_LATENESS] > 0
     out = meta[M_OUT]
     meta[M_SHORT] = 0
     meta[M_NEED] = 0
@@ -325,7 +332,7 @@ def push(
         s = streams[i, S_NEXT]
         slot = s & streams[i, S_MASK]
         if timed:
-            meta[M_WATERMARK] = max(meta[M_WATERMARK], arena.times[u64(streams[i, S_TIMES] + slot)])
+            meta[M_WATERMARK] = min(max(meta[M_WATERMARK], arena.times[u64(streams[i, S_TIMES] + slot)]), meta[M_CAP])
         if changelog:
             meta[M_OUT] = out
             status = retire_all(arena, entries, routes, walk, np.int64(i), strict, count_only)
@@ -355,6 +362,12 @@ def push(
             set_low(arena, entries, np.int64(i), s + 1 - streams[i, S_SIZE])
     meta[M_ARRIVAL] = meta[M_STOP]
     meta[M_OUT] = out
+    if given and meta[M_STOP] == batch.order.shape[0]:
+        meta[M_WATERMARK] = meta[M_GIVEN]
+        if changelog:
+            status = retire_all(arena, entries, routes, walk, np.int64(-1), strict, count_only)
+            if status != DONE:
+                return status
     if timed:
         for i in range(streams.shape[0]):
             if streams[i, S_KIND] == RANGE and not changelog:

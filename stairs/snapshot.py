@@ -37,7 +37,7 @@ class Windows:
     """What the windows of all streams hold.
 
     firsts     per stream the arrival number of its oldest live tuple;  rows  how many are live
-    watermark  greatest event time seen;  arrivals, combinations  counts since the start
+    watermark  greatest event time seen, or the one given (`given`);  arrivals, combinations  counts since the start
     words      per class int64[keys * width], words that stand for strings being numbers of strings
     texts      per (class, word) the strings: offsets int64[n + 1], bytes uint8[]
     numbers    per attribute row int64[rows], the key of each live tuple, -1 = it can join nothing
@@ -47,6 +47,7 @@ class Windows:
     firsts: list[int]
     rows: list[int]
     watermark: int
+    given: bool
     arrivals: int
     combinations: int
     words: list[Int64s]
@@ -63,6 +64,7 @@ def live_windows(modules: Modules) -> Windows:
         firsts=(modules.streams[:, S_BASE] + modules.streams[:, S_LO]).tolist(),
         rows=[modules.rows(i) for i in range(m)],
         watermark=int(modules.meta[M_WATERMARK]),
+        given=modules.given is not None,
         arrivals=int(modules.meta[M_ARRIVALS]),
         combinations=int(modules.meta[M_RESULTS]),
         words=[],
@@ -128,6 +130,8 @@ def fill(modules: Modules, windows: Windows) -> None:
     modules.streams[:, S_BASE] = windows.firsts
     modules.streams[:, S_NEXT] = windows.rows
     modules.meta[[M_WATERMARK, M_ARRIVALS, M_RESULTS]] = windows.watermark, windows.arrivals, windows.combinations
+    if windows.given:
+        modules.give(windows.watermark, rising=False)
 
 
 def _within(numbers: Int64s, least: int, end: int) -> bool:

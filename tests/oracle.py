@@ -65,6 +65,10 @@ class Oracle:
     query: OracleQuery
     tuples: dict[str, list[Row]] = field(init=False)
     newest: Any = None
+    due: Any = None
+    """The watermark: what is so much older than it as its window is long has left."""
+    given: Any = None
+    """The watermark named with the last push, if pushes name one."""
     standing: set[Result] = field(default_factory=set)
     """Results given, less those ended since."""
 
@@ -84,6 +88,29 @@ class Oracle:
             if t < newest - self.query.lateness:
                 return Outcome("late")
             self.newest = newest
+            self.due = newest - self.query.lateness
+        return self._take(name, row)
+
+    def push(self, arrivals: Sequence[tuple[str, Row]], watermark: Any) -> tuple[list[Outcome], tuple[Result, ...]]:
+        """Take the rows of a push that names a watermark; give what became of each, and the results it ended."""
+        fates: list[Fate] = []
+        for name, row in arrivals:
+            keep = self._stream[name].keep
+            if keep is not None and keep(row) is not True:
+                fates.append("rejected")
+            else:
+                fates.append("late" if self.given is not None and self._time(name, row) < self.given else "arrived")
+        came = [self._time(*one) for one, fate in zip(arrivals, fates, strict=True) if fate == "arrived"]
+        rising, outcomes = came == sorted(came), []
+        for (name, row), fate in zip(arrivals, fates, strict=True):
+            if fate == "arrived" and rising:
+                t = self._time(name, row)
+                self.due = min(t if self.due is None else max(t, self.due), watermark)
+            outcomes.append(self._take(name, row) if fate == "arrived" else Outcome(fate))
+        self.given = self.due = watermark
+        return outcomes, self._end()
+
+    def _take(self, name: str, row: Row) -> Outcome:
         # The order of ends: times that are up first, then the tuple for which there is no room any more.
         expired = self._end()
         self.tuples[name].append(row)
@@ -103,7 +130,7 @@ class Oracle:
         """Give an oracle in the same state, to try arrivals on."""
         other = Oracle(self.query)
         other.tuples = {name: list(rows) for name, rows in self.tuples.items()}
-        other.newest = self.newest
+        other.newest, other.due, other.given = self.newest, self.due, self.given
         other.standing = set(self.standing)
         return other
 
@@ -112,9 +139,9 @@ class Oracle:
         stream, tuples = self._stream[name], self.tuples[name]
         if stream.window == "rows":
             return max(0, len(tuples) - stream.size)
-        if stream.window == "range" and self.newest is not None:
-            due = self.newest - self.query.lateness
-            return next((n for n, row in enumerate(tuples) if due <= self._time(name, row) + stream.size), len(tuples))
+        if stream.window == "range" and self.due is not None:
+            end = self.due - stream.size
+            return next((n for n, row in enumerate(tuples) if end <= self._time(name, row)), len(tuples))
         return 0
 
     def row(self, name: str, number: int) -> Row:
