@@ -1,0 +1,1 @@
+"""Structured Streaming: one join as one job that survives crashes."""
