@@ -222,7 +222,7 @@ class Automatic:
         return moves
 
     def _choice(self, groups: Mapping[int, float], sender: float, receiver: float, mean: float) -> int | None:
-        """Return which group goes from a partition with load `sender` to one with load `receiver`; None: no move pays."""
+        """Return which group of a partition with load `sender` goes to one with load `receiver`; None: none does."""
         bound = self.threshold * mean
 
         def fullest(group: int) -> float:

@@ -197,7 +197,7 @@ def make_rules(
                 left out have the query's own lateness; None: the query's lateness for all
     idle_after  how long a source may be silent before it holds nothing back: a timedelta or seconds; None: for ever
 
-    Raises SparkJoinError, or QueryError for a span that is no whole number of ticks; they name the stream and the value.
+    Raises SparkJoinError, or QueryError for a span that is no whole number of ticks; naming the stream and the value.
     """
     names = [stream.name for stream in query.streams]
     spans: dict[str, timedelta | int] = {}
