@@ -1,0 +1,37 @@
+"""Whose results are in a directory: two jobs that publish to one would each take the other's batches for its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.durable import write_atomically
+
+_FILE = "_owner.json"
+
+
+def claim(path: Path, owner: str | None, used: bool) -> None:
+    """Note that a directory is a job's; without an owner there is nothing to note.
+
+    `used` says that results were published there. Raises SparkJoinError if they are another job's.
+    """
+    if owner is None:
+        return
+    marker = path / _FILE
+    if marker.exists():
+        try:
+            found = json.loads(marker.read_bytes())["owner"]
+        except (ValueError, KeyError, TypeError) as problem:
+            raise SparkJoinError(f"{marker} is damaged; remove it if {path} holds the results of this job") from problem
+    else:
+        found = None
+    if found == owner:
+        return
+    if found is not None or used:
+        whose = f"job {found}" if found is not None else "a job that is not known"
+        raise SparkJoinError(
+            f"{path} holds results of {whose}, this is job {owner}; give each job a directory of its own, or go on from"
+            " the checkpoint with which that one ran"
+        )
+    write_atomically(marker, json.dumps({"owner": owner}).encode())

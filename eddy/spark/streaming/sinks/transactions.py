@@ -1,0 +1,177 @@
+"""Data files, and a log that says which of them count, in the manner of Delta Lake's transaction log.
+
+    results/data/000000000000-….parquet
+    results/_log/000000000000.json      {"batch": 0, "files": [{"name": …, "rows": …, "bytes": …}]}
+    results/_log/schema.arrow           of the results, an Arrow IPC message
+    results/_staging/                   being written
+
+A batch is there once its entry is, and an entry appears whole: a reader sees all of a batch or nothing of it. A batch
+without rows has an entry without files. Read with `read` here; the directory as such may hold files of no entry.
+
+Source of the idea: Armbrust et al., "Delta Lake: high-performance ACID table storage over cloud object stores", VLDB
+2020, sec. 3. There is one writer here, so the log needs no put-if-absent and no checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.durable import make_directory, sync_directory, write_atomically
+from eddy.spark.streaming.sinks.frames import frame
+from eddy.spark.streaming.sinks.ownership import claim
+from eddy.spark.streaming.sinks.staging import Staging, batch_name, checked_names, explained, local_path, row_count
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ENTRY = re.compile(r"(\d{12,})\.json")
+_SCHEMA = "schema.arrow"
+_PARTS = ("_log", "_staging", "data")
+
+
+class TransactionSink:
+    """Publishes a batch by writing its entry of the log.
+
+    path   a directory for these results alone, made if need be; the driver and all workers have it under this name
+    """
+
+    name = "transactions"
+    writes = True
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = local_path(path, "TransactionSink")
+        self._staging = Staging(self.path / "_staging")
+        self._data = self.path / "data"
+        self._log = self.path / "_log"
+
+    def prepare(
+        self, *, schema: pa.Schema | None = None, owner: str | None = None, scratch: Path | None = None
+    ) -> None:
+        """See that the directory can be written and is a log of results with this schema, or empty."""
+        if self.path.exists() and not self.path.is_dir():
+            raise SparkJoinError(f"{self.path} is a file; give a directory for the results")
+        with explained(self.path, "preparing the directory of results"):
+            foreign = sorted(
+                path.name
+                for path in (self.path.iterdir() if self.path.exists() else ())
+                if path.name not in _PARTS and path.name[0] not in "._"
+            )
+            if foreign:
+                raise SparkJoinError(
+                    f"{self.path} holds {foreign[0]!r}, which is no part of a log of results; give an empty directory,"
+                    " or one this job published to"
+                )
+            make_directory(self._data)
+            make_directory(self._log)
+            claim(self.path, owner, bool(versions(self.path)))
+            if schema is not None:
+                self._keep(schema.remove_metadata())
+        self._staging.prepare()
+        if len({os.stat(path).st_dev for path in (self._staging.root, self._data)}) > 1:
+            raise SparkJoinError(
+                f"{self._staging.root} is on another file system than {self._data}, so nothing can be renamed from"
+                " one to the other; unmount it"
+            )
+
+    def staging(self, batch: int) -> Path:
+        return self._staging.of(batch)
+
+    def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
+        """Move the files to path/data/ and write the entry. O(files) renames, three syncs."""
+        names = checked_names(files)
+        entry = self._log / f"{batch_name(batch)}.json"
+        # Two batches may have files of one name, and one must not replace what the other published.
+        paths = [self._data / f"{batch_name(batch)}-{name}" for name in names]
+        with explained(entry, f"publishing batch {batch}"):
+            if entry.exists():
+                there = {file["name"] for file in _entry(entry)["files"]}
+                if differing := sorted(there ^ {path.name for path in paths}):
+                    raise SparkJoinError(
+                        f"{entry} is of another job: {differing[0]!r} is in its batch {batch} or in this one's only;"
+                        " give each job a directory of its own"
+                    )
+                sync_directory(self._log)
+                return
+            self._staging.take(batch, names, paths)
+            listed = [{"name": path.name, "rows": row_count(path), "bytes": path.stat().st_size} for path in paths]
+            write_atomically(entry, json.dumps({"batch": batch, "files": listed}).encode())
+
+    def clean(self, before_batch: int) -> None:
+        self._staging.clean(before_batch)
+
+    def _keep(self, schema: pa.Schema) -> None:
+        kept = _schema(self.path)
+        if kept is None:
+            write_atomically(self._log / _SCHEMA, schema.serialize().to_pybytes())
+        elif not kept.equals(schema):
+            raise SparkJoinError(
+                f"{self.path} holds results with the columns {_columns(kept)}, not {_columns(schema)}; give the results"
+                " of this query a directory of their own"
+            )
+
+
+def versions(path: str | os.PathLike[str]) -> list[int]:
+    """Return the batches that are there, ascending; none for a directory that no job has published to."""
+    log = local_path(path, "path") / "_log"
+    with explained(log, "listing the log"):
+        found = [_ENTRY.fullmatch(name) for name in (os.listdir(log) if log.is_dir() else ())]
+    return sorted(int(entry[1]) for entry in found if entry)
+
+
+def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path]:
+    """Return the files of all batches up to one, that one included; None: all that are there now. By batch and name.
+
+    Raises SparkJoinError if there is no log, or no batch `upto` in it. O(batches + files).
+    """
+    root = local_path(path, "path")
+    there = versions(root)
+    if not (root / "_log").is_dir():
+        raise SparkJoinError(f"{root} has no log of results; give the path of a TransactionSink that a job ran with")
+    if upto is not None and upto not in there:
+        span = f"those there are go from {there[0]} to {there[-1]}" if there else "no batch was published so far"
+        raise SparkJoinError(f"{root}: there is no batch {upto}; {span}")
+    names = [
+        file["name"]
+        for batch in there
+        if upto is None or batch <= upto
+        for file in _entry(root / "_log" / f"{batch_name(batch)}.json")["files"]
+    ]
+    return [root / "data" / name for name in names]
+
+
+def read(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = None) -> DataFrame:
+    """Return the results of all batches up to one as a DataFrame, as `snapshot`; later batches are not in it."""
+    root = local_path(path, "path")
+    return frame(spark, _schema(root), snapshot(root, upto), f"{root}: nothing was published so far")
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(path.read_bytes())
+        if all(isinstance(file["name"], str) for file in entry["files"]):
+            return entry
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise SparkJoinError(f"{path} is damaged; restore it, the files of this batch are named nowhere else")
+
+
+def _schema(root: Path) -> pa.Schema | None:
+    path = root / "_log" / _SCHEMA
+    if not path.exists():
+        return None
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(path.read_bytes()))
+    except pa.ArrowInvalid as problem:
+        raise SparkJoinError(f"{path} is damaged; remove it, and the job writes it again when it starts") from problem
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

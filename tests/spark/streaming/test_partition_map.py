@@ -1,0 +1,100 @@
+"""The map from key groups to partitions: even, and changed by as few moves as can be."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.partition_map import Move, PartitionMap
+
+
+@st.composite
+def maps(draw: st.DrawFn, most: int = 40) -> PartitionMap:
+    groups = draw(st.integers(1, most))
+    n = draw(st.integers(1, groups))
+    return PartitionMap(tuple(draw(st.lists(st.integers(0, n - 1), min_size=groups, max_size=groups))), n)
+
+
+def sizes(one: PartitionMap) -> list[int]:
+    return [len(one.groups_of(partition)) for partition in range(one.n)]
+
+
+def test_even_gives_runs_of_neighbours() -> None:
+    assert PartitionMap.even(7, 3) == PartitionMap((0, 0, 0, 1, 1, 2, 2), 3)
+
+
+@given(maps())
+def test_even_is_even_and_groups_are_in_one_partition_each(one: PartitionMap) -> None:
+    even = PartitionMap.even(one.groups, one.n)
+    assert max(sizes(even)) - min(sizes(even)) <= 1
+    for some in (one, even):
+        listed = [group for partition in range(some.n) for group in some.groups_of(partition)]
+        assert sorted(listed) == list(range(some.groups))
+        assert PartitionMap.from_json(json.loads(json.dumps(some.to_json()))) == some
+
+
+@given(maps(), st.data())
+def test_the_moves_between_two_maps_make_one_of_the_other(one: PartitionMap, data: st.DataObject) -> None:
+    partitions = st.lists(st.integers(0, one.n - 1), min_size=one.groups, max_size=one.groups)
+    other = PartitionMap(tuple(data.draw(partitions)), one.n)
+    moves = one.moved(other)
+    assert moves == sorted(moves)
+    assert all(one.partitions[move.group] == move.sender != move.receiver for move in moves)
+    assert one.with_moves({move.group: move.receiver for move in moves}) == other
+    assert one.moved(one) == []
+
+
+@given(maps(), st.data())
+def test_another_number_of_partitions_is_even_by_the_fewest_moves(one: PartitionMap, data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, one.groups).filter(lambda n: n != one.n or one.groups == 1))
+    after = one.with_partitions(n)
+    if n == one.n:
+        assert after is one
+        return
+    least, more = divmod(one.groups, n)
+    assert after.n == n
+    assert Counter(sizes(after)) == Counter({least: n - more} | ({least + 1: more} if more else {}))
+    # Whoever gets one more: a partition keeps what it has up to its size, the rest has to move.
+    had = Counter(one.partitions)
+    kept = max(
+        sum(min(had[partition], least + (partition in larger)) for partition in range(n))
+        for larger in itertools.islice(itertools.combinations(range(n), more), 5000)
+    )
+    assert len(one.moved(after)) <= one.groups - kept
+
+
+def test_more_and_fewer_partitions() -> None:
+    two = PartitionMap.even(8, 2)
+    four = two.with_partitions(4)
+    assert two.moved(four) == [Move(2, 0, 2), Move(3, 0, 2), Move(6, 1, 3), Move(7, 1, 3)]
+    assert {move.sender for move in four.moved(four.with_partitions(3))} == {3}
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: PartitionMap((0, 2), 2), "key group 1 cannot be in partition 2; .* from 0 to 1"),
+        (lambda: PartitionMap((0, -1), 2), "key group 1 cannot be in partition -1"),
+        (lambda: PartitionMap((0,), 0), "0 partitions"),
+        (lambda: PartitionMap((), 1), "without key groups"),
+        (lambda: PartitionMap.even(4, 0), "0 partitions"),
+        (lambda: PartitionMap.even(4, 5), "5 partitions for 4 key groups.* at most 4"),
+        (lambda: PartitionMap.even(4, 2).with_partitions(5), "5 partitions for 4 key groups"),
+        (lambda: PartitionMap.even(4, 2).with_partitions(0), "0 partitions"),
+        (lambda: PartitionMap.even(4, 2).with_moves({4: 0}), "no key group 4 to move; .* from 0 to 3"),
+        (lambda: PartitionMap.even(4, 2).with_moves({3: 2}), "key group 3 cannot be in partition 2"),
+        (lambda: PartitionMap.even(4, 2).groups_of(2), "no partition 2; .* from 0 to 1"),
+        (lambda: PartitionMap.even(4, 2).moved(PartitionMap.even(5, 2)), "map of 4 key groups cannot become one of 5"),
+        (lambda: PartitionMap.from_json({"partitions": 3, "n": 2}), "is no partition map"),
+    ],
+)
+def test_what_cannot_be(call: Any, says: str) -> None:
+    with pytest.raises(SparkJoinError, match=says):
+        call()
