@@ -238,6 +238,16 @@ class Runtime:
         """Return the transitions to come: (position, plan), in order."""
         return [(one.at, one.tree.text(self.query.graph.names)) for one in self._schedule]
 
+    @property
+    def changes(self) -> int:
+        """How many changes of plan and of what is stored there were; `history` has a row for each."""
+        return len(self._strategy.transitions)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the newest of them was made, None when there was none."""
+        return self._strategy.transitions[-1].reason if self._strategy.transitions else None
+
     def history(self) -> pa.Table:
         """Return all changes of plan and of what is stored, oldest first: where and why, at what cost, to what effect.
 

@@ -143,7 +143,6 @@ def parallelism_of(frame: DataFrame) -> int:
 def join_batch(
     query: Query,
     frames: Mapping[str, DataFrame],
-    *,
     options: EngineOptions,
     partitions: int | None = None,
     transport: Transport = "auto",

@@ -94,7 +94,9 @@ class Batches:
             self._load = Load.from_json(extra["load"])
         self._asked = Manual()
         self._tidying = Tidying(spark, job, places, checkpoint, sink, settings.keep)
-        self._sink.prepare()
+        self._sink.prepare(
+            schema=job.query.output_schema, owner=places.state, scratch=places.root / "staging"
+        )
 
     @property
     def partition_map(self) -> PartitionMap:
@@ -228,6 +230,7 @@ class Batches:
                 partition=partition,
                 previous=None if self.manifest is None else self.manifest.batch,
                 late_below=self._watermarks.late_below,
+                forgotten=self._watermarks.engine,
                 watermark=watermarks.engine,
                 staging=self._sink.staging(batch) if self._sink.writes else None,
                 groups=tuple(own),

@@ -287,6 +287,16 @@ class Checkpoint:
         """Return the newest batch whose offsets Spark has written down, None for none."""
         return _newest_batch(self.spark / "offsets")
 
+    def late_files(self, stream: int) -> list[Path]:
+        """Return the files of late rows of a stream, of all batches committed, oldest first. Reads the manifests kept."""
+        numbers = sorted(self._numbers())
+        read = [found for batch in numbers if (found := self._read(batch).value) is not None]
+        named = {one.file for manifest in read for one in manifest.late if one.stream == stream}
+        # What no manifest names any more and was not deleted was named by one that is gone.
+        gone = [path.name for path in self.late.iterdir() if numbers and (batch_of(path.name) or 0) < numbers[0]]
+        named.update(name for name in gone if name.split("-")[1] == str(stream))
+        return [self.late / name for name in sorted(named)]
+
     # One driver at a time
 
     def lock(self) -> None:
@@ -321,6 +331,20 @@ class Checkpoint:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def read_manifest(root: Path, batch: int) -> Manifest:
+    """Return the manifest of a batch, from a worker: nothing is mended. Raises StreamingStateError without a whole one."""
+    problems = []
+    for place in ("manifests", "manifests/copies"):
+        path = root / place / f"{batch_name(batch)}.manifest"
+        try:
+            return Manifest.from_bytes(path.read_bytes())
+        except (OSError, StreamingStateError) as problem:
+            problems.append(f"{path}: {problem}")
+    raise StreamingStateError(
+        f"the state after batch {batch} cannot be read: {'; '.join(problems)}; restore one of the two from a backup"
+    )
 
 
 def recover(checkpoint: Checkpoint) -> Manifest | None:

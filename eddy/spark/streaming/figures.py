@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eddy.spark.streaming.checkpoint import batch_name
 from eddy.spark.streaming.manifest import Manifest
 from eddy.spark.streaming.splitting import Told
 
@@ -123,9 +124,9 @@ class Figures:
             self._batches.append(row)
         # A full disk shall fail the job where it loses something, not here.
         with contextlib.suppress(OSError):
-            name = f"{manifest.batch:012d}.parquet"
+            name = f"{batch_name(manifest.batch)}.parquet"
             pq.write_table(pa.Table.from_pylist(list(groups), schema=GROUPS), self._directory / name)
-            (self._directory / f"{manifest.batch - BATCHES_KEPT:012d}.parquet").unlink(missing_ok=True)
+            (self._directory / f"{batch_name(manifest.batch - BATCHES_KEPT)}.parquet").unlink(missing_ok=True)
 
     def groups(self) -> pa.Table:
         """Return a row for each key group of each of the newest batches since the job started, oldest first."""

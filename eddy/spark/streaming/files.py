@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+_FILE = "path string, modificationTime timestamp, length bigint, content binary"
+
+
 @dataclass(frozen=True)
 class FileSource:
     """A stream of Parquet files.
@@ -134,6 +137,7 @@ def told_of_files(job: Job, places: Places, frames: Sequence[DataFrame], transpo
                     f" files: {why}; pass transport='auto' or 'rows'"
                 ) from why
             return None
-        files = frame.sparkSession.readStream.format("binaryFile").options(**dict(source.options)).load(source.path)
+        stream = frame.sparkSession.readStream.format("binaryFile").schema(_FILE).options(**dict(source.options))
+        files = stream.load(source.path)
         logged.append(files.select("path").mapInArrow(LogFiles(job, places, i, source), TOLD_COLUMNS))
     return reduce(lambda left, right: left.unionAll(right), logged)

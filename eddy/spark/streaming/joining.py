@@ -8,6 +8,7 @@ same time, on this host or another, and either may win.
 from __future__ import annotations
 
 import hashlib
+import os
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +25,8 @@ from eddy.runtime import Runtime
 from eddy.spark.engine import as_spark
 from eddy.spark.job import Job
 from eddy.spark.merge import Merger, interleave
-from eddy.spark.streaming.checkpoint import read_manifest
-from eddy.spark.streaming.durable import sync_file
+from eddy.spark.streaming.checkpoint import batch_name, read_manifest
+from eddy.spark.streaming.durable import sync_directory
 from eddy.spark.streaming.manifest import GroupState, OutputFile
 from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.segments import Segment, SegmentReader
@@ -58,7 +59,8 @@ class PartitionTask:
 
     previous    the batch whose manifest tells where the state before is; None for the first
     late_below  per stream, the event time below which rows of this batch are late
-    watermark   what the engines may forget by, from this batch on
+    forgotten   what the engines may have forgotten by before this batch
+    watermark   what they may forget by from this batch on
     staging     where result files go; None: results are counted only
     """
 
@@ -66,6 +68,7 @@ class PartitionTask:
     partition: int
     previous: int | None
     late_below: tuple[int, ...] | None
+    forgotten: int | None
     watermark: int | None
     staging: Path | None
     groups: tuple[GroupTask, ...]
@@ -124,9 +127,14 @@ class _ResultFile:
 
 def written(directory: Path, name: str, rows: int, stream: int | None = None) -> OutputFile:
     """Make a file durable and return what the manifest is to say of it."""
-    path = directory / name
-    sync_file(path)
-    return OutputFile(file=name, rows=rows, bytes=path.stat().st_size, stream=stream)
+    descriptor = os.open(directory / name, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        size = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    sync_directory(directory)
+    return OutputFile(file=name, rows=rows, bytes=size, stream=stream)
 
 
 class _State:
@@ -145,8 +153,8 @@ class _State:
         self._reader = self._reader or SegmentReader(self._places.log, self._schemas)
         return self._reader
 
-    def load(self, one: GroupTask, runtime: Runtime) -> None:
-        """Load everything that the group's chain says into a runtime."""
+    def load(self, one: GroupTask, runtime: Runtime, watermark: int | None) -> None:
+        """Load everything that the group's chain says into a runtime; `watermark` is the one that held after it."""
         if self._groups is None:
             assert self._previous is not None
             self._groups = read_manifest(self._places.root, self._previous).groups
@@ -156,7 +164,8 @@ class _State:
                 batch = self.reader.read(segment)
                 rows[segment.stream].append(on_time(self._job, segment, batch, link.late_below)[0])
         names = [stream.name for stream in self._job.query.streams]
-        runtime.load({name: pa.Table.from_batches(own) for name, own in zip(names, rows, strict=True) if own})
+        tables = {name: pa.Table.from_batches(own) for name, own in zip(names, rows, strict=True) if own}
+        runtime.load(tables, watermark=watermark)
 
     def close(self) -> None:
         if self._reader is not None:
@@ -203,8 +212,7 @@ class _Joining:
         self._state = _State(job, places, task.previous)
         self._results = _ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
         self._late: list[list[pa.RecordBatch]] = [[] for _ in job.query.streams]
-        # An engine either gets a watermark with each push or with none.
-        self._watermark = -FOREVER if task.watermark is None and job.query.graph.timed else task.watermark
+        self._timed = job.query.graph.timed
 
     def run(self) -> PartitionDone:
         """Return what the task gives back."""
@@ -218,6 +226,10 @@ class _Joining:
         done.late = self._write_late()
         return done
 
+    def _given(self, watermark: int | None) -> int | None:
+        """Return a watermark as an engine gets it: with each push, even if nothing is known, or with none."""
+        return -FOREVER if watermark is None and self._timed else watermark
+
     def _join(self, one: GroupTask) -> dict[str, Any]:
         task, job = self._task, self._job
         began = perf_counter()
@@ -230,14 +242,14 @@ class _Joining:
                 runtime = job.options.runtime(job.query, one.plan)
                 if one.before is not None:
                     source = LOADED
-                    self._state.load(one, runtime)
+                    self._state.load(one, runtime, self._given(task.forgotten))
             ready = perf_counter()
             changes = runtime.changes
             arrived, late = self._arrivals(one)
             results = 0
             for pushed in pushes(job, arrived):
                 order = None if job.arrival == "time" else interleave(job, pushed)
-                found = runtime.push(pushed, order, watermark=self._watermark)
+                found = runtime.push(pushed, order, watermark=self._given(task.watermark))
                 results += found.num_rows
                 self._results.write(found)
             joined = perf_counter()
@@ -254,7 +266,7 @@ class _Joining:
             "state_bytes": runtime.nbytes,
             "plan": runtime.plan,
             "transitions": runtime.changes - changes,
-            "reason": runtime.last_reason if runtime.changes > changes else None,
+            "reason": runtime.reason if runtime.changes > changes else None,
             "ready_seconds": ready - began,
             "join_seconds": joined - ready,
             "keep_seconds": perf_counter() - joined,
@@ -279,7 +291,7 @@ class _Joining:
         files = []
         for i, batches in enumerate(self._late):
             if batches:
-                name = f"{self._task.batch:012d}-{i}-{uuid.uuid4().hex}.parquet"
+                name = f"{batch_name(self._task.batch)}-{i}-{uuid.uuid4().hex}.parquet"
                 table = pa.Table.from_batches(batches)
                 table = as_spark(table, spark_schema(table.schema))
                 pq.write_table(table, self._places.late / name)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.rows import quoted
 from eddy.spark.split import Piece, Splitter
+from eddy.spark.streaming.checkpoint import batch_name
 from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.segments import Segment, SegmentWriter
 
@@ -67,7 +69,9 @@ def _batch_number() -> int:
 
     context = TaskContext.get()
     number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-    return -1 if number is None else int(number)
+    if number is None:
+        raise SparkJoinError("rows are logged in the micro-batches of a streaming query only; start the join")
+    return int(number)
 
 
 class Logging:
@@ -77,7 +81,7 @@ class Logging:
         self._stream = stream
         self.splitter = Splitter(job, stream)
         # Attempts of one task must not meet in one file, and retention reads the batch off the name.
-        name = f"{max(0, _batch_number()):012d}-{stream}-{uuid.uuid4().hex}"
+        name = f"{batch_name(_batch_number())}-{stream}-{uuid.uuid4().hex}"
         self.writer = SegmentWriter(places.log, name)
         self._rows = 0
 

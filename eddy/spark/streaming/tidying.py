@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eddy.spark.job import Job
-from eddy.spark.streaming.checkpoint import Checkpoint
-from eddy.spark.streaming.compaction import compact, worth
+from eddy.spark.streaming.checkpoint import Checkpoint, batch_name
+from eddy.spark.streaming.compaction import compact, part
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.segments import SegmentReader, SegmentWriter
@@ -50,7 +50,8 @@ class _CompactGroups:
             with SegmentWriter(self._places.log, share.name) as writer:
                 ends = {}
                 for group, chain in share.chains:
-                    compact(reader, chain, self._job.positions, share.frontier, self._spans, writer, group)
+                    positions = self._job.positions
+                    compact(reader, chain, schemas, positions, share.frontier, self._spans, writer, group)
                     ends[group] = chain[-1].batch
                 written = writer.finish()
         finally:
@@ -91,8 +92,9 @@ class Tidying:
             for group, link in self._links.items():
                 state, begun = found[group], self._begun[group]
                 # Links that were pruned meanwhile hold only what is dead.
-                rest = tuple(one for one in state.chain if one.batch > begun[-1].batch)
-                found[group] = replace(state, chain=(link, *rest) if link.segments else rest)
+                older = tuple(one for one in state.chain if one.batch < begun[0].batch)
+                newer = tuple(one for one in state.chain if one.batch > begun[-1].batch)
+                found[group] = replace(state, chain=(*older, *([link] if link.segments else []), *newer))
             self._thread, self._links = None, {}
         return found
 
@@ -101,14 +103,18 @@ class Tidying:
         self._sink.clean(manifest.batch)
         in_use = {one.file for chain in self._begun.values() for link in chain for one in link.segments}
         in_use.update(self._names)
-        self._checkpoint.retain(self._keep, in_use if self._thread is not None else frozenset())
+        self._checkpoint.retain(self._keep, in_use=in_use if self._thread is not None else (), keep_late=True)
         if self._thread is None:
-            chains = {group: state.chain for group, state in manifest.groups.items() if worth(state.chain)}
+            chains = {}
+            for group, state in manifest.groups.items():
+                links = part(state.chain, frontier, self.spans)
+                if links is not None:
+                    chains[group] = state.chain[links]
             if chains:
                 tasks = max(1, min(len(chains), self._spark.sparkContext.defaultParallelism))
                 self._begun = chains
                 # Named here, so that retention knows them while they are written.
-                self._names = [f"{manifest.batch:012d}-base-{uuid.uuid4().hex}" for _ in range(tasks)]
+                self._names = [f"{batch_name(manifest.batch)}-base-{uuid.uuid4().hex}" for _ in range(tasks)]
                 self._thread = threading.Thread(
                     target=self._compact, args=(frontier,), name="eddy compaction", daemon=True
                 )

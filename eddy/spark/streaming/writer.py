@@ -11,7 +11,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.streaming.batches import Batches, Settings
 from eddy.spark.streaming.checkpoint import Checkpoint
-from eddy.spark.streaming.identity import check_identity
+from eddy.spark.streaming.identity import check_identity, has_identity, write_identity
 from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.running import StreamingJoinQuery
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
@@ -144,7 +144,11 @@ class JoinWriter:
         checkpoint = Checkpoint(join.checkpoint)
         checkpoint.lock()
         try:
-            check_identity(join.checkpoint, join.job)
+            groups = join.job.shares.partitions
+            if has_identity(join.checkpoint):
+                check_identity(join.checkpoint, join.job, groups)
+            else:
+                write_identity(join.checkpoint, join.job, groups)
             batches = Batches(join.spark, join.job, join.places, checkpoint, sink, join.settings)
             writer = join.told.writeStream.foreachBatch(batches)
             writer = writer.option("checkpointLocation", str(join.checkpoint / "spark"))
@@ -158,11 +162,10 @@ class JoinWriter:
             raise
 
     def _sink(self) -> Sink:
-        staging = self._join.checkpoint / "staging"
         if self._function is not None:
             if self._format is not None or self._options:
                 raise SparkJoinError("foreachBatch takes no format and no options: leave one of them out")
-            return CallbackSink(self._function, staging, self._join.job.query.output_schema)
+            return CallbackSink(self._function)
         if self._format is None:
             raise SparkJoinError(f"say where results go: format(…) with one of {', '.join(FORMATS)}, or foreachBatch")
         unknown = sorted(self._options.keys() - _OPTIONS[self._format])
@@ -171,7 +174,7 @@ class JoinWriter:
         if self._format == "noop":
             return NullSink()
         if self._format == "console":
-            return ConsoleSink(staging, self._join.job.query.output_schema, int(self._options.get("numRows", 20)))
+            return ConsoleSink(int(self._options.get("numRows", 20)))
         if "path" not in self._options:
             raise SparkJoinError(f"format {self._format!r} needs a path: start(path), or option('path', …)")
         path = Path(self._options["path"])
