@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -164,15 +165,19 @@ def test_a_load_that_swings_does_not_drag_groups_along(adversary: Adversary, wei
     assert all(times <= most for times in moved.values())
 
 
-@given(st.lists(st.lists(st.sampled_from([0.0, 1.0, 10.0]), min_size=8, max_size=8), min_size=30, max_size=60))
-def test_a_group_that_moved_rests(loads: list[list[float]]) -> None:
-    rebalancer, partition_map, last = Automatic(patience=1, rest=10), PartitionMap.even(8, 2), dict[int, int]()
-    for batch, measured in enumerate(loads):
-        after = rebalancer.plan(partition_map, load_of(*measured), batch)
+@pytest.mark.parametrize("seed", range(10))
+def test_a_group_that_moved_rests(seed: int) -> None:
+    draw, rest = random.Random(seed), 10
+    rebalancer, partition_map = Automatic(patience=1, rest=rest), PartitionMap.even(8, 2)
+    moved_in: dict[int, list[int]] = {}
+    for batch in range(200):
+        after = rebalancer.plan(partition_map, load_of(*draw.choices([0, 1, 10], k=8)), batch)
         for move in partition_map.moved(after):
-            assert batch - last.get(move.group, -10) >= 10
-            last[move.group] = batch
+            moved_in.setdefault(move.group, []).append(batch)
         partition_map = after
+    gaps = [later - sooner for batches in moved_in.values() for sooner, later in itertools.pairwise(batches)]
+    assert min(gaps) >= rest
+    assert max(map(len, moved_in.values())) > 3  # the load asks for more moves than it gets
 
 
 def test_a_load_that_changes_for_good_is_followed() -> None:

@@ -139,8 +139,8 @@ def row_count(path: Path) -> int:
         return int(pq.read_metadata(path).num_rows)
     except pa.ArrowInvalid as problem:
         raise SparkJoinError(
-            f"{path} is no whole Parquet file ({problem}), though its batch is committed; restore it, or begin again with a"
-            " new checkpoint"
+            f"{path} is no whole Parquet file ({problem}), though its batch is committed; restore it, or begin again"
+            " with a new checkpoint"
         ) from problem
 
 

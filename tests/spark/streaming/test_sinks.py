@@ -1,0 +1,468 @@
+"""Sinks: a batch is seen whole and once, wherever a crash came; places that will not do are refused with a reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
+from eddy.spark.streaming.sinks.durable import make_directory, write_atomically
+from eddy.spark.streaming.sinks.transactions import read, snapshot, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = pa.schema([("R.k", pa.int64()), ("S.v", pa.string())])
+STEPS = ("mkdir", "rename", "replace", "fsync")
+
+
+class Crash(BaseException):
+    """The process ends here; nothing may catch it."""
+
+
+@contextmanager
+def steps_until(crash_at: int | None) -> Iterator[list[str]]:
+    """Record what changes the file system; instead of step number `crash_at` the process ends."""
+    taken: list[str] = []
+
+    def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*given: Any, **options: Any) -> Any:
+            if len(taken) == crash_at:
+                raise Crash
+            taken.append(name)
+            return call(*given, **options)
+
+        return step
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(os, name, recorded(name, getattr(os, name)))
+        yield taken
+
+
+def stage(
+    sink: ParquetSink | TransactionSink | CallbackSink | ConsoleSink, batch: int, **files: list[int]
+) -> list[str]:
+    """Write files as tasks do, one more for a try that was given up, and return the names that count."""
+    place = sink.staging(batch)
+    for name, keys in {**files, "lost": [-1]}.items():
+        table = pa.table({"R.k": keys, "S.v": [str(key) for key in keys]}, schema=ROWS)
+        pq.write_table(table, place / f"{name}.parquet")
+    return [f"{name}.parquet" for name in files]
+
+
+def seen(sink: ParquetSink | TransactionSink) -> list[int]:
+    """The keys that a reader of the sink's place sees."""
+    if isinstance(sink, TransactionSink):
+        table = pa.concat_tables([pq.read_table(path) for path in snapshot(sink.path)] or [ROWS.empty_table()])
+    elif any(sink.path.glob("batch=*")):
+        table = pq.read_table(sink.path)
+    else:
+        return []
+    return sorted(table["R.k"].to_pylist())
+
+
+def tree(path: Path) -> dict[str, tuple[int, int]]:
+    """All below a path, with what tells whether it was touched."""
+    return {str(one.relative_to(path)): (one.stat().st_ino, one.stat().st_mtime_ns) for one in path.rglob("*")}
+
+
+PLACES: list[type[ParquetSink] | type[TransactionSink]] = [ParquetSink, TransactionSink]
+lasting = pytest.mark.parametrize("kind", PLACES)
+
+
+@lasting
+def test_published_batches_are_seen_and_others_are_not(
+    kind: type[ParquetSink] | type[TransactionSink], tmp_path: Path
+) -> None:
+    sink: ParquetSink | TransactionSink = kind(tmp_path / "results")
+    sink.prepare(schema=ROWS, owner="one")
+    zero, one = stage(sink, 0, a=[1, 2], b=[3]), stage(sink, 1, a=[4])
+    assert seen(sink) == []
+    sink.publish(0, zero, None)
+    assert seen(sink) == [1, 2, 3]
+    sink.publish(1, one, None)
+    sink.publish(2, [], None)
+    assert seen(sink) == [1, 2, 3, 4]
+    sink.clean(2)
+    assert [path.name for path in (sink.path / "_staging").iterdir()] == []
+    sink.prepare(schema=ROWS, owner="one")  # the next run of the job
+    before = tree(tmp_path)
+    for batch, files in ((0, zero), (1, one), (2, [])):
+        sink.publish(batch, files, None)
+    assert seen(sink) == [1, 2, 3, 4]
+    assert tree(tmp_path) == before
+
+
+@lasting
+def test_a_crash_between_any_two_steps_leaves_all_or_nothing_and_then_one_copy(
+    kind: type[ParquetSink] | type[TransactionSink], tmp_path: Path
+) -> None:
+    crash_at, crashed = 0, True
+    while crashed:
+        place = tmp_path / str(crash_at)
+        sink: ParquetSink | TransactionSink = kind(place)
+        sink.prepare(schema=ROWS, owner="one")
+        sink.publish(0, stage(sink, 0, a=[7]), None)
+        files = stage(sink, 1, a=[1, 2], b=[3])
+        crashed = False
+        with steps_until(crash_at):
+            try:
+                sink.publish(1, files, None)
+            except Crash:
+                crashed = True
+        assert seen(sink) in ([7], [1, 2, 3, 7])
+        again: ParquetSink | TransactionSink = kind(place)
+        again.prepare(schema=ROWS, owner="one")
+        again.publish(1, files, None)
+        assert seen(again) == [1, 2, 3, 7]
+        again.clean(2)
+        assert seen(again) == [1, 2, 3, 7]
+        assert list((place / "_staging").iterdir()) == []
+        crash_at += 1
+    assert crash_at > 4
+
+
+@lasting
+def test_a_crash_in_preparing_leaves_a_place_that_can_be_prepared(
+    kind: type[ParquetSink] | type[TransactionSink], tmp_path: Path
+) -> None:
+    crash_at, crashed = 0, True
+    while crashed:
+        crashed = False
+        with steps_until(crash_at):
+            try:
+                kind(tmp_path / str(crash_at)).prepare(schema=ROWS, owner="one")
+            except Crash:
+                crashed = True
+        sink: ParquetSink | TransactionSink = kind(tmp_path / str(crash_at))
+        sink.prepare(schema=ROWS, owner="one")
+        sink.publish(0, stage(sink, 0, a=[7]), None)
+        assert seen(sink) == [7]
+        crash_at += 1
+    assert crash_at > 4
+
+
+def test_what_makes_a_batch_seen_is_one_step_and_is_synced(tmp_path: Path) -> None:
+    for kind, last in ((ParquetSink, ["fsync", "rename", "fsync"]), (TransactionSink, ["fsync", "replace", "fsync"])):
+        sink: ParquetSink | TransactionSink = kind(tmp_path / kind.__name__)
+        sink.prepare()
+        files = stage(sink, 0, a=[1], b=[2])
+        with steps_until(None) as taken:
+            sink.publish(0, files, None)
+        assert taken[-3:] == last
+        assert taken.index("replace") < taken.index("fsync")  # the files are in place before anything names them
+
+
+@lasting
+def test_a_place_of_another_job_is_refused(kind: type[ParquetSink] | type[TransactionSink], tmp_path: Path) -> None:
+    sink: ParquetSink | TransactionSink = kind(tmp_path)
+    sink.prepare(schema=ROWS, owner="one")
+    sink.publish(0, stage(sink, 0, a=[1]), None)
+    with pytest.raises(SparkJoinError, match=f"{tmp_path} holds results of job one, this is job two; give each job"):
+        kind(tmp_path).prepare(schema=ROWS, owner="two")
+    (tmp_path / "_owner.json").unlink()
+    with pytest.raises(SparkJoinError, match="a job that is not known, this is job one"):
+        kind(tmp_path).prepare(schema=ROWS, owner="one")
+    (tmp_path / "_owner.json").write_text("{")
+    with pytest.raises(SparkJoinError, match=r"_owner.json is damaged; remove it"):
+        kind(tmp_path).prepare(schema=ROWS, owner="one")
+    # Also without owners no batch is taken for one it is not.
+    with pytest.raises(SparkJoinError, match=r"a.parquet' is in .* give each job a directory of its own"):
+        sink.publish(0, stage(sink, 0, other=[2]), None)
+    assert seen(sink) == [1]
+
+
+@lasting
+def test_a_place_that_will_not_do_is_refused(kind: type[ParquetSink] | type[TransactionSink], tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SparkJoinError, match="file is a file; give a directory"):
+        kind(tmp_path / "file").prepare()
+    with pytest.raises(SparkJoinError, match=r"file/below: .* failed: Not a directory"):
+        kind(tmp_path / "file" / "below").prepare()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "part-0.parquet").write_bytes(b"")
+    with pytest.raises(SparkJoinError, match=r"mine holds 'part-0.parquet'.* give an empty directory"):
+        kind(tmp_path / "mine").prepare()
+    with pytest.raises(SparkJoinError, match="'s3://bucket/results' is no path of a mounted file system"):
+        kind("s3://bucket/results")
+    with pytest.raises(SparkJoinError, match=r"Spark reads '\*' in .* as a pattern"):
+        kind(tmp_path / "a*")
+    assert kind(f"file://{tmp_path}").path == kind(f"file:{tmp_path}").path == tmp_path
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "mkdir", refuse)  # tests may run as one who may write everywhere
+    with pytest.raises(SparkJoinError, match=f"{tmp_path / 'results'}: .* failed: Permission denied; see that"):
+        ParquetSink(tmp_path / "results").prepare()
+
+
+@lasting
+def test_a_committed_file_that_is_gone_is_an_error_and_nothing_is_seen(
+    kind: type[ParquetSink] | type[TransactionSink], tmp_path: Path
+) -> None:
+    sink: ParquetSink | TransactionSink = kind(tmp_path)
+    sink.prepare()
+    files = stage(sink, 3, a=[1], b=[2])
+    (sink.staging(3) / "b.parquet").unlink()
+    with pytest.raises(SparkJoinError, match=r"000000000003/b.parquet: a result file of batch 3 is gone"):
+        sink.publish(3, files, None)
+    assert seen(sink) == []
+    stage(sink, 3, b=[2])
+    sink.publish(3, files, None)
+    assert seen(sink) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        (["../a.parquet"], "'../a.parquet': give the plain name"),
+        (["_a.parquet"], "'_a.parquet': give the plain name"),
+        ([""], "'': give the plain name"),
+        (["a.parquet", "a.parquet"], "'a.parquet' is named twice"),
+    ],
+)
+@lasting
+def test_names_that_readers_would_not_see_are_refused(
+    kind: type[ParquetSink] | type[TransactionSink], files: list[str], says: str, tmp_path: Path
+) -> None:
+    sink: ParquetSink | TransactionSink = kind(tmp_path)
+    sink.prepare()
+    stage(sink, 0, a=[1])
+    with pytest.raises(SparkJoinError, match=says):
+        sink.publish(0, files, None)
+    assert seen(sink) == []
+
+
+def test_only_staging_of_old_batches_is_cleaned(tmp_path: Path) -> None:
+    sink = CallbackSink(print, tmp_path)
+    sink.prepare(owner="one")
+    for batch in (8, 9, 10):
+        sink.staging(batch)
+    (tmp_path / "mine-3").mkdir()
+    (tmp_path / "4").mkdir()
+    sink.clean(10)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["000000000010", "4", "_owner.json", "mine-3"]
+    with pytest.raises(SparkJoinError, match="batch -1: batches are numbered from 0"):
+        sink.staging(-1)
+
+
+# Parquet
+
+
+def test_pyarrow_reads_the_number_of_the_batch(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path)
+    sink.prepare()
+    sink.publish(12, stage(sink, 12, a=[5]), None)
+    stage(sink, 13, a=[6])
+    assert (tmp_path / "batch=12").is_dir()
+    assert sorted(path.name for path in (tmp_path / "batch=12").iterdir()) == ["a.parquet"]
+    table = ds.dataset(tmp_path, partitioning="hive").to_table()
+    assert table.to_pydict() == {"R.k": [5], "S.v": ["5"], "batch": [12]}
+
+
+def test_a_result_column_named_batch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SparkJoinError, match="results have a column 'batch'"):
+        ParquetSink(tmp_path).prepare(schema=pa.schema([("Batch", pa.int64())]))
+
+
+def test_a_file_in_the_way_is_not_published(tmp_path: Path) -> None:
+    sink = ParquetSink(tmp_path)
+    sink.prepare()
+    foreign = tmp_path / "_staging" / "publish-000000000000" / "x.parquet"
+    make_directory(foreign.parent)
+    foreign.write_bytes(b"")
+    with pytest.raises(SparkJoinError, match=r"x.parquet is in the way: batch 0 has no such file"):
+        sink.publish(0, stage(sink, 0, a=[1]), None)
+    assert seen(sink) == []
+
+
+# Transactions
+
+
+def test_the_log_says_rows_and_bytes_and_keeps_versions(tmp_path: Path) -> None:
+    sink = TransactionSink(tmp_path)
+    assert versions(tmp_path) == []
+    with pytest.raises(SparkJoinError, match="has no log of results"):
+        snapshot(tmp_path)
+    sink.prepare(schema=ROWS)
+    with pytest.raises(SparkJoinError, match="there is no batch 0; no batch was published so far"):
+        snapshot(tmp_path, 0)
+    for batch in range(3):
+        # The same name each time: a batch must not replace what another published.
+        sink.publish(batch, stage(sink, batch, a=[batch] * batch) if batch else [], None)
+    assert versions(tmp_path) == [0, 1, 2]
+    assert [snapshot(tmp_path, batch) for batch in range(3)] == [
+        [],
+        [tmp_path / "data" / "000000000001-a.parquet"],
+        snapshot(tmp_path),
+    ]
+    assert seen(sink) == [1, 2, 2]
+    entry = (tmp_path / "_log" / "000000000002.json").read_text()
+    size = (tmp_path / "data" / "000000000002-a.parquet").stat().st_size
+    assert entry == f'{{"batch": 2, "files": [{{"name": "000000000002-a.parquet", "rows": 2, "bytes": {size}}}]}}'
+    with pytest.raises(SparkJoinError, match="there is no batch 7; those there are go from 0 to 2"):
+        snapshot(tmp_path, 7)
+
+
+def test_a_log_of_other_columns_is_refused(tmp_path: Path) -> None:
+    TransactionSink(tmp_path).prepare(schema=ROWS)
+    TransactionSink(tmp_path).prepare(schema=ROWS)
+    with pytest.raises(SparkJoinError, match=r"columns R.k: int64, S.v: string, not R.k: int64; give"):
+        TransactionSink(tmp_path).prepare(schema=ROWS.remove(1))
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    sink = TransactionSink(tmp_path)
+    sink.prepare(schema=ROWS)
+    (sink.staging(0) / "a.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(SparkJoinError, match=r"a.parquet is no whole Parquet file"):
+        sink.publish(0, ["a.parquet"], None)
+    assert versions(tmp_path) == []
+    write_atomically(tmp_path / "_log" / "000000000000.json", b'{"batch": 0}')
+    with pytest.raises(SparkJoinError, match=r"000000000000.json is damaged"):
+        snapshot(tmp_path)
+    (tmp_path / "_log" / "schema.arrow").write_bytes(b"?")
+    with pytest.raises(SparkJoinError, match=r"schema.arrow is damaged; remove it"):
+        sink.prepare(schema=ROWS)
+
+
+# The others
+
+
+def test_a_null_sink_keeps_nothing() -> None:
+    sink: Sink = NullSink()
+    sink.prepare(schema=ROWS)
+    assert not sink.writes
+    NullSink().publish(0, [])
+    sink.clean(3)
+    with pytest.raises(SparkJoinError, match=r"'a.parquet' for a NullSink"):
+        NullSink().publish(0, ["a.parquet"])
+    with pytest.raises(SparkJoinError, match="has no staging directory"):
+        sink.staging(0)
+
+
+def test_sinks_without_a_place_stage_where_the_job_says(tmp_path: Path) -> None:
+    sinks: list[CallbackSink | ConsoleSink] = [CallbackSink(print), ConsoleSink()]
+    for sink in sinks:
+        with pytest.raises(SparkJoinError, match="Sink has no directory in which tasks could write; give it a stag"):
+            sink.prepare()
+        sink.prepare(scratch=tmp_path, owner="one")
+        assert sink.staging(4) == tmp_path / "staging" / "000000000004"
+        with pytest.raises(SparkJoinError, match="staging holds results of job one, this is job two"):
+            sink.prepare(owner="two")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(SparkJoinError, match="file is a file; give a directory for staging"):
+        ConsoleSink(staging_root=tmp_path / "file").prepare()
+
+
+def test_sinks_that_cannot_be() -> None:
+    with pytest.raises(SparkJoinError, match="'f' cannot be called"):
+        CallbackSink("f")  # type: ignore[arg-type]
+    with pytest.raises(SparkJoinError, match="rows=0"):
+        ConsoleSink(rows=0)
+
+
+# With Spark
+
+WIDE = pa.schema(
+    [
+        ("R.k", pa.uint32()),
+        ("R.at", pa.timestamp("ms", "UTC")),
+        ("S.at", pa.timestamp("ns")),
+        ("S.v", pa.dictionary(pa.int8(), pa.string())),
+    ]
+)
+
+
+def stage_wide(sink: ParquetSink | TransactionSink | CallbackSink | ConsoleSink, batch: int, *keys: int) -> list[str]:
+    """As tasks do: columns in the types that Spark has."""
+    from eddy.spark.types import spark_schema
+
+    at = datetime(2024, 5, 6, tzinfo=UTC)
+    columns = [
+        list(keys),
+        [at + timedelta(seconds=key) for key in keys],
+        [at.replace(tzinfo=None)] * len(keys),
+        [str(key) for key in keys],
+    ]
+    table = pa.table(columns, schema=spark_schema(WIDE))
+    pq.write_table(table, sink.staging(batch) / "part.parquet")
+    return ["part.parquet"]
+
+
+def keys_of(frame: DataFrame) -> list[int]:
+    return sorted(row[0] for row in frame.select("`R.k`").collect())
+
+
+@pytest.mark.parametrize("kind", [ParquetSink, TransactionSink])
+def test_spark_reads_published_batches_only(
+    kind: type[ParquetSink] | type[TransactionSink], spark: SparkSession, tmp_path: Path
+) -> None:
+    from eddy.spark.types import struct_type
+
+    sink: ParquetSink | TransactionSink = kind(tmp_path / "the results")
+    sink.prepare(schema=WIDE)
+    if isinstance(sink, TransactionSink):
+        nothing = read(spark, sink.path)
+        assert nothing.schema == struct_type(WIDE)
+        assert nothing.collect() == []
+    sink.publish(0, stage_wide(sink, 0, 1, 2), spark)
+    sink.publish(1, stage_wide(sink, 1, 3), spark)
+    stage_wide(sink, 2, 4)
+    if isinstance(sink, TransactionSink):
+        assert keys_of(read(spark, sink.path, upto=0)) == [1, 2]
+        frame = read(spark, sink.path)
+        assert frame.schema == struct_type(WIDE)
+    else:
+        frame = spark.read.parquet(str(sink.path))
+        assert frame.columns == [*WIDE.names, "batch"]
+    assert keys_of(frame) == [1, 2, 3]
+
+
+def test_a_callback_gets_the_same_rows_again(spark: SparkSession, tmp_path: Path) -> None:
+    from eddy.spark.types import struct_type
+
+    calls: list[tuple[int, list[Any]]] = []
+
+    def note(frame: DataFrame, batch: int) -> None:
+        assert frame.schema == struct_type(WIDE)
+        calls.append((batch, sorted(frame.collect())))
+        if len(calls) == 1:
+            raise KeyError("out of order")
+
+    sink = CallbackSink(note, tmp_path)
+    sink.prepare(schema=WIDE)
+    files = stage_wide(sink, 0, 2, 1)
+    with pytest.raises(SparkJoinError, match=r"note failed in batch 0: KeyError: 'out of order'; .* again"):
+        sink.publish(0, files, spark)
+    sink.publish(0, files, spark)
+    sink.publish(1, [], spark)
+    assert calls[0] == calls[1]
+    assert [(batch, [row[0] for row in rows]) for batch, rows in calls[1:]] == [(0, [1, 2]), (1, [])]
+
+
+def test_the_console_shows_some_rows(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sink = ConsoleSink(rows=2, staging_root=tmp_path)
+    sink.prepare(schema=WIDE)
+    sink.publish(0, stage_wide(sink, 0, 41, 42, 43), spark)
+    sink.publish(1, [], spark)
+    shown = capsys.readouterr().out
+    assert shown.startswith("batch 0: 3 rows, 2 of them\n+")
+    assert "|R.k|" in shown
+    assert "2024-05-06 00:00:41" in shown
+    assert shown.endswith("batch 1: 0 rows\n")
