@@ -117,7 +117,7 @@ def join(
             "(spark.readStream), all streams of a join are of one kind"
         )
     if order_by is not None:
-        raise SparkJoinError("order_by is for batch DataFrames: a streaming join orders rows by event time; leave it out")
+        raise SparkJoinError("order_by is for batch DataFrames: streaming ones are ordered by event time; leave it out")
     if checkpoint is None:
         raise SparkJoinError("a streaming join needs checkpoint=, a directory that the driver and all workers see")
     from eddy.spark.streaming.preparing import prepare

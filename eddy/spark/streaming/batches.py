@@ -21,7 +21,7 @@ from eddy.spark.job import Job
 from eddy.spark.streaming.checkpoint import Checkpoint, recover
 from eddy.spark.streaming.compaction import prune
 from eddy.spark.streaming.figures import Figures
-from eddy.spark.streaming.joining import GroupTask, JoinGroups, PartitionDone, PartitionTask
+from eddy.spark.streaming.joining import DONE_COLUMNS, GroupTask, JoinGroups, PartitionDone, PartitionTask
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.partition_map import PartitionMap
 from eddy.spark.streaming.places import Places
@@ -241,6 +241,6 @@ class Batches:
     def _run(self, tasks: list[PartitionTask]) -> list[PartitionDone]:
         if not tasks:
             return []
-        context = self._spark.sparkContext
-        parted = context.parallelize(tasks, len(tasks))
-        return parted.map(JoinGroups(self._job, self._places)).collect()
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        joined = numbers.mapInArrow(JoinGroups(self._job, self._places, tasks), DONE_COLUMNS).toArrow()
+        return [PartitionDone.unpacked(one) for one in joined.column(0).to_pylist()]

@@ -288,7 +288,7 @@ class Checkpoint:
         return _newest_batch(self.spark / "offsets")
 
     def late_files(self, stream: int) -> list[Path]:
-        """Return the files of late rows of a stream, of all batches committed, oldest first. Reads the manifests kept."""
+        """Return the files of late rows of a stream, of all batches committed, oldest first."""
         numbers = sorted(self._numbers())
         read = [found for batch in numbers if (found := self._read(batch).value) is not None]
         named = {one.file for manifest in read for one in manifest.late if one.stream == stream}
@@ -334,7 +334,7 @@ class Checkpoint:
 
 
 def read_manifest(root: Path, batch: int) -> Manifest:
-    """Return the manifest of a batch, from a worker: nothing is mended. Raises StreamingStateError without a whole one."""
+    """Return the manifest of a batch; nothing is mended. Raises StreamingStateError if neither copy is whole."""
     problems = []
     for place in ("manifests", "manifests/copies"):
         path = root / place / f"{batch_name(batch)}.manifest"

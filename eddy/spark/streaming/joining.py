@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from eddy.spark.types import spark_schema
 from stairs.graph import FOREVER
 
 LIVE, LOADED, NEW = "live", "loaded", "new"
+DONE_COLUMNS = "done binary"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,16 @@ class PartitionDone:
     results: list[OutputFile] = field(default_factory=list)
     late: list[OutputFile] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
+
+    def packed(self) -> bytes:
+        """Return it as bytes that the driver unpacks."""
+        return pickle.dumps(self)
+
+    @staticmethod
+    def unpacked(data: bytes) -> PartitionDone:
+        """Return what a worker packed."""
+        done: PartitionDone = pickle.loads(data)
+        return done
 
 
 class _Arrived(NamedTuple):
@@ -191,15 +203,19 @@ def settled(token: str, job: Job) -> bytes:
 
 
 class JoinGroups:
-    """What Spark runs: a function from a task to what it gives back."""
+    """What a worker does with numbers of tasks: runs each and gives back what it did, packed."""
 
-    def __init__(self, job: Job, places: Places) -> None:
+    def __init__(self, job: Job, places: Places, tasks: Sequence[PartitionTask]) -> None:
         self._job = job
         self._places = places
+        self._tasks = tasks
+        self.__name__ = "eddy_join"
 
-    def __call__(self, task: PartitionTask) -> PartitionDone:
-        """Join the groups of a task."""
-        return _Joining(self._job, self._places, task).run()
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                done = _Joining(self._job, self._places, self._tasks[number]).run()
+                yield pa.RecordBatch.from_arrays([pa.array([done.packed()], pa.binary())], names=["done"])
 
 
 class _Joining:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,7 +101,7 @@ class JoinWriter:
     def trigger(self, **trigger: Any) -> JoinWriter:
         """Say when micro-batches run, as in Spark: processingTime="5 seconds", or availableNow=True."""
         if "continuous" in trigger or "realTime" in trigger:
-            raise SparkJoinError("a join runs in micro-batches: trigger(processingTime=…) or trigger(availableNow=True)")
+            raise SparkJoinError("a join runs in micro-batches: say processingTime=… or availableNow=True")
         self._trigger = trigger
         return self
 
@@ -129,8 +129,8 @@ class JoinWriter:
     ) -> StreamingJoinQuery:
         """Start the join, from where the checkpoint stands if it stands anywhere.
 
-        Raises SparkJoinError for a sink or option that is not one, StreamingStateError for a checkpoint that is damaged,
-        of another join, or in use by another driver.
+        Raises SparkJoinError for a sink or option that is not one, StreamingStateError for a checkpoint that is
+        damaged, of another join, or in use by another driver.
         """
         if format is not None:
             self.format(format)
