@@ -376,9 +376,9 @@ def _of_batches(directory: Path, since: int, before: int) -> Iterator[tuple[Path
 
 
 def _unlink(paths: Iterable[Path]) -> list[Path]:
-    """Delete files; return those that were there."""
+    """Delete files, in the order of their paths; return those that were there."""
     deleted = []
-    for path in list(paths):
+    for path in sorted(paths):
         try:
             path.unlink()
         except FileNotFoundError:
