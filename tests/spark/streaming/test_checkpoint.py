@@ -461,6 +461,41 @@ def test_retention_deletes_nothing_that_is_needed(data: st.DataObject, keep_late
         history.retain(1)
 
 
+def test_an_error_at_any_step_of_retention(tmp_path: Path) -> None:
+    """What is still there of a manifest names files that are still there, and the next time the rest goes."""
+    steps = 5 * 2 + 5 + 5  # manifests and copies, marks, log files of five batches
+    for at in range(steps + 1):
+        checkpoint = Checkpoint(tmp_path / str(at))
+        for batch in range(7):
+            (checkpoint.log / f"{batch_name(batch)}-0.log").touch()
+            checkpoint.commit(make_manifest(batch))
+            checkpoint.mark_published(batch)
+        unlink, calls = os.unlink, 0
+
+        def failing(*arguments: Any, unlink: Callable[..., None] = unlink, at: int = at, **options: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > at:
+                raise OSError(5, "Input/output error")
+            unlink(*arguments, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "unlink", failing)
+            if at == steps:
+                assert len(checkpoint.retain(2)) == steps
+            else:
+                with pytest.raises(OSError, match="Input/output"):
+                    checkpoint.retain(2)
+        left = {name for place in (checkpoint.manifests, checkpoint.copies) for name in os.listdir(place)}
+        for batch in {batch for batch in map(batch_of, left) if batch is not None}:
+            assert (checkpoint.log / f"{batch_name(batch)}-0.log").exists()
+        again = Checkpoint(checkpoint.root)
+        assert again.newest() == make_manifest(6)
+        assert all(again.is_published(batch) for batch in range(7))
+        again.retain(2)
+        assert sorted(os.listdir(again.log)) == [f"{batch_name(batch)}-0.log" for batch in (5, 6)]
+
+
 def test_nothing_goes_while_a_manifest_is_damaged(tmp_path: Path) -> None:
     checkpoint = filled(tmp_path, 5)
     for batch in range(5):

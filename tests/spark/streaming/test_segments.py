@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import stat
 import struct
 import tempfile
 from dataclasses import replace
@@ -180,7 +182,7 @@ def test_a_file_survives_a_power_cut(tmp_path: Path) -> None:
 
         def synced(descriptor: int) -> None:
             (name,) = [one.name for one in tmp_path.iterdir()]
-            kind = "directory" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file"
+            kind = "directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
             calls.append(f"{kind} with {'temporary' if name.endswith('.tmp') else 'its'} name")
             if kind == "file":
                 assert os.fstat(descriptor).st_size == segment.offset + segment.length
@@ -208,6 +210,24 @@ def test_a_writer_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(StreamingStateError, match="finished"):
         writer.add(0, 0, batch(0, 3), 0, 2)
+
+
+@pytest.mark.parametrize("rows", [50, 50_000])
+def test_a_full_disk_leaves_nothing(tmp_path: Path, rows: int) -> None:
+    def write() -> None:
+        with SegmentWriter(tmp_path, "000000000001.log") as writer:
+            writer.add(0, 0, some, 0, 2)
+            writer.finish()
+
+    some = batch(0, rows)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_is_used_once(written: tuple[Path, list[Segment], list[pa.RecordBatch]]) -> None:
