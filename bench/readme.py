@@ -153,7 +153,7 @@ OF_SHAPES = (
 
 
 STREAMING_TITLES = {
-    "vs_spark_stream_joins.rows": "Rows a second, rows transport / Spark's stream-stream joins, micro-batches of 500 000",
+    "vs_spark_stream_joins.rows": "Rows a second in micro-batches of 500 000, rows transport / Spark's joins",
     "vs_spark_stream_joins.packed": "the same, packed transport",
     "fixed_cost_s": "A micro-batch of 4 000 rows over 1 M live rows, 64 key groups, less an empty foreachBatch, s",
     "recovery_s": "The same after every live engine was lost, less a usual one, s",

@@ -1,9 +1,9 @@
-"""`eddy bench streaming`: the streaming join beside Spark's own stream-stream joins, and what a micro-batch costs at least.
+"""`eddy bench streaming`: the streaming join beside Spark's own stream-stream joins, and what a micro-batch costs.
 
 Work: that of `bench/spark.py` (W1 with RANGE windows: four streams on one key, 10 000 live rows each, one result an
-arrival), in files of one micro-batch each. Both jobs read the same files with the same trigger, in Structured Streaming,
-and drop their results ("noop"); before any time is reported both wrote them once, and the results were counted and
-compared.
+arrival), in files of one micro-batch each. Both jobs read files of the same kind with the same trigger, in Structured
+Streaming, and drop their results ("noop"); before any time is reported both wrote them once, and the results were
+counted and compared.
 
 rows, packed    rows a second of the two transports over that of Spark's chain of three stream-stream joins, for
                 micro-batches of 50 000 and of 500 000 rows; the headline is that of 500 000
@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import IO, TYPE_CHECKING, Any
@@ -65,13 +66,15 @@ class Sizes:
 
 
 FULL = Sizes({"small": (50_000, 12, 3), "large": (500_000, 6, 1)})
-QUICK = Sizes({"small": (2_000, 2, 1), "large": (5_000, 2, 1)}, warm_up=1, live_rows=20_000, small_rows=1_000, repeats=2)
+QUICK = Sizes(
+    {"small": (2_000, 2, 1), "large": (5_000, 2, 1)}, warm_up=1, live_rows=20_000, small_rows=1_000, repeats=2
+)
 
 
 def query(live_rows: int = LIVE_ROWS) -> Query:
     """W1 with RANGE windows of `live_rows` rows a stream: the key and the four values out."""
     streams = [Stream(name, SCHEMA, window=Range(len(STREAMS) * live_rows), time="ts") for name in STREAMS]
-    predicates = [f"{left}.key = {right}.key" for left, right in zip(STREAMS, STREAMS[1:], strict=False)]
+    predicates = [f"{left}.key = {right}.key" for left, right in pairwise(STREAMS)]
     return Query(streams, predicates, select={"key": "R.key"} | {name: f"{name}.val" for name in STREAMS})
 
 
@@ -296,7 +299,7 @@ class Bench:
 
 
 def run(*, quick: bool = False, sizes: Sizes | None = None, report: IO[str] | None = None) -> dict[str, Any]:
-    """Measure; return "vs_spark_stream_joins.rows" and ".packed", "fixed_cost_s", "recovery_s", "scaling_1_to_2" and more.
+    """Measure; return the figures of LEAST and MOST, and what they were made of.
 
     Starts and stops Spark sessions of its own, and stops one that runs. Some minutes, most of them Spark's joins.
     """
