@@ -56,6 +56,7 @@ class Sizes:
     live_rows    of the state whose fixed cost and recovery are measured
     small_rows   of the micro-batches that meet it
     repeats      such micro-batches
+    checked      rows of each of the three micro-batches whose results are compared
     """
 
     steps: dict[str, tuple[int, int, int]]
@@ -63,6 +64,7 @@ class Sizes:
     live_rows: int = 1_000_000
     small_rows: int = 4_000
     repeats: int = 9
+    checked: int = 20_000
 
 
 FULL = Sizes({"small": (50_000, 12, 3), "large": (500_000, 6, 1)})
@@ -217,7 +219,7 @@ class Bench:
         """Compare the results of all ways with each other."""
         from pyspark.sql import functions as f
 
-        feed = self._fed(20_000, 3)
+        feed = self._fed(self._sizes.checked, 3)
         found = {}
         ways: dict[str, Callable[[Path, Path], object]] = {
             "rows": lambda checkpoint, out: _ours(spark, feed, checkpoint, "rows", out),
