@@ -40,6 +40,8 @@ class Places:
         """The live engines on this host: in Spark's scratch directory, which all workers of a host share."""
         named = os.environ.get("SPARK_LOCAL_DIRS") or os.environ.get("LOCAL_DIRS")
         scratch = Path(named.split(",")[0]) if named else self.local
+        # To Python workers Spark names the directory of its block manager, which goes when the driver does.
+        scratch = scratch.parent if scratch.name.startswith("blockmgr-") else scratch
         return scratch / f"eddy-{os.getuid()}" / self.state
 
     def arena(self, group: int) -> Path:
