@@ -292,9 +292,11 @@ class _Play:
     def _tasks_failed_in(self, batch: int) -> int:
         """Wait until a micro-batch is over, or the job with it; return how many tasks have failed."""
         assert self._run is not None
-        while self._run.isActive and self._story.next_batch == batch:
+        while self._story.next_batch == batch and self._run.isActive:
             time.sleep(LOOK_S)
             self._story.add(self._run)
+            if not self._run.status["isTriggerActive"] and not self._failed_tasks():
+                break  # there was nothing to do but to look for files
         return self._failed_tasks()
 
     def _failed_tasks(self) -> int:
