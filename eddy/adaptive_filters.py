@@ -55,7 +55,7 @@ TAKE_CALL_S, TAKE_ROW_S = 20e-6, 20e-9
 LEARNT = (
     *("reorders", "sampled", "seconds", "sample_seconds"),
     *("_order", "_costs", "_taking", "_profile", "_random", "_allowed", "_surprised", "_expected", "_slices"),
-    *("_slice_rows", "_seen", "_accepted", "_spent"),
+    *("_slice_rows", "_seen", "_accepted", "_spent", "_schema", "_read"),
 )
 """What a filter knows beside what it was made with."""
 

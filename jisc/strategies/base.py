@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from stairs.stair import Stair
 
 AROUND = 16
 """Pushes before and after a transition over which the rate of output is taken."""
+CHAPTER = 32
+"""Transitions that are written down together."""
 COUNTERS = slice(H_PROBES, H_MATCHES + 1)
 """The columns of `Routes.hops` that count."""
 
@@ -123,8 +126,10 @@ class Strategy(ABC):
         self.masks = Masks(modules.graph)
         self.tree = tree
         self.routes: Routes
-        self.transitions: list[Transition] = []
-        """All transitions, oldest first."""
+        self._archive: list[bytes] = []
+        """Transitions of long ago, oldest first, as they were written down: CHAPTER or more each."""
+        self._transitions: list[Transition] = []
+        """Those since."""
         self.past: Int64s = np.zeros((modules.graph.n_streams, 2), np.int64)
         """Probes and matches per stream probed, under tables that are gone."""
         self._open: list[tuple[Transition, dict[str, int]]] = []
@@ -151,6 +156,17 @@ class Strategy(ABC):
     def trees(self) -> list[Tree]:
         """The plans that run, oldest first."""
         return [self.tree]
+
+    @property
+    def transitions(self) -> list[Transition]:
+        """All transitions, oldest first."""
+        if self._archive:
+            self._transitions = [
+                *(one for chapter in self._archive for one in pickle.loads(chapter)),
+                *self._transitions,
+            ]
+            self._archive = []
+        return self._transitions
 
     @property
     def nbytes(self) -> int:
@@ -186,7 +202,7 @@ class Strategy(ABC):
             for other, _ in self._open:
                 other.ended = position
             self._open = []
-        self.transitions.append(done)
+        self._transitions.append(done)
         self._open.append((done, before))
         self._update()
         return done
@@ -230,6 +246,16 @@ class Strategy(ABC):
 
     # Kept for another process (`eddy.live`)
 
+    def __getstate__(self) -> dict[str, Any]:
+        busy = {id(done) for done, _ in (*self._open, *self._watched)}
+        over = next((n for n, done in enumerate(self._transitions) if id(done) in busy), len(self._transitions))
+        state = dict(vars(self))
+        if over >= CHAPTER:
+            # What is over does not change: it is written once, not each time.
+            state["_archive"] = [*self._archive, pickle.dumps(self._transitions[:over], protocol=5)]
+            state["_transitions"] = self._transitions[over:]
+        return state
+
     def relocated(self) -> None:  # noqa: B027 - most strategies know no addresses
         """Note where states lie, in memory of another process now."""
 
@@ -242,7 +268,7 @@ class Strategy(ABC):
     def save(self) -> Saved:
         """Note what `restore` needs. Before a push in which plans change."""
         counters = self.routes.hops[:, COUNTERS].copy()
-        return Saved(self.trees, self._marks(), counters, self.past.copy(), len(self.transitions), list(self._open))
+        return Saved(self.trees, self._marks(), counters, self.past.copy(), len(self._transitions), list(self._open))
 
     def restore(self, saved: Saved) -> None:
         """Run the plans there were; after the modules were undone. States are recomputed, results are the same."""
@@ -250,9 +276,9 @@ class Strategy(ABC):
         self.tree = saved.trees[-1]
         self.routes.hops[:, COUNTERS] = saved.counters
         self.past = saved.past
-        self.transitions = self.transitions[: saved.transitions]
+        self._transitions = self._transitions[: saved.transitions]
         self._open = saved.open
-        self._watched = [watched for watched in self._watched if watched[0] in self.transitions]
+        self._watched = [watched for watched in self._watched if watched[0] in self._transitions]
         for done, _ in self._open:
             done.ended = None
 

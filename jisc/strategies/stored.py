@@ -39,7 +39,7 @@ class StoredStrategy(Strategy):
 
     def __getstate__(self) -> dict[str, Any]:
         # Tables are quickly made again, and kept they would be most of what is written.
-        return {**vars(self), "_tables": {}}
+        return {**super().__getstate__(), "_tables": {}}
 
     def relocated(self) -> None:
         """Note where states lie."""

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from eddy import InputError, Predicate, Query, Range, Rows, Runtime, StateError, Stream, live, live_file
@@ -28,6 +28,7 @@ from eddy.live import Arena
 from eddy.live_file import HEADER_BYTES, Block, LiveFile
 from eddy.policies import Decision, View
 from jisc.strategies import STRATEGIES
+from jisc.strategies.base import CHAPTER
 from tests.cases import Case, text_rows
 from tests.eddy.snapshots import filled, make_query
 from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
@@ -98,6 +99,7 @@ class Life:
 # --- going on --------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None:
     case: Case = data.draw(CASES)
@@ -202,6 +204,23 @@ def test_long_streams_with_strings_and_states_are_kept_at_every_push(strategy: s
             kept.check()
         # Old room is used again: a file holds about what the engine does.
         assert path.stat().st_size < 3 * kept.nbytes + live_file.SPARE
+    assert looks(kept) == looks(whole)
+    life.leave()
+
+
+def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None:
+    options: dict[str, Any] = {"policy": "lottery", "decide_every": 30}
+    whole, kept = (Runtime(long_query(), **options) for _ in range(2))
+    life, sizes = Life(path, kept), []
+    for step in range(100):
+        for runtime in (whole, kept):
+            runtime.push(long_rows(10 * step, 10), watermark=10 * step)
+        kept = life.again(long_query())
+        sizes.append(len(kept._strategy._transitions))
+        if step == 50:
+            assert looks(kept) == looks(whole)
+    # Those that are still looked at, of the last 16 pushes, and less than a chapter of others.
+    assert max(sizes) < 16 + CHAPTER < len(whole.history())
     assert looks(kept) == looks(whole)
     life.leave()
 
