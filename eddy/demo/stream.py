@@ -32,6 +32,10 @@ AHEAD = 2
 """Batches of files that may wait for the job."""
 LOOK_S = 0.2
 KILL_LOOK_S = 0.002
+NOTICED_S = 1.0
+"""Until Spark has noticed the end of a worker that was at a task."""
+QUIET_LOOKS = 10
+"""Looks without a micro-batch under way, after which it is over: a job that fails is so for a moment as well."""
 TOO_LONG_S = 300.0
 
 
@@ -61,7 +65,7 @@ class Story:
     """What has happened so far; `rows` and `groups` are those of `StreamingJoinQuery.batches()` and `.groups()`.
 
     events  micro-batch that was under way -> what happened, in words
-    killed  the process, and how many tasks failed for it
+    killed  the worker process that was killed last; failed_tasks: how many failed for it
     starts  how often the job was started
     drift   the first micro-batch after the drift, None before it
     """
@@ -258,46 +262,58 @@ class _Play:
             raise SparkJoinError(f"the streaming join is not done after {TOO_LONG_S:.0f} s; is this machine busy?")
 
     def _kill(self, partitions: int) -> None:
-        """Kill a worker in the middle of its task; go on when Spark has noticed."""
+        """Kill a worker in the middle of its task, and go on when the job has got over it."""
         assert self._run is not None
         jvm = driver_jvm(self._spark)
-        while self._story.killed is None:
-            batch = self._story.next_batch
-            pid = self._killed_in_batch(jvm)
-            if pid is None:
-                self._look()
-                continue
-            # A worker that had just become idle is only replaced.
-            self._story.failed_tasks = self._tasks_failed_in(batch)
-            if not self._story.failed_tasks:
-                continue
-            self._story.killed = pid
-            if self._run.isActive:
-                self._story.tell(f"worker process {pid} killed: {self._story.failed_tasks} task failed, and ran again")
-            else:
-                self._story.tell(f"worker process {pid} killed: the job failed, and was started again")
-                self._stop()
-                self._start(partitions)
+        while not self._story.failed_tasks:
+            self._look()
+            if len(self._story.rows) >= self._course.batches:
+                self._story.tell("no worker was caught at its task, so none was killed")
+                return
+            self._story.killed = self._killed_worker(jvm)
+            # A worker that had just ended its task is only replaced: then it is another one's turn.
+            if self._story.killed is not None:
+                self._story.failed_tasks = self._failed_tasks_soon()
+        what = f"worker process {self._story.killed} killed at its task"
+        if self._got_over_it():
+            self._story.tell(f"{what}, which ran again")
+        else:
+            self._story.tell(f"{what}: the job failed, and was started again")
+            self._stop()
+            self._start(partitions)
 
-    def _killed_in_batch(self, jvm: int) -> int | None:
-        assert self._run is not None
+    def _killed_worker(self, jvm: int) -> int | None:
+        """Kill a worker that is seen at work while tasks run; return its id, None if there is none for a while."""
         ends = time.monotonic() + LOOK_S
         while time.monotonic() < ends:
             for pid in busy_workers(jvm):
-                if self._run.status["isTriggerActive"] and kill(pid):
+                if self._tasks_run() and kill(pid):
                     return pid
             time.sleep(KILL_LOOK_S)
         return None
 
-    def _tasks_failed_in(self, batch: int) -> int:
-        """Wait until a micro-batch is over, or the job with it; return how many tasks have failed."""
+    def _tasks_run(self) -> bool:
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return any(stage is not None and stage.numActiveTasks for stage in stages)
+
+    def _failed_tasks_soon(self) -> int:
+        """Return how many tasks have failed, as soon as Spark has noticed one; 0 if it does not for a while."""
+        ends = time.monotonic() + NOTICED_S
+        while not (failed := self._failed_tasks()) and time.monotonic() < ends:
+            time.sleep(LOOK_S / 4)
+        return failed
+
+    def _got_over_it(self) -> bool:
+        """Tell whether the job goes on after tasks have failed: false if it has ended."""
         assert self._run is not None
-        while self._story.next_batch == batch and self._run.isActive:
+        self._story.add(self._run)
+        batch, quiet = self._story.next_batch, 0
+        while self._run.isActive and self._story.next_batch == batch and quiet < QUIET_LOOKS:
             time.sleep(LOOK_S)
             self._story.add(self._run)
-            if not self._run.status["isTriggerActive"] and not self._failed_tasks():
-                break  # there was nothing to do but to look for files
-        return self._failed_tasks()
+            quiet = 0 if self._run.status["isTriggerActive"] else quiet + 1
+        return self._run.isActive
 
     def _failed_tasks(self) -> int:
         assert self._run is not None

@@ -21,7 +21,7 @@ from eddy.demo.stream import Course, judge
 from eddy.demo.transfers import COLUMNS, WINDOW, draw, exact_counts, query
 from eddy.demo.workers import busy_workers, driver_jvm
 
-SHORT = Course(batches=6, rows=4_000, pause_s=0.0, key_groups=4, partitions=(2, 1), kill_after=1, stop_after=3)
+SHORT = Course(batches=7, rows=6_000, pause_s=0.0, key_groups=4, partitions=(2, 1), kill_after=1, stop_after=3)
 
 
 def small_streams(seed: int) -> dict[str, pa.Table]:
@@ -136,7 +136,7 @@ def test_the_whole_course(spark: SparkSession, tmp_path: Path) -> None:
     assert figures["starts"] == 3
     assert figures["killed"]["failed_tasks"] >= 1
     events = " / ".join(one["event"] for one in figures["events"])
-    assert "killed: the job failed, and was started again" in events
+    assert "killed at its task: the job failed, and was started again" in events
     assert "the data drift" in events
     assert "stopped in the middle, started again with 1 partitions instead of 2" in events
     assert sum(row["rows"] for row in figures["batches"]) == draw(SHORT.batches, SHORT.rows).rows
