@@ -203,7 +203,10 @@ class _Play:
             ending.start()
             self._until(lambda: not ending.is_alive())
         finally:
+            last = self._run
             self._stop()
+            if last is not None:
+                last.forget_live_engines()  # they lie outside of the folder
         self._show()
 
     def _start(self, partitions: int) -> None:

@@ -67,7 +67,7 @@ def view(story: Story, newest: int | None = None) -> Group:
 def _cells(row: dict[str, Any], groups: list[dict[str, Any]]) -> list[str]:
     plans = Counter(short(one["plan"]) for one in groups)
     engines = Counter(one["source"] for one in groups)
-    shown = [f"{count} {plan}" for plan, count in plans.most_common(PLANS_SHOWN)]
+    shown = [f"{count}×{plan}" for plan, count in plans.most_common(PLANS_SHOWN)]
     return [
         str(row["batch"]),
         f"{row['rows']:,}",
