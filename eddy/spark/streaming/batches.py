@@ -97,6 +97,7 @@ class Batches:
         self._asked = Manual()
         self._closing = threading.Lock()
         self._tidying = Tidying(spark, job, places, checkpoint, sink, settings.keep)
+        places.forget_others()
         self._sink.prepare(
             schema=job.query.output_schema, owner=places.state, scratch=places.root / "staging"
         )
@@ -134,6 +135,10 @@ class Batches:
     def compaction_problem(self) -> BaseException | None:
         """Why the newest compaction failed, None if it did not."""
         return self._tidying.problem
+
+    def forget_live_engines(self) -> None:
+        """Delete the live engines of this host."""
+        self._places.forget_arenas()
 
     def close(self) -> None:
         """Let another driver have the checkpoint; twice is like once, from any thread."""

@@ -44,7 +44,8 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
 ) -> None:
     """The watermark after the batch is ahead of most of its rows, and none of them is late for that."""
     monkeypatch.setattr("eddy.spark.merge.PUSH_ROWS", 64)
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "scratch"))
+    for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
+        monkeypatch.delenv(name, raising=False)
     chance = random.Random(41)
 
     def rows() -> pa.Table:
@@ -58,7 +59,7 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
         [eddy.Stream(name, SCHEMA, window=eddy.Range(span), time="t") for name in tables], ["R.k = S.k"]
     )
     job = make_job(query, options=EngineOptions(), partitions=1)
-    places = Places(tmp_path, "test")
+    places = Places(tmp_path, "test", tmp_path / "scratch")
     for directory in (places.log, places.late, tmp_path / "staging"):
         directory.mkdir()
     group = GroupTask(0, None, "after", tuple(logged(job, places, tables)), None)
