@@ -180,5 +180,5 @@ class JoinWriter:
             return ConsoleSink(int(shown))
         if "path" not in self._options:
             raise SparkJoinError(f"format {self._format!r} needs a path: start(path), or option('path', …)")
-        path = Path(self._options["path"])
+        path = self._options["path"]  # not as a Path yet, which makes s3://… a relative one
         return ParquetSink(path) if self._format == "parquet" else TransactionSink(path)
