@@ -10,7 +10,7 @@ WORKERS ?= 2
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    join the flights and the tweet counts through Spark"
+	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and goes on"
 	@echo "make test    lint, types and the test suite"
 	@echo "make bench   the benchmarks, as one report"
 	@echo "make lint    ruff and mypy only"

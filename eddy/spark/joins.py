@@ -77,10 +77,15 @@ def join(
 ) -> DataFrame | StreamingJoin:
     """Join DataFrames as `query` says: batch ones to a DataFrame, streaming ones to something that can be started.
 
+        join(query, frames).write.parquet("results")
+        join(query, frames, checkpoint="state").writeStream.format("parquet").start("results")
+
+    query       2 to 128 streams with their windows, predicates, filters; `select` names the columns of the results
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
     plan        join tree to begin with, "((R S) T) U"; None: the engine's choice
-    strategy, policy, max_bytes   as in `eddy.Runtime`; the bound is that of one engine
+    strategy, policy, max_bytes   as in `eddy.Runtime`, for each engine: one per partition in a batch join, one per key
+                group in a streaming one; max_bytes in bytes
     partitions  tasks that join; None: as many as run at a time, in a batch join one if a window is `Rows`
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
                 packed where it can
@@ -90,19 +95,27 @@ def join(
                 columns
 
     Of streaming DataFrames only:
-    checkpoint  directory of the job's state that the driver and all workers see; what is in it is gone on from
-    key_groups  parts of the key space, each with an engine of its own; fixed when a checkpoint begins. None: 64, or 8
-                when some stream lacks the key and is copied to several
+    checkpoint  directory of the job's state that the driver and all workers see, on a POSIX file system with rename and
+                locks; made if need be. What is in it is gone on from
+    key_groups  parts of the key space, each with an engine and a plan of its own; fixed when a checkpoint begins. None:
+                what the checkpoint has; else 64, or 8 when some stream lacks the key and is copied to several
     watermark   what is late: "slowest", rows behind the slowest source; "per-source", rows behind their own
-    lateness    how far rows may be behind; one for all streams, or by stream; None: that of the query
-    idle_after  processing time without rows (a timedelta, or seconds) after which a source is not waited for
-    rebalance   how key groups change partitions: "auto", by load with hysteresis; "off"; or a `Rebalancer` of your own
-    keep        how many old states are kept
+    lateness    how far rows may be behind the greatest event time of the batches before: a timedelta, or ticks of the
+                common time type; one for all streams, or by stream; None, and streams left out: that of the query
+    idle_after  processing time without rows (a timedelta, or seconds) after which a source is not waited for; None: it
+                is waited for however long it takes
+    rebalance   how key groups change partitions: "auto", by load with hysteresis; "off", when asked only; or a
+                `Rebalancer` of your own
+    keep        how many old states are kept, 2 or more
 
     A batch join gives the results of one engine that gets all rows in the order that `eddy.spark.job` defines, in no
-    particular order. A streaming join of the same rows, none of them late, gives the same results, whatever the
-    micro-batches. Nothing runs until an action or `writeStream…start()` does. Raises SparkJoinError for DataFrames or
-    arguments that do not fit, PlanError for a bad plan.
+    particular order. A streaming join of the same rows, none of them late, gives the same results, each once, whatever
+    the micro-batches, the faults and restarts; its windows are `Range` or `Unbounded`. What may change from one start
+    to the next, and what sinks promise: docs/streaming.md.
+
+    Nothing runs until an action or `writeStream…start()` does; the call has Spark analyse the plans and reads no row.
+    Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an
+    unknown strategy or policy.
     """
     options = EngineOptions(plan, strategy, policy, max_bytes)
     streaming = {name: frame.isStreaming for name, frame in frames.items()}

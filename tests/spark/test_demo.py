@@ -24,7 +24,7 @@ def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     out = tmp_path_factory.mktemp("demo")
     console = Console(record=True, width=160)
     for job in JOBS.values():
-        assert run_job(console, job(), spark, out)
+        assert run_job(console, job(), spark, out)["exact"]
     return console.export_text(), out
 
 

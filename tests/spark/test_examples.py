@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 EXAMPLES = [block for document in DOCUMENTS for block in blocks(document) if block.spark]
 
 
+def write_streams(folder: Path) -> None:
+    """Write a file for each stream of docs/streaming.md: user 1 visits, orders and pays, user 2 pays something else."""
+    schema = pa.schema([("user", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("item", pa.string())])
+    for at, (name, items) in enumerate(
+        {"visits": ("home", "home"), "orders": ("tea", "tea"), "payments": ("tea", "salt")}.items()
+    ):
+        (folder / name).mkdir()
+        rows = pa.table({"user": [1, 2], "at": [at, at], "item": items}, schema=schema)
+        pq.write_table(rows, folder / name / "0.parquet")
+
+
 @pytest.mark.parametrize("block", EXAMPLES, ids=lambda block: block.name)
 def test_spark_examples_run(
     block: Block, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -25,9 +36,11 @@ def test_spark_examples_run(
     for name in ("R", "S"):
         rows = pa.table({"key": [1, 2, 1], "at": [0, 10, 20], "value": [0.5, 1.5, 2.5]}, schema=schema)
         pq.write_table(rows, tmp_path / f"{name}.parquet")
+    write_streams(tmp_path)
     # The JVM has a working directory of its own, which no test can change.
     code = block.text.replace('f"{name}.parquet"', f'f"{tmp_path}/{{name}}.parquet"')
     code = code.replace('parquet("results")', f'parquet("{tmp_path}/results")')
+    code = code.replace("/mnt/shared/shop", str(tmp_path))
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile("\n" * (block.line - 1) + code, str(block.document), "exec"), names)
     if block.document.name == "README.md":
@@ -36,7 +49,10 @@ def test_spark_examples_run(
             ["1", "home", "9.5"],
             ["1", "sale", "9.5"],
         ]
+    if block.document.name == "streaming.md":
+        found = pq.read_table(tmp_path / "results", columns=["user", "item", "visited"])
+        assert found.to_pylist() == [{"user": 1, "item": "tea", "visited": "home"}]
 
 
 def test_there_are_examples() -> None:
-    assert {block.document.name for block in EXAMPLES} == {"README.md", "filters.md", "spark.md"}
+    assert {block.document.name for block in EXAMPLES} == {"README.md", "filters.md", "spark.md", "streaming.md"}

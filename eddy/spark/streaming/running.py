@@ -123,17 +123,30 @@ class StreamingJoinQuery:
     # Of the join
 
     def batches(self) -> pa.Table:
-        """Return a row of figures for each micro-batch since the start; columns: `figures.BATCHES`."""
+        """Return a row of figures for each of the newest 1000 micro-batches since the start, oldest first.
+
+        batch, rows, late, results, log_bytes; groups (key groups with rows), loaded (of them, from the log), moved (to
+        another partition), transitions (changes of plan and of what is stored), state_bytes (of the engines of groups
+        with rows); slowest_group and slowest_share (its time over that of the mean one); watermark (in ticks of the
+        query's common time type, null when nothing is known); log_seconds, join_seconds, commit_seconds,
+        publish_seconds. A batch that was only published again has no row.
+        """
         return self._batches.figures.batches()
 
     def groups(self) -> pa.Table:
-        """Return a row of figures for each key group of each micro-batch since the start; columns: `figures.GROUPS`."""
+        """Return a row of figures for each key group with rows in the newest 1000 micro-batches, oldest first.
+
+        batch, group, partition; source of its engine ("live", found on the host; "loaded", from the log; "new"); rows
+        (late ones not counted), late, results, state_bytes; plan, after the batch; transitions, and the reason of the
+        last one, null for none; ready_seconds until the engine stood, join_seconds, keep_seconds.
+        """
         return self._batches.figures.groups()
 
     def late(self, stream: str) -> DataFrame:
-        """Return the rows of a stream that came too late, as far as batches are committed and files are kept.
+        """Return the rows of a stream that came too late as a batch DataFrame: those of all batches committed so far.
 
-        Columns: those that the query needs. Raises SparkJoinError for an unknown stream.
+        Late rows of earlier starts are among them; they are never deleted. Columns: those that the query needs. Raises
+        SparkJoinError for an unknown stream.
         """
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:

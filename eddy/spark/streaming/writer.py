@@ -25,9 +25,15 @@ _OPTIONS = {"parquet": {"path"}, "transactions": {"path"}, "console": {"numRows"
 
 @dataclass(frozen=True)
 class StreamingJoin:
-    """A join of streaming DataFrames that is not started yet; made by `eddy.spark.join`.
+    """A join of streaming DataFrames that is not started yet; made by `eddy.spark.join`. `writeStream` starts it.
 
-    told  the streaming plan of the first stage: it logs the rows of all streams
+    job         the query and the grid of key groups
+    places      where tasks find and leave things
+    told        the streaming plan of the first stage: it logs the rows of all streams
+    settings    what may change from one start to the next
+    checkpoint  absolute path of the directory of state
+
+    It has no other methods of a DataFrame: work on results in `foreachBatch`, or read them from where they are written.
     """
 
     spark: SparkSession
@@ -62,12 +68,14 @@ class JoinWriter:
     def format(self, source: str) -> JoinWriter:
         """Write in one of these ways:
 
-        "parquet"       option `path`; a directory `batch=<n>` of Parquet files for each micro-batch, there as a whole
-                        or not at all
+        "parquet"       option `path`; a directory `batch=<n>` of Parquet files for each micro-batch with results, there
+                        as a whole or not at all; each result once
         "transactions"  option `path`; Parquet files in `data/`, and for each micro-batch a file in `_log/` that names
-                        its files: read them with `eddy.spark.read_transactions`
-        "console"       option `numRows`; prints
+                        its files: read them with `eddy.spark.read_transactions`; each result once
+        "console"       option `numRows`, 20 if not given; prints, a micro-batch again after a crash
         "noop"          joins and counts, and drops the results
+
+        Raises SparkJoinError for any other.
         """
         if source not in FORMATS:
             raise SparkJoinError(f"format({source!r}): a join writes to {', '.join(FORMATS)}, or with foreachBatch")
@@ -75,7 +83,7 @@ class JoinWriter:
         return self
 
     def option(self, key: str, value: object) -> JoinWriter:
-        """Set an option of the format."""
+        """Set an option of the format; which there are, `format` says. `checkpointLocation` is refused: see `join`."""
         if key == "checkpointLocation":
             raise SparkJoinError("checkpointLocation is given to eddy.spark.join as checkpoint=; leave it out here")
         self._options[key] = str(value)
@@ -94,22 +102,26 @@ class JoinWriter:
         return self
 
     def queryName(self, queryName: str) -> JoinWriter:
-        """Name the query."""
+        """Name the query, as `spark.streams` and progress show it."""
         self._name = queryName
         return self
 
     def trigger(self, **trigger: Any) -> JoinWriter:
-        """Say when micro-batches run, as in Spark: processingTime="5 seconds", or availableNow=True."""
+        """Say when micro-batches run, as in Spark: processingTime="5 seconds", or availableNow=True.
+
+        Without one the next begins when the last is done. Continuous and real-time triggers raise SparkJoinError.
+        """
         if "continuous" in trigger or "realTime" in trigger:
             raise SparkJoinError("a join runs in micro-batches: say processingTime=… or availableNow=True")
         self._trigger = trigger
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
-        """Call func(results, batch) after each micro-batch is committed.
+        """Call func(results, batch) on the driver after each micro-batch is committed, those without results as well.
 
-        It is called again with the same number and the same rows if it raised, or if the driver died before it was
-        known to have returned: make what it does depend on the number.
+        `results` is a batch DataFrame over files of the job, good until the call returns. The call is made again with
+        the same number and the same rows if it raised, or if the driver died before it was known to have returned: make
+        what it does depend on the number.
         """
         if not callable(func):
             raise SparkJoinError(f"foreachBatch takes a function of a DataFrame and a batch number, not {func!r}")

@@ -1,0 +1,80 @@
+"""Drops files into directories while a job reads them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+class Feeder:
+    """A thread that drops a Parquet file into each stream's directory, `pause_s` seconds or more after the one before.
+
+    folder   holds a directory for each stream, made here, and `.begun`, where files are written; a file is renamed into
+             its directory when it is whole, so that no reader sees a part of one
+    batches  a table for each stream, batch after batch
+    """
+
+    def __init__(self, folder: Path, batches: Sequence[Mapping[str, pa.Table]], pause_s: float) -> None:
+        self.folder = folder
+        self._batches = batches
+        self._pause_s = pause_s
+        self._allowed = 0
+        self._changed = threading.Condition()
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="eddy demo feeder", daemon=True)
+        self._problem: OSError | None = None
+        self.dropped = 0
+        """Batches dropped so far."""
+        (folder / ".begun").mkdir(parents=True)
+        for name in batches[0]:
+            (folder / name).mkdir()
+
+    @property
+    def done(self) -> bool:
+        """Whether all is dropped. Raises the OSError that ended the thread before."""
+        if self._problem is not None:
+            raise self._problem
+        return self.dropped == len(self._batches)
+
+    def start(self) -> None:
+        """Begin; nothing is dropped before it is allowed."""
+        self._thread.start()
+
+    def allow(self, batches: int) -> None:
+        """Let so many batches be dropped in all, so that a job that is slow is not left behind."""
+        with self._changed:
+            self._allowed = batches
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """End the thread, done or not; afterwards it writes nothing more."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            for k, batch in enumerate(self._batches):
+                if not self._wait(k):
+                    return
+                for name, rows in batch.items():
+                    file = f"{k:06d}.parquet"
+                    begun = self.folder / ".begun" / f"{name}-{file}"
+                    pq.write_table(rows, begun)
+                    begun.rename(self.folder / name / file)
+                self.dropped = k + 1
+        except OSError as problem:
+            self._problem = problem
+
+    def _wait(self, batch: int) -> bool:
+        """Wait until it is time for a batch and it is allowed; false when all is over."""
+        with self._changed:
+            if batch and self._changed.wait_for(lambda: self._over, self._pause_s):
+                return False
+            self._changed.wait_for(lambda: self._over or batch < self._allowed)
+            return not self._over

@@ -1,0 +1,165 @@
+"""Bank transfers with the login they were made from, the payee they go to and a warning: four streams that drift.
+
+    transfers(account, device, payee)   logins(account, device)   payees(account, payee)   warnings(account)
+
+A snowflake around transfers: all four meet on the account, two arms on one column more. At first nearly every login is
+from another device than the transfer, so logins sort out and payees multiply; after the drift it is the other way
+round. Which arm is joined first decides how much work an arrival is.
+
+`exact_counts` says how many results there are without joining anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy import Query, Range, Stream
+
+Int64s = npt.NDArray[np.int64]
+
+AT = pa.timestamp("us", "UTC")
+COLUMNS = {
+    "transfers": ("account", "device", "payee"),
+    "logins": ("account", "device"),
+    "payees": ("account", "payee"),
+    "warnings": ("account",),
+}
+BEGIN_US = 1_767_225_600_000_000
+"""1 January 2026, UTC."""
+BATCH_US = 60_000_000
+WINDOW = timedelta(seconds=90)
+LATENESS = timedelta(seconds=5)
+ACCOUNTS = 300
+FEW, MANY = 1, 3000
+"""Devices, or payees, that an account uses: with one of them all rows of an account meet, with many few do."""
+_SPAN_US = WINDOW // timedelta(microseconds=1)
+_WIDE = np.int64(1) << 32
+"""More microseconds than any demo has."""
+
+
+def schema(stream: str) -> pa.Schema:
+    """Return the columns of a stream: its keys, a number that no other row of it has, the event time."""
+    return pa.schema([*((name, pa.int64()) for name in COLUMNS[stream]), ("number", pa.int64()), ("at", AT)])
+
+
+def query() -> Query:
+    """Return the query; its results are the numbers of the four rows."""
+    return Query(
+        [Stream(name, schema(name), window=Range(WINDOW), time="at") for name in COLUMNS],
+        [
+            *(f"transfers.account = {other}.account" for other in COLUMNS if other != "transfers"),
+            "transfers.device = logins.device",
+            "transfers.payee = payees.payee",
+        ],
+        select={name: f"{name}.number" for name in COLUMNS},
+        lateness=LATENESS,
+    )
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """All that arrives, per stream a table for each batch of files, in order of arrival; drawn from a seed.
+
+    drift   the first batch after the drift
+    """
+
+    batches: list[dict[str, pa.Table]]
+    drift: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of all streams in all batches."""
+        return sum(table.num_rows for batch in self.batches for table in batch.values())
+
+    def stream(self, name: str) -> pa.Table:
+        """Return all rows of a stream."""
+        return pa.concat_tables([batch[name] for batch in self.batches])
+
+
+def draw(batches: int, rows: int, seed: int = 5) -> Arrivals:
+    """Draw `batches` times about `rows` rows of all streams together; the drift comes half way.
+
+    A batch spans a minute of event time. Rows arrive up to LATENESS out of order and none too late: the times of a
+    batch begin where those of the one before end, less a part of LATENESS.
+    """
+    rng = np.random.default_rng(seed)
+    drift = batches // 2
+    shares = {"transfers": 0.33, "logins": 0.32, "payees": 0.32, "warnings": 0.03}
+    made = []
+    numbers = dict.fromkeys(COLUMNS, 0)
+    for k in range(batches):
+        sizes = {"account": ACCOUNTS, "device": MANY if k < drift else FEW, "payee": FEW if k < drift else MANY}
+        tables = {}
+        for name, keys in COLUMNS.items():
+            count = round(rows * shares[name])
+            late_us = rng.integers(0, LATENESS // timedelta(microseconds=2), count)
+            at = BEGIN_US + k * BATCH_US + np.sort(rng.integers(0, BATCH_US, count)) - late_us
+            columns = [pa.array(rng.integers(0, sizes[key], count)) for key in keys]
+            number = pa.array(np.arange(numbers[name], numbers[name] + count))
+            numbers[name] += count
+            tables[name] = pa.Table.from_arrays([*columns, number, pa.array(at).cast(AT)], schema=schema(name))
+        made.append(tables)
+    return Arrivals(made, drift)
+
+
+def exact_counts(streams: Mapping[str, pa.Table]) -> Int64s:
+    """Return how many results each transfer is in, int64[transfers], by counting alone.
+
+    Given a transfer, the other three streams have nothing to do with each other but the time: four rows are a result
+    when they lie within WINDOW. So for each moment s at which the oldest of the four can be, the results are the
+    product of the rows of each stream within [s, s + WINDOW], less the product
+    of those within (s, s + WINDOW].
+    O((rows + pairs of a transfer and a row that it meets) log rows).
+    """
+    transfers = streams["transfers"]
+    at = _since_begin(transfers)
+    # One number holds key and time, so that a range of times of one key is a range of numbers.
+    arms = [
+        (
+            np.sort(_key(streams[name], COLUMNS[name]) * _WIDE + _since_begin(streams[name])),
+            _key(transfers, COLUMNS[name]) * _WIDE,
+        )
+        for name in COLUMNS
+        if name != "transfers"
+    ]
+    met = np.ones(len(at), bool)
+    for rows, base in arms:
+        met &= np.searchsorted(rows, base + at - _SPAN_US) < np.searchsorted(rows, base + at + _SPAN_US, side="right")
+    own = np.flatnonzero(met)
+    moments = [own * _WIDE + at[own]]
+    for rows, base in arms:
+        low = np.searchsorted(rows, base[own] + at[own] - _SPAN_US)
+        found = np.searchsorted(rows, base[own] + at[own]) - low
+        who = np.repeat(own, found)
+        index = np.arange(len(who)) - np.repeat(np.cumsum(found) - found - low, found)
+        moments.append(who * _WIDE + rows[index] - base[who])
+    who, oldest = np.divmod(np.unique(np.concatenate(moments)), _WIDE)
+    since = np.ones(len(who), np.int64)
+    after = (at[who] > oldest).astype(np.int64)
+    for rows, base in arms:
+        end = np.searchsorted(rows, base[who] + oldest + _SPAN_US, side="right")
+        since *= end - np.searchsorted(rows, base[who] + oldest)
+        after *= end - np.searchsorted(rows, base[who] + oldest, side="right")
+    counts = np.zeros(len(at), np.int64)
+    np.add.at(counts, who, since - after)
+    return counts
+
+
+def _since_begin(table: pa.Table) -> Int64s:
+    """Return event times in microseconds, made positive, as rows of the first batch may be older than BEGIN_US."""
+    times: Int64s = table.column("at").cast(pa.int64()).to_numpy()
+    return times - (BEGIN_US - BATCH_US)
+
+
+def _key(table: pa.Table, names: Sequence[str]) -> Int64s:
+    """Return the key columns of each row as one number."""
+    key: Int64s = table.column(names[0]).to_numpy().copy()
+    for name in names[1:]:
+        key = key * max(FEW, MANY) + table.column(name).to_numpy()
+    return key

@@ -1,0 +1,147 @@
+"""The streaming part of the demo, short: its count, its judge, and the whole course."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from eddy.demo.command import run_streaming
+from eddy.demo.feeder import Feeder
+from eddy.demo.stream import Course, judge
+from eddy.demo.transfers import COLUMNS, WINDOW, draw, exact_counts, query
+from eddy.demo.workers import busy_workers, driver_jvm
+
+SHORT = Course(batches=7, rows=6_000, pause_s=0.0, key_groups=4, partitions=(2, 1), kill_after=1, stop_after=3)
+
+
+def small_streams(seed: int) -> dict[str, pa.Table]:
+    rng = np.random.default_rng(seed)
+    streams = {}
+    for name, keys in COLUMNS.items():
+        n = 14
+        # Few moments, so that rows meet at the very ends of a window and at the same time.
+        at = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=45 * int(k)) for k in rng.integers(0, 6, n)]
+        columns: dict[str, Any] = {key: rng.integers(0, 2, n) for key in keys}
+        schema = next(own.schema for own in query().streams if own.name == name)
+        streams[name] = pa.table({**columns, "number": np.arange(n), "at": at}, schema=schema)
+    return streams
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_counting_agrees_with_trying_all_combinations(seed: int) -> None:
+    streams = small_streams(seed)
+    expected = np.zeros(streams["transfers"].num_rows, np.int64)
+    for t, *others in itertools.product(*(streams[name].to_pylist() for name in COLUMNS)):
+        login, payee, warning = others
+        times = [one["at"] for one in (t, *others)]
+        expected[t["number"]] += (
+            t["account"] == login["account"] == payee["account"] == warning["account"]
+            and t["device"] == login["device"]
+            and t["payee"] == payee["payee"]
+            and max(times) - min(times) <= WINDOW
+        )
+    assert expected.any()
+    assert exact_counts(streams).tolist() == expected.tolist()
+
+
+def results(transfers: list[int], logins: list[int]) -> pa.Table:
+    return pa.table({"transfers": transfers, "logins": logins, "payees": transfers, "warnings": transfers})
+
+
+@pytest.mark.parametrize(
+    ("transfers", "logins", "says"),
+    [
+        ([0, 2, 2], [0, 1, 2], None),
+        ([2, 0, 2], [1, 1, 1], "1 results are there more than once"),
+        ([0, 2], [0, 1], "1 transfers have other results, transfer 2 has 1 for 2"),
+        ([0, 1, 2], [0, 1, 2], "2 transfers have other results, transfer 1 has 1 for 0"),
+        ([0, 2, 2, 3], [0, 1, 2, 3], "transfer 3 has 1 for 0"),
+    ],
+)
+def test_the_judge_sees_what_is_missing_repeated_or_too_much(
+    transfers: list[int], logins: list[int], says: str | None
+) -> None:
+    verdict = judge(results(transfers, logins), np.array([1, 0, 2]))
+    assert verdict.expected == 3
+    assert verdict.results == len(transfers)
+    assert verdict.wrong is None if says is None else says in (verdict.wrong or "")
+
+
+def test_the_data_are_the_same_each_time_and_drift() -> None:
+    one, other = draw(4, 1_000), draw(4, 1_000)
+    assert all(one.stream(name).equals(other.stream(name)) for name in COLUMNS)
+    devices = [len(set(batch["transfers"]["device"].to_pylist())) for batch in one.batches]
+    payees = [len(set(batch["transfers"]["payee"].to_pylist())) for batch in one.batches]
+    assert min(devices[:2]) > 100 > max(devices[2:])
+    assert max(payees[:2]) < 100 < min(payees[2:])
+
+
+def test_files_appear_whole_and_no_more_than_allowed(tmp_path: Path) -> None:
+    batches = draw(3, 400).batches
+    feeder = Feeder(tmp_path / "in", batches, 0.0)
+    feeder.start()
+    feeder.allow(2)
+    while feeder.dropped < 2:
+        for path in (tmp_path / "in").glob("*/*.parquet"):
+            if path.parent.name != ".begun":
+                assert pq.read_table(path).num_rows
+    assert not feeder.done
+    feeder.stop()
+    for name in COLUMNS:
+        files = sorted((tmp_path / "in" / name).iterdir())
+        assert [pq.read_table(file).num_rows for file in files] == [batch[name].num_rows for batch in batches[:2]]
+
+
+def test_a_worker_that_computes_is_found_below_its_own_jvm_only(spark: SparkSession) -> None:
+    def spin(batches: Any) -> Any:
+        import os
+        import time
+
+        ends = time.monotonic() + 0.5
+        while time.monotonic() < ends:
+            pass
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([os.getpid()] * batch.num_rows)], names=["pid"])
+
+    told: list[int] = []
+    job = threading.Thread(
+        target=lambda: told.extend(row.pid for row in spark.range(1).mapInArrow(spin, "pid bigint").collect())
+    )
+    job.start()
+    found: set[int] = set()
+    while job.is_alive():
+        found.update(busy_workers(driver_jvm(spark)))
+    assert told
+    assert set(told) <= found
+    assert busy_workers(told[0]) == []
+
+
+def test_the_whole_course(spark: SparkSession, tmp_path: Path) -> None:
+    console = Console(record=True, width=140)
+    figures = run_streaming(console, SHORT, spark, tmp_path / "kept")
+    printed = console.export_text()
+    assert figures["exact"], figures["wrong"]
+    assert figures["results"] == figures["expected"] > 1_000
+    # The session of the tests retries no task, so the worker that was killed took the job with it.
+    assert figures["starts"] == 3
+    assert figures["killed"]["failed_tasks"] >= 1
+    events = " / ".join(one["event"] for one in figures["events"])
+    assert "killed at its task: the job failed, and was started again" in events
+    assert "the data drift" in events
+    assert "stopped in the middle, started again with 1 partitions instead of 2" in events
+    assert sum(row["rows"] for row in figures["batches"]) == draw(SHORT.batches, SHORT.rows).rows
+    assert sum(row["results"] for row in figures["batches"]) == figures["results"]
+    assert "exact" in printed
+    assert events.split(" / ")[0] in printed
+    assert pq.read_table(tmp_path / "kept" / "results").num_rows == figures["results"]
+    assert "Traceback" not in printed
