@@ -27,6 +27,7 @@ def bench(context: typer.Context) -> None:
         transitions()
         adaptivity()
         filters()
+        streaming()
 
 
 @app.command()
@@ -62,6 +63,14 @@ def adaptivity(json_to: Json = None, quick: Quick = False, shape: Shapes = None)
 def filters(json_to: Json = None, quick: Quick = False) -> None:
     """Compare filters that choose the order of their conditions with all fixed orders."""
     from bench.filters import run
+
+    _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
+
+
+@app.command()
+def streaming(json_to: Json = None, quick: Quick = False) -> None:
+    """Compare streaming joins with Spark's own, and measure what a micro-batch costs at least."""
+    from bench.streaming import run
 
     _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bench import streaming
 from bench.adaptivity import RATIOS, wanted
 from bench.families import SHAPES
 from bench.limit import BARS
@@ -151,6 +152,30 @@ OF_SHAPES = (
 """Figures of a shape that no table shows."""
 
 
+STREAMING_TITLES = {
+    "vs_spark_stream_joins.rows": "Rows a second in micro-batches of 500 000, rows transport / Spark's joins",
+    "vs_spark_stream_joins.packed": "the same, packed transport",
+    "fixed_cost_s": "A micro-batch of 4 000 rows over 1 M live rows, 64 key groups, less an empty foreachBatch, s",
+    "recovery_s": "The same after every live engine was lost, less a usual one, s",
+    "scaling_1_to_2": "Rows a second of local[2] / local[1], packed",
+    "streaming.small_batch_s": "A micro-batch of 4 000 rows over 1 M live rows, s",
+    "streaming.empty_batch_s": "A micro-batch of an empty foreachBatch over the same sources, s",
+    "streaming.state_rows": "Live rows of that state",
+    "streaming.state_bytes": "Bytes of its live engines",
+}
+"""What each figure of `streaming` is."""
+
+BY_STEP = {
+    "Rows a second, micro-batches of 50 000 rows (small) and 500 000 (large)": {
+        "rows transport": "streaming.{}.rows_rows_per_s",
+        "packed transport": "streaming.{}.packed_rows_per_s",
+        "Spark's joins": "streaming.{}.spark_rows_per_s",
+        "rows / Spark's": "streaming.{}.vs_spark_stream_joins.rows",
+        "packed / Spark's": "streaming.{}.vs_spark_stream_joins.packed",
+    }
+}
+
+
 @dataclass(frozen=True)
 class Section:
     """The tables of one benchmark.
@@ -202,7 +227,19 @@ ADAPTIVITY = Section(
     "shape",
     tuple(SHAPES),
 )
-SECTIONS = (LIMIT, TRANSITIONS, ADAPTIVITY)
+STREAMING = Section(
+    "streaming",
+    "<!-- figures of streaming -->",
+    "<!-- /figures of streaming -->",
+    STREAMING_TITLES,
+    {name: f"≥ {least:g}" for name, least in streaming.LEAST.items()}
+    | {name: f"≤ {most:g}" for name, most in streaming.MOST.items()},
+    BY_STEP,
+    frozenset({"streaming.results_compared"}),
+    "micro-batches",
+    tuple(streaming.FULL.steps),
+)
+SECTIONS = (LIMIT, TRANSITIONS, ADAPTIVITY, STREAMING)
 
 
 class ReadmeError(EddyError):

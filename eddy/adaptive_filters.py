@@ -52,6 +52,13 @@ drifted, which was seen for nothing: then a new profile may make samples take so
 TAKE_CALL_S, TAKE_ROW_S = 20e-6, 20e-9
 """What narrowing costs as long as it was not measured: the latter for each row kept and column."""
 
+LEARNT = (
+    *("reorders", "sampled", "seconds", "sample_seconds"),
+    *("_order", "_costs", "_taking", "_profile", "_random", "_allowed", "_surprised", "_expected", "_slices"),
+    *("_slice_rows", "_seen", "_accepted", "_spent"),
+)
+"""What a filter knows beside what it was made with."""
+
 Rows = npt.NDArray[np.int64]
 
 
@@ -293,6 +300,16 @@ class AdaptiveFilter:
 
     def _first_rows(self, rows: int) -> int:
         return min(max(min(FIRST_SAMPLE, rows // FIRST_ONE_IN), rows // FIRST_ONE_IN_LARGE), SAMPLE_ROWS)
+
+    # Kept for another process (`eddy.live`)
+
+    def learnt(self) -> dict[str, Any]:
+        """Return what was learnt and counted so far, without the conditions."""
+        return {name: getattr(self, name) for name in LEARNT}
+
+    def resume(self, learnt: dict[str, Any]) -> None:
+        """Go on from what a filter of the same conditions had learnt."""
+        vars(self).update(learnt)
 
     # Looking in
 

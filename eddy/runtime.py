@@ -27,7 +27,7 @@ from eddy.query import Query
 from eddy.reasons import reason_lines
 from eddy.results import Results
 from eddy.router import Router, make_policy
-from eddy.snapshot import Held, Snapshot, write
+from eddy.snapshot import Held, Snapshot, from_stream, to_stream, write
 from eddy.statistics import stats_table
 from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
 from jisc.plan import Tree, check_connected, default_plan, parse
@@ -43,6 +43,8 @@ from stairs.payload import Payload
 from stairs.stair import Stair
 
 OUTPUTS = ("append", "changelog")
+ATTACHED = frozenset({"_gate", "_loader", "_output", "output_schema"})
+"""What follows from the query."""
 NO_ROOM = "there was no room for the states"
 
 
@@ -102,7 +104,6 @@ class Runtime:
         self.output = output
         graph = query.graph
         tree = self._checked_plan(plan)
-        self._gate = Gate(query)
         self._modules = Modules(graph, renumber_at)
         self._modules.meta[M_CHANGELOG] = output == "changelog"
         self._background = background
@@ -121,22 +122,27 @@ class Runtime:
         kinds = [[query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)]
         self._payload = Payload(kinds, self._modules.capacity, self._modules.allowance)
         self._bound = Bound(max_bytes, self._modules, self._payload)
-        self._loader = Loader(query, self._kept, self._modules, self._payload)
-        self._output = Results(
-            query,
-            self._kept,
-            self._modules,
-            self._payload,
-            changelog=output == "changelog",
-            count_only=count_only,
-            ids_only=ids_only,
-        )
-        self.output_schema = self._output.schema
-        """The schema of what `push` returns."""
         self._late: list[list[pa.RecordBatch]] = [[] for _ in query.streams]
         self._late_rows = [0] * graph.n_streams
         self._results = 0
         self._deleted = 0
+        self._attach()
+
+    def _attach(self) -> None:
+        """Make what follows from the query: the way in, and the way out."""
+        self._gate = Gate(self.query)
+        self._loader = Loader(self.query, self._kept, self._modules, self._payload)
+        self._output = Results(
+            self.query,
+            self._kept,
+            self._modules,
+            self._payload,
+            changelog=self.output == "changelog",
+            count_only=self.count_only,
+            ids_only=self.ids_only,
+        )
+        self.output_schema = self._output.schema
+        """The schema of what `push` returns."""
 
     def _checked_plan(self, plan: str | None, given: bool = False) -> Tree:
         graph = self.query.graph
@@ -580,6 +586,37 @@ class Runtime:
     def _held(self) -> Held:
         counts = {"results": self._results, "deleted": self._deleted, "late": list(self._late_rows)}
         return Held(self.query, self._modules, self._payload, self._kept, self._late, counts)
+
+    # Kept for another process (`eddy.live`)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._modules.pushing:
+            raise StateError("a push is under way; an engine is kept between two pushes")
+        state = {name: value for name, value in vars(self).items() if name not in ATTACHED}
+        # Late rows are given away: they must not lie in memory that others go on to write.
+        state["_late"] = [batches and to_stream(batches) for batches in self._late]
+        state["learnt"] = {place: one.learnt() for place, one in self._filters().items()}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        learnt = state.pop("learnt")
+        vars(self).update(state)
+        self._late = [batches and from_stream(batches) for batches in state["_late"]]
+        self._attach()
+        for place, one in self._filters().items():
+            one.resume(learnt[place])
+        self._strategy.relocated()
+
+    @property
+    def policy_itself(self) -> Policy:
+        """The policy as an object."""
+        return self._router.policy
+
+    def dismantle(self) -> None:
+        """Let go of all memory now, not when cycles are collected some day. It is of no use afterwards."""
+        self._strategy.dismantle()
+        for part in (self._modules, self._payload, self._router.samples, self._router, self):
+            vars(part).clear()
 
     # Looking in
 

@@ -161,6 +161,17 @@ def _kept_schemas(held: Held) -> list[pa.Schema]:
     ]
 
 
+def to_stream(batches: list[pa.RecordBatch]) -> bytes:
+    """Return batches of one schema, one or more, as an Arrow stream."""
+    return bytes(_ipc(batches[0].schema, [batch.columns for batch in batches]))
+
+
+def from_stream(data: bytes) -> list[pa.RecordBatch]:
+    """Return the batches of an Arrow stream."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return list(reader)
+
+
 def _ipc(schema: pa.Schema, batches: list[list[pa.Array]]) -> memoryview:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:

@@ -42,6 +42,10 @@ class Tree:
         # Trees are keys of many tables: worked out once, not down to the leaves each time.
         return self._hash
 
+    def __reduce__(self) -> tuple[type[Tree], tuple[int, Tree | None, Tree | None]]:
+        # The hash is another one in another process.
+        return Tree, (self.stream, self.left, self.right)
+
     def __post_init__(self) -> None:
         if self.left is None or self.right is None:
             below, mask = frozenset([self.stream]), 1 << max(self.stream, 0)

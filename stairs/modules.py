@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import add
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 import numpy as np
@@ -129,6 +129,21 @@ class Growth(NamedTuple):
     factors: list[int]
 
 
+class Scratch(NamedTuple):
+    """Room for a push: words of keys, rows, results, signs of them, tuples in lists, tuples in flight."""
+
+    input: int = 0
+    dead: int = 0
+    results: int = 0
+    signs: int = 0
+    lists: int = FIRST_ROOM
+    frames: int = 1
+
+
+NOT_KEPT = frozenset({"arena", "walk", "_input", "_input_address", "_dead", "_no_entries", "_saved", "caches"})
+"""What a push needs, or follows from the rest."""
+
+
 class Modules:
     """SteMs of all streams of a join, their key directories, and room for the results of a push.
 
@@ -140,7 +155,7 @@ class Modules:
         self.renumber_at = renumber_at
         self.allowance = Allowance()
         """The bytes that these modules and what is computed from them may take."""
-        self.allowance.parts.append(lambda: self.state_bytes + sum(cache.counted_bytes for cache in self.caches))
+        self.allowance.parts.append(self._counted)
         m, n = graph.n_streams, graph.n_classes
         self._widths = [2 * len(classes) for classes in graph.attributes]
         self._strides = [len(members) for members in graph.members]
@@ -159,22 +174,7 @@ class Modules:
         self.capacity = [FIRST_ROOM] * m
         self.attribute_rows: dict[tuple[int, int], int] = {}
         self._describe()
-        self._order: Bytes = np.zeros(0, np.uint8)
-        self._input: Int64s = np.zeros(0, np.int64)
-        self._input_address = 0
-        self._dead: Bytes = np.zeros(0, np.uint8)
-        self.walk = Walk(
-            ids=np.zeros(0, np.int32),
-            signs=np.zeros(0, np.uint8),
-            lists=np.zeros(FIRST_ROOM, np.int64),
-            ends=np.zeros(m + 1, np.int64),
-            levels=np.zeros((3, m), np.int64),
-            bound=np.zeros(n, np.int64),
-            kids=np.zeros(n, np.int64),
-            current=np.zeros(m, np.int64),
-            frames=np.zeros((1, T_FIELDS + 2 * (m + n)), np.int64),
-        )
-        self._no_entries = no_entries()
+        self._make_scratch(Scratch())
         texts = graph.texts or ((),) * n
         self.texts = {(c, word): BytesDirectory(self.allowance) for c in range(n) for word in texts[c]}
         """One directory of strings for each word of a key that stands for one, by (class, word)."""
@@ -187,6 +187,52 @@ class Modules:
         self.caches: WeakSet[Cache] = WeakSet()
         """What is computed from these modules and must follow them; each puts itself in."""
         self._bind()
+
+    def _make_scratch(self, room: Scratch) -> None:
+        """Make what holds nothing from one push to the next: room for input, walks and results."""
+        m, n = self.graph.n_streams, self.graph.n_classes
+        self._input: Int64s = np.empty(room.input, np.int64)
+        self._input_address = self._input.ctypes.data
+        self._dead: Bytes = np.empty(room.dead, np.uint8)
+        self.walk = Walk(
+            ids=np.empty(room.results * m, np.int32),
+            signs=np.empty(room.signs, np.uint8),
+            lists=np.empty(room.lists, np.int64),
+            ends=np.zeros(m + 1, np.int64),
+            levels=np.zeros((3, m), np.int64),
+            bound=np.zeros(n, np.int64),
+            kids=np.zeros(n, np.int64),
+            current=np.zeros(m, np.int64),
+            frames=np.zeros((room.frames, T_FIELDS + 2 * (m + n)), np.int64),
+        )
+        self._no_entries = no_entries()
+
+    # Kept for another process (`eddy.live`)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in vars(self).items() if name not in NOT_KEPT}
+        walk = self.walk
+        state["caches"] = list(self.caches)
+        state["room"] = Scratch(
+            len(self._input),
+            len(self._dead),
+            len(walk.ids) // self.graph.n_streams,
+            len(walk.signs),
+            len(walk.lists),
+            len(walk.frames),
+        )
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        caches, room = state.pop("caches"), state.pop("room")
+        vars(self).update(state)
+        self._saved = None
+        self.caches = WeakSet(caches)
+        self._make_scratch(room)
+        self._bind()
+
+    def _counted(self) -> int:
+        return self.state_bytes + sum(cache.counted_bytes for cache in self.caches)
 
     def _describe(self) -> None:
         graph, x = self.graph, 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,10 @@ def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
     return pa.py_buffer(np.packbits(np.frombuffer(memory, np.uint8, n, start), bitorder="little"))
 
 
+NOT_KEPT = frozenset({"_ring", "_valid", "_columns", "_widths", "addresses", "_saved"})
+"""What follows from the rest, or is for a push."""
+
+
 class ChunkLog:
     """One column of one stream as Arrow arrays: appended by arrival number, dropped from the front, few at any time."""
 
@@ -76,6 +81,15 @@ class ChunkLog:
             (start, left), (_, right) = chunks[-2:]
             chunks[-2:] = [(start, pa.concat_arrays([left, right]))]
         self.chunks = chunks
+
+    def compact(self) -> None:
+        """Let each array have memory of its own that is no longer than it: none that is a part of something larger."""
+        self.chunks = [
+            (first, chunk)
+            if chunk.get_total_buffer_size() <= chunk.nbytes
+            else (first, pa.concat_arrays([chunk, chunk.slice(0, 0)]))
+            for first, chunk in self.chunks
+        ]
 
     def drop_before(self, low: int) -> None:
         """Forget arrivals below `low`, when they are a whole chunk or most of one."""
@@ -123,7 +137,7 @@ class Payload:
         self.kinds = kinds
         self.room = list(room)
         self.allowance = Allowance() if allowance is None else allowance
-        self.allowance.parts.append(lambda: self.nbytes)
+        self.allowance.parts.append(self._counted)
         self._places = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
         self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._places}
         self._logs = {(i, k): ChunkLog(kept_kind(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
@@ -143,33 +157,50 @@ class Payload:
     ) -> None:
         """Lay all rings out anew and fill them with what is given, zeros (and valid) elsewhere."""
         sizes = [self.room[i] * self._width[i, k] for i, k in self._rings] + [self.room[i] for i, _ in self._null_rings]
-        starts = np.concatenate([[0], np.cumsum([(size + 63) // 64 * 64 for size in sizes])]).astype(np.int64)
-        block = np.zeros(int(starts[-1]), np.uint8)
+        self._bind(np.zeros(sum((size + 63) // 64 * 64 for size in sizes), np.uint8))
+        for place, ring in self._ring.items():
+            if place in values:
+                ring[:] = values[place]
+        for place, ring in self._valid.items():
+            ring[:] = valid.get(place, 1)
+
+    def _bind(self, block: npt.NDArray[np.uint8]) -> None:
+        """Let the rings lie in `block`, one after the other, each from a multiple of 64 on; note where they are."""
         self._ring: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
         self._valid: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
-        columns = []
-        address = block.ctypes.data
+        columns, address, start = [], block.ctypes.data, 0
         for n, place in enumerate(self._rings + self._null_rings):
             i = place[0]
             null_ring = n >= len(self._rings)
             width = 1 if null_ring else self._width[place]
-            ring = block[starts[n] : starts[n] + sizes[n]].reshape(self.room[i], width)
-            source = (valid if null_ring else values).get(place)
-            if source is not None:
-                ring[:] = source
-            elif null_ring:
-                ring[:] = 1
-            (self._valid if null_ring else self._ring)[place] = ring
+            size = self.room[i] * width
+            (self._valid if null_ring else self._ring)[place] = block[start : start + size].reshape(-1, width)
             row = [0] * P_FIELDS
-            row[P_STREAM], row[P_WIDTH] = i, width
-            row[P_RING], row[P_MASK] = address + int(starts[n]), self.room[i] - 1
+            row[P_STREAM], row[P_WIDTH], row[P_RING], row[P_MASK] = i, width, address + start, self.room[i] - 1
             columns.append(row)
+            start += (size + 63) // 64 * 64
         self._columns = np.array(columns, np.int64).reshape(-1, P_FIELDS)
         self._widths: list[int] = self._columns[:, P_WIDTH].tolist()
         self.addresses = dict(zip(self._rings, self._columns[:, P_RING].tolist(), strict=False))
         """Address of the ring of each (stream, column) kept in one."""
         self.laid_out += 1
         self._block = block
+
+    # Kept for another process (`eddy.live`)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in vars(self).items() if name not in NOT_KEPT}
+        for log in self._logs.values():
+            log.compact()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._saved = {}
+        self._bind(self._block)
+
+    def _counted(self) -> int:
+        return self.nbytes
 
     def resize(self, i: int, room: int, low: int, following: int) -> None:
         """Give stream i a ring of `room` slots; the tuples low .. following - 1 keep their values."""

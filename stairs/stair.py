@@ -214,7 +214,7 @@ class Stair:
         marks = self.store.entries.marks.reshape(-1, self.modules.graph.n_streams)[self.track, list(self.streams)]
         return np.maximum(self.modules.streams[list(self.streams), S_LO], marks)
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
         """Write down where heads and ring lie; after either was made anew."""
         self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
 
@@ -233,7 +233,7 @@ class Stair:
             longer = np.full(room, -1, np.int32)
             longer[: len(self.heads)] = self.heads
             self.heads, self._heads_room = longer, room
-            self._publish()
+            self.publish()
 
     def make_room(self, least: int) -> None:
         """Move the live entries to a ring with room for as many again and `least` more. O(entries in the ring).
@@ -257,7 +257,7 @@ class Stair:
         move(self.modules.arena, self.store.entries, self.row, ring)
         state[[E_MASK, E_SHORT, E_DEBT]] = room - 1, 0, 0
         self.ring = ring
-        self._publish()
+        self.publish()
 
     def trim(self) -> None:
         """Give back room that the live entries do not need, after many were dropped. O(entries in the ring)."""

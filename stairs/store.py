@@ -88,6 +88,12 @@ class StairStore:
             states=np.concatenate([states, np.zeros_like(states)]), parts=np.concatenate([parts, np.zeros_like(parts)])
         )
 
+    def relocated(self) -> None:
+        """Note where heads and rings lie, in memory of another process now. O(states)."""
+        self.release()
+        for stair in self.stairs.values():
+            stair.publish()
+
     # Tracks
 
     @property

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = ("stairs", "jisc", "eddy", "bench")
-SPARK_MODULES = ("eddy.spark", "eddy.demo", "bench.spark")
+SPARK_MODULES = ("eddy.spark", "eddy.demo", "bench.spark", "bench.streaming")
 
 
 def module_name(path: Path) -> str:

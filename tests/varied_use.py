@@ -12,6 +12,8 @@ import contextlib
 import importlib
 import json
 import pkgutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from numba.core.registry import CPUDispatcher
 import eddy
 import stairs
 from eddy.keys import key_hash
+from eddy.live import Arena
 from eddy.spark import split
 from eddy.spark.job import make_job
 from jisc.strategies import STRATEGIES
@@ -115,12 +118,31 @@ def use_strategy(strategy: str, output: str) -> None:
             stair.trim()
             assert stair.settle() or stair.pending
     runtime.check()
+    with tempfile.TemporaryDirectory() as folder, Arena(Path(folder) / "engine") as arena:
+        # Arrays over mapped memory, from here on.
+        arena.keep(runtime, b"1")
+        woken = arena.wake(b"1", one)
+        assert woken is not None
+        for step in range(9, 12):
+            woken.push({name: batch(step * ROWS, ROWS) for name in "RST"}, np.arange(3 * ROWS) % 3)
+
+
+def use_watermarks() -> None:
+    """Load rows, and push with watermarks."""
+    for output in ("append", "changelog"):
+        runtime = eddy.Runtime(query(["R.k = S.k"], True), output=output)
+        runtime.load({name: batch(0, ROWS) for name in "RS"}, watermark=ROWS // 2)
+        for step in (1, 2):
+            rows = {name: batch(step * ROWS, ROWS) for name in "RS"}
+            runtime.push(rows, orders(2 * ROWS)[step], watermark=step * ROWS)
+        runtime.push({}, watermark=10 * ROWS)
 
 
 def use_all() -> None:
     for strategy in STRATEGIES:
         for output in ("append", "changelog"):
             use_strategy(strategy, output)
+    use_watermarks()
     keys = (["R.k = S.k"], ["(R.n, R.s) = (S.n, S.s)"], ["R.s = S.s", "R.d = S.d"], ["R.b = S.b", "R.f = S.f"])
     for predicates in keys:
         for ranged in (False, True):

@@ -228,6 +228,15 @@ class Strategy(ABC):
         """Return running totals by the names they have in `Transition`."""
         return {"duplicates": int(self.modules.meta[M_SUPPRESSED])}
 
+    # Kept for another process (`eddy.live`)
+
+    def relocated(self) -> None:  # noqa: B027 - most strategies know no addresses
+        """Note where states lie, in memory of another process now."""
+
+    def dismantle(self) -> None:
+        """Let go of everything; it is of no use afterwards."""
+        vars(self).clear()
+
     # Taking back
 
     def save(self) -> Saved:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from jisc.plan import Tree
 from jisc.routes import Preference, compile_routes
@@ -40,6 +41,9 @@ class Eddy(Jisc):
         self.prefer: Preference | None = None
         """By which class streams are probed while nothing is stored (`jisc.routes.compile_routes`)."""
         super().__init__(modules, tree, background)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_virtual": {}}
 
     @property
     def stored(self) -> frozenset[StateId]:

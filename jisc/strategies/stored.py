@@ -37,6 +37,19 @@ class StoredStrategy(Strategy):
         self._tables: dict[tuple[Any, ...], tuple[Routes, dict[int, tuple[int, int]]]] = {}
         self._install(tree, self._states(tree))
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Tables are quickly made again, and kept they would be most of what is written.
+        return {**vars(self), "_tables": {}}
+
+    def relocated(self) -> None:
+        """Note where states lie."""
+        self.store.relocated()
+
+    def dismantle(self) -> None:
+        """Let go of everything."""
+        vars(self.store).clear()
+        super().dismantle()
+
     def _states(self, tree: Tree) -> list[StateId]:
         """Return the states that are stored under a plan, those below others first."""
         return states_of(tree, self.masks)

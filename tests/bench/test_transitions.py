@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import eddy
-from bench import adaptivity, cli, filters, limit, transitions
+from bench import adaptivity, cli, filters, limit, streaming, transitions
 from bench.engine import StrategyEngine
 from bench.measure import Mismatch, agree
 from bench.pauses import CHANGING, Windows, check_complete, pauses, timed_pushes
@@ -90,7 +90,8 @@ def test_figures_of_a_full_run_have_titles() -> None:
 
 def test_without_a_name_all_benchmarks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    modules = {"limit": limit, "transitions": transitions, "adaptivity": adaptivity, "filters": filters}
+    benchmarks = (limit, transitions, adaptivity, filters, streaming)
+    modules = {module.__name__.rpartition(".")[2]: module for module in benchmarks}
     for name, module in modules.items():
         monkeypatch.setattr(module, "run", lambda name=name, **options: ran.append(name) or {})
     done = CliRunner().invoke(cli.app, [])

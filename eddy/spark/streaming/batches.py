@@ -94,6 +94,7 @@ class Batches:
             self._load = Load.from_json(extra["load"])
         self._asked = Manual()
         self._tidying = Tidying(spark, job, places, checkpoint, sink, settings.keep)
+        places.forget_others()
         self._sink.prepare(
             schema=job.query.output_schema, owner=places.state, scratch=places.root / "staging"
         )
@@ -126,6 +127,10 @@ class Batches:
     def late_files(self, stream: int) -> list[str]:
         """Return the files of late rows of a stream, of all batches committed that are still kept."""
         return [str(path) for path in self._checkpoint.late_files(stream)]
+
+    def forget_live_engines(self) -> None:
+        """Delete the live engines of this host."""
+        self._places.forget_arenas()
 
     def close(self) -> None:
         """Let another driver have the checkpoint."""

@@ -217,7 +217,8 @@ class Checkpoint:
 
         keep       how many of the newest manifests stay. One that is not published stays, and those after it
         staging    the directory in which tasks put result files before they are published, None for none
-        in_use     names of log files that a task is about to read or a manifest about to name: compaction under way
+        in_use     names of log files that a task is about to read or a manifest about to name: those of a compaction
+                   under way, whose own file may begin with a batch long past when a manifest names it at last
         keep_late  files of late rows stay when their manifest goes, as they are read by others
 
         Deleted are manifests, and files of log, late and staging that no manifest that stays names and whose batch, by
@@ -354,8 +355,8 @@ def recover(checkpoint: Checkpoint) -> Manifest | None:
     long as Spark will give its batch again. Raises StreamingStateError
 
     - when the newest whole manifest is older than the newest batch Spark has seen end: the state of that batch is lost;
-    - when it is newer than any batch Spark has planned: Spark's checkpoint was deleted or is another one, and would
-      number other rows with batches that are decided already, which would be dropped.
+    - when it is newer than any batch Spark has planned: Spark's checkpoint was deleted, lost its newest files or is
+      another one, and would number other rows with batches that are decided already, which would be dropped.
     """
     newest = checkpoint.newest()
     number = checkpoint.newest_number()
@@ -375,8 +376,8 @@ def recover(checkpoint: Checkpoint) -> Manifest | None:
         known = "no batch" if planned is None else f"batches up to {planned}"
         raise StreamingStateError(
             f"{checkpoint.manifests} has batch {number}, but Spark's checkpoint {checkpoint.spark} knows of {known}: it"
-            " was deleted or is another one, and the rows of its next batches would be taken for those decided already;"
-            " restore it, or start with a new checkpoint"
+            " was deleted, lost its newest files or is another one, and the rows of its next batches would be taken for"
+            " those decided already; restore it, or start with a new checkpoint"
         )
     return newest
 
@@ -400,9 +401,9 @@ def _of_batches(directory: Path, since: int, before: int) -> Iterator[tuple[Path
 
 
 def _unlink(paths: Iterable[Path]) -> list[Path]:
-    """Delete files; return those that were there."""
+    """Delete files, in the order of their paths; return those that were there."""
     deleted = []
-    for path in list(paths):
+    for path in sorted(paths):
         try:
             path.unlink()
         except FileNotFoundError:

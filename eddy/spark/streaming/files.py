@@ -1,6 +1,6 @@
 """The first stage for streams of Parquet files: the workers read them, and no row passes through the JVM.
 
-It stands in for a streaming DataFrame only if that is a plain Parquet source, `spark.readStream.schema(…).parquet(path)`
+It stands in for a streaming DataFrame only if that is a plain source, `spark.readStream.schema(…).parquet(path)`
 with columns renamed or left out at most. Spark then streams the names of the files (its "binaryFile" source, whose
 content is not asked for), in the same order and micro-batches, and the options of the source go on to hold.
 """

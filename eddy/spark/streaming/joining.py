@@ -269,24 +269,25 @@ class _Joining:
                 results += found.num_rows
                 self._results.write(found)
             joined = perf_counter()
+            figures: dict[str, Any] = {
+                "batch": task.batch,
+                "group": one.group,
+                "partition": task.partition,
+                "source": source,
+                "rows": sum(own.rows.num_rows for own in arrived),
+                "late": late,
+                "results": results,
+                "state_bytes": runtime.nbytes,
+                "plan": runtime.plan,
+                "transitions": runtime.changes - changes,
+                "reason": runtime.reason if runtime.changes > changes else None,
+                "ready_seconds": ready - began,
+                "join_seconds": joined - ready,
+            }
             if arena.held:
                 arena.keep(runtime, settled(one.after, job))
-        return {
-            "batch": task.batch,
-            "group": one.group,
-            "partition": task.partition,
-            "source": source,
-            "rows": sum(own.rows.num_rows for own in arrived),
-            "late": late,
-            "results": results,
-            "state_bytes": runtime.nbytes,
-            "plan": runtime.plan,
-            "transitions": runtime.changes - changes,
-            "reason": runtime.reason if runtime.changes > changes else None,
-            "ready_seconds": ready - began,
-            "join_seconds": joined - ready,
-            "keep_seconds": perf_counter() - joined,
-        }
+        figures["keep_seconds"] = perf_counter() - joined
+        return figures
 
     def _arrivals(self, one: GroupTask) -> tuple[list[_Arrived], int]:
         """Return the rows of the group by first position in arrival order, and how many rows are late."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,7 @@ def _table(segments: list[Segment]) -> memoryview:
     columns = [
         pa.array([one.file for one in segments], pa.string()).dictionary_encode(),
         pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(segments), [None, digests]),
-        *(pa.array([getattr(one, name) for one in segments], pa.int64()) for name in _NUMBERS),
+        *(pa.array(list(map(attrgetter(name), segments)), pa.int64()) for name in _NUMBERS),
     ]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _SCHEMA) as writer:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
+
+FORGOTTEN_AFTER_S = 7 * 24 * 3600
+"""Live engines of a job that has not run on this host for so long are deleted."""
 
 
 @dataclass(frozen=True)
@@ -14,10 +18,12 @@ class Places:
 
     root   seen by the driver and all workers
     state  names the checkpoint among others on a host
+    local  the scratch directory of a host that does not name one in its environment, as cluster managers do
     """
 
     root: Path
     state: str
+    local: Path
 
     @property
     def log(self) -> Path:
@@ -29,12 +35,30 @@ class Places:
         """Rows that came too late."""
         return self.root / "late"
 
-    def arena(self, group: int) -> Path:
-        """Return the file of a key group's live engine on this host; its directory exists afterwards.
+    @property
+    def arenas(self) -> Path:
+        """The live engines on this host: in Spark's scratch directory, which all workers of a host share."""
+        named = os.environ.get("SPARK_LOCAL_DIRS") or os.environ.get("LOCAL_DIRS")
+        scratch = Path(named.split(",")[0]) if named else self.local
+        # To Python workers Spark names the directory of its block manager, which goes when the driver does.
+        scratch = scratch.parent if scratch.name.startswith("blockmgr-") else scratch
+        return scratch / f"eddy-{os.getuid()}" / self.state
 
-        Spark's local directory: all workers of a host share it, and it is not memory as /dev/shm is.
-        """
-        local = os.environ.get("SPARK_LOCAL_DIRS") or os.environ.get("LOCAL_DIRS") or tempfile.gettempdir()
-        directory = Path(local.split(",")[0]) / f"eddy-{os.getuid()}" / self.state
+    def arena(self, group: int) -> Path:
+        """Return the file of a key group's live engine on this host; its directory is there."""
+        directory = self.arenas
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         return directory / f"{group:06d}.arena"
+
+    def forget_arenas(self) -> None:
+        """Delete the live engines of this host."""
+        shutil.rmtree(self.arenas, ignore_errors=True)
+
+    def forget_others(self) -> None:
+        """Delete the live engines of jobs that have not run on this host for a week."""
+        directory = self.arenas
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.utime(directory)
+        for other in directory.parent.iterdir():
+            if time.time() - other.stat().st_mtime > FORGOTTEN_AFTER_S:
+                shutil.rmtree(other, ignore_errors=True)

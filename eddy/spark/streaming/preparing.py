@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -66,7 +67,9 @@ def prepare(
     tasks = min(parallelism_of(ordered[0]), groups) if partitions is None else partitions
     if not 1 <= tasks <= groups:
         raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
-    places = Places(checkpoint, hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest())
+    scratch = ordered[0].sparkSession.conf.get("spark.local.dir", None) or tempfile.gettempdir()
+    state = hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest()
+    places = Places(checkpoint, state, Path(scratch.split(",")[0]))
     told = told_of_files(job, places, ordered, transport) or told_of_rows(job, places, ordered)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
     settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep)

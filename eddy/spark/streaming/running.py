@@ -116,6 +116,13 @@ class StreamingJoinQuery:
         files = self._batches.late_files(names.index(stream))
         return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
 
+    def forget_live_engines(self) -> None:
+        """Delete the live engines on the driver's host, so that they are loaded from the log when next wanted.
+
+        For tests and measurements: nothing but time is lost.
+        """
+        self._batches.forget_live_engines()
+
     @property
     def partition_map(self) -> PartitionMap:
         """The partition of each key group."""

@@ -19,6 +19,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -127,7 +128,9 @@ class SegmentWriter:
         """Take away what was begun; nothing after `finish`."""
         self._over = True
         if self._file is not None:
-            self._file.close()
+            # After a failed write, closing tries to write the rest once more.
+            with suppress(OSError):
+                self._file.close()
             self._file = None
             self._temporary.unlink(missing_ok=True)
 

@@ -1,0 +1,16 @@
+"""What tests of the streaming job share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="package", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """No test cuts the power, and a thousand syncs take half a minute; that they are asked for is tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
