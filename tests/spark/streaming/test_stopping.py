@@ -71,7 +71,7 @@ def made(root: Path, batches: int, *traps: Trap) -> tuple[Workload, Traps]:
 def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no_harm(
     spark: SparkSession, tmp_path: Path, place: str
 ) -> None:
-    trap = Trap(0, place, "sleep")
+    trap = Trap(0, place, "doze")
     workload, traps = made(tmp_path, 3, trap)
     running = start(spark, tmp_path)
     until_sprung(traps, trap, running)
@@ -81,7 +81,7 @@ def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no
     assert results(tmp_path) == Counter()
     again = start(spark, tmp_path)  # while the task of the first start goes on
     again.awaitTermination()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while not woke.exists() and time.monotonic() < until:
         time.sleep(0.05)
     assert woke.exists(), "the task should have outlived the stop"
@@ -89,7 +89,7 @@ def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no
 
 
 def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    trap = Trap(0, "join", "sleep")
+    trap = Trap(0, "join", "doze")
     workload, traps = made(tmp_path, 2, trap)
     command = [sys.executable, "-c", LOCKED, str(tmp_path / "checkpoint")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:

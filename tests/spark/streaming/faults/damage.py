@@ -2,8 +2,8 @@
 
     primary, copy   one of the newest manifest's two copies, cut, overwritten or deleted: nothing comes of it
     both, gone      both of them. Spark has seen the batch end: the start is refused. It has not: the batch comes again,
-                    with the same rows. It has not, and results were published that nothing says were: refused
-    segment         rows of the newest batch in the log: the error of whoever reads them, and right results if nobody does
+                    with the same rows. It has not, and its results were published, in whole or in part: refused
+    segment         rows of the newest batch in the log: the error of whoever reads them; right results if nobody does
     identity        one of two copies: nothing.  nameless: both of them: refused
     unmarked        the mark of the newest batch: published again, which is like once
     arena           files of live engines: loaded from the log
@@ -28,6 +28,9 @@ import pyarrow.parquet as pq
 
 from eddy.spark.streaming.checkpoint import Checkpoint, batch_name
 from tests.spark.streaming.faults.workload import SCHEMA
+
+ANOTHER_JOB = "give each job a directory of its own"
+IN_THE_WAY = "is in the way"
 
 
 @dataclass
@@ -68,6 +71,8 @@ class Damager:
         if present is not None:
             for path, saved in present.saved:
                 shutil.copyfile(saved, path)
+            if present.must == IN_THE_WAY:
+                self._clear_the_way()
             self._note.unlink()
 
     def inflict(self, name: str) -> Damage | None:
@@ -114,8 +119,11 @@ class Damager:
         if committed is not None and committed >= newest:
             lost = f"the state after batch {newest}, which .* is lost"
             return Damage("manifest, both, refused", must=lost, saved=saved)
+        # The results that the batch comes to now lie in other files than those that are out, or on their way.
         if self._sink != "callback" and self._is_out(newest) and not checkpoint.is_published(newest):
-            return Damage("manifest, both, contradicted", must="give each job a directory of its own", saved=saved)
+            return Damage("manifest, both, contradicted", must=ANOTHER_JOB, saved=saved)
+        if any(self._on_the_way(newest)):
+            return Damage("manifest, both, contradicted", must=IN_THE_WAY, saved=saved)
         return Damage("manifest, both, again")
 
     def _gone(self) -> Damage | None:
@@ -124,6 +132,18 @@ class Damager:
     def _is_out(self, batch: int) -> bool:
         out = self._root / "out"
         return (out / f"batch={batch}").exists() or (out / "_log" / f"{batch_name(batch)}.json").exists()
+
+    def _on_the_way(self, batch: int) -> list[Path]:
+        """Files of the Parquet sink that were collected for one rename, which failed."""
+        return sorted((self._root / "out" / "_staging" / f"publish-{batch_name(batch)}").glob("*"))
+
+    def _clear_the_way(self) -> None:
+        manifest = Checkpoint(self._checkpoint).newest()
+        assert manifest is not None
+        named = {one.file for one in manifest.results}
+        for path in self._on_the_way(manifest.batch):
+            if path.name not in named:
+                path.unlink()
 
     # Other files
 
@@ -162,11 +182,22 @@ class Damager:
         return Damage(f"mark, {'published again' if again else 'not looked at'}")
 
     def _arena(self) -> Damage | None:
-        arenas = sorted(self._local.rglob("*.arena"))
-        for path in arenas:
-            if path.stat().st_size and self._chance.random() < 0.7:
-                self._hurt(path)
-        return Damage("arenas") if arenas else None
+        """Never the memory of an engine itself: that is as trusted as the memory of a process is."""
+        arenas = [path for path in sorted(self._local.rglob("*.arena")) if path.stat().st_size]
+        hurt = [path for path in arenas if self._chance.random() < 0.7] or arenas[:1]
+        for path in hurt:
+            how = self._chance.choice(["delete", "empty", "cut", "dirty", "other"])
+            if how == "delete":
+                path.unlink()
+            elif how == "other":  # as a zombie leaves it: whole and clean, and not the state that is wanted
+                shutil.copyfile(self._chance.choice([one for one in arenas if one.exists()]), path)
+            elif how == "dirty":
+                with open(path, "r+b") as file:
+                    file.seek(8)
+                    file.write(bytes(8))
+            else:
+                os.truncate(path, 0 if how == "empty" else path.stat().st_size // 2)
+        return Damage("arenas") if hurt else None
 
     def _strays(self) -> Damage | None:
         checkpoint, newest, _ = self._newest()

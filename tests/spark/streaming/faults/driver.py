@@ -49,7 +49,7 @@ class Driver:
         self._life = len(lives.read_text().splitlines())
         self._chance = random.Random(f"driver {self._config['seed']} {self._life}")
         self._traps = Traps(root)
-        self._local = root / "local" / str(self._life)
+        self._local = root / "local"
         self._damager = Damager(root, self._config["sink"], self._local, self._chance)
         self._points = Points(root, self._traps, self._chance)
         self._points.install()

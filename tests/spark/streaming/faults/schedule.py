@@ -69,7 +69,8 @@ def plan(seed: int, batches: int, kills: list[tuple[str, str]]) -> Plan:
         if free:
             how[chance.choice(free)] = action
     traps = [Trap(batch, place, action) for (batch, place), action in how.items()]
-    turns = {place: chance.randrange(len(own)) for place, own in DAMAGES.items()}
+    # Jobs with seeds in a row begin with different ones.
+    turns = dict.fromkeys(DAMAGES, seed)
     for batch, place in sorted(slots):
         own = DAMAGES[place]
         turns[place] += 1

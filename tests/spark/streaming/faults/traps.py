@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-SLEEP_S = 0.8
+SLEEPS_S = {"sleep": 0.8, "doze": 4.0}
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,12 @@ class Injected(Exception):
 
 
 def pass_by(root: Path, place: str) -> None:
-    """Let a worker step on the traps at a place."""
+    """Let a worker step on the traps at a place, and note when it is not the first attempt of its task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is not None and context.attemptNumber():
+        (root / f"again-{place}-{context.stageId()}-{context.partitionId()}").touch()
     trap = Traps(root).spring(place)
     if trap is None:
         return
@@ -101,5 +106,5 @@ def pass_by(root: Path, place: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if trap.action == "raise":
         raise Injected(f"injected: {trap.name}")
-    time.sleep(SLEEP_S)
+    time.sleep(SLEEPS_S[trap.action])
     (root / f"woke-{trap.name}").touch()
