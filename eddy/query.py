@@ -126,8 +126,14 @@ class Query:
             )
         return kind
 
-    def _ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
-        """Return a span in ticks of the common time type; a whole number is in units of `own`."""
+    def ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
+        """Return a span in ticks of the common time type, for a query with time columns.
+
+        span  a timedelta, or a whole number: in units of `own`, a time column's type; in ticks when that is None
+        what  what it is the span of, for messages
+
+        Raises QueryError for a span that is no whole number of ticks from 0 to 2^61.
+        """
         common = self.time_type
         assert common is not None
         per_second = ticks_per_second(common)
@@ -175,7 +181,7 @@ class Query:
                 assert stream.time is not None
                 what = f"stream {stream.name}, window"
                 windows.append(
-                    Window(WindowKind.RANGE, self._ticks(stream.window.d, stream.type_of(stream.time), what))
+                    Window(WindowKind.RANGE, self.ticks(stream.window.d, stream.type_of(stream.time), what))
                 )
             else:
                 windows.append(Window(WindowKind.UNBOUNDED))
@@ -188,7 +194,7 @@ class Query:
             widths=tuple(sum(map(word_count, one.types)) for one in self.classes),
             texts=tuple(text_words(one.types) for one in self.classes),
             timed=bool(ranged),
-            lateness=self._ticks(self.lateness, None, "lateness") if ranged else 0,
+            lateness=self.ticks(self.lateness, None, "lateness") if ranged else 0,
         )
 
     # Output

@@ -11,5 +11,6 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.filters import filter
 from eddy.spark.joins import join
 from eddy.spark.session import session
+from eddy.spark.streaming.sinks.transactions import read as read_transactions
 
-__all__ = ["PartitionEngine", "SparkJoinError", "explain", "filter", "join", "session"]
+__all__ = ["PartitionEngine", "SparkJoinError", "explain", "filter", "join", "read_transactions", "session"]

@@ -134,12 +134,13 @@ def join(
     if checkpoint is None:
         raise SparkJoinError("a streaming join needs checkpoint=, a directory that the driver and all workers see")
     from eddy.spark.streaming.preparing import prepare
+    from eddy.spark.streaming.sinks.staging import local_path
 
     return prepare(
         query,
         frames,
         options,
-        Path(checkpoint).absolute(),
+        local_path(checkpoint, "checkpoint"),
         partitions=partitions,
         transport=transport,
         key_groups=key_groups,

@@ -93,6 +93,8 @@ class Splitter:
         # A null key joins nothing, but its row takes a place in a ROWS window.
         self._drops_null = not job.keeps_null_keys
         self._classes = shares.has[stream] if self._drops_null else self._routed
+        self.span: tuple[int, int] | None = None
+        """Least and greatest place in the order of arrival so far, null keys too; None without rows or order."""
         self._run: list[pa.RecordBatch] = []
         self._run_rows = 0
         self._run_bytes = 0
@@ -130,6 +132,9 @@ class Splitter:
 
     def _cut(self, run: pa.RecordBatch) -> list[Piece]:
         positions = self._job.positions(run, self._stream)
+        if positions is not None:
+            low, high = int(positions.min()), int(positions.max())
+            self.span = (low, high) if self.span is None else (min(low, self.span[0]), max(high, self.span[1]))
         order = np.arange(run.num_rows, dtype=np.int64)
         # Read-only memory would be another type to the kernel, compiled once more.
         if positions is not None and (positions[1:] < positions[:-1]).any():

@@ -10,6 +10,7 @@ other files, and a state that was computed but never named has a token nobody as
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eddy.query import Query
+from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.streaming.checkpoint import Checkpoint, recover
 from eddy.spark.streaming.compaction import prune
@@ -93,6 +95,7 @@ class Batches:
             self._map = ran.with_partitions(settings.partitions)
             self._load = Load.from_json(extra["load"])
         self._asked = Manual()
+        self._closing = threading.Lock()
         self._tidying = Tidying(spark, job, places, checkpoint, sink, settings.keep)
         places.forget_others()
         self._sink.prepare(
@@ -128,14 +131,20 @@ class Batches:
         """Return the files of late rows of a stream, of all batches committed that are still kept."""
         return [str(path) for path in self._checkpoint.late_files(stream)]
 
+    @property
+    def compaction_problem(self) -> BaseException | None:
+        """Why the newest compaction failed, None if it did not."""
+        return self._tidying.problem
+
     def forget_live_engines(self) -> None:
         """Delete the live engines of this host."""
         self._places.forget_arenas()
 
     def close(self) -> None:
-        """Let another driver have the checkpoint."""
-        self._tidying.wait()
-        self._checkpoint.unlock()
+        """Let another driver have the checkpoint; twice is like once, from any thread."""
+        with self._closing:
+            self._tidying.wait()
+            self._checkpoint.unlock()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run a micro-batch. `frame` is the plan of `splitting.py`; nothing of it has run yet."""
@@ -173,7 +182,7 @@ class Batches:
         before = self._watermarks
         greatest = told.greatest if self._timed else (None,) * len(told.greatest)
         watermarks = before.after(greatest, time.time(), self._settings.rules)
-        mapped = self._asked.plan(self._settings.rebalancer.plan(self._map, self._load, batch), self._load, batch)
+        mapped = self._asked.plan(self._planned(batch), self._load, batch)
         rows: dict[int, list[Segment]] = defaultdict(list)
         for segment in told.segments:
             rows[segment.group].append(segment)
@@ -206,6 +215,17 @@ class Batches:
         )
         self._watermarks, self._map, self._load = watermarks, mapped, load
         return manifest, done
+
+    def _planned(self, batch: int) -> PartitionMap:
+        """Return the map that the rebalancer wants."""
+        planned = self._settings.rebalancer.plan(self._map, self._load, batch)
+        if (planned.groups, planned.n) != (self._map.groups, self._map.n):
+            raise SparkJoinError(
+                f"batch {batch}: the rebalancer {type(self._settings.rebalancer).__name__} planned {planned.n}"
+                f" partitions for {planned.groups} key groups, and the join has {self._map.n} for {self._map.groups};"
+                " let it answer partition_map.with_moves(…)"
+            )
+        return planned
 
     def _tasks(
         self,

@@ -36,6 +36,7 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.durable import (
     TEMPORARY,
     Found,
+    final_name,
     make_directories,
     read_twice,
     sync_directory,
@@ -259,7 +260,8 @@ class Checkpoint:
         # The mark goes after the manifest: without either, a batch this old counts as published.
         deleted += _unlink(path for path, _ in _of_batches(self.published, 0, oldest))
         log = in_use.union(*(one.log for one in stay))
-        deleted += _unlink(path for path, name in _of_batches(self.log, 0, newest) if name not in log)
+        # A file in use may still have its temporary name.
+        deleted += _unlink(path for path, name in _of_batches(self.log, 0, newest) if final_name(name) not in log)
         if staging is not None:
             results = frozenset[str]().union(*(one.results for one in stay))
             deleted += _unlink(path for path, _ in _of_batches(staging, 0, newest) if path.name not in results)

@@ -29,6 +29,11 @@ def temporary_name(name: str) -> str:
     return f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY}"
 
 
+def final_name(name: str) -> str:
+    """Return the name that a file with a temporary name is to get; any other name as it is."""
+    return name.removesuffix(TEMPORARY).rpartition(".")[0] if name.endswith(TEMPORARY) else name
+
+
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -41,10 +46,10 @@ def sync_directory(directory: Path) -> None:
 def make_directories(*directories: Path) -> None:
     """Make those that are missing, parents first, so that they survive a power cut."""
     for directory in directories:
-        missing = []
-        while not directory.is_dir():
-            missing.append(directory)
-            directory = directory.parent
+        if directory.is_dir():
+            continue
+        # A file among the parents stays, so that the system says which name is no directory.
+        missing = [directory, *(one for one in directory.parents if not one.exists())]
         for one in reversed(missing):
             one.mkdir(exist_ok=True)
             sync_directory(one.parent)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -58,18 +59,18 @@ class LogFiles:
         logging = Logging(self._job, self._places, self._stream)
         with logging.writer:
             for batch in batches:
-                for uri in batch.column(0).to_pylist():
-                    for rows in self._read(uri):
+                for path in batch.column(0).to_pylist():
+                    for rows in self._read(path):
                         logging.add(logging.splitter.add(rows))
             told = logging.finish()
         if told is not None:
             yield told
 
-    def _read(self, uri: str) -> Iterator[pa.RecordBatch]:
+    def _read(self, path: str) -> Iterator[pa.RecordBatch]:
         source, names = self._source, self._job.inputs[self._stream].names
-        with open_file(uri) as file:
+        with open_file(as_uri(path)) as file:
             try:
-                check_file(uri, file.metadata, dict(zip(source.columns, source.types, strict=True)))
+                check_file(path, file.metadata, dict(zip(source.columns, source.types, strict=True)))
             except NotPlain as why:
                 raise SparkJoinError(
                     f"stream {self._job.query.streams[self._stream].name!r}: {why}; rewrite the file, or let Spark read"
@@ -78,6 +79,19 @@ class LogFiles:
             wanted = list(dict.fromkeys(source.columns))
             for batch in file.iter_batches(BLOB_ROWS, columns=wanted, use_threads=False):
                 yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in source.columns], names=names)
+
+
+def as_uri(path: str) -> str:
+    """Return the address of a file from what Hadoop calls its path: that has a scheme as well, but nothing is escaped.
+
+    >>> as_uri("file:/a b/100%.parquet"), as_uri("hdfs://host:80/a b")
+    ('file:/a%20b/100%25.parquet', 'hdfs://host:80/a%20b')
+    """
+    scheme, _, rest = path.partition(":")
+    if not rest.startswith("//"):
+        return f"{scheme}:{quote(rest)}"
+    host, _, below = rest.removeprefix("//").partition("/")
+    return f"{scheme}://{host}/{quote(below)}"
 
 
 def _source(frame: DataFrame, names: Sequence[str]) -> FileSource:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from eddy.live import Arena
 from eddy.runtime import Runtime
 from eddy.spark.engine import as_spark
+from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.merge import Merger, interleave
 from eddy.spark.streaming.checkpoint import batch_name, read_manifest
@@ -246,6 +247,16 @@ class _Joining:
         """Return a watermark as an engine gets it: with each push, even if nothing is known, or with none."""
         return -FOREVER if watermark is None and self._timed else watermark
 
+    def _watermark(self, pushed: dict[str, pa.Table], to_come: int) -> int | None:
+        """Return what no later row of the group is older than: those that are to come in this batch, and after it."""
+        task = self._task
+        if task.watermark is None or not to_come:
+            return task.watermark
+        # Pushes come in the order of event time.
+        places = (self._job.positions(table, self._job.query.index(name)) for name, table in pushed.items())
+        newest = max(int(own.max()) for own in places if own is not None)
+        return min(task.watermark, newest if task.forgotten is None else max(newest, task.forgotten))
+
     def _join(self, one: GroupTask) -> dict[str, Any]:
         task, job = self._task, self._job
         began = perf_counter()
@@ -263,11 +274,19 @@ class _Joining:
             changes = runtime.changes
             arrived, late = self._arrivals(one)
             results = 0
+            to_come = sum(own.rows.num_rows for own in arrived)
             for pushed in pushes(job, arrived):
                 order = None if job.arrival == "time" else interleave(job, pushed)
-                found = runtime.push(pushed, order, watermark=self._given(task.watermark))
+                to_come -= sum(table.num_rows for table in pushed.values())
+                found = runtime.push(pushed, order, watermark=self._given(self._watermark(pushed, to_come)))
                 results += found.num_rows
                 self._results.write(found)
+            lost = runtime.late()
+            if any(table.num_rows for table in lost.values()):
+                raise SparkJoinError(
+                    f"key group {one.group} would have lost rows in batch {task.batch}; this is a defect, please report"
+                    f" it: {', '.join(f'{table.num_rows} of stream {name!r}' for name, table in lost.items())}"
+                )
             joined = perf_counter()
             figures: dict[str, Any] = {
                 "batch": task.batch,

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from eddy.query import Query
 from eddy.spark.batch import Transport, in_query_order, parallelism_of
@@ -19,7 +19,7 @@ from eddy.spark.streaming.files import told_of_files
 from eddy.spark.streaming.identity import saved_shares
 from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.rebalancing import Automatic, Manual, Rebalancer
-from eddy.spark.streaming.splitting import told_of_rows
+from eddy.spark.streaming.splitting import observed, told_of_rows
 from eddy.spark.streaming.watermarks import make_rules
 from eddy.spark.streaming.writer import StreamingJoin
 from eddy.spark.types import struct_type
@@ -49,11 +49,23 @@ def prepare(
     keep: int,
 ) -> StreamingJoin:
     """Return the join, with everything checked that can be before it starts; see `eddy.spark.join`."""
+    if transport not in get_args(Transport):
+        raise SparkJoinError(f"transport={transport!r}: say 'auto', 'rows' or 'packed'")
+    if isinstance(rebalance, str) and rebalance not in ("auto", "off"):
+        raise SparkJoinError(f"rebalance={rebalance!r}: say 'auto' or 'off', or give a Rebalancer")
+    if key_groups is not None and key_groups < 1:
+        raise SparkJoinError(f"key_groups={key_groups}: a join has at least one")
     for stream in query.streams:
         if isinstance(stream.window, Rows):
             raise SparkJoinError(
                 f"stream {stream.name!r} has a Rows window, which counts rows in an order of arrival that a streaming "
                 "job does not have: use a Range window"
+            )
+    for name, frame in frames.items():
+        if not hasattr(frame, "_jdf"):
+            raise SparkJoinError(
+                f"stream {name!r}: its DataFrame lives in Spark Connect, and the driver's part of a streaming join runs"
+                " in this process: use a classic session, which eddy.spark.session() gives"
             )
     if keep < 2:
         raise SparkJoinError(f"keep={keep}: at least 2 states are kept, the newest may be damaged")
@@ -70,7 +82,7 @@ def prepare(
     scratch = ordered[0].sparkSession.conf.get("spark.local.dir", None) or tempfile.gettempdir()
     state = hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest()
     places = Places(checkpoint, state, Path(scratch.split(",")[0]))
-    told = told_of_files(job, places, ordered, transport) or told_of_rows(job, places, ordered)
+    told = observed(job, told_of_files(job, places, ordered, transport) or told_of_rows(job, places, ordered))
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
     settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep)
     return StreamingJoin(ordered[0].sparkSession, job, places, told, settings, checkpoint)

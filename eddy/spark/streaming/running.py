@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,25 @@ if TYPE_CHECKING:
 
 
 class StreamingJoinQuery:
-    """A join under way; made by `JoinWriter.start`."""
+    """A join under way; made by `JoinWriter.start`.
+
+    What it tells of itself: `batches()` and `groups()` tell all. Spark's own progress, which listeners get as well
+    (`StreamingQueryListener`), is of the first stage, and so are the metrics in it: `observedMetrics["eddy"]` says what
+    was logged (`splitting.observed`). The second stage is a job of its own inside the micro-batch, and Spark makes no
+    progress of it; its figures are under "eddy" in `lastProgress` and `recentProgress` here.
+    """
 
     def __init__(self, spark: SparkSession, inner: StreamingQuery, batches: Batches) -> None:
         self._spark = spark
         self._inner = inner
         self._batches = batches
+        # A query may end by itself, or through Spark (`spark.streams`), and then nobody calls anything here.
+        threading.Thread(target=self._close_at_end, name="eddy end of query", daemon=True).start()
+
+    def _close_at_end(self) -> None:
+        with contextlib.suppress(Exception):  # why it ended is told to those who ask; the session may be gone as well
+            self._inner.awaitTermination()
+        self._batches.close()
 
     # As in Spark
 
@@ -51,7 +66,10 @@ class StreamingJoinQuery:
     @property
     def isActive(self) -> bool:
         """Whether it runs."""
-        return self._inner.isActive
+        active = self._inner.isActive
+        if not active:
+            self._batches.close()
+        return active
 
     @property
     def status(self) -> dict[str, Any]:
@@ -60,12 +78,16 @@ class StreamingJoinQuery:
 
     def exception(self) -> Exception | None:
         """Return why it ended, None if it runs or was stopped."""
-        return self._inner.exception()
+        problem = self._inner.exception()
+        if problem is not None:
+            self._batches.close()
+        return problem
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait until it ends, `timeout` seconds at most; raise its exception if it failed."""
         try:
-            return self._inner.awaitTermination() if timeout is None else self._inner.awaitTermination(int(timeout))
+            # Spark takes fractions of a second as well, whatever its annotations say.
+            return self._inner.awaitTermination() if timeout is None else self._inner.awaitTermination(timeout)  # type: ignore[arg-type]
         finally:
             if not self._inner.isActive:
                 self._batches.close()
@@ -75,17 +97,21 @@ class StreamingJoinQuery:
         self._inner.processAllAvailable()
 
     def stop(self) -> None:
-        """Stop it. A micro-batch under way is left undone and comes again at the next start."""
+        """Stop it. A micro-batch under way is left undone and comes again at the next start.
+
+        Afterwards, as after any other end, the checkpoint is free for another driver.
+        """
         self._inner.stop()
         self._batches.close()
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:
-        """Spark's progress of the newest micro-batch; under "eddy" a row of `batches()` for it."""
-        progress = self._inner.lastProgress
-        if progress is None:
-            return None
-        return {**_as_dict(progress), "eddy": self._batches.figures.last()}
+        """Spark's progress of the newest micro-batch; under "eddy" the row of `batches()` for it.
+
+        For a progress that says nothing happened, it is the newest row there is.
+        """
+        progress = self.recentProgress[-1:]
+        return {**progress[0], "eddy": progress[0]["eddy"] or self._batches.figures.last()} if progress else None
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:
@@ -135,6 +161,14 @@ class StreamingJoinQuery:
         For tests and measurements: nothing but time is lost.
         """
         self._batches.forget_live_engines()
+
+    @property
+    def compaction_problem(self) -> BaseException | None:
+        """Why the newest compaction of the log failed; None if it did not.
+
+        The join goes on and gives the same results, with a log that gets longer; the next micro-batch tries again.
+        """
+        return self._batches.compaction_problem
 
     @property
     def partition_map(self) -> PartitionMap:

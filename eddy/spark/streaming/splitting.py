@@ -36,7 +36,11 @@ TOLD = pa.schema(
         ("segments", pa.string()),
     ]
 )
-"""What a task tells of a stream: rows and bytes logged, least and greatest event time, its segments as JSON."""
+"""What a task tells of a stream: rows and bytes logged, least and greatest event time, its segments as JSON.
+
+Rows with a null key are not logged, as they match nothing, but time passes by them: event times are null without a row,
+or without an order.
+"""
 TOLD_COLUMNS = "stream int, rows bigint, bytes bigint, first bigint, last bigint, segments string"
 
 
@@ -52,14 +56,14 @@ class Told:
     @classmethod
     def of(cls, table: pa.Table, streams: int) -> Told:
         """Put together what the tasks told."""
-        rows, greatest = [0] * streams, [None] * streams
+        rows: list[int] = [0] * streams
+        greatest: list[int | None] = [None] * streams
         segments: list[Segment] = []
         for one in table.to_pylist():
             stream = one["stream"]
             rows[stream] += one["rows"]
-            if one["rows"]:
-                so_far = greatest[stream]
-                greatest[stream] = one["last"] if so_far is None else max(so_far, one["last"])
+            so_far, last = greatest[stream], one["last"]
+            greatest[stream] = last if so_far is None or (last is not None and last > so_far) else so_far
             segments += [Segment(**fields) for fields in json.loads(one["segments"])]
         return cls(tuple(rows), sum(table.column("bytes").to_pylist()), tuple(greatest), tuple(segments))
 
@@ -95,7 +99,8 @@ class Logging:
         """Make durable what was written; return what is to be told of it, None if there was nothing."""
         self.add(self.splitter.finish())
         written = self.writer.finish()
-        if not written:
+        span = self.splitter.span
+        if not written and span is None:
             return None
         # A copy is another name for the same bytes.
         segments = [replace(one, group=one.group + offset) for one in written for offset in self.splitter.offsets]
@@ -103,8 +108,8 @@ class Logging:
             "stream": self._stream,
             "rows": self._rows,
             "bytes": sum(one.length for one in written),
-            "first": min(one.first for one in written),
-            "last": max(one.last for one in written),
+            "first": None if span is None else span[0],
+            "last": None if span is None else span[1],
             "segments": json.dumps([asdict(one) for one in segments]),
         }
         return pa.RecordBatch.from_pylist([told], schema=TOLD)
@@ -138,3 +143,22 @@ def told_of_rows(job: Job, places: Places, frames: Sequence[DataFrame]) -> DataF
         needed = frame.select(*(frame[quoted(name)].alias(f"c{k}") for k, name in enumerate(schema.names)))
         logged.append(needed.mapInArrow(LogRows(job, places, i), TOLD_COLUMNS))
     return reduce(lambda left, right: left.unionAll(right), logged)
+
+
+OBSERVED = "eddy"
+
+
+def observed(job: Job, told: DataFrame) -> DataFrame:
+    """Return what is told with Spark's own metrics of it, which come with each progress as `observedMetrics["eddy"]`.
+
+    rows, bytes                     logged, over all streams
+    rows of <name>, last of <name>  per stream: rows logged, greatest event time in ticks (null without rows or times)
+    """
+    from pyspark.sql import functions as F
+
+    metrics = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("rows", "bytes")]
+    for i, stream in enumerate(job.query.streams):
+        own = F.col("stream") == i
+        metrics.append(F.coalesce(F.sum(F.when(own, F.col("rows"))), F.lit(0)).alias(f"rows of {stream.name}"))
+        metrics.append(F.max(F.when(own, F.col("last"))).alias(f"last of {stream.name}"))
+    return told.observe(OBSERVED, *metrics)

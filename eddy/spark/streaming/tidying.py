@@ -122,8 +122,9 @@ class Tidying:
 
     def wait(self) -> None:
         """Wait for a compaction under way."""
-        if self._thread is not None:
-            self._thread.join()
+        thread = self._thread  # another thread may take it away meanwhile
+        if thread is not None:
+            thread.join()
 
     def _compact(self, frontier: int | None) -> None:
         try:

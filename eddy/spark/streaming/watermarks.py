@@ -225,4 +225,4 @@ def _span_ticks(query: Query, name: str, span: timedelta | int) -> int:
         raise SparkJoinError(f"{what}: {span} is negative; give 0 if no row may be older than those before its batch")
     if span and not query.graph.timed:
         raise SparkJoinError(f"{what}: {span} without a RANGE window: only event-time windows have late rows")
-    return query._ticks(span, None, what) if query.graph.timed else 0
+    return query.ticks(span, None, what) if query.graph.timed else 0

@@ -186,8 +186,11 @@ class JoinWriter:
         if self._format == "noop":
             return NullSink()
         if self._format == "console":
-            return ConsoleSink(int(self._options.get("numRows", 20)))
+            shown = self._options.get("numRows", "20")
+            if not shown.isdecimal() or not int(shown):
+                raise SparkJoinError(f"format 'console': numRows={shown!r} is no whole number above 0")
+            return ConsoleSink(int(shown))
         if "path" not in self._options:
             raise SparkJoinError(f"format {self._format!r} needs a path: start(path), or option('path', …)")
-        path = Path(self._options["path"])
+        path = self._options["path"]  # not as a Path yet, which makes s3://… a relative one
         return ParquetSink(path) if self._format == "parquet" else TransactionSink(path)

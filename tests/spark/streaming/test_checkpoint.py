@@ -216,9 +216,7 @@ def spoiled(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [spoiled, lambda data: b"", lambda data: data[:-1], None])
 @pytest.mark.parametrize("which", [0, 1])
-def test_one_damaged_copy_is_put_back(
-    tmp_path: Path, which: int, damage: Callable[[bytes], bytes] | None
-) -> None:
+def test_one_damaged_copy_is_put_back(tmp_path: Path, which: int, damage: Callable[[bytes], bytes] | None) -> None:
     checkpoint = filled(tmp_path, 3)
     path = manifest_files(checkpoint, 2)[which]
     whole = path.read_bytes()

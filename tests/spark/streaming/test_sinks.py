@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.durable import make_directories, write_whole
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
-from eddy.spark.streaming.sinks.durable import make_directory, write_atomically
 from eddy.spark.streaming.sinks.transactions import read, snapshot, versions
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def test_a_file_in_the_way_is_not_published(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path)
     sink.prepare()
     foreign = tmp_path / "_staging" / "publish-000000000000" / "x.parquet"
-    make_directory(foreign.parent)
+    make_directories(foreign.parent)
     foreign.write_bytes(b"")
     with pytest.raises(SparkJoinError, match=r"x.parquet is in the way: batch 0 has no such file"):
         sink.publish(0, stage(sink, 0, a=[1]), None)
@@ -333,7 +333,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(SparkJoinError, match=r"a.parquet is no whole Parquet file"):
         sink.publish(0, ["a.parquet"], None)
     assert versions(tmp_path) == []
-    write_atomically(tmp_path / "_log" / "000000000000.json", b'{"batch": 0}')
+    write_whole(tmp_path / "_log" / "000000000000.json", b'{"batch": 0}')
     with pytest.raises(SparkJoinError, match=r"000000000000.json is damaged"):
         snapshot(tmp_path)
     (tmp_path / "_log" / "schema.arrow").write_bytes(b"?")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.sinks.durable import write_atomically
+from eddy.spark.streaming.durable import write_whole
 
 _FILE = "_owner.json"
 
@@ -34,4 +34,4 @@ def claim(path: Path, owner: str | None, used: bool) -> None:
             f"{path} holds results of {whose}, this is job {owner}; give each job a directory of its own, or go on from"
             " the checkpoint with which that one ran"
         )
-    write_atomically(marker, json.dumps({"owner": owner}).encode())
+    write_whole(marker, json.dumps({"owner": owner}).encode())

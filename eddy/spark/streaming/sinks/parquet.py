@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.sinks.durable import make_directory, sync_directory
+from eddy.spark.streaming.durable import make_directories, sync_directory
 from eddy.spark.streaming.sinks.ownership import claim
 from eddy.spark.streaming.sinks.staging import Staging, checked_names, explained, local_path
 
@@ -56,7 +56,7 @@ class ParquetSink:
         if self.path.exists() and not self.path.is_dir():
             raise SparkJoinError(f"{self.path} is a file; give a directory for the results")
         with explained(self.path, "preparing the directory of results"):
-            make_directory(self.path)
+            make_directories(self.path)
             names = sorted(path.name for path in self.path.iterdir())
             foreign = [name for name in names if name[0] not in "._" and not _BATCH.fullmatch(name)]
             if foreign:

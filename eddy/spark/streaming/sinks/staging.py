@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.sinks.durable import make_directory, sync_directory
+from eddy.spark.streaming.durable import make_directories, sync_directory
 
 _DIGITS = 12
 _OWN = re.compile(rf"(?:publish-)?(\d{{{_DIGITS},}})")
@@ -67,7 +67,7 @@ class Staging:
         """Return where tasks write the results of a batch. The directory is there; it may hold files of other tries."""
         path = self.root / batch_name(batch)
         with explained(path, "making a staging directory"):
-            make_directory(path)
+            make_directories(path)
         return path
 
     def collected(self, batch: int) -> Path:
@@ -79,7 +79,7 @@ class Staging:
     def prepare(self) -> None:
         """See that files can be made here. Raises SparkJoinError when not."""
         with explained(self.root, "writing a first file"):
-            make_directory(self.root)
+            make_directories(self.root)
             probe = self.root / ".writable"
             probe.write_bytes(b"")
             probe.unlink()

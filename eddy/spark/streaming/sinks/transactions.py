@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.sinks.durable import make_directory, sync_directory, write_atomically
+from eddy.spark.streaming.durable import make_directories, sync_directory, write_whole
 from eddy.spark.streaming.sinks.frames import frame
 from eddy.spark.streaming.sinks.ownership import claim
 from eddy.spark.streaming.sinks.staging import Staging, batch_name, checked_names, explained, local_path, row_count
@@ -69,8 +69,8 @@ class TransactionSink:
                     f"{self.path} holds {foreign[0]!r}, which is no part of a log of results; give an empty directory,"
                     " or one this job published to"
                 )
-            make_directory(self._data)
-            make_directory(self._log)
+            make_directories(self._data)
+            make_directories(self._log)
             claim(self.path, owner, bool(versions(self.path)))
             if schema is not None:
                 self._keep(schema.remove_metadata())
@@ -102,7 +102,7 @@ class TransactionSink:
                 return
             self._staging.take(batch, names, paths)
             listed = [{"name": path.name, "rows": row_count(path), "bytes": path.stat().st_size} for path in paths]
-            write_atomically(entry, json.dumps({"batch": batch, "files": listed}).encode())
+            write_whole(entry, json.dumps({"batch": batch, "files": listed}).encode())
 
     def clean(self, before_batch: int) -> None:
         self._staging.clean(before_batch)
@@ -110,7 +110,7 @@ class TransactionSink:
     def _keep(self, schema: pa.Schema) -> None:
         kept = _schema(self.path)
         if kept is None:
-            write_atomically(self._log / _SCHEMA, schema.serialize().to_pybytes())
+            write_whole(self._log / _SCHEMA, schema.serialize().to_pybytes())
         elif not kept.equals(schema):
             raise SparkJoinError(
                 f"{self.path} holds results with the columns {_columns(kept)}, not {_columns(schema)}; give the results"

@@ -1,0 +1,207 @@
+"""Runs the driver program of one job over and over until it is done, and kills it and its workers at random moments."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from eddy.spark.streaming.sinks.transactions import snapshot
+from tests.spark.streaming.faults.schedule import plan
+from tests.spark.streaming.faults.traps import Traps
+from tests.spark.streaming.faults.workload import LATENESS, STREAMS, Result, Row, Workload, counted
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """One job and its faults.
+
+    kills         ends of a batch at which the driver is killed, as `schedule.plan` takes them
+    random_kills  how often the driver is killed at a random moment
+    """
+
+    seed: int
+    sink: str
+    transport: str
+    trigger: str
+    batches: int
+    kills: tuple[tuple[str, str], ...]
+    random_kills: int = 1
+
+    def run(self, root: Path, limit_s: float = 600.0) -> Ended:
+        """Run it in a directory; return what it came to. Raises AssertionError when the driver gave up."""
+        workload = Workload(self.seed, self.batches)
+        workload.write(root / "sources")
+        config = {
+            "seed": self.seed,
+            "sink": self.sink,
+            "transport": self.transport,
+            "trigger": self.trigger,
+            "batches": self.batches,
+            "lateness": LATENESS,
+            "keep": 3,
+        }
+        (root / "config.json").write_text(json.dumps(config))
+        traps = Traps(root)
+        traps.arm(list(plan(self.seed, self.batches, list(self.kills)).traps))
+        chance = random.Random(f"parent {self.seed}")
+        faults: Counter[str] = Counter()
+        lives, code, until = 0, -signal.SIGKILL, time.monotonic() + limit_s
+        while code == -signal.SIGKILL:
+            assert time.monotonic() < until, f"the job is not done after {limit_s} s"
+            lives += 1
+            kill = faults["driver killed at random"] < self.random_kills
+            code = _Life(root, chance, until).run(kill, faults)
+        assert code == 0, f"the driver ended with {code}:\n{_tail(root)}"
+        for trap in traps.happened():
+            faults[trap.kind] += 1
+        if (root / "outcomes").exists():
+            faults.update(f"damage: {line}" for line in (root / "outcomes").read_text().splitlines())
+        left = [trap.kind for trap in traps.left()]
+        results, late = workload.expected()
+        return Ended(faults, lives, left, self._results(root), results, _late(root), late)
+
+    def _results(self, root: Path) -> Counter[Result]:
+        out = root / "out"
+        if self.sink == "transactions":
+            files = snapshot(out)
+        else:
+            files = sorted(out.glob("batch=*/*.parquet" if self.sink == "parquet" else "*.parquet"))
+        found: Counter[Result] = Counter()
+        for path in files:
+            found.update(counted(pq.ParquetFile(path).read()))
+        return found
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a campaign came to: faults by kind, starts of the driver, faults that never came, results, late rows."""
+
+    faults: Counter[str]
+    lives: int
+    left: list[str]
+    results: Counter[Result]
+    expected_results: Counter[Result]
+    late: dict[str, Counter[Row]]
+    expected_late: dict[str, Counter[Row]]
+
+
+def _late(root: Path) -> dict[str, Counter[Row]]:
+    late = json.loads((root / "late.json").read_text())
+    return {name: Counter(tuple(row) for row in late[name]) for name in STREAMS}
+
+
+def _tail(root: Path) -> str:
+    texts = []
+    for path in (root / "unexplained", root / "driver.log"):
+        if path.exists():
+            texts.append(path.read_text(errors="replace")[-6000:])
+    return "\n".join(texts)
+
+
+class _Life:
+    """One start of the driver, from the outside."""
+
+    def __init__(self, root: Path, chance: random.Random, until: float) -> None:
+        self._root = root
+        self._chance = chance
+        self._until = until
+        self._ready = root / "ready"
+
+    def run(self, kill: bool, faults: Counter[str]) -> int:
+        """Start it and wait; return its exit code. `kill`: kill it at a random moment of its batches."""
+        self._ready.unlink(missing_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+        with open(self._root / "driver.log", "a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.streaming.faults.driver", str(self._root)],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            self._disturb(process, kill, faults)
+            return process.wait()
+        finally:
+            self._end(process)
+
+    def _disturb(self, process: subprocess.Popen[bytes], kill: bool, faults: Counter[str]) -> None:
+        while process.poll() is None and not self._ready.exists():
+            time.sleep(0.02)
+            if time.monotonic() > self._until:
+                self._end(process)
+        kill_at = time.monotonic() + self._chance.uniform(0.3, 4.0)
+        worker_at = [time.monotonic() + self._chance.uniform(*span) for span in ((0.1, 2.0), (3.0, 6.0))]
+        while process.poll() is None:
+            time.sleep(0.01)
+            now = time.monotonic()
+            if now > self._until or (kill and now >= kill_at):
+                faults["driver killed at random"] += kill and now <= self._until
+                self._end(process)
+                return
+            if worker_at and now >= worker_at[0]:
+                # Not often: a task that fails four times fails the job.
+                del worker_at[0]
+                faults["worker killed at random"] += self._kill_a_worker(process.pid)
+
+    def _kill_a_worker(self, driver: int) -> bool:
+        """Kill one of the Python processes that Spark forked from its daemon."""
+        parents = _parents()
+        daemons = [
+            pid for pid in parents if _descends(pid, driver, parents) and "-m eddy.spark.daemon" in _command(pid)
+        ]
+        workers = [pid for pid in daemons if parents[pid] in daemons]
+        if not workers:
+            return False
+        try:
+            os.kill(self._chance.choice(sorted(workers)), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill what is left of the process group; only the JVM may outlive a driver, and it ends by itself."""
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _parents() -> dict[int, int]:
+    """The parent of each process."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    found[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    return found
+
+
+def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while pid in parents and pid != ancestor:
+        pid = parents[pid]
+    return pid == ancestor
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline") as file:
+            return file.read().replace("\0", " ")
+    except OSError:
+        return ""

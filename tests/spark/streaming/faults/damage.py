@@ -1,0 +1,236 @@
+"""Damage to a job that stands: what is done to its files, and what must come of it.
+
+    primary, copy   one of the newest manifest's two copies, cut, overwritten or deleted: nothing comes of it
+    both, gone      both of them. Spark has seen the batch end: the start is refused. It has not: the batch comes again,
+                    with the same rows. It has not, and its results were published, in whole or in part: refused
+    segment         rows of the newest batch in the log: the error of whoever reads them; right results if nobody does
+    identity        one of two copies: nothing.  nameless: both of them: refused
+    unmarked        the mark of the newest batch: published again, which is like once
+    arena           files of live engines: loaded from the log
+    strays          files that crashes leave: nothing
+
+What was refused is put back from a copy, as the error asks for, and the job must then go on. The damage that is in
+place is noted in a file, as the driver may be killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eddy.spark.streaming.checkpoint import Checkpoint, batch_name
+from tests.spark.streaming.faults.workload import SCHEMA
+
+ANOTHER_JOB = "give each job a directory of its own"
+IN_THE_WAY = "is in the way"
+
+
+@dataclass
+class Damage:
+    """Damage in place.
+
+    kind   what was done, and what it is to lead to
+    must   pattern of the error that has to come, None for none
+    may    pattern of an error that may come
+    saved  files and the copies they can be put back from
+    """
+
+    kind: str
+    must: str | None = None
+    may: str | None = None
+    saved: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Damager:
+    """Damages the job with this checkpoint."""
+
+    def __init__(self, root: Path, sink: str, local: Path, chance: random.Random) -> None:
+        self._root = root
+        self._checkpoint = root / "checkpoint"
+        self._sink = sink
+        self._local = local
+        self._chance = chance
+        self._note = root / "damage.json"
+
+    @property
+    def present(self) -> Damage | None:
+        """The damage in place."""
+        return Damage(**json.loads(self._note.read_text())) if self._note.exists() else None
+
+    def repair(self) -> None:
+        """Put back what was damaged."""
+        present = self.present
+        if present is not None:
+            for path, saved in present.saved:
+                shutil.copyfile(saved, path)
+            if present.must == IN_THE_WAY:
+                self._clear_the_way()
+            self._note.unlink()
+
+    def inflict(self, name: str) -> Damage | None:
+        """Do it; None if there is nothing of the kind."""
+        found: Damage | None = getattr(self, f"_{name}")()
+        if found is not None and (found.must or found.may):
+            unfinished = self._note.with_suffix(".tmp")
+            unfinished.write_text(json.dumps(asdict(found)))
+            os.replace(unfinished, self._note)
+        return found
+
+    # Manifests
+
+    def _newest(self) -> tuple[Checkpoint, int, list[Path]]:
+        checkpoint = Checkpoint(self._checkpoint)
+        newest = checkpoint.newest_number()
+        assert newest is not None
+        name = f"{batch_name(newest)}.manifest"
+        return checkpoint, newest, [checkpoint.manifests / name, checkpoint.copies / name]
+
+    def _primary(self) -> Damage | None:
+        _, _, (primary, copy) = self._newest()
+        if not copy.exists():
+            return None
+        self._hurt(primary)
+        return Damage("manifest, primary")
+
+    def _copy(self) -> Damage | None:
+        _, _, (primary, copy) = self._newest()
+        if not primary.exists():
+            return None
+        self._hurt(copy)
+        return Damage("manifest, copy")
+
+    def _both(self, delete: bool = False) -> Damage | None:
+        checkpoint, newest, files = self._newest()
+        saved = [self._saved(path) for path in files if path.exists()]
+        for path in files:
+            if delete:
+                path.unlink(missing_ok=True)
+            elif path.exists():
+                self._hurt(path)
+        committed = checkpoint.spark_committed()
+        if committed is not None and committed >= newest:
+            lost = f"the state after batch {newest}, which .* is lost"
+            return Damage("manifest, both, refused", must=lost, saved=saved)
+        # The results that the batch comes to now lie in other files than those that are out, or on their way.
+        if self._sink != "callback" and self._is_out(newest) and not checkpoint.is_published(newest):
+            return Damage("manifest, both, contradicted", must=ANOTHER_JOB, saved=saved)
+        if any(self._on_the_way(newest)):
+            return Damage("manifest, both, contradicted", must=IN_THE_WAY, saved=saved)
+        return Damage("manifest, both, again")
+
+    def _gone(self) -> Damage | None:
+        return self._both(delete=True)
+
+    def _is_out(self, batch: int) -> bool:
+        out = self._root / "out"
+        return (out / f"batch={batch}").exists() or (out / "_log" / f"{batch_name(batch)}.json").exists()
+
+    def _on_the_way(self, batch: int) -> list[Path]:
+        """Files of the Parquet sink that were collected for one rename, which failed."""
+        return sorted((self._root / "out" / "_staging" / f"publish-{batch_name(batch)}").glob("*"))
+
+    def _clear_the_way(self) -> None:
+        manifest = Checkpoint(self._checkpoint).newest()
+        assert manifest is not None
+        named = {one.file for one in manifest.results}
+        for path in self._on_the_way(manifest.batch):
+            if path.name not in named:
+                path.unlink()
+
+    # Other files
+
+    def _segment(self) -> Damage | None:
+        checkpoint, newest, _ = self._newest()
+        manifest = checkpoint.newest()
+        if manifest is None:
+            return None
+        chains = [state.chain for state in manifest.groups.values()]
+        segments = [one for chain in chains for link in chain if link.batch == newest for one in link.segments]
+        if not segments:
+            return None
+        path = checkpoint.log / self._chance.choice(segments).file
+        saved = [self._saved(path)]
+        self._hurt(path)
+        return Damage("segment", may=path.name, saved=saved)
+
+    def _identity(self) -> Damage | None:
+        self._hurt(self._checkpoint / self._chance.choice(["identity.json", "identity-copy.json"]))
+        return Damage("identity, one")
+
+    def _nameless(self) -> Damage | None:
+        files = [self._checkpoint / "identity.json", self._checkpoint / "identity-copy.json"]
+        saved = [self._saved(path) for path in files]
+        for path in files:
+            self._hurt(path)
+        return Damage("identity, both, refused", must="does not say which join it belongs to", saved=saved)
+
+    def _unmarked(self) -> Damage | None:
+        checkpoint, newest, _ = self._newest()
+        mark = checkpoint.published / batch_name(newest)
+        if not mark.exists():
+            return None
+        mark.unlink()
+        again = checkpoint.spark_committed() != newest
+        return Damage(f"mark, {'published again' if again else 'not looked at'}")
+
+    def _arena(self) -> Damage | None:
+        """Never the memory of an engine itself: that is as trusted as the memory of a process is."""
+        arenas = [path for path in sorted(self._local.rglob("*.arena")) if path.stat().st_size]
+        hurt = [path for path in arenas if self._chance.random() < 0.7] or arenas[:1]
+        for path in hurt:
+            how = self._chance.choice(["delete", "empty", "cut", "dirty", "other"])
+            if how == "delete":
+                path.unlink()
+            elif how == "other":  # as a zombie leaves it: whole and clean, and not the state that is wanted
+                shutil.copyfile(self._chance.choice([one for one in arenas if one.exists()]), path)
+            elif how == "dirty":
+                with open(path, "r+b") as file:
+                    file.seek(8)
+                    file.write(bytes(8))
+            else:
+                os.truncate(path, 0 if how == "empty" else path.stat().st_size // 2)
+        return Damage("arenas") if hurt else None
+
+    def _strays(self) -> Damage | None:
+        checkpoint, newest, _ = self._newest()
+        other = uuid.uuid4().hex
+        for directory in (checkpoint.manifests, checkpoint.copies):
+            (directory / f"{batch_name(newest + 1)}.manifest.{other[:12]}.tmp").write_bytes(b"half")
+        for batch in (newest, newest + 1):
+            (checkpoint.log / f"{batch_name(batch)}-0-{other}").write_bytes(b"eddyslog of an attempt given up")
+            (checkpoint.log / f"{batch_name(batch)}-1-{other}.{other[:12]}.tmp").write_bytes(b"")
+            rows = pa.Table.from_pylist([{"k": -1, "t": -1, "v": -1}], schema=SCHEMA)
+            pq.write_table(rows, checkpoint.late / f"{batch_name(batch)}-2-{other}.parquet")
+            place = self._root / "out" / "_staging"
+            place = place if self._sink != "callback" else self._checkpoint / "staging" / "staging"
+            (place / batch_name(batch)).mkdir(parents=True, exist_ok=True)
+            (place / batch_name(batch) / f"part-00000-{other}.parquet").write_bytes(b"PAR1")
+        return Damage("strays")
+
+    # How
+
+    def _hurt(self, path: Path) -> None:
+        """Cut, overwrite, empty or delete a file."""
+        how = self._chance.choice(["cut", "flip", "empty", "delete"])
+        if how == "delete":
+            path.unlink(missing_ok=True)
+            return
+        data = bytearray(path.read_bytes()) if path.exists() else bytearray(b"?")
+        if how == "flip":
+            for _ in range(3):
+                data[self._chance.randrange(len(data))] ^= 1 << self._chance.randrange(8)
+        path.write_bytes(b"" if how == "empty" else data[: len(data) // 2] if how == "cut" else data)
+
+    def _saved(self, path: Path) -> tuple[str, str]:
+        saved = self._root / "saved" / uuid.uuid4().hex
+        saved.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, saved)
+        return str(path), str(saved)

@@ -1,0 +1,203 @@
+"""The program that is broken: runs the join until every batch is done, and goes on after each fault.
+
+    python -m tests.spark.streaming.faults.driver DIRECTORY
+
+The directory holds config.json, the sources, the checkpoint and everything else; a second start goes on where the first
+was killed. Ends with 0 when all batches are done, with 3 when something happened that no fault explains.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from eddy.spark import SparkJoinError, join, session
+from tests.spark.streaming.faults.damage import Damager
+from tests.spark.streaming.faults.points import Points
+from tests.spark.streaming.faults.traps import Injected, Traps
+from tests.spark.streaming.faults.workload import PLANS, SPARK_SCHEMA, STREAMS, counted, query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eddy.spark.streaming.running import StreamingJoinQuery
+
+
+class Unexplained(Exception):
+    """Something that must not happen, whatever the faults."""
+
+
+class Driver:
+    """One life of the program."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._config: dict[str, Any] = json.loads((root / "config.json").read_text())
+        lives = root / "lives"
+        with open(lives, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        self._life = len(lives.read_text().splitlines())
+        self._chance = random.Random(f"driver {self._config['seed']} {self._life}")
+        self._traps = Traps(root)
+        self._local = root / "local"
+        self._damager = Damager(root, self._config["sink"], self._local, self._chance)
+        self._points = Points(root, self._traps, self._chance)
+        self._points.install()
+        self._spark = session(
+            "local[3,4]",
+            **{
+                "spark.driver.memory": "700m",
+                "spark.local.dir": str(self._local),
+                "spark.sql.warehouse.dir": str(root / "warehouse"),
+            },
+        )
+
+    def run(self) -> None:
+        """Run until nothing is left to do."""
+        over = False
+        while not over:
+            self._damage()
+            running = self._start()
+            if running is not None:
+                over = self._wait(running)
+        self._spark.stop()
+
+    # Between runs
+
+    def _damage(self) -> None:
+        present = self._damager.present
+        if present is not None and present.must is None:
+            self._damager.repair()
+            present = None
+        ended = {(trap.batch, trap.place) for trap in self._traps.happened()}
+        for trap in self._traps.left():
+            if present is None and (trap.batch, trap.place.removeprefix("after_")) in ended:
+                (self._traps.armed / trap.name).unlink()
+                if trap.place.startswith("after_"):
+                    present = self._damager.inflict(trap.action)
+                    if present is not None and present.must is None:
+                        self._note(present.kind)
+
+    def _note(self, outcome: str) -> None:
+        with open(self._root / "outcomes", "a") as file:
+            file.write(f"{outcome}\n")
+
+    # A run
+
+    def _start(self) -> StreamingJoinQuery | None:
+        """Start the join under a plan and a number of partitions of this run's own; None if it was refused rightly."""
+        frames = {
+            name: self._spark.readStream.schema(SPARK_SCHEMA)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self._root / "sources" / name))
+            for name in STREAMS
+        }
+        joined = join(
+            query(self._root),
+            frames,
+            checkpoint=self._root / "checkpoint",
+            plan=self._chance.choice(PLANS),
+            transport=self._config["transport"],
+            lateness=self._config["lateness"],
+            key_groups=8,
+            partitions=self._chance.randrange(1, 4),
+            keep=self._config["keep"],
+        )
+        writer = joined.writeStream
+        if self._config["sink"] == "callback":
+            writer = writer.foreachBatch(self._call)
+        else:
+            writer = writer.format(self._config["sink"]).option("path", self._root / "out")
+        trigger: dict[str, Any] = {"availableNow": True}
+        if self._config["trigger"] == "processingTime":
+            trigger = {"processingTime": "0 seconds"}
+        self._points.stop_asked.clear()
+        try:
+            return writer.trigger(**trigger).start()
+        except SparkJoinError as refusal:
+            self._explain(str(refusal))
+            return None
+
+    def _wait(self, running: StreamingJoinQuery) -> bool:
+        """Wait until a run ends; say whether everything is done."""
+        last = self._config["batches"] - 1
+        while running.isActive and not self._points.stop_asked.is_set() and not self._is_committed(last):
+            time.sleep(0.02)
+        if self._points.stop_asked.is_set():
+            running.stop()
+            return False
+        if self._is_committed(last):
+            running.stop()
+            self._finish(running)
+            return True
+        problem = running.exception()
+        try:
+            running.awaitTermination(1)
+        except Exception as raised:
+            problem = problem or raised
+        if problem is None:
+            raise Unexplained(f"the query ended and batch {last} is not done")
+        self._explain(str(problem))
+        return False
+
+    def _is_committed(self, batch: int) -> bool:
+        return (self._root / "checkpoint" / "spark" / "commits" / str(batch)).exists()
+
+    def _explain(self, problem: str) -> None:
+        """Raise Unexplained unless a fault in place is the reason."""
+        present = self._damager.present
+        pattern = None if present is None else present.must or present.may
+        if present is not None and pattern is not None and re.search(pattern, problem, re.DOTALL):
+            self._note(present.kind if present.must else f"{present.kind}, refused")
+            self._damager.repair()
+        elif "injected: " not in problem:
+            raise Unexplained(problem)
+
+    def _finish(self, running: StreamingJoinQuery) -> None:
+        present = self._damager.present
+        if present is not None and present.must is not None:
+            raise Unexplained(f"{present.kind}: the error {present.must!r} did not come")
+        late = {name: [list(row.values()) for row in running.late(name).toArrow().to_pylist()] for name in STREAMS}
+        (self._root / "late.json").write_text(json.dumps(late))
+
+    def _call(self, results: DataFrame, batch: int) -> None:
+        """Keep the rows of a batch under its number; called again, see that they are the same."""
+        self._points.fail_once(lambda: Injected("injected: the callback fails"))
+        rows = results.toArrow()
+        path = self._root / "out" / f"{batch:06d}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        if path.exists() and counted(pq.read_table(path)) != counted(rows):
+            raise Unexplained(f"batch {batch} was given again with other rows")
+        unfinished = path.with_suffix(".tmp")
+        pq.write_table(rows, unfinished)
+        os.replace(unfinished, path)
+
+
+def main(root: Path) -> int:
+    try:
+        Driver(root).run()
+    except Exception:
+        with open(root / "unexplained", "a") as file:
+            traceback.print_exc(file=file)
+        traceback.print_exc()
+        sys.stderr.flush()
+        # Threads of a query that was not stopped must not keep the program alive.
+        threading.Timer(5, os._exit, (3,)).start()
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(code)

@@ -1,0 +1,154 @@
+"""Exact places in the driver at which it can be made to end, put around the job's own functions from outside."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eddy.spark.streaming.batches import Batches
+from eddy.spark.streaming.checkpoint import Checkpoint
+from eddy.spark.streaming.joining import PartitionDone, PartitionTask
+from eddy.spark.streaming.sinks import CallbackSink, ParquetSink, TransactionSink
+from tests.spark.streaming.faults.traps import Injected, Traps
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class _Twice:
+    """A micro-batch whose first stage runs twice; one of the two logs counts."""
+
+    def __init__(self, frame: DataFrame, first: bool) -> None:
+        self._frame = frame
+        self._first = first
+
+    def toArrow(self) -> Any:
+        told = [self._frame.toArrow(), self._frame.toArrow()]
+        return told[0 if self._first else 1]
+
+
+class Points:
+    """The places; one per driver.
+
+    stop_asked  set when the query is to be stopped in the middle of a batch
+    """
+
+    def __init__(self, root: Path, traps: Traps, chance: random.Random) -> None:
+        self._traps = traps
+        self._chance = chance
+        self._out = root / "out"
+        self._ready = root / "ready"
+        self._failing = False
+        self.stop_asked = threading.Event()
+
+    def reach(self, place: str) -> None:
+        """Come by a place."""
+        trap = self._traps.spring(place)
+        if trap is None:
+            return
+        if trap.action == "killall":
+            os.killpg(os.getpgid(0), signal.SIGKILL)
+            time.sleep(60)
+        if trap.action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise Injected(f"injected: {trap.name}")
+
+    def install(self) -> None:
+        """Put the places into the job's functions."""
+        self._around_batches()
+        self._around_renames()
+        mark = Checkpoint.mark_published
+
+        def mark_published(checkpoint: Checkpoint, batch: int) -> None:
+            mark(checkpoint, batch)
+            self.reach("marked")
+
+        Checkpoint.mark_published = mark_published  # type: ignore[method-assign]
+        for kind in (ParquetSink, TransactionSink, CallbackSink):
+            self._around_publish(kind)
+
+    def _around_batches(self) -> None:
+        call, join, run = Batches.__call__, Batches._join, Batches._run
+
+        def wrapped_call(batches: Batches, frame: DataFrame, batch: int) -> None:
+            self._traps.at(batch)
+            self._ready.touch()
+            if self._traps.spring("stop"):
+                threading.Timer(self._chance.uniform(0.0, 0.7), self.stop_asked.set).start()
+            again = next((one for one in self._traps.waiting("twice") if one.action == "split"), None)
+            given: Any = frame
+            if again is not None and self._traps.take(again):
+                given = _Twice(frame, self._chance.random() < 0.5)
+            call(batches, given, batch)
+            self.reach("done")
+
+        def wrapped_join(batches: Batches, batch: int, told: Any) -> Any:
+            self.reach("logged")
+            found = join(batches, batch, told)
+            self.reach("joined")
+            return found
+
+        def wrapped_run(batches: Batches, tasks: list[PartitionTask]) -> list[PartitionDone]:
+            again = next((one for one in self._traps.waiting("twice") if one.action == "join"), None)
+            if not tasks or again is None or not self._traps.take(again):
+                return run(batches, tasks)
+            # Both attempts run at the same time on the same host, and either may win.
+            with ThreadPoolExecutor(1) as pool:
+                other = pool.submit(run, batches, tasks)
+                found = [run(batches, tasks), other.result()]
+            return self._chance.choice(found)
+
+        Batches.__call__ = wrapped_call  # type: ignore[method-assign]
+        Batches._join = wrapped_join  # type: ignore[method-assign]
+        Batches._run = wrapped_run  # type: ignore[method-assign]
+
+    def _around_renames(self) -> None:
+        replace, rename = os.replace, os.rename
+
+        def wrapped_replace(source: Any, target: Any, **options: Any) -> None:
+            path = Path(target)
+            manifest = path.suffix == ".manifest"
+            if manifest and path.parent.name == "manifests":
+                self.reach("unrenamed")
+            self._fail_publishing(path)
+            replace(source, target, **options)
+            if manifest:
+                self.reach("copied" if path.parent.name == "copies" else "renamed")
+
+        def wrapped_rename(source: Any, target: Any, **options: Any) -> None:
+            self._fail_publishing(Path(target))
+            rename(source, target, **options)
+
+        os.replace = wrapped_replace
+        os.rename = wrapped_rename
+
+    def _fail_publishing(self, path: Path) -> None:
+        if self._failing and path.is_relative_to(self._out) and self._chance.random() < 0.5:
+            self.fail_once(lambda: OSError(errno.ENOSPC, "injected: no space left on device"))
+
+    def fail_once(self, error: Callable[[], Exception]) -> None:
+        """Raise an error if publishing is to fail."""
+        if self._traps.spring("publish"):
+            self._failing = False
+            raise error()
+
+    def _around_publish(self, kind: type[ParquetSink] | type[TransactionSink] | type[CallbackSink]) -> None:
+        publish = kind.publish
+
+        def wrapped(sink: Any, batch: int, files: Any, spark: Any = None) -> None:
+            self._failing = bool(self._traps.waiting("publish"))
+            try:
+                publish(sink, batch, files, spark)
+            finally:
+                self._failing = False
+            self.reach("published")
+
+        kind.publish = wrapped  # type: ignore[method-assign]

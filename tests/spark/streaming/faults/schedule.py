@@ -1,0 +1,94 @@
+"""Which faults a job meets, drawn from a seed.
+
+In a batch up to three faults end the run of the job, in the order in which a batch passes their places:
+
+    joining        logged, joined, stop       the batch comes again
+    committing     copied, unrenamed, renamed the batch is decided
+    publishing     publish, published, marked, done
+
+`crash` raises in the driver, and the job is started again in the same JVM; `kill` is SIGKILL of the driver's Python,
+`killall` of its JVM as well. Between the end and the next start something is damaged; what must come of it stands in
+`damage.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tests.spark.streaming.faults.traps import Trap
+
+JOINING = ("logged", "joined", "stop")
+COMMITTING = ("copied", "unrenamed", "renamed")
+PUBLISHING = ("publish", "published", "marked", "done")
+WORKERS = (("split", "kill"), ("split", "raise"), ("join", "kill"), ("join", "raise"))
+SLEEPS = (("split", "sleep"), ("join", "sleep"))
+DUPLICATES = (("twice", "split"), ("twice", "join"))
+DAMAGES = {
+    # What is damaged after which end; when an end comes again, the next one is taken.
+    "logged": ("primary", "both", "copy", "segment"),
+    "joined": ("segment", "arena", "gone", "identity"),
+    "stop": ("arena", "strays", "both"),
+    "copied": ("primary", "strays"),
+    "unrenamed": ("strays", "identity"),
+    "renamed": ("both", "arena", "primary"),
+    "publish": ("both", "nameless"),
+    "published": ("both", "strays"),
+    "marked": ("unmarked", "both"),
+    "done": ("unmarked", "copy"),
+}
+ENDS = (*JOINING, *COMMITTING, *PUBLISHING)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The faults of one job: traps, and for each end its damages."""
+
+    traps: tuple[Trap, ...]
+
+    @property
+    def kinds(self) -> set[str]:
+        return {trap.kind for trap in self.traps}
+
+
+def plan(seed: int, batches: int, kills: list[tuple[str, str]]) -> Plan:
+    """Draw the faults of a job.
+
+    kills  (place, "kill" or "killall"): ends that are kills; all others are crashes
+    """
+    chance = random.Random(f"faults {seed}")
+    slots = [(batch, place) for batch in range(1, batches - 1) for place in _places(chance)]
+    for place in ENDS:
+        if not any(own == place for _, own in slots):
+            group = next(own for own in (JOINING, COMMITTING, PUBLISHING) if place in own)
+            free = [batch for batch in range(1, batches - 1) if not any(b == batch and p in group for b, p in slots)]
+            slots.append((chance.choice(free or range(1, batches - 1)), place))
+    how = {slot: "crash" if slot[1] not in ("stop", "publish") else "fail" for slot in slots}
+    for place, action in kills:
+        free = [slot for slot in slots if slot[1] == place and how[slot] == "crash"]
+        if free:
+            how[chance.choice(free)] = action
+    traps = [Trap(batch, place, action) for (batch, place), action in how.items()]
+    # Jobs with seeds in a row begin with different ones.
+    turns = dict.fromkeys(DAMAGES, seed)
+    for batch, place in sorted(slots):
+        own = DAMAGES[place]
+        turns[place] += 1
+        traps.append(Trap(batch, f"after_{place}", own[turns[place] % len(own)]))
+    for batch in range(batches):
+        count = min(3, len(WORKERS))
+        traps += [Trap(batch, *one) for one in chance.sample(WORKERS, count)]
+        if chance.random() < 0.6:
+            traps.append(Trap(batch, *chance.choice(DUPLICATES)))
+        if chance.random() < 0.4:
+            traps.append(Trap(batch, *chance.choice(SLEEPS)))
+    return Plan(tuple(traps))
+
+
+def _places(chance: random.Random) -> list[str]:
+    """Where the runs of one batch end, in order."""
+    found = []
+    for group, share in ((JOINING, 0.6), (COMMITTING, 0.6), (PUBLISHING, 0.7)):
+        if chance.random() < share:
+            found.append(chance.choice(group))
+    return found

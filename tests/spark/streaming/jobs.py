@@ -1,0 +1,87 @@
+"""Streaming joins as a user runs them, made short: files that Spark streams in a known order, a run to the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eddy.query import Query
+from eddy.spark import join
+from eddy.spark.streaming.running import StreamingJoinQuery
+from eddy.spark.types import struct_type
+from tests.cases import text_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FIRST_FILE_S = 1_700_000_000
+
+
+class Inputs:
+    """Streams of Parquet files under one directory; file `k` of a stream comes before file `k + 1`."""
+
+    def __init__(self, root: Path, **schemas: pa.Schema) -> None:
+        self.root = root
+        self.schemas = schemas
+        self.tables: dict[str, list[pa.Table]] = {name: [] for name in schemas}
+        for name in schemas:
+            (root / name).mkdir(parents=True)
+
+    def add(self, name: str, rows: Sequence[dict[str, Any]] | pa.Table) -> None:
+        """Add a file to a stream."""
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=self.schemas[name])
+        number = len(self.tables[name])
+        # Spark goes by the time of the last change; a name with a dot is not seen until the file is whole.
+        begun, path = self.root / name / f".{number}", self.root / name / f"{number:04d}.parquet"
+        pq.write_table(table, begun)
+        os.utime(begun, (_FIRST_FILE_S + number,) * 2)
+        os.rename(begun, path)
+        self.tables[name].append(table)
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return all rows of a stream."""
+        return [row for table in self.tables[name] for row in table.to_pylist()]
+
+    def frames(self, spark: SparkSession, files: int = 1) -> dict[str, DataFrame]:
+        """Return the streaming DataFrames, with so many files of each in a micro-batch."""
+        return {name: self.frame(spark, name, files) for name in self.schemas}
+
+    def frame(self, spark: SparkSession, name: str, files: int = 1) -> DataFrame:
+        """Return one of them."""
+        reader = spark.readStream.schema(struct_type(self.schemas[name])).option("maxFilesPerTrigger", files)
+        return reader.parquet(str(self.root / name))
+
+    def batch_frames(self, spark: SparkSession) -> dict[str, DataFrame]:
+        """Return everything that is there as batch DataFrames."""
+        return {
+            name: spark.read.schema(struct_type(schema)).parquet(str(self.root / name))
+            for name, schema in self.schemas.items()
+        }
+
+
+def run(
+    query: Query, frames: dict[str, DataFrame], checkpoint: Path, out: Path, format: str = "parquet", **how: Any
+) -> StreamingJoinQuery:
+    """Run a join over everything that is there, to the end."""
+    how.setdefault("key_groups", 4)
+    writer = join(query, frames, checkpoint=checkpoint, **how).writeStream.trigger(availableNow=True)
+    running = writer.format(format).start(*([] if format == "noop" else [out]))
+    assert running.awaitTermination(120), "it did not end"
+    return running
+
+
+def published(out: Path) -> pa.Table:
+    """Return what a Parquet sink has published, in order of batches, without the number of the batch."""
+    files = sorted(out.glob("batch=*/*.parquet"), key=lambda path: (int(path.parent.name.removeprefix("batch=")), path))
+    tables = [pq.ParquetFile(path).read() for path in files]
+    return pa.concat_tables(tables) if tables else pa.table({})
+
+
+def results(out: Path) -> list[tuple[str, ...]]:
+    """Return the same in comparable form."""
+    return text_rows(published(out))

@@ -1,0 +1,135 @@
+"""What a user may get wrong, and what the message says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import eddy
+from eddy.spark import SparkJoinError, join
+from tests.spark.streaming.jobs import Inputs, published, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+
+
+def query(window: eddy.Range | eddy.Rows | eddy.Unbounded | None = None, **more: Any) -> eddy.Query:
+    streams = [eddy.Stream(name, SCHEMA, window=window or eddy.Range(10), time="t") for name in "RS"]
+    return eddy.Query(streams, ["R.k = S.k"], **more)
+
+
+@pytest.fixture
+def frames(spark: SparkSession, tmp_path: Path) -> dict[str, DataFrame]:
+    return Inputs(tmp_path / "in", R=SCHEMA, S=SCHEMA).frames(spark)
+
+
+def test_arguments_of_the_join(frames: dict[str, DataFrame], spark: SparkSession, tmp_path: Path) -> None:
+    batch = spark.createDataFrame([], "k long, t long")
+    there: dict[str, Any] = {"checkpoint": tmp_path / "state"}
+    cases: list[tuple[eddy.Query, dict[str, DataFrame], dict[str, Any], str]] = [
+        (query(), frames, {}, "needs checkpoint=, a directory that the driver and all workers see"),
+        (query(), {"R": batch, "S": batch}, there, "checkpoint is for streaming DataFrames.*leave it out"),
+        (query(), {**frames, "S": batch}, there, r"stream 'S': its DataFrame is a batch one.*spark\.readStream"),
+        (query(), frames, {**there, "order_by": {"R": "t", "S": "t"}}, "order_by is for batch DataFrames"),
+        (query(eddy.Rows(5)), frames, there, "stream 'R' has a Rows window.*use a Range window"),
+        (query(), {"R": frames["R"]}, there, "stream 'S' has no DataFrame"),
+        (query(), {**frames, "T": frames["R"]}, there, "given for 'T', which is no stream"),
+        (query(), {**frames, "S": frames["S"].drop("t")}, there, "stream 'S': the query has a column 't'"),
+        (query(), {**frames, "S": frames["S"].selectExpr("'' k", "t")}, there, "int64, the DataFrame has string"),
+        (query(), frames, {"checkpoint": "hdfs://a/b"}, "'hdfs://a/b' is no path of a mounted file system"),
+        (query(), frames, {**there, "transport": "pigeon"}, "transport='pigeon': say 'auto', 'rows' or 'packed'"),
+        (query(), frames, {**there, "rebalance": "often"}, "rebalance='often': say 'auto' or 'off', or give"),
+        (query(), frames, {**there, "key_groups": 0}, "key_groups=0: a join has at least one"),
+        (query(), frames, {**there, "partitions": 0}, "partitions=0: give 1 to 64, the number of key groups"),
+        (query(), frames, {**there, "partitions": 5, "key_groups": 4}, "partitions=5: give 1 to 4"),
+        (query(), frames, {**there, "keep": 1}, "keep=1: at least 2 states are kept"),
+        (query(), frames, {**there, "watermark": "fastest"}, "watermark='fastest': it is one of 'slowest'"),
+        (query(), frames, {**there, "lateness": {"X": 1}}, "lateness: there is no stream 'X'"),
+        (query(), frames, {**there, "lateness": {"S": -1}}, "lateness of stream S: -1 is negative"),
+        (query(), frames, {**there, "idle_after": 0}, "idle_after=0.0: give a time above 0"),
+        (query(eddy.Unbounded()), frames, {**there, "lateness": 3}, "lateness of stream R: 3 without a RANGE"),
+    ]
+    for own, given, how, message in cases:
+        with pytest.raises(SparkJoinError, match=message):
+            join(own, given, **how)
+    with pytest.raises(eddy.PlanError):
+        join(query(), frames, plan="(R X)", **there)
+    assert not (tmp_path / "state").exists()
+
+
+def test_frames_of_spark_connect_are_refused(tmp_path: Path) -> None:
+    class Connected:
+        isStreaming = True
+
+    frames: dict[str, Any] = {"R": Connected(), "S": Connected()}
+    with pytest.raises(SparkJoinError, match=r"stream 'R': its DataFrame lives in Spark Connect.*a classic session"):
+        join(query(), frames, checkpoint=tmp_path / "state")
+
+
+def test_a_type_that_spark_lacks_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("k", pa.int64()), ("u", pa.union([pa.field("a", pa.int8())], "sparse"))])
+    frame = Inputs(tmp_path / "in", R=SCHEMA).frame(spark, "R").selectExpr("k", "t AS u")
+    own = eddy.Query([eddy.Stream(name, schema) for name in "RS"], ["R.k = S.k"])
+    with pytest.raises(SparkJoinError, match="column 'u'"):
+        join(own, {"R": frame, "S": frame}, checkpoint=tmp_path / "state")
+
+
+def test_arguments_of_the_writer(frames: dict[str, DataFrame], tmp_path: Path) -> None:
+    """Whatever is wrong, the checkpoint is free afterwards."""
+    joined = join(query(), frames, checkpoint=tmp_path / "state")
+    assert joined.isStreaming
+    for wrong, message in (
+        (lambda writer: writer.format("csv"), r"format\('csv'\): a join writes to parquet, transactions"),
+        (lambda writer: writer.outputMode("update"), r"outputMode\('update'\): .* 'append'"),
+        (lambda writer: writer.option("checkpointLocation", "/there"), "given to eddy.spark.join as checkpoint="),
+        (lambda writer: writer.trigger(continuous="1 second"), "runs in micro-batches: say processingTime"),
+        (lambda writer: writer.start(), r"say where results go: format\(…\) with one of parquet"),
+        (lambda writer: writer.format("parquet").start(), r"format 'parquet' needs a path: start\(path\)"),
+        (lambda writer: writer.format("noop").start("there"), "format 'noop' has no option 'path'"),
+        (lambda writer: writer.start(format="console", numRows="many"), "numRows='many' is no whole number above 0"),
+        (lambda writer: writer.start(format="console", numRows=0), "numRows='0' is no whole number above 0"),
+        (lambda writer: writer.start("s3://bucket/out", "parquet"), "no path of a mounted file system"),
+        (lambda writer: writer.start(tmp_path / "in", "parquet"), "in holds 'R', which no job published"),
+        (lambda writer: writer.format("noop").foreachBatch(print).start(), "foreachBatch takes no format"),
+        (lambda writer: writer.foreachBatch("print").start(), "'print' cannot be called"),
+    ):
+        with pytest.raises(SparkJoinError, match=message):
+            wrong(joined.writeStream)
+    with pytest.raises(Exception, match="processingTime"):
+        joined.writeStream.format("noop").trigger(processingTime="").start()
+    outputs = joined.writeStream.outputMode("append").queryName("named").trigger(availableNow=True)
+    running = outputs.start(format="noop")
+    assert running.awaitTermination(60)
+    assert running.name == "named"
+
+
+def test_what_is_wrong_with_rows_ends_the_query_and_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    """Null event times, values that do not fit, files of another type than was said: stream and column are named."""
+    narrow = pa.schema([("k", pa.int8()), ("t", pa.int64())])
+    small = eddy.Query([eddy.Stream(n, narrow, window=eddy.Range(9), time="t") for n in "RS"], ["R.k = S.k"])
+    for place, own, row, transport, message in (
+        ("null", query(), {"k": 1, "t": None}, "rows", r"stream 'R', column 't': 1 rows are null.*drop or fill them"),
+        ("null packed", query(), {"k": 1, "t": None}, "packed", r"stream 'R', column 't': 1 rows are null"),
+        ("wide", small, {"k": 1000, "t": 1}, "rows", r"stream 'R', column 'k': a value .* does not fit int8.*1000"),
+    ):
+        inputs = Inputs(tmp_path / place, R=SCHEMA, S=SCHEMA)
+        inputs.add("R", [row])
+        with pytest.raises(Exception, match=message):
+            run(own, inputs.frames(spark), tmp_path / place / "state", tmp_path / place / "out", transport=transport)
+    inputs = Inputs(tmp_path / "types", R=SCHEMA, S=SCHEMA)
+    inputs.add("R", pa.table({"k": ["1"], "t": [1]}))
+    with pytest.raises(Exception, match=r"stream 'R': column 'k' is of type string in .*rewrite the file, or .*'rows'"):
+        run(query(), inputs.frames(spark), tmp_path / "types state", tmp_path / "types out", transport="packed")
+
+
+def test_null_keys_match_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    inputs = Inputs(tmp_path / "in", R=SCHEMA, S=SCHEMA)
+    for name in "RS":
+        inputs.add(name, [{"k": k, "t": 1} for k in (None, 1, None)])
+    run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    assert published(tmp_path / "out").to_pylist() == [{"R.k": 1, "R.t": 1, "S.k": 1, "S.t": 1}]

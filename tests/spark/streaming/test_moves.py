@@ -1,0 +1,152 @@
+"""Key groups change partitions while the join runs, and its results do not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy.spark import SparkJoinError, join
+from eddy.spark.streaming.partition_map import PartitionMap
+from eddy.spark.streaming.rebalancing import Automatic, Load
+from eddy.spark.streaming.running import StreamingJoinQuery
+from tests.cases import assert_same, text_rows
+from tests.spark.streaming.jobs import Inputs, results
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
+GROUPS = 6
+
+
+def query() -> eddy.Query:
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(60), time="t") for name in "RS"]
+    return eddy.Query(streams, ["R.k = S.k"], lateness=60)
+
+
+class Run:
+    """A join that goes on as files are added to its streams."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark = spark
+        self.root = root
+        self.inputs = Inputs(root / "in", R=SCHEMA, S=SCHEMA)
+        self.chance = random.Random(21)
+
+    def start(self, **how: Any) -> StreamingJoinQuery:
+        frames = self.inputs.frames(self.spark)
+        joined = join(query(), frames, checkpoint=self.root / "state", key_groups=GROUPS, **how)
+        return joined.writeStream.toParquet(self.root / "out")
+
+    def batch(self, running: StreamingJoinQuery) -> dict[int, int]:
+        """Add a file to each stream and wait for it; return the partition in which each key group ran."""
+        number = len(self.inputs.tables["R"])
+        draw = self.chance.randrange
+        rows = [{"k": draw(40), "t": 40 * number + draw(50), "n": draw(10**9)} for _ in range(80)]
+        before = running.batches().num_rows
+        self.inputs.add("R", rows[:40])
+        self.inputs.add("S", rows[40:])
+        while running.batches().num_rows == before or sum(running.batches()["rows"].to_pylist()[before:]) < len(rows):
+            running.processAllAvailable()
+        figures = running.groups()
+        newest = figures.filter(pc.equal(figures["batch"], running.batches()["batch"][-1]))
+        return dict(zip(newest["group"].to_pylist(), newest["partition"].to_pylist(), strict=True))
+
+    def check(self) -> None:
+        expected = text_rows(join(query(), self.inputs.batch_frames(self.spark)).toArrow())
+        assert len(expected) > 100
+        assert_same(results(self.root / "out"), expected, "with moves")
+
+
+def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path)
+    running = run.start(partitions=2, rebalance="off")
+    even = dict(enumerate((0, 0, 0, 1, 1, 1)))
+    assert run.batch(running) == even
+    running.move({0: 1, 4: 0})
+    running.move({4: 1})
+    moved = {**even, 0: 1}
+    assert run.batch(running) == moved
+    assert run.batch(running) == moved
+    assert running.partition_map == PartitionMap(tuple(moved.values()), 2)
+    assert sum(running.batches()["moved"].to_pylist()) == 1
+    for moves, message in (({GROUPS: 0}, "there is no key group 6 to move"), ({0: 2}, "cannot be in partition 2")):
+        with pytest.raises(SparkJoinError, match=message):
+            running.move(moves)
+    running.stop()
+    running = run.start(partitions=2, rebalance="off")
+    assert run.batch(running) == moved
+    assert sum(running.batches()["moved"].to_pylist()) == 0
+    running.stop()
+    running = run.start(partitions=3, rebalance="off")
+    placed = run.batch(running)
+    # Each partition has two groups now, by the fewest moves.
+    assert sorted(placed.values()) == [0, 0, 1, 1, 2, 2]
+    assert sum(placed[group] != own for group, own in moved.items()) == 2
+    running.stop()
+    run.check()
+
+
+class Crowd:
+    """A rebalancer of the user's: everything into partition 0 at first, and `then` decides."""
+
+    def __init__(self, then: Automatic | None = None) -> None:
+        self.then = then
+        self.loads: list[Load] = []
+
+    def plan(self, partition_map: PartitionMap, load: Load, batch: int) -> PartitionMap:
+        self.loads.append(load)
+        if batch == 0:
+            return partition_map.with_moves(dict.fromkeys(range(partition_map.groups), 0))
+        return partition_map if self.then is None else self.then.plan(partition_map, load, batch)
+
+
+def test_a_crowded_partition_is_relieved(spark: SparkSession, tmp_path: Path) -> None:
+    """By the automatic rebalancer after some batches, and before that by hand."""
+    run = Run(spark, tmp_path)
+    crowd = Crowd(Automatic(patience=2, max_moves=2))
+    running = run.start(partitions=2, rebalance=crowd)
+    assert set(run.batch(running).values()) == {0}
+    assert set(run.batch(running).values()) == {0}
+    placed = run.batch(running)
+    assert sum(partition == 1 for partition in placed.values()) == 2
+    assert [load.batches for load in crowd.loads] == list(range(len(crowd.loads)))
+    assert all(own > 0 for own in crowd.loads[1].per_group)
+    moved = running.batches()["moved"].to_pylist()
+    assert moved[0] == GROUPS // 2
+    assert sum(moved[1:]) == 2
+    running.stop()
+    run.check()
+
+
+def test_rebalance_deals_by_load(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path)
+    crowd = Crowd()
+    running = run.start(partitions=2, rebalance=crowd)
+    assert set(run.batch(running).values()) == {0}
+    running.rebalance()
+    placed = run.batch(running)
+    assert set(placed.values()) == {0, 1}
+    load = crowd.loads[1]
+    assert load.fullness(PartitionMap(tuple(placed.values()), 2)) < load.fullness(PartitionMap((0,) * GROUPS, 2)) == 2
+    running.stop()
+    run.check()
+
+
+def test_a_rebalancer_that_plans_for_another_job_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    class Other:
+        def plan(self, partition_map: PartitionMap, load: Load, batch: int) -> PartitionMap:
+            return PartitionMap.even(partition_map.groups, 3)
+
+    run = Run(spark, tmp_path)
+    run.inputs.add("R", [{"k": 1, "t": 1, "n": 1}])
+    running = run.start(partitions=2, rebalance=Other())
+    with pytest.raises(Exception, match=r"rebalancer Other planned 3 partitions for 6 key groups, and .* has 2 for 6"):
+        running.processAllAvailable()
+    running.stop()

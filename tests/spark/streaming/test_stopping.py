@@ -1,0 +1,120 @@
+"""A job that is stopped in the middle of a batch and started again, next to another one, and over what it left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from eddy.spark import join
+from eddy.spark.errors import StreamingStateError
+from tests.spark.streaming.faults.traps import Trap, Traps
+from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, Result, Workload, counted, query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eddy.spark.streaming.running import StreamingJoinQuery
+
+LOCKED = """
+import sys, time
+from pathlib import Path
+from eddy.spark.streaming.checkpoint import Checkpoint
+Checkpoint(Path(sys.argv[1])).lock()
+print("locked", flush=True)
+time.sleep(600)
+"""
+
+
+def start(spark: SparkSession, root: Path, plan: str | None = None) -> StreamingJoinQuery:
+    frames = {
+        name: spark.readStream.schema(SPARK_SCHEMA)
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(root / "sources" / name))
+        for name in STREAMS
+    }
+    joined = join(
+        query(root), frames, checkpoint=root / "checkpoint", lateness=LATENESS, plan=plan, key_groups=4, partitions=1
+    )
+    return joined.writeStream.format("parquet").trigger(availableNow=True).start(root / "out")
+
+
+def results(root: Path) -> Counter[Result]:
+    found: Counter[Result] = Counter()
+    for path in sorted((root / "out").glob("batch=*/*.parquet")):
+        found.update(counted(pq.ParquetFile(path).read()))
+    return found
+
+
+def until_sprung(traps: Traps, trap: Trap, running: StreamingJoinQuery) -> None:
+    while not (traps.sprung / trap.name).exists():
+        assert running.isActive, running.exception()
+        time.sleep(0.01)
+
+
+def made(root: Path, batches: int, *traps: Trap) -> tuple[Workload, Traps]:
+    workload = Workload(7, batches)
+    workload.write(root / "sources")
+    armed = Traps(root)
+    armed.arm(list(traps))
+    armed.at(0)
+    return workload, armed
+
+
+@pytest.mark.parametrize("place", ["split", "join"])
+def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no_harm(
+    spark: SparkSession, tmp_path: Path, place: str
+) -> None:
+    trap = Trap(0, place, "doze")
+    workload, traps = made(tmp_path, 3, trap)
+    running = start(spark, tmp_path)
+    until_sprung(traps, trap, running)
+    running.stop()
+    woke = tmp_path / f"woke-{trap.name}"
+    assert not woke.exists(), "the task should be asleep when the job is stopped"
+    assert results(tmp_path) == Counter()
+    again = start(spark, tmp_path)  # while the task of the first start goes on
+    again.awaitTermination()
+    until = time.monotonic() + 30
+    while not woke.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert woke.exists(), "the task should have outlived the stop"
+    assert results(tmp_path) == workload.expected()[0]
+
+
+def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    trap = Trap(0, "join", "doze")
+    workload, traps = made(tmp_path, 2, trap)
+    command = [sys.executable, "-c", LOCKED, str(tmp_path / "checkpoint")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "locked\n"
+            with pytest.raises(StreamingStateError, match=f"is in use by process {other.pid} on "):
+                start(spark, tmp_path)
+        finally:
+            other.kill()
+    running = start(spark, tmp_path)
+    until_sprung(traps, trap, running)
+    with pytest.raises(StreamingStateError, match="one driver runs a checkpoint at a time"):
+        start(spark, tmp_path)
+    running.awaitTermination()
+    assert results(tmp_path) == workload.expected()[0]
+
+
+def test_a_job_that_failed_can_be_started_again_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Also by one who looks at `exception()` only and does not stop what has ended."""
+    workload, _ = made(tmp_path, 2, Trap(1, "join", "raise"))  # the session of the tests allows no second try
+    running = start(spark, tmp_path)
+    Traps(tmp_path).at(1)
+    while running.isActive:
+        time.sleep(0.02)
+    assert "injected" in str(running.exception())
+    start(spark, tmp_path).awaitTermination()
+    assert results(tmp_path) == workload.expected()[0]
