@@ -126,6 +126,7 @@ def test_a_worker_that_computes_is_found_below_its_own_jvm_only(spark: SparkSess
     assert busy_workers(told[0]) == []
 
 
+@pytest.mark.slow
 def test_the_whole_course(spark: SparkSession, tmp_path: Path) -> None:
     console = Console(record=True, width=140)
     figures = run_streaming(console, SHORT, spark, tmp_path / "kept")
