@@ -133,7 +133,8 @@ class StreamingJoinQuery:
     def late(self, stream: str) -> DataFrame:
         """Return the rows of a stream that came too late, as far as batches are committed and files are kept.
 
-        Columns: those that the query needs. Raises SparkJoinError for an unknown stream.
+        Columns: those that the query needs. Rows with a null key are not among them: they match nothing, and are not
+        kept. Raises SparkJoinError for an unknown stream.
         """
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:
