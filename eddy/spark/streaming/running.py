@@ -145,8 +145,8 @@ class StreamingJoinQuery:
     def late(self, stream: str) -> DataFrame:
         """Return the rows of a stream that came too late as a batch DataFrame: those of all batches committed so far.
 
-        Late rows of earlier starts are among them; they are never deleted. Columns: those that the query needs. Raises
-        SparkJoinError for an unknown stream.
+        Late rows of earlier starts are among them; they are never deleted. Rows with a null key are not: they match
+        nothing, and are not kept. Columns: those that the query needs. Raises SparkJoinError for an unknown stream.
         """
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:

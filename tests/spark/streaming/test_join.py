@@ -165,7 +165,7 @@ def test_five_streams_without_windows(spark: SparkSession, tmp_path: Path) -> No
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
 
     def row(chance: random.Random, name: str, file: int) -> dict[str, Any]:
-        return {"k": chance.randrange(12), "n": chance.randrange(10**6)}
+        return {"k": chance.randrange(6), "n": chance.randrange(10**6)}
 
     inputs = filled(tmp_path, dict.fromkeys("ABCDE", schema), row, 5)
     query = eddy.Query(
