@@ -40,7 +40,7 @@ class Campaign:
     kills: tuple[tuple[str, str], ...]
     random_kills: int = 1
 
-    def run(self, root: Path, limit_s: float = 600.0) -> Ended:
+    def run(self, root: Path, limit_s: float = 1500.0) -> Ended:
         """Run it in a directory; return what it came to. Raises AssertionError when the driver gave up."""
         workload = Workload(self.seed, self.batches)
         workload.write(root / "sources")
