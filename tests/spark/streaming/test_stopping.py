@@ -78,6 +78,7 @@ def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no
     running.stop()
     woke = tmp_path / f"woke-{trap.name}"
     assert not woke.exists(), "the task should be asleep when the job is stopped"
+    assert running.exception() is None
     assert results(tmp_path) == Counter()
     again = start(spark, tmp_path)  # while the task of the first start goes on
     again.awaitTermination()
