@@ -253,8 +253,9 @@ class Checkpoint:
         """Delete manifests below `oldest`, and files below the newest that no manifest from there on names."""
         newest = numbers[-1]
         stay = [one for batch, one in needs.items() if one is not None and batch >= oldest]
+        deleted = self._retain_late(numbers, oldest, needs) if keep_late else []
         # Manifests first: one that names files which are gone must not be there after a stop in between.
-        deleted = _unlink(
+        deleted += _unlink(
             path for batch in numbers if batch < oldest for path in (self._path(batch), self._copy(batch))
         )
         # The mark goes after the manifest: without either, a batch this old counts as published.
@@ -265,14 +266,23 @@ class Checkpoint:
         if staging is not None:
             results = frozenset[str]().union(*(one.results for one in stay))
             deleted += _unlink(path for path, _ in _of_batches(staging, 0, newest) if path.name not in results)
-        known = [one for one in needs.values() if one is not None]
-        # Whether a late file was published or left behind by a failed task, only the manifest of its batch can tell.
-        since = 0 if not keep_late else numbers[0] if len(known) == len(needs) else oldest
-        late = frozenset[str]().union(*(one.late for one in known))
-        deleted += _unlink(path for path, name in _of_batches(self.late, since, newest) if name not in late)
+        if not keep_late:
+            late = frozenset[str]().union(*(one.late for one in stay))
+            deleted += _unlink(path for path, name in _of_batches(self.late, 0, newest) if name not in late)
         for batch in [batch for batch in self._needs if batch < oldest]:
             del self._needs[batch]
         return deleted
+
+    def _retain_late(self, numbers: list[int], oldest: int, needs: dict[int, _Needs | None]) -> list[Path]:
+        """Delete files of late rows that a failed task left behind.
+
+        Before any manifest goes: only that of its batch tells such a file from one that counts, and without manifest
+        each file counts (`late_files`).
+        """
+        known = [one for one in needs.values() if one is not None]
+        since = numbers[0] if len(known) == len(needs) else oldest
+        named = frozenset[str]().union(*(one.late for one in known))
+        return _unlink(path for path, name in _of_batches(self.late, since, numbers[-1]) if name not in named)
 
     def _named(self, batch: int) -> _Needs | None:
         """Return what a manifest names, None when it is damaged."""

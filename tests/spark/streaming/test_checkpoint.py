@@ -494,6 +494,35 @@ def test_an_error_at_any_step_of_retention(tmp_path: Path) -> None:
         assert sorted(os.listdir(again.log)) == [f"{batch_name(batch)}-0.log" for batch in (5, 6)]
 
 
+def test_a_stop_within_retention_makes_no_late_rows(tmp_path: Path) -> None:
+    """What a failed task left behind must not outlive the manifest that does not name it: then it would count."""
+    for at in range(12):
+        checkpoint = Checkpoint(tmp_path / str(at))
+        named = [f"{batch_name(batch)}-0-named" for batch in range(5)]
+        for batch in range(5):
+            checkpoint.commit(make_manifest(batch, late=(OutputFile(named[batch], 1, 1, 0),)))
+            checkpoint.mark_published(batch)
+            for name in (named[batch], f"{batch_name(batch)}-0-left-behind"):
+                (checkpoint.late / name).touch()
+        unlink, calls = os.unlink, 0
+
+        def stopping(*arguments: Any, unlink: Callable[..., None] = unlink, at: int = at, **options: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > at:
+                raise OSError(5, "Input/output error")
+            unlink(*arguments, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "unlink", stopping)
+            with pytest.raises(OSError, match="Input/output"):
+                checkpoint.retain(2, keep_late=True)
+        again = Checkpoint(checkpoint.root)
+        assert [path.name for path in again.late_files(0)] == named
+        again.retain(2, keep_late=True)
+        assert [path.name for path in Checkpoint(checkpoint.root).late_files(0)] == named
+
+
 def test_nothing_goes_while_a_manifest_is_damaged(tmp_path: Path) -> None:
     checkpoint = filled(tmp_path, 5)
     for batch in range(5):

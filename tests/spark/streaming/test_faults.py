@@ -12,6 +12,8 @@ goes on with further jobs until so many faults have happened; without it there a
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import cycle
@@ -22,8 +24,10 @@ import pytest
 import eddy
 from eddy.live import Arena
 from eddy.spark import split
-from tests.spark.streaming.faults.campaign import Campaign
+from tests.spark.streaming.faults.campaign import ROOT, Campaign, late_rows, parquet_results
 from tests.spark.streaming.faults.schedule import COMMITTING, JOINING, PUBLISHING
+from tests.spark.streaming.faults.traps import Trap, Traps
+from tests.spark.streaming.faults.workload import Workload
 
 FEWEST = 60
 PLACES = (
@@ -56,7 +60,7 @@ KINDS = {
     "both damaged, batch lost": ("damage: manifest, both, refused",),
     "both damaged, results out": ("damage: manifest, both, contradicted",),
     "both damaged, batch comes again": ("damage: manifest, both, again",),
-    "log damaged": ("damage: segment",),
+    "log damaged": ("damage: segment, refused", "damage: segment, not read"),
     "identity damaged": ("damage: identity, one",),
     "identity lost": ("damage: identity, both, refused",),
     "mark of publishing gone": ("damage: mark, published again",),
@@ -101,3 +105,23 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
         kinds = {**KINDS, **({"live engines damaged": ("damage: arenas",)} if arena.held else {})}
     missing = [kind for kind, names in kinds.items() if not any(faults[name] for name in names)]
     assert not missing, faults
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_slow_tasks_get_a_second_attempt_on_another_host(tmp_path: Path) -> None:
+    """Spark's own speculation: the first attempt dozes and loses, or naps and may win."""
+    workload = Workload(9, 4)
+    workload.write(tmp_path / "sources")
+    traps = [Trap(1, "split", "doze"), Trap(2, "join", "doze"), Trap(3, "split", "nap"), Trap(3, "join", "doze")]
+    Traps(tmp_path).arm(traps)
+    command = [sys.executable, "-m", "tests.spark.streaming.faults.two_hosts", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    results, late = workload.expected()
+    assert parquet_results(tmp_path) == results
+    assert late_rows(tmp_path) == late
+    for place in ("split", "join"):
+        assert list(tmp_path.glob(f"again-{place}-*")), f"no second attempt where rows are {place}"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class Campaign:
     kills: tuple[tuple[str, str], ...]
     random_kills: int = 1
 
-    def run(self, root: Path, limit_s: float = 600.0) -> Ended:
+    def run(self, root: Path, limit_s: float = 1500.0) -> Ended:
         """Run it in a directory; return what it came to. Raises AssertionError when the driver gave up."""
         workload = Workload(self.seed, self.batches)
         workload.write(root / "sources")
@@ -70,18 +71,14 @@ class Campaign:
             faults.update(f"damage: {line}" for line in (root / "outcomes").read_text().splitlines())
         left = [trap.kind for trap in traps.left()]
         results, late = workload.expected()
-        return Ended(faults, lives, left, self._results(root), results, _late(root), late)
+        return Ended(faults, lives, left, self._results(root), results, late_rows(root), late)
 
     def _results(self, root: Path) -> Counter[Result]:
-        out = root / "out"
+        if self.sink == "parquet":
+            return parquet_results(root)
         if self.sink == "transactions":
-            files = snapshot(out)
-        else:
-            files = sorted(out.glob("batch=*/*.parquet" if self.sink == "parquet" else "*.parquet"))
-        found: Counter[Result] = Counter()
-        for path in files:
-            found.update(counted(pq.ParquetFile(path).read()))
-        return found
+            return _rows(snapshot(root / "out"))
+        return _rows(sorted((root / "out").glob("*.parquet")))
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,19 @@ class Ended:
     expected_late: dict[str, Counter[Row]]
 
 
-def _late(root: Path) -> dict[str, Counter[Row]]:
+def parquet_results(root: Path) -> Counter[Result]:
+    """What readers see of a Parquet sink."""
+    return _rows(sorted((root / "out").glob("batch=*/*.parquet")))
+
+
+def _rows(files: Iterable[Path]) -> Counter[Result]:
+    found: Counter[Result] = Counter()
+    for path in files:
+        found.update(counted(pq.ParquetFile(path).read()))
+    return found
+
+
+def late_rows(root: Path) -> dict[str, Counter[Row]]:
     late = json.loads((root / "late.json").read_text())
     return {name: Counter(tuple(row) for row in late[name]) for name in STREAMS}
 
@@ -153,10 +162,10 @@ class _Life:
                 faults["driver killed at random"] += kill and now <= self._until
                 self._end(process)
                 return
-            if worker_at and now >= worker_at[0]:
-                # Not often: a task that fails four times fails the job.
+            # Not often: a task that fails four times fails the job.
+            if worker_at and now >= worker_at[0] and self._kill_a_worker(process.pid):
                 del worker_at[0]
-                faults["worker killed at random"] += self._kill_a_worker(process.pid)
+                faults["worker killed at random"] += 1
 
     def _kill_a_worker(self, driver: int) -> bool:
         """Kill one of the Python processes that Spark forked from its daemon."""

@@ -77,6 +77,7 @@ class Driver:
     def _damage(self) -> None:
         present = self._damager.present
         if present is not None and present.must is None:
+            self._note(f"{present.kind}, not read")
             self._damager.repair()
             present = None
         ended = {(trap.batch, trap.place) for trap in self._traps.happened()}
@@ -85,7 +86,7 @@ class Driver:
                 (self._traps.armed / trap.name).unlink()
                 if trap.place.startswith("after_"):
                     present = self._damager.inflict(trap.action)
-                    if present is not None and present.must is None:
+                    if present is not None and present.must is None and present.may is None:
                         self._note(present.kind)
 
     def _note(self, outcome: str) -> None:

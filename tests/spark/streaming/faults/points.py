@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from eddy.spark.streaming.batches import Batches
 from eddy.spark.streaming.checkpoint import Checkpoint
 from eddy.spark.streaming.joining import PartitionDone, PartitionTask
+from eddy.spark.streaming.manifest import Manifest
 from eddy.spark.streaming.sinks import CallbackSink, ParquetSink, TransactionSink
 from tests.spark.streaming.faults.traps import Injected, Traps
 
@@ -46,7 +47,7 @@ class Points:
         self._chance = chance
         self._out = root / "out"
         self._ready = root / "ready"
-        self._failing = False
+        self._failing = self._committing = False
         self.stop_asked = threading.Event()
 
     def reach(self, place: str) -> None:
@@ -65,12 +66,20 @@ class Points:
         """Put the places into the job's functions."""
         self._around_batches()
         self._around_renames()
-        mark = Checkpoint.mark_published
+        mark, commit = Checkpoint.mark_published, Checkpoint.commit
+
+        def wrapped_commit(checkpoint: Checkpoint, manifest: Manifest) -> None:
+            self._committing = True
+            try:
+                commit(checkpoint, manifest)
+            finally:
+                self._committing = False
 
         def mark_published(checkpoint: Checkpoint, batch: int) -> None:
             mark(checkpoint, batch)
             self.reach("marked")
 
+        Checkpoint.commit = wrapped_commit  # type: ignore[method-assign]
         Checkpoint.mark_published = mark_published  # type: ignore[method-assign]
         for kind in (ParquetSink, TransactionSink, CallbackSink):
             self._around_publish(kind)
@@ -115,7 +124,8 @@ class Points:
 
         def wrapped_replace(source: Any, target: Any, **options: Any) -> None:
             path = Path(target)
-            manifest = path.suffix == ".manifest"
+            # One that is mended at a start is not one that is committed.
+            manifest = self._committing and path.suffix == ".manifest"
             if manifest and path.parent.name == "manifests":
                 self.reach("unrenamed")
             self._fail_publishing(path)
