@@ -7,6 +7,7 @@ same time, on this host or another, and either may win.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import pickle
@@ -304,7 +305,9 @@ class _Joining:
                 "join_seconds": joined - ready,
             }
             if arena.held:
-                arena.keep(runtime, settled(one.after, job))
+                # Without room for it there is no engine in the file, and the next batch loads it from the log.
+                with contextlib.suppress(OSError):
+                    arena.keep(runtime, settled(one.after, job))
         figures["keep_seconds"] = perf_counter() - joined
         return figures
 

@@ -6,7 +6,8 @@ one that breaks it. The faults are drawn from seeds; the moments of random kills
 
     EDDY_FAULTS=500 python -m pytest tests/spark/streaming/test_faults.py -k faults_of_all_kinds
 
-goes on with further jobs until so many faults have happened; without it there are three jobs and 60 faults or more.
+goes on with further jobs, under the other sinks and with kills at the other points, until so many faults have happened;
+without it there is one job and 50 faults or more.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.spark.streaming.faults.schedule import COMMITTING, JOINING, PUBLISHIN
 from tests.spark.streaming.faults.traps import Trap, Traps
 from tests.spark.streaming.faults.workload import Workload
 
-FEWEST = 60
+FEWEST = 50
 PLACES = (
     # sink, transport, trigger
     ("parquet", "packed", "availableNow"),
@@ -37,11 +38,13 @@ PLACES = (
     ("callback", "packed", "availableNow"),
 )
 KILLS = (
-    # Two exact points to each job, so that all are met in three jobs; every second time the JVM lives on.
-    (("joined", "killall"), ("copied", "kill")),
+    # The first job is killed before, within and after a commit; all points are met in three jobs. Where it is "kill" the
+    # JVM lives on.
+    (("joined", "killall"), ("copied", "kill"), ("renamed", "killall")),
     (("unrenamed", "killall"), ("published", "kill")),
-    (("renamed", "kill"), ("marked", "killall")),
+    (("marked", "killall"),),
 )
+JOBS = len(KILLS)
 KILLED = [place for kills in KILLS for place, _ in kills]
 CRASHED = [place for place in (*JOINING, *COMMITTING, *PUBLISHING) if place not in ("stop", "publish")]
 KINDS = {
@@ -66,6 +69,23 @@ KINDS = {
     "mark of publishing gone": ("damage: mark, published again",),
     "stray files": ("damage: strays",),
 }
+
+
+IN_EACH_JOB = {
+    "a worker killed while it splits",
+    "a worker killed while it joins",
+    "a worker killed at random",
+    "a task that fails once",
+    "two attempts of a task",
+    *(f"the driver killed: {place}" for place, _ in KILLS[0]),
+    "stopped in the middle",
+    "a sink that fails",
+    "one manifest damaged",
+    "log damaged",
+    "live engines damaged",
+    "stray files",
+}
+"""Kinds that the first job alone must have met."""
 
 
 def campaigns() -> Iterator[Campaign]:
@@ -93,16 +113,18 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
         lives += ended.lives
         results += sum(ended.results.values())
         late += sum(count.total() for count in ended.late.values())
-        if number >= 2 and faults.total() >= wanted:
+        if faults.total() >= wanted:
             break
     print(f"{faults.total()} faults, {lives} starts of the driver, {results} results, {late} late rows")
     for kind, count in sorted(faults.items()):
         print(f"{count:5d} {kind}")
-    assert results > 5000
-    assert late > 30
+    assert results > 1500
+    assert late > 10
     with Arena(tmp_path / "an.arena") as arena:
         # Where no engine is kept live there is none to damage.
         kinds = {**KINDS, **({"live engines damaged": ("damage: arenas",)} if arena.held else {})}
+    if number + 1 < JOBS:
+        kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}
     missing = [kind for kind, names in kinds.items() if not any(faults[name] for name in names)]
     assert not missing, faults
 
