@@ -38,8 +38,8 @@ PLACES = (
     ("callback", "packed", "availableNow"),
 )
 KILLS = (
-    # The first job is killed before, within and after a commit; all points are met in three jobs. Where it is "kill" the
-    # JVM lives on.
+    # The first job is killed before, within and after a commit; all points are met in three jobs. With "kill" the JVM
+    # lives on.
     (("joined", "killall"), ("copied", "kill"), ("renamed", "killall")),
     (("unrenamed", "killall"), ("published", "kill")),
     (("marked", "killall"),),
