@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from eddy import Query, Range, Stream, Unbounded
+from eddy.spark.engine import EngineOptions
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.job import Job, make_job
 from eddy.spark.streaming.identity import check_identity, has_identity, saved_shares, write_identity
@@ -38,7 +39,7 @@ def make(
     first = Stream(names[0], schema, window=window, time="t", filter=accept)
     second = Stream(names[1], SCHEMA, window=Range(timedelta(seconds=5)), time="t")
     query = Query([first, second], list(predicates), **{"select": SELECT, **options})
-    return make_job(query, partitions=key_groups, weights=weights, plan=plan)
+    return make_job(query, partitions=key_groups, weights=weights, options=EngineOptions(plan))
 
 
 def positive(rows: pa.RecordBatch) -> pa.Array:
