@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eddy.spark.errors import SparkJoinError
@@ -65,7 +65,9 @@ def probe(java: Path) -> Runtime | None:
     major = int(version[2]) if version[1] == "1" and version[2] else int(version[1])
     if major < OLDEST_JAVA:
         return Runtime(Path(home[1].strip()), major, has_vector=False)
-    return Runtime(Path(home[1].strip()), major, has_vector=_run(java, _VECTOR_FLAG, "-version")[0] == 0)
+    # Asked of the binary in its home: `java` may be a shim, of a process that this one descends from.
+    found = Runtime(Path(home[1].strip()), major, has_vector=True)
+    return replace(found, has_vector=_run(found.java, _VECTOR_FLAG, "-version")[0] == 0)
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:

