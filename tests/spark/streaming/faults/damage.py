@@ -190,7 +190,8 @@ class Damager:
             if how == "delete":
                 path.unlink()
             elif how == "other":  # as a zombie leaves it: whole and clean, and not the state that is wanted
-                shutil.copyfile(self._chance.choice([one for one in arenas if one.exists()]), path)
+                others = [one for one in arenas if one.exists() and one != path]
+                shutil.copyfile(self._chance.choice(others), path) if others else path.unlink()
             elif how == "dirty":
                 with open(path, "r+b") as file:
                     file.seek(8)
