@@ -6,13 +6,14 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test bench lint setup clean
+.PHONY: help demo test bench guard lint setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and goes on"
 	@echo "make test    lint, types and the test suite"
-	@echo "make bench   the benchmarks, as one report"
+	@echo "make bench   the benchmarks, as one report in bench/report; some ten minutes"
+	@echo "make guard   a few ratios, beside those of that report"
 	@echo "make lint    ruff and mypy only"
 
 setup: $(STAMP)
@@ -23,7 +24,7 @@ $(STAMP): pyproject.toml
 	  echo "eddy needs Python 3.11 or newer and '$(PYTHON)' is not it: install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "setting up $(VENV) (once; about a minute)"
 	@$(PYTHON) -m venv $(VENV) || { echo "python's venv module is missing: on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,peers]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,spark,bench]'
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -39,6 +40,11 @@ test: lint
 
 bench: $(STAMP)
 	$(BIN)/eddy bench
+
+# Tells and does not fail: on a machine that is busy with other work the ratios of a few rounds prove nothing.
+guard: $(STAMP)
+	$(BIN)/eddy bench guard --again --out build/guard --json build/guard.json
+	$(BIN)/eddy bench --compare bench/report/figures.json build/guard.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -33,6 +33,7 @@ from eddy.filters import Condition
 
 NAMES = ("regex", "distance", "hash")
 PHASE_ROWS = 500_000
+WORKLOADS = ("stationary", "drifting", "small", "as_given")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,8 @@ BARS = {
 """What the figures should reach."""
 
 
-def _arrow_seconds(workload: Workload, pushes: list[Any]) -> tuple[float, int]:
+def arrow_seconds(workload: Workload, pushes: list[Any]) -> tuple[float, int]:
+    """Return (CPU seconds in `Runtime.push`, results) once warm."""
     runtime = eddy.Runtime(workload.query)
     done = results = 0
     start = thread_time()
@@ -76,13 +77,13 @@ def _workload_figures(workload: Workload, count: int, report: Console) -> dict[s
     }
     if workload.name != "W21":
         pushes = {arrivals: workload.pushes(arrivals) for arrivals in (LARGE, SMALL)}
-        works["arrow"] = lambda: _arrow_seconds(workload, pushes[LARGE])
-        works["arrow small"] = lambda: _arrow_seconds(workload, pushes[SMALL])
+        works["arrow"] = lambda: arrow_seconds(workload, pushes[LARGE])
+        works["arrow small"] = lambda: arrow_seconds(workload, pushes[SMALL])
     if workload.name == "W1" and find_spec("polars"):
         from bench.polars_microbatch import microbatch_seconds
 
         middle = workload.pushes(MICROBATCH)
-        works["arrow middle"] = lambda: _arrow_seconds(workload, middle)
+        works["arrow middle"] = lambda: arrow_seconds(workload, middle)
         works["polars"] = lambda: microbatch_seconds(workload, MICROBATCH)
     taken = rounds(_compared(workload.name, works), count, workload.name, report)
     name, n = workload.name, workload.timed

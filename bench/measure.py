@@ -7,18 +7,15 @@ one.
 from __future__ import annotations
 
 import gc
-import platform
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from statistics import median
 from time import thread_time
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.harness.stamp import processor, versions
 from eddy import EddyError
 
 Work = Callable[[], object]
@@ -85,17 +82,4 @@ def ratio(taken: dict[str, list[float]], slower: str, faster: str) -> float:
 
 def machine() -> str:
     """Return the processor, the core count, and the versions of what the figures depend on."""
-    cpu = platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text().splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        if names:
-            cpu = f"{len(names)} × {names[0]}"
-    packages = []
-    for name in ("numba", "numpy", "pyarrow", "pyspark", "polars"):
-        try:
-            packages.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return f"{cpu}, Python {'.'.join(map(str, sys.version_info[:3]))}, {', '.join(packages)}"
+    return f"{processor()}, {versions()}"

@@ -78,6 +78,7 @@ class Figure:
     grids     what is given as tables
     remarks   what the data say, in sentences: slopes, ratios, what of the source does not reproduce and why. Called
               with all rows; with those of another run some points may be missing
+    text      further lines of Markdown from all rows, for tables that are no grids
     printed   figures that the source prints, as rows with the columns of a plot or a grid; they appear with
               `origin` "paper", all others with "here"
     """
@@ -91,4 +92,5 @@ class Figure:
     plots: Sequence[Plot] = ()
     grids: Sequence[Grid] = ()
     remarks: Callable[[Sequence[Row]], Sequence[str]] = lambda rows: ()
+    text: Callable[[Sequence[Row]], Sequence[str]] = lambda rows: ()
     printed: Sequence[Row] = ()

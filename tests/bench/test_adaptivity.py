@@ -16,7 +16,7 @@ from bench.draws import Draw
 from bench.families import SHAPES, ZIPF, arms, either, points, snowflake, star, steady, turns
 from bench.hindsight import Times, best_fixed, best_per_phase, in_the_running
 from bench.left_deep import fixed_plans
-from bench.readme import ADAPTIVITY
+from bench.ratios import ADAPTIVITY
 from bench.shapes import ABRUPT, STATIONARY, Shape
 
 TINY = [

@@ -1,33 +1,34 @@
-"""The generator of the table in the README."""
+"""The figures of the report in the README."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
+from bench.contents import NAMES
+from bench.harness.report import POINTS
+from bench.harness.stamp import stamp
+from bench.harness.store import Store, record_of
 from bench.limit import BARS
-from bench.readme import (
-    ADAPTIVITY,
-    BEGIN,
-    END,
-    README,
-    SECTIONS,
-    TITLES,
-    TRANSITION_TITLES,
-    TRANSITIONS,
-    ReadmeError,
-    main,
-    table,
-    with_table,
-    with_tables,
-)
+from bench.ratio_figures import FIGURES, ratios_of
+from bench.ratios import ADAPTIVITY, LIMIT, SECTIONS, TITLES, TRANSITION_TITLES, TRANSITIONS, UntitledFigure, tables
+from bench.readme import ROOT, ReadmeError, main, names_in, with_figures
 from bench.transitions import BARS as MOST
 
-MACHINE = "2 × a processor, Python 3.11.7, numba 0.68"
-FIGURES = {"machine": MACHINE, "W1.engine_vs_loop": 0.61789, "W1.loop_tuples_per_s": 2e7}
+README = ROOT / "README.md"
+LAST = "after <!-- figure filters -->\n<!-- /figure filters -->\n"
+TEXT = f"before\n<!-- figure limit -->\nold\n<!-- /figure limit -->\n{LAST}"
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    rows = [{"figure": "W1.engine_vs_loop", "value": 0.4}, {"figure": "W1.loop_tuples_per_s", "value": 2e7}]
+    store = Store(tmp_path / "report" / POINTS)
+    store.add("limit", record_of({"sizes": "full"}, rows, stamp(), 1.0))
+    return tmp_path / "report"
 
 
 def test_every_figure_that_is_wanted_has_a_title() -> None:
@@ -38,20 +39,21 @@ def test_every_figure_that_is_wanted_has_a_title() -> None:
 def test_no_figure_is_of_two_benchmarks() -> None:
     every = [name for section in SECTIONS for name in section.figures]
     assert len(every) == len(set(every))
+    assert [section.name for section in SECTIONS] == [figure.name for figure in FIGURES]
 
 
-def test_the_table_names_machine_figures_and_what_is_wanted() -> None:
-    lines = table(FIGURES).splitlines()
-    assert lines[0] == f"Measured on {MACHINE}."
-    assert lines[4:] == [
+def test_tables_give_figures_and_what_is_wanted() -> None:
+    assert tables({"machine": "m", "W1.engine_vs_loop": 0.61789, "W1.loop_tuples_per_s": 2e7}, LIMIT) == [
+        "| what | measured | wanted |",
+        "|---|---|---|",
         "| W1, four streams on one key: engine / hand-written loop, row ids out | 0.618 | ≥ 0.5 |",
         "| W1, hand-written loop, tuples/s | 20 M |  |",
     ]
 
 
 def test_strategies_are_rows_of_a_table_with_what_was_measured() -> None:
-    figures = {"machine": MACHINE, "transition_call_ms": 0.8, "pause_ms.jisc.1000": 2.5, "pause_ms.stairs.10000": 40}
-    assert table(figures, TRANSITIONS).splitlines()[4:] == [
+    figures = {"transition_call_ms": 0.8, "pause_ms.jisc.1000": 2.5, "pause_ms.stairs.10000": 40}
+    assert tables(figures, TRANSITIONS)[2:] == [
         "| `transition` under jisc, 20 joins, all states change, ms | 0.8 | ≤ 1 |",
         "",
         "Longest pause within a turnover of the windows after it, ms:",
@@ -63,10 +65,15 @@ def test_strategies_are_rows_of_a_table_with_what_was_measured() -> None:
     ]
 
 
-def test_shapes_are_rows_with_what_is_wanted_of_each() -> None:
-    figures = {"machine": MACHINE, "star-5-zipf-stationary.vs_default_order": 0.987, "adaptivity.shapes": 1}
-    assert table(figures, ADAPTIVITY).splitlines()[4:] == [
-        "| Shapes measured | 1 |  |",
+def test_shapes_are_counted_from_their_rows() -> None:
+    rows = [
+        {"figure": "star-5-zipf-stationary.vs_default_order", "value": 0.987},
+        {"figure": "star-5-zipf-stationary.reached", "value": 1.0},
+        {"figure": "chain-6-zipf-stationary.reached", "value": 0.0},
+    ]
+    assert tables(ratios_of(rows), ADAPTIVITY)[2:] == [
+        "| Shapes measured | 2 |  |",
+        "| of them all that is wanted is reached | 1 |  |",
         "",
         "Speed of the default in terms of that of others:",
         "",
@@ -76,53 +83,50 @@ def test_shapes_are_rows_with_what_is_wanted_of_each() -> None:
     ]
 
 
-def test_one_object_with_figures_of_both_benchmarks() -> None:
-    text = f"{BEGIN}{END} between {TRANSITIONS.begin}{TRANSITIONS.end}"
-    made = with_tables(text, {**FIGURES, "transition_call_ms": 0.8})
-    limit, transitions = made.split(" between ")
-    assert "0.618" in limit
-    assert "transition" not in limit
-    assert "`transition` under jisc" in transitions
-    assert with_tables(text, FIGURES).endswith(f"{TRANSITIONS.begin}{TRANSITIONS.end}")
+def test_a_figure_without_a_title_is_refused() -> None:
+    with pytest.raises(UntitledFigure, match=r"no title for W9\.speed"):
+        tables({"W9.speed": 1.0}, LIMIT)
 
 
-def test_what_stands_between_the_markers_is_replaced_and_nothing_else() -> None:
-    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    once = with_table(text, FIGURES)
-    assert once.startswith(f"before\n{BEGIN}\n\nMeasured on")
-    assert once.endswith(f"|\n\n{END}\nafter\n")
+def test_what_stands_in_the_place_of_a_figure_is_replaced_and_nothing_else(report: Path) -> None:
+    once = with_figures(TEXT, report, report.parent / "README.md")
+    assert once.startswith("before\n<!-- figure limit -->\n\n| what |")
+    assert "| 0.4 | ≥ 0.5 |" in once
+    assert "- 0 of 1 bars are reached." in once
+    assert "- Missed: W1, four streams on one key: engine / hand-written loop, row ids out: 0.4, wanted ≥ 0.5." in once
+    assert once.endswith(f"<!-- /figure limit -->\n{LAST}")
     assert "old" not in once
-    assert with_table(once, FIGURES) == once
+    assert with_figures(once, report, report.parent / "README.md") == once
 
 
-@pytest.mark.parametrize("text", ["", BEGIN, f"{END} {BEGIN}", f"{BEGIN} {END} {BEGIN} {END}"])
-def test_markers_missing_or_doubled(text: str) -> None:
-    with pytest.raises(ReadmeError, match="once each"):
-        with_table(text, FIGURES)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- figure limit -->\n",
+        "<!-- /figure limit --> <!-- figure limit -->\n",
+        "<!-- figure limit -->\n<!-- /figure filters -->",
+        "<!-- figure limit -->\n<!-- /figure limit -->" * 2,
+    ],
+)
+def test_places_that_are_open_or_doubled(text: str) -> None:
+    with pytest.raises(ReadmeError, match="once"):
+        names_in(text)
 
 
-def test_figures_of_an_unknown_machine_or_without_a_title_are_refused() -> None:
-    with pytest.raises(ReadmeError, match="machine"):
-        table({"W1.engine_vs_loop": 0.6})
-    with pytest.raises(ReadmeError, match=r"no title for W9\.speed"):
-        table({**FIGURES, "W9.speed": 1.0})
+def test_the_readme_has_places_for_figures_that_there_are() -> None:
+    found = names_in(README.read_text())
+    assert {"limit", "transitions", "adaptivity", "streaming"} <= set(found) <= set(NAMES)
 
 
-def test_the_readme_has_the_markers() -> None:
-    for section in SECTIONS:
-        with_table(README.read_text(), FIGURES, section)
-
-
-def test_the_command(tmp_path: Path) -> None:
-    import typer
-
-    limit, transitions, document = tmp_path / "limit.json", tmp_path / "transitions.json", tmp_path / "README.md"
-    limit.write_text(json.dumps(FIGURES))
-    transitions.write_text(json.dumps({"machine": MACHINE, "transition_call_ms": 0.777}))
-    document.write_text(f"{BEGIN}{END}{TRANSITIONS.begin}{TRANSITIONS.end}")
+def test_the_command(report: Path) -> None:
+    document = report.parent / "README.md"
     app = typer.Typer()
     app.command()(main)
-    done = CliRunner().invoke(app, [str(limit), str(transitions), "--document", str(document)])
+    options = ["--report", str(report), "--document", str(document)]
+    document.write_text("nothing")
+    assert isinstance(CliRunner().invoke(app, options).exception, ReadmeError)
+    document.write_text(TEXT)
+    done = CliRunner().invoke(app, options)
     assert done.exit_code == 0, done.output
-    assert "0.618" in document.read_text()
-    assert "0.777" in document.read_text()
+    assert "limit" in done.output
+    assert "| 0.4 |" in document.read_text()

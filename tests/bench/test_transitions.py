@@ -15,7 +15,7 @@ from bench import adaptivity, cli, filters, limit, streaming, transitions
 from bench.engine import StrategyEngine
 from bench.measure import Mismatch, agree
 from bench.pauses import CHANGING, Windows, check_complete, pauses, timed_pushes
-from bench.readme import TRANSITIONS
+from bench.ratios import TRANSITIONS
 from bench.transitions import BARS, QUICK, Sizes
 from bench.workloads import Turnover, permutations, uniform
 from jisc.plan import parse

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from bench import streaming
-from bench.readme import STREAMING
+from bench.ratios import STREAMING
 from bench.streaming import Bench, Sizes
 
 if TYPE_CHECKING:

@@ -1,0 +1,123 @@
+"""Two runs of the same figures, one beside the other: what changed beyond the noise.
+
+A file is what `eddy bench … --json FILE` wrote: figures by name, each a number, or an object with its median `value`
+and the `low` and `high` end of its rounds. A figure with ends has changed when the two ranges do not meet and the
+medians differ by more than FLOOR; one without them, measured once, when the numbers differ by more than ALONE.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from eddy import EddyError
+
+FLOOR = 0.03
+"""Runs of the same program differ by so much in their medians."""
+ALONE = 0.15
+"""What single measurements of the same program differ by at most, but for one in some twenty."""
+LESS_IS_BETTER = ("_s", "_ms", "_ns", "seconds", "bytes", "_cost", "_vs_symmetric_hash", "_batch", "_per_live_tuple")
+"""How names of figures end that are better when they are small, unless they are a rate."""
+
+SAME, BETTER, WORSE, CHANGED = "same", "better", "worse", "changed"
+
+
+class CompareError(EddyError):
+    """A file does not hold figures."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure of one run; low and high are None for one that was measured once."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a figure: SAME, BETTER, WORSE, or CHANGED if it has no better end; `ratio` is after / before."""
+
+    name: str
+    before: Measured
+    after: Measured
+    ratio: float
+    verdict: str
+
+
+def read(path: Path) -> dict[str, Measured]:
+    """Return the figures of a file; what is text is left out. Raises CompareError."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise CompareError(f"{path} cannot be read ({error}): write it with `eddy bench … --json FILE`") from error
+    if not isinstance(content, dict):
+        raise CompareError(f"{path} holds a {type(content).__name__}, not figures by name")
+    found = {name: _measured(path, name, value) for name, value in content.items() if not isinstance(value, str)}
+    if not found:
+        raise CompareError(f"{path} holds no figure")
+    return found
+
+
+def _measured(path: Path, name: str, value: Any) -> Measured:
+    ends: list[Any] = [value] if isinstance(value, int | float) else []
+    if isinstance(value, Mapping):
+        ends = [value.get(end) for end in ("value", "low", "high")]
+    if not ends or not all(isinstance(end, int | float) for end in ends):
+        raise CompareError(f"{path}: {name} is {value!r}, neither a number nor one with its value, low and high")
+    return Measured(*map(float, ends))
+
+
+def better(name: str) -> int:
+    """Return 1 for a figure that is better when it is larger, -1 for one that is better when it is smaller, else 0.
+
+    >>> better("W1.engine_vs_loop"), better("fig7.seconds"), better("streaming.rows_per_s"), better("adaptivity.shapes")
+    (1, -1, 1, 0)
+    """
+    if name.endswith("_per_s"):
+        return 1
+    if name.endswith(LESS_IS_BETTER) or name.startswith(("pause", "latency", "steady_max", "migration")):
+        return -1
+    return 1 if "_vs_" in name or "vs_spark" in name or name.startswith("scaling") else 0
+
+
+def verdict(name: str, before: Measured, after: Measured) -> Verdict:
+    """Compare one figure."""
+    if before.value == 0:
+        return Verdict(name, before, after, float("nan"), SAME if after.value == 0 else CHANGED)
+    ratio = after.value / before.value
+    if before.low is None or before.high is None or after.low is None or after.high is None:
+        moved = abs(ratio - 1) > ALONE
+    else:
+        moved = abs(ratio - 1) > FLOOR and (after.low > before.high or after.high < before.low)
+    side = better(name) * (1 if ratio > 1 else -1)
+    return Verdict(name, before, after, ratio, {0: CHANGED, 1: BETTER, -1: WORSE}[side] if moved else SAME)
+
+
+def compare(before: Mapping[str, Measured], after: Mapping[str, Measured]) -> list[Verdict]:
+    """Compare the figures that both have, those that changed first."""
+    found = [verdict(name, before[name], after[name]) for name in before if name in after]
+    return sorted(found, key=lambda one: [WORSE, CHANGED, BETTER, SAME].index(one.verdict))
+
+
+def _text(figure: Measured) -> str:
+    return f"{figure.value:.4g}" + ("" if figure.low is None else f" ({figure.low:.3g} to {figure.high:.3g})")
+
+
+def tell(found: list[Verdict], console: Console) -> None:
+    """Print what changed as a table, and how many figures did not."""
+    table = Table("figure", "before", "after", "after / before", "verdict")
+    for one in found:
+        if one.verdict != SAME:
+            table.add_row(one.name, _text(one.before), _text(one.after), f"{one.ratio:.3g}", one.verdict)
+    if table.row_count:
+        console.print(table)
+    counts = {kind: sum(one.verdict == kind for one in found) for kind in (WORSE, CHANGED, BETTER, SAME)}
+    console.print(f"{len(found)} figures compared: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()))

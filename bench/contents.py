@@ -1,0 +1,66 @@
+"""Which figures there are, by chapter of the report, and where they are made.
+
+Names stand here so that commands can be listed without importing anything that measures; a test holds them against the
+modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from eddy import EddyError
+
+if TYPE_CHECKING:
+    from bench.harness.figure import Figure
+
+
+class UnknownFigure(EddyError):
+    """No figure has this name."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Figures that belong together, as {name: what it shows}, made in one module."""
+
+    title: str
+    module: str
+    figures: dict[str, str]
+
+
+CHAPTERS = (
+    Chapter(
+        "Ratios: the library beside hand-written loops, fixed plans, and Spark",
+        "bench.ratio_figures",
+        {
+            "limit": "the engine beside hand-written loops, and the ways through Spark",
+            "transitions": "the strategies by which one plan takes over from another",
+            "adaptivity": "the runtime that finds its plan beside all fixed plans, while the data drift",
+            "filters": "filters that choose the order of their conditions beside all fixed orders",
+            "streaming": "streaming joins beside Spark's own, and what a micro-batch costs at least",
+        },
+    ),
+    Chapter(
+        "Regression guard",
+        "bench.guard",
+        {"guard": "a few ratios in half a minute, to hold against those of another run"},
+    ),
+)
+
+NAMES = tuple(name for chapter in CHAPTERS for name in chapter.figures)
+
+
+def load(names: Sequence[str] = ()) -> list[Figure]:
+    """Return the figures named, or all of them, in the order of the report. Raises UnknownFigure."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise UnknownFigure(f"no figure {unknown[0]!r}; there are {', '.join(NAMES)}")
+    found = []
+    for chapter in CHAPTERS:
+        wanted = [name for name in chapter.figures if not names or name in names]
+        if wanted:
+            made = {figure.name: figure for figure in import_module(chapter.module).FIGURES}
+            found += [made[name] for name in wanted]
+    return found

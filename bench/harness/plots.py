@@ -1,0 +1,104 @@
+"""Plots as SVG files. The same rows give the same file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure as Canvas
+
+from bench.harness.figure import Plot, Row
+from bench.harness.tables import chosen
+
+STYLE = {
+    "svg.hashsalt": "eddy",  # otherwise names within the file are drawn by chance
+    "svg.fonttype": "none",  # text stays text
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "font.size": 9,
+    "legend.frameon": False,
+}
+MARKERS = "osD^vP*Xhd"
+
+
+def draw(plot: Plot, rows: Sequence[Row], path: Path) -> bool:
+    """Draw rows into a file; return whether there was anything to draw."""
+    rows = [row for row in chosen(rows, plot.where) if row.get(plot.x) is not None and row.get(plot.y) is not None]
+    if not rows:
+        return False
+    with mpl.rc_context(STYLE):
+        canvas = Canvas(figsize=(6.4, 3.6), layout="constrained")
+        axes = canvas.subplots()
+        if plot.kind == "bars":
+            _bars(axes, plot, rows)
+        else:
+            _lines(axes, plot, rows)
+        axes.set_xlabel(plot.x_label or plot.x)
+        axes.set_ylabel(plot.y_label or plot.y)
+        axes.set_title(plot.title, fontsize=10)
+        if plot.log_y and plot.kind != "bars":
+            axes.set_yscale("log")
+        if plot.log_x:
+            axes.set_xscale("log")
+        for at, what in plot.marked.items():
+            axes.axvline(at, color="0.5", linestyle=":", linewidth=1, label=what)
+        if plot.by is not None or plot.marked:
+            axes.legend(fontsize=8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        canvas.savefig(path, metadata={"Date": None, "Creator": None})
+    return True
+
+
+def _curves(plot: Plot, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each curve; those that a paper prints are curves of their own."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        name = "" if plot.by is None else str(row.get(plot.by))
+        if row.get("origin") == "paper":
+            name = f"{name} (paper)".strip()
+        found.setdefault(name, []).append(row)
+    return found
+
+
+def _number(row: Row, name: str) -> float:
+    value = row[name]
+    if value is None or isinstance(value, str):
+        raise TypeError(f"column {name!r} of a plot holds {value!r}, not a number")
+    return float(value)
+
+
+def _lines(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
+    for index, (name, own) in enumerate(_curves(plot, rows).items()):
+        own = sorted(own, key=lambda row: _number(row, plot.x))
+        x, y = [_number(row, plot.x) for row in own], [_number(row, plot.y) for row in own]
+        look: dict[str, Any] = {"marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1.2}
+        look["label"] = name or None
+        if plot.kind == "steps" or len(x) > 60:
+            look |= {"marker": "", "drawstyle": "steps-post" if plot.kind == "steps" else "default"}
+        if name.endswith("(paper)"):
+            look |= {"linestyle": "--", "alpha": 0.7}
+        (line,) = axes.plot(x, y, **look)
+        if plot.spread is not None and all(row.get(end) is not None for row in own for end in plot.spread):
+            low, high = ([_number(row, end) for row in own] for end in plot.spread)
+            axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+
+
+def _bars(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
+    """Draw bars that lie, so that long names can be read; each with its figure beside it."""
+    places = list(dict.fromkeys(str(row[plot.x]) for row in rows))
+    curves = _curves(plot, rows)
+    height = 0.8 / len(curves)
+    for index, (name, own) in enumerate(curves.items()):
+        at = [places.index(str(row[plot.x])) + height * (index - (len(curves) - 1) / 2) for row in own]
+        bars = axes.barh(at, [_number(row, plot.y) for row in own], height, label=name or None)
+        axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+    axes.set_yticks(range(len(places)), places)
+    axes.invert_yaxis()
+    if plot.log_y:
+        axes.set_xscale("log")
+    axes.margins(x=0.15)
+    axes.grid(axis="y", visible=False)

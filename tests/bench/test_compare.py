@@ -1,0 +1,85 @@
+"""Two files of figures: what changed beyond the noise."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from bench import cli
+from bench.compare import BETTER, CHANGED, SAME, WORSE, CompareError, Measured, better, compare, read, tell, verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "expected"),
+    [
+        ("W1.engine_vs_loop", Measured(0.6, 0.55, 0.65), Measured(0.5, 0.45, 0.54), WORSE),
+        ("W1.engine_vs_loop", Measured(0.6, 0.55, 0.65), Measured(0.5, 0.45, 0.56), SAME),
+        ("W1.engine_vs_loop", Measured(0.6, 0.60, 0.60), Measured(0.61, 0.61, 0.61), SAME),
+        ("fig7/joins=5/seconds", Measured(1.0, 0.9, 1.1), Measured(0.5, 0.4, 0.6), BETTER),
+        ("fig7/joins=5/seconds", Measured(0.5), Measured(0.6), WORSE),
+        ("fig7/joins=5/seconds", Measured(0.5), Measured(0.55), SAME),
+        ("fig7/joins=5/seconds", Measured(0.5, 0.4, 0.6), Measured(0.55), SAME),
+        ("W1.loop_tuples_per_s", Measured(2e7), Measured(3e7), BETTER),
+        ("adaptivity.shapes", Measured(22), Measured(3), CHANGED),
+        ("spark.zero", Measured(0), Measured(0), SAME),
+        ("spark.zero", Measured(0), Measured(1), CHANGED),
+    ],
+)
+def test_verdicts(name: str, before: Measured, after: Measured, expected: str) -> None:
+    assert verdict(name, before, after).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [
+        ("vs_spark_stream_joins.rows", 1),
+        ("scaling_1_to_2", 1),
+        ("fixed_cost_s", -1),
+        ("state.bytes_per_live_tuple", -1),
+        ("normal.jisc_vs_symmetric_hash", -1),
+        ("pause.moving_state_vs_jisc.1000", -1),
+        ("W1.batch1000_vs_batch100000", 1),
+    ],
+)
+def test_which_end_is_better(name: str, side: int) -> None:
+    assert better(name) == side
+
+
+def test_those_that_changed_come_first_and_only_they_are_shown() -> None:
+    before = {"a_vs_b": Measured(1), "c_vs_d": Measured(1), "x": Measured(1)}
+    found = compare(before, {"c_vs_d": Measured(0.5), "a_vs_b": Measured(1)})
+    assert [(one.name, one.verdict) for one in found] == [("c_vs_d", WORSE), ("a_vs_b", SAME)]
+    said = io.StringIO()
+    tell(found, Console(file=said, width=120))
+    assert "c_vs_d" in said.getvalue()
+    assert "a_vs_b" not in said.getvalue()
+    assert "2 figures compared: 1 worse, 0 changed, 0 better, 1 same" in said.getvalue()
+
+
+def test_files_are_read_with_or_without_a_spread(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"machine": "m", "a": 1, "b": {"value": 2, "low": 1.5, "high": 2.5}}))
+    assert read(path) == {"a": Measured(1.0), "b": Measured(2.0, 1.5, 2.5)}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"machine": "m"}', '{"a": [1]}', '{"a": {"value": 1}}', '{"a": null}'])
+def test_what_holds_no_figures_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(CompareError, match=r"a\.json"):
+        read(path)
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
+def test_the_command_fails_only_when_asked_to(options: list[str], code: int, tmp_path: Path) -> None:
+    before, after = tmp_path / "a.json", tmp_path / "b.json"
+    before.write_text('{"W1.engine_vs_loop": 0.6}')
+    after.write_text('{"W1.engine_vs_loop": 0.3}')
+    done = CliRunner().invoke(cli.app, ["--compare", str(before), str(after), *options])
+    assert done.exit_code == code, done.output
+    assert "worse" in done.output
