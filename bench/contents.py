@@ -43,6 +43,11 @@ CHAPTERS = (
         },
     ),
     Chapter(
+        "Strategies side by side",
+        "bench.strategies",
+        {"strategies": "all strategies over the same arrivals: throughput, latency, stall, memory"},
+    ),
+    Chapter(
         "Regression guard",
         "bench.guard",
         {"guard": "a few ratios in half a minute, to hold against those of another run"},

@@ -44,6 +44,14 @@ def extensions(order: Order, graph: JoinGraph) -> list[int]:
     return [j for j in range(graph.n_streams) if j not in done and graph.shared(done, frozenset([j]))]
 
 
+def from_the_end(graph: JoinGraph) -> Order:
+    """Return the order that begins with the last stream and always takes the last one connected with what it has."""
+    order: Order = (graph.n_streams - 1,)
+    while len(order) < graph.n_streams:
+        order = (*order, extensions(order, graph)[-1])
+    return order
+
+
 def all_orders(graph: JoinGraph) -> Iterator[Order]:
     """Yield the left-deep orders without a cross product; the first two streams of one come in one order only."""
     waiting: list[Order] = [(i,) for i in reversed(range(graph.n_streams))]
