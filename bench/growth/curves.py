@@ -39,7 +39,7 @@ def amount(value: float, column: str) -> str:
     """Return a figure with the unit of its column: ns, or bytes."""
     if column.startswith("ns"):
         return f"{plain(value)} ns"
-    return f"{value / 1e6:,.3g} MB" if value >= 1e5 else f"{plain(value)} bytes"
+    return f"{plain(value / 1e6)} MB" if value >= 1e5 else f"{plain(value)} bytes"
 
 
 def growth(what: str, by: str, own: Sequence[tuple[float, float]], column: str) -> str:

@@ -9,7 +9,6 @@ from bench.growth.plots import BYTES, COMMON, PER_TUPLE, TIME, memory, size, thr
 from bench.growth.ways import DEFAULT, LOOP, MJOIN, WAYS, measure, point
 from bench.harness.figure import Figure, Point, Row
 
-
 SETTLE = 150_000
 """Arrivals before the clock runs where decisions are dear: the first ones come soon after each other."""
 
@@ -49,7 +48,7 @@ JOINS = Figure(
 
 
 MOST_STORED = 1_000_000
-"""Rows of a window up to which jisc is measured: beyond, what it stores takes gigabytes and minutes to fill."""
+"""Rows of a window up to which jisc is measured: filling its states takes longest, and a point should take minutes."""
 
 
 def _windows(full: bool) -> list[Point]:
@@ -73,7 +72,7 @@ WINDOWS = Figure(
     about=(
         "Four streams, keys uniform among as many as a window has rows (10^3 to 10^7; quick: to 10^5), so that an"
         " arrival gives about one result at every size: what changes is where in the memory its partners lie. Pushes of"
-        " 10 000. jisc is left out above 10^6 rows: what it stores would take gigabytes." + COMMON
+        " 10 000. jisc is left out above 10^6 rows, where filling its states would take longest." + COMMON
     ),
     points=_windows,
     measure=measure,
