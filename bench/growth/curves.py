@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.harness.figure import Row
 from bench.harness.slope import slope
+from eddy import InputError
 
 FLAT = 0.05
 """Exponents nearer to 0 than this are told as no growth."""
@@ -14,10 +15,10 @@ SAME = 0.01
 
 
 def number(row: Row, column: str) -> float:
-    """Return a figure of a row."""
+    """Return a figure of a row. Raises InputError if it is none."""
     value = row[column]
     if not isinstance(value, int | float):
-        raise TypeError(f"column {column!r} holds {value!r}, not a number")
+        raise InputError(f"column {column!r} holds {value!r}, not a number")
     return float(value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import expm1, log1p
 
-from bench.growth.curves import against, curves, slopes
+from bench.growth.curves import against, curves, number, slopes
 from bench.growth.plots import BYTES, COMMON, PER_OUTCOME, TIME, memory, size, throughput, told
 from bench.growth.ways import DEFAULT, LOOP, measure, point
 from bench.harness.figure import Figure, Plot, Point, Row, Say
@@ -46,7 +46,7 @@ def _measure_keys(one: Point, say: Say) -> list[Row]:
 
 def per_outcome(row: Row) -> float:
     """Return the ns of a row for each arrival and result alike."""
-    return float(str(row["ns"])) / (1 + float(str(row["results_per_arrival"])))
+    return number(row, "ns") / (1 + number(row, "results_per_arrival"))
 
 
 KEYS = Figure(

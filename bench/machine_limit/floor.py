@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from bench.growth.curves import number
 from bench.growth.runners import CHAIN, FOUR, ONE_KEY, EngineRunner, LoopRunner, Runner, RuntimeRunner
 from bench.growth.sources import Drawn, Permuted, Source, filling, one_key
 from bench.growth.turns import fill, rounds
@@ -105,7 +106,7 @@ def _model(traffic: Traffic, size: int, ns: float, seed: int) -> Row:
 
 def verdict(row: Row) -> str:
     """Say where a measured time lies between the two predictions."""
-    ns, best, worst = (float(str(row[name])) for name in ("ns", "best_ns", "worst_ns"))
+    ns, best, worst = (number(row, name) for name in ("ns", "best_ns", "worst_ns"))
     model = f"{row['way']}: {ns:,.0f} ns, {best:,.3g} overlapped, {worst:,.3g} one by one"
     if ns > worst:
         return f"{model}; {ns / worst:.2g} × the latter, so waiting for them one by one would not explain it"
@@ -117,7 +118,7 @@ def verdict(row: Row) -> str:
 def remarks(rows: Sequence[Row]) -> list[str]:
     """Say for each measurement where it lies, and how the distance from the floor goes with the window of W1."""
     said = []
-    for workload, window in dict.fromkeys((str(row["workload"]), int(str(row["window"]))) for row in rows):
+    for workload, window in dict.fromkeys((str(row["workload"]), int(number(row, "window"))) for row in rows):
         own = [row for row in rows if (row["workload"], row["window"]) == (workload, window)]
         said.append(
             f"{workload}, windows of {window:,}, an arrival and what its accesses take: "
@@ -126,7 +127,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
         )
     for way in WAYS:
         sized = sorted(
-            (int(str(row["window"])), float(str(row["ratio_best"])), float(str(row["ratio_worst"])))
+            (int(number(row, "window")), number(row, "ratio_best"), number(row, "ratio_worst"))
             for row in rows
             if row["workload"] == "W1" and row["way"] == way
         )
@@ -151,9 +152,10 @@ FLOOR = Figure(
         " that is probed by, the record of each match (two lines in the loop: key and link), and for Arrow a line for"
         " each column of each component of a result but the arrival; matches and results are those that the engine"
         " counted. Times the latency measured in the same process at the power of two nearest to the bytes that these"
-        " accesses go to: dependent is the worst case, overlapped the best. To both is added what is read and written"
-        " in order (keys, records, row ids, columns), at the speed of a sum over as much memory. W1 over windows of"
-        " other sizes has as many keys as rows, so that results per arrival stay about one."
+        " accesses go to: dependent is the worst case, overlapped the best (in a small working set the arithmetic of an"
+        " address). To both is added what is read and written in order (keys, records, row ids, columns), at the speed"
+        " of a sum over as much memory. W1 over windows of other sizes has as many keys as rows, so that results per"
+        " arrival stay about one."
     ),
     points=points,
     measure=measure,

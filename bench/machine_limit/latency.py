@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.growth.curves import number
 from bench.harness.figure import Figure, Plot, Point, Row, Say
 from bench.harness.spread import spread
 from bench.machine_limit.memory import LEAST, LINE, costs
@@ -35,7 +36,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     rows: list[Row] = []
     for kind in KINDS:
         taken = spread(getattr(found, kind), "ns")
-        rows.append({"access": kind, **taken, "gb_per_s": LINE / float(str(taken["ns"]))})
+        rows.append({"access": kind, **taken, "gb_per_s": LINE / number(taken, "ns")})
     return rows
 
 
@@ -50,7 +51,7 @@ def size_text(n_bytes: float) -> str:
 def remarks(rows: Sequence[Row]) -> list[str]:
     """Say what accesses cost at both ends, how many the machine has under way, and where each step lies."""
     by = {
-        kind: sorted((float(str(r["bytes"])), float(str(r["ns"]))) for r in rows if r["access"] == kind)
+        kind: sorted((number(r, "bytes"), number(r, "ns")) for r in rows if r["access"] == kind)
         for kind in KINDS
     }
     said = []

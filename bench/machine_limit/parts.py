@@ -8,6 +8,7 @@ from time import thread_time
 from typing import Any, NamedTuple
 
 import eddy
+from bench.growth.curves import number
 from bench.growth.sources import Chunk, filling
 from bench.harness.figure import Figure, Grid, Plot, Point, Row, Say
 from bench.harness.spread import spread
@@ -160,7 +161,11 @@ def split(stages: dict[str, float], full: Kernel, counting: Kernel, inserting: K
 
 
 def measure(point: Point, say: Say) -> list[Row]:
-    """Return a row for each part, ns per arrival and share of the whole, and one for the whole."""
+    """Return a row for each part, ns per arrival and share of the whole, and one for the whole.
+
+    kernel_ns, the same in all, is what the kernel of the runtime took itself. Raises Mismatch if the runs beside it
+    find other numbers of results.
+    """
     workload, window, push = str(point["workload"]), int(point["window"]), int(point["push"])
     arrivals, count = int(point["arrivals"]), int(point["rounds"])
     source = source_of(workload, window, int(point["seed"]))
@@ -169,6 +174,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     say(f"{workload}: filling")
     done, most = 0, filling([window] * source.query.graph.n_streams, push)
     taken: dict[str, list[float]] = {name: [] for name in (*PARTS, "whole")}
+    kernel: list[float] = []
     with without_gc():
         for number in range(-(-most // arrivals) + count):
             timed = done >= most
@@ -187,15 +193,17 @@ def measure(point: Point, say: Say) -> list[Row]:
                 for name, one in split(stages, whole, count_only, insert_only).items():
                     taken[name].append(1e9 * one / arrivals)
                 taken["whole"].append(1e9 * stages["whole"] / arrivals)
-    return _rows(taken)
+                kernel.append(1e9 * stages["kernel"] / arrivals)
+    return _rows(taken, median(kernel))
 
 
-def _rows(taken: dict[str, list[float]]) -> list[Row]:
+def _rows(taken: dict[str, list[float]], kernel: float) -> list[Row]:
     whole = median(taken["whole"])
     rows = {name: dict(spread(own, "ns")) for name, own in taken.items()}
     # Medians of parts do not sum to the median of the whole; what they lack is not explained either.
-    rows["rest"]["ns"] = whole - sum(float(str(rows[name]["ns"])) for name in PARTS if name != "rest")
-    return [{"part": name, **row, "share": float(str(row["ns"])) / whole} for name, row in rows.items()]
+    rows["rest"]["ns"] = whole - sum(number(rows[name], "ns") for name in PARTS if name != "rest")
+    share = {name: number(row, "ns") / whole for name, row in rows.items()}
+    return [{"part": name, **row, "share": share[name], "kernel_ns": kernel} for name, row in rows.items()]
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
@@ -205,18 +213,23 @@ def remarks(rows: Sequence[Row]) -> list[str]:
         own = {str(row["part"]): row for row in rows if row["case"] == case}
         if "whole" not in own:
             continue
-        shares = {name: float(str(own[name]["share"])) for name in PARTS if name in own and name != "rest"}
+        shares = {name: number(own[name], "share") for name in PARTS if name in own and name != "rest"}
         ranked = sorted(shares, key=lambda name: -shares[name])
         text = ", ".join(f"{name} {shares[name]:.0%}" for name in ranked)
-        rest = float(str(own["rest"]["share"]))
+        rest = number(own["rest"], "share")
         said.append(
-            f"{case}: {float(str(own['whole']['ns'])):,.0f} ns an arrival: {text}; {rest:+.0%} is not explained."
+            f"{case}: {number(own['whole'], 'ns'):,.0f} ns an arrival: {text}; {rest:+.0%} is not explained."
+        )
+        runs = sum(number(own[name], "ns") for name in KERNEL if name in own)
+        said.append(
+            f"{case}: the kernel within the runtime took {number(own['whole'], 'kernel_ns'):,.0f} ns an arrival, its"
+            f" parts by the runs beside it sum to {runs:,.0f}."
         )
         # A difference that is smaller than what it varied by is no finding.
         unclear = [
             name
             for name in ("probe", "emit")
-            if name in own and float(str(own[name]["ns_low"])) <= 0 < float(str(own[name]["ns_high"]))
+            if name in own and number(own[name], "ns_low") <= 0 < number(own[name], "ns_high")
         ]
         if unclear:
             said.append(f"{case}: {' and '.join(unclear)}, a difference of runs, varied around 0: too small to tell.")

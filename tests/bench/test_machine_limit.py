@@ -251,12 +251,15 @@ def test_a_profile_of_other_work_is_none(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_remarks_on_the_profile_say_what_rows_say() -> None:
     def made(part: str, ns: float, low: float) -> dict[str, str | float]:
-        return {"case": "W1", "part": part, "ns": ns, "ns_low": low, "ns_high": ns + 1, "share": ns / 100}
+        return {"case": "W1", "part": part, "ns": ns, "ns_low": low, "ns_high": ns + 1, "share": ns / 100} | {
+            "kernel_ns": 75.0
+        }
 
     rows = [made("probe", 60.0, 55.0), made("emit", 10.0, -5.0), made("rest", 30.0, 20.0), made("whole", 100.0, 90.0)]
     said = PROFILE.remarks(rows)
     assert said[0] == "W1: 100 ns an arrival: probe 60%, emit 10%; +30% is not explained."
-    assert said[1:] == ["W1: emit, a difference of runs, varied around 0: too small to tell."]
+    assert said[1].endswith("the runtime took 75 ns an arrival, its parts by the runs beside it sum to 70.")
+    assert said[2:] == ["W1: emit, a difference of runs, varied around 0: too small to tell."]
 
 
 def test_all_figures_are_there_once() -> None:
