@@ -1,0 +1,1 @@
+"""Throughput and bytes as a join grows: joins, windows, keys, selectivity, pushes, results."""

@@ -1,0 +1,144 @@
+"""How often an arrival touches memory that nothing near it in time has touched: counted from layout and counters.
+
+What is counted, per arrival, each a cache line at a place that the key decides:
+
+directory   the slot of the key in the hash table of the key directory, one for each key of the arrival (slots have 16
+            bytes and the table is at most three quarters full, so a look-up hardly ever needs another line)
+heads       the head row of each key: those of the arrival's own keys, and those of the keys that a match of a trunk hop
+            brings along. Probing and inserting touch the same row. A row of several streams may lie in several lines
+chain       the record of each match, whose link has to be read to know where the chain ends; counted by the engine
+            (`H_MATCHES`)
+gather      the payload of each component of a result that is not the arrival itself, a line for each column
+
+What is not counted as random, since it goes on where the arrival before it ended: keys in, the slot written into the
+ring of the stream, row ids and columns out. Of these the bytes are counted. Not counted at all: the sweep of dead keys,
+chains longer by other keys of the bucket (the loop's), translation of addresses but as far as the accesses measured
+contain it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.machine_limit.memory import LINE
+from jisc.strategies.base import COUNTERS
+from stairs.arena import Int64s, Routes
+from stairs.fields import H_MATCHES, H_OPS0, H_OPS1, H_PROBES, O_CHECK, R_END, R_TRUNK
+from stairs.graph import JoinGraph
+from stairs.modules import Modules
+
+KEY = 8
+"""Bytes of a key word, of a (link, key id) in a record, of a value of the payload."""
+SLOT = 16
+"""Bytes of a slot of the hash table."""
+ROW_ID = 4
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Counts per arrival: random accesses by what they are for, and bytes that are read or written in order.
+
+    working_set   bytes that the random accesses go to
+    """
+
+    directory: float
+    heads: float
+    chain: float
+    gather: float
+    sequential: float
+    working_set: float
+
+    @property
+    def random(self) -> float:
+        """Random accesses per arrival."""
+        return self.directory + self.heads + self.chain + self.gather
+
+
+def lines_of(n_bytes: int) -> float:
+    """Return how many cache lines a row of so many bytes touches on average, rows end to end from a line's start.
+
+    >>> lines_of(16), lines_of(84)
+    (1.0, 2.25)
+    """
+    starts = (np.arange(LINE) * n_bytes) % LINE
+    return float(((starts + n_bytes + LINE - 1) // LINE).mean())
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the engine's counters say about some arrivals.
+
+    keys      keys of an arrival
+    bindings  keys that matches of trunk hops brought along, per arrival
+    matches   tuples found in chains, per arrival
+    results   results per arrival
+    """
+
+    keys: float
+    bindings: float
+    matches: float
+    results: float
+
+
+def counters(routes: Routes) -> Int64s:
+    """Return what all hops have counted so far: int64[hops, 2], probes and matches."""
+    return routes.hops[:, COUNTERS].copy()
+
+
+def counted(graph: JoinGraph, routes: Routes, before: Int64s, arrivals: int, results: int) -> Counted:
+    """Return the counts of the arrivals since `counters` gave `before`; streams come equally often."""
+    matches = routes.hops[:, H_MATCHES] - before[:, H_MATCHES - H_PROBES]
+    bindings = 0
+    for route in range(graph.n_streams):
+        for h in range(int(routes.span[route, R_TRUNK]), int(routes.span[route, R_END])):
+            ops = routes.ops[int(routes.hops[h, H_OPS0]) : int(routes.hops[h, H_OPS1])]
+            bindings += int(matches[h]) * int((ops[:, O_CHECK] == 0).sum())
+    keys = sum(map(len, graph.attributes)) / graph.n_streams
+    return Counted(keys, bindings / arrivals, float(matches.sum()) / arrivals, results / arrivals)
+
+
+def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffic:
+    """Return the traffic of the engine. `columns` are those of payload that results carry: 0 = row ids only."""
+    graph = modules.graph
+    live = [modules.rows(i) for i in range(graph.n_streams)]
+    head_bytes = [ROW_ID * len(members) for members in graph.members]
+    per_key = sum(map(lines_of, head_bytes)) / len(head_bytes)
+    working_set = sum(
+        modules.keys(c) * head_bytes[c] + modules.table.view(c).nbytes for c in range(graph.n_classes)
+    ) + sum(KEY * len(own) * rows for own, rows in zip(graph.attributes, live, strict=True))
+    # The last component of a result is the arrival, and any stream's as often as any other's.
+    others = columns * (graph.n_streams - 1) / graph.n_streams
+    sequential = 2 * KEY * found.keys + ROW_ID * graph.n_streams * found.results
+    if columns:
+        working_set += KEY * columns * sum(live) // graph.n_streams
+        # Columns in: read and written; columns out: row ids read, values written.
+        sequential += 2 * KEY * columns / graph.n_streams + found.results * columns * (ROW_ID + KEY)
+    return Traffic(
+        directory=found.keys,
+        heads=per_key * (found.keys + found.bindings),
+        chain=found.matches,
+        gather=others * found.results,
+        sequential=sequential,
+        working_set=working_set,
+    )
+
+
+def loop_traffic(found: Counted, graph: JoinGraph, rows: int, bits: int) -> Traffic:
+    """Return the traffic of a hand-written loop: no directory, but a candidate is two lines, its key and its link.
+
+    rows   tuples in all windows
+    bits   each attribute has 2^bits buckets
+    """
+    per_row = [ROW_ID * len(members) for members in graph.members]
+    per_key = sum(map(lines_of, per_row)) / len(per_row)
+    return Traffic(
+        directory=0.0,
+        heads=per_key * (found.keys + found.bindings),
+        chain=2 * found.matches,
+        gather=0.0,
+        # A key and a link are written, a key is read.
+        sequential=(2 * KEY + ROW_ID) * found.keys + ROW_ID * graph.n_streams * found.results,
+        working_set=sum((n << bits) for n in per_row) + (KEY + ROW_ID) * found.keys * rows,
+    )

@@ -1,0 +1,245 @@
+"""Figures of growth: all ways do the same work, points are what they say, and remarks follow from rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+
+from bench.growth.curves import alike, growth
+from bench.growth.data import KEYS, RESULTS, partner_share
+from bench.growth.figures import FIGURES
+from bench.growth.runners import FOUR, ONE_KEY, EngineRunner, LoopRunner, Runner, RuntimeRunner
+from bench.growth.sizes import JOINS, PUSHES, WINDOWS
+from bench.growth.sources import Chunk, Drawn, Permuted, filling, one_key
+from bench.growth.turns import fill, rounds, turn
+from bench.growth.ways import DEFAULT, JISC, LOOP, MJOIN, WAYS, measure, point
+from bench.harness.figure import Figure, Point, Row
+from bench.harness.slope import slope
+from bench.measure import Mismatch
+from eddy import StateError
+
+
+def quiet(what: str) -> None:
+    """Tell nobody."""
+
+
+def small(one: Point) -> Point:
+    """Return a point over small windows."""
+    keys = max(int(int(one["keys"]) * 50 / int(one["window"])), 2)
+    sizes = {"window": 50, "keys": keys, "push": min(int(one["push"]), 100), "arrivals": 100, "rounds": 2, "settle": 0}
+    return {**one, **sizes}
+
+
+def count_one_by_one(chunk: Chunk, windows: list[deque[int]]) -> list[int]:
+    """Return the results of each push of a join on one key, found by looking at every row of every window."""
+    found = []
+    for order, keys in chunk.raw:
+        total = 0
+        for i, key in zip(order.tolist(), keys[:, 0].tolist(), strict=True):
+            total += int(np.prod([rows.count(key) for j, rows in enumerate(windows) if j != i]))
+            windows[i].append(key)
+        found.append(total)
+    return found
+
+
+@pytest.mark.parametrize(("streams", "skew"), [*product([2, 3, 4, 5], [0.0, 1.0])])
+def test_all_ways_find_what_looking_at_every_row_finds(streams: int, skew: float) -> None:
+    window, keys = 20, 15
+    query = one_key(streams, window)
+    source = Drawn(query, keys, 3, skew)
+    ways: dict[str, Runner] = {
+        "runtime": RuntimeRunner(query),
+        "engine": EngineRunner(query),
+        "loop": LoopRunner(FOUR if streams == 4 else ONE_KEY, streams, window, keys),
+        "any loop": LoopRunner(ONE_KEY, streams, window, keys),
+    }
+    windows: list[deque[int]] = [deque(maxlen=window) for _ in range(streams)]
+    for _ in range(3):
+        chunk = source.draw(150, 40)
+        expected = count_one_by_one(chunk, windows)
+        assert [len(order) for order, _ in chunk.raw] == [40, 40, 40, 30]
+        assert all(runner.take(chunk, expected)[1] == expected for runner in ways.values())
+    assert sum(expected) > 0
+
+
+def test_permutations_have_each_key_once_in_any_window() -> None:
+    source = Permuted(one_key(3, 10), 10, 1)
+    chunks = [source.draw(n, 50) for n in (37, 64, 200)]
+    order = np.concatenate([chunk.order for chunk in chunks])
+    keys = np.concatenate([chunk.keys for chunk in chunks])[:, 0]
+    for i in range(3):
+        own = keys[order == i]
+        assert len(own) > 30
+        assert all(sorted(own[k : k + 10]) == list(range(10)) for k in range(len(own) - 10))
+
+
+def test_skew_makes_the_first_keys_frequent() -> None:
+    query = one_key(2, 10)
+    flat = np.bincount(Drawn(query, 50, 1).draw(20_000, 100).keys[:, 0], minlength=50)
+    skewed = np.bincount(Drawn(query, 50, 1, 1.0).draw(20_000, 100).keys[:, 0], minlength=50)
+    assert flat.max() < 1.3 * flat.min()
+    assert skewed[0] / skewed[9] == pytest.approx(10, rel=0.2)
+    assert skewed.argmax() == 0
+    again = Drawn(query, 50, 1, 1.0).draw(20_000, 100)
+    assert (np.bincount(again.keys[:, 0], minlength=50) == skewed).all()
+
+
+def test_a_chunk_is_the_same_in_all_its_forms() -> None:
+    query = one_key(3, 10, values=True)
+    chunk = Drawn(query, 9, 1).draw(25, 10)
+    for (order, keys), (same, columns), (rows, again) in zip(chunk.raw, chunk.columns, chunk.arrow, strict=True):
+        assert (order == same).all()
+        assert (order == again).all()
+        for i, stream in enumerate(query.streams):
+            own = keys[order == i, 0].tolist()
+            assert columns[i][0].tolist() == own
+            assert rows[stream.name]["k"].to_pylist() == own
+            assert rows[stream.name]["v"].to_pylist() == np.flatnonzero(order == i).tolist()
+
+
+@pytest.mark.parametrize("streams", [2, 30])
+def test_windows_are_full_when_the_clock_runs(streams: int) -> None:
+    runner = RuntimeRunner(one_key(streams, 40))
+    fill({"runtime": runner}, Drawn(one_key(streams, 40), 40, 2), filling([40] * streams, 20), 20)
+    assert runner.live == streams * 40
+    assert runner.nbytes > runner.state_bytes > 0
+
+
+class Wrong(RuntimeRunner):
+    """Finds one result too many."""
+
+    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+        seconds, found = super().take(chunk, known)
+        return seconds, [found[0] + 1, *found[1:]]
+
+
+def test_ways_that_differ_are_found_out() -> None:
+    query = one_key(2, 10)
+    ways: dict[str, Runner] = {"one": EngineRunner(query), "other": Wrong(query)}
+    with pytest.raises(Mismatch, match="results differ"):
+        turn(ways, Drawn(query, 5, 1).draw(50, 10), 0)
+    with pytest.raises(Mismatch, match="results differ"):
+        rounds(ways, Drawn(query, 5, 1), 50, 10, 1, quiet)
+
+
+def test_a_loop_is_told_how_much_room_it_needs() -> None:
+    query = one_key(2, 10)
+    loop = LoopRunner(ONE_KEY, 2, 10, 5)
+    chunk = Drawn(query, 5, 1).draw(500, 100)
+    with pytest.raises(StateError, match="tell it how many"):
+        loop.take(chunk, None)
+    known = EngineRunner(query).take(chunk, None)[1]
+    assert loop.take(chunk, known)[1] == known
+    assert loop.kept.ids.shape[1] > max(known)
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_a_figure_has_rows_for_its_plots_and_something_to_say(figure: Figure) -> None:
+    for full in (True, False):
+        texts = {str(sorted(one.items())) for one in figure.points(full)}
+        assert len(texts) == len(figure.points(full)) > 1
+        assert all(isinstance(value, str | int | float) for one in figure.points(full) for value in one.values())
+    rows: list[Row] = []
+    points = figure.points(False)
+    # The largest points are left out: 100 joins, and those of another series.
+    for one in (points[0], points[2 if figure in (JOINS, KEYS) else -1]):
+        own = figure.measure(small(one), quiet)
+        assert [row["way"] for row in own] == list(WAYS)
+        assert len({row["results_per_arrival"] for row in own}) == 1
+        for row in own:
+            assert 0 < float(str(row["ns_low"])) <= float(str(row["ns"])) <= float(str(row["ns_high"]))
+            assert row["repeats"] == 2
+            assert row["live"] == 50 * int(one["streams"])
+            assert float(str(row["bytes"])) > float(str(row["state_bytes"])) > 0
+            assert (row["way"] == DEFAULT) >= (float(str(row["deciding_ns"])) > 0)
+        rows += [{**one, **row} for row in own]
+    for plot in figure.plots:
+        assert {plot.x, plot.y, str(plot.by), *(plot.spread or ()), *plot.where} <= set(rows[0]), plot.title
+    said = figure.remarks(rows)
+    assert any("^" in text or "hardly changes" in text for text in said)
+    assert figure.remarks([]) == []
+    assert not any("^" in text for text in figure.remarks(rows[:1]))
+
+
+def test_all_figures_are_there_once() -> None:
+    names = [figure.name for figure in FIGURES]
+    assert names == [
+        "growth-joins",
+        "growth-window",
+        "growth-keys",
+        "growth-selectivity",
+        "growth-batch",
+        "growth-results",
+    ]
+    assert max(int(one["window"]) for one in WINDOWS.points(True)) == 10_000_000
+    assert max(int(one["joins"]) for one in JOINS.points(True)) == 100
+
+
+def test_results_per_arrival_are_those_asked_for() -> None:
+    for one in RESULTS.points(False)[1:]:
+        (row,) = measure({**one, "arrivals": 5_000, "rounds": 1, "ways": MJOIN}, quiet)
+        assert float(str(row["results_per_arrival"])) == pytest.approx(float(one["wanted"]), rel=0.15)
+
+
+def test_partner_share_is_what_is_drawn() -> None:
+    rng = np.random.default_rng(1)
+    held = [len(np.unique(rng.integers(0, 300, 100))) / 300 for _ in range(200)]
+    assert partner_share(300, 100) == pytest.approx(float(np.mean(held)), rel=0.02)
+
+
+def test_slopes() -> None:
+    assert slope([1, 10, 100], [2, 2, 2]) == pytest.approx(0)
+    assert slope([1, 4, 16], [1, 2, 4]) == pytest.approx(0.5)
+    assert "time falls as rows^-1.00: 200 ns at 1, 2 ns at 100." in growth("time", "rows", [(1, 200), (100, 2)], "ns")
+    assert "hardly changes" in growth("time", "rows", [(1, 200), (1000, 201)], "ns")
+    bent = growth("time", "rows", [(1, 10), (10, 10), (100, 100)], "ns")
+    assert "grows as rows^0.50" in bent
+    assert "steepest from 10 to 100, with exponent 1.00" in bent
+
+
+def test_curves_that_are_the_same_are_told_once() -> None:
+    found = alike({"a": [(1, 100), (2, 200)], "b": [(1, 100.5), (2, 200)], "c": [(1, 100), (2, 300)], "d": [(1, 100)]})
+    assert list(found) == ["a, b", "c", "d"]
+
+
+def made(x: str, at: float, way: str, ns: float, **more: float | str) -> Row:
+    return {x: at, "way": way, "ns": ns, "bytes": 1e6 * at, "state_per_tuple": 50.0, "deciding_ns": 0.0, **more}
+
+
+def test_remarks_on_windows_say_what_rows_say() -> None:
+    rows = [made("window", at, DEFAULT, at**0.21, deciding_ns=0.5) for at in (1_000, 10_000, 100_000)]
+    rows += [made("window", at, LOOP, 2.0) for at in (1_000, 10_000, 100_000)]
+    said = WINDOWS.remarks(rows)
+    assert any(text.startswith("default: time per arrival grows as window^0.21: 4.27 ns at 1,000") for text in said)
+    assert any(text.startswith("loop: time per arrival hardly changes with window") for text in said)
+    assert any(text.startswith("default, loop: memory held grows as window^1.00: 1,000 MB") for text in said)
+    assert "default takes, in terms of loop and by window: 2.13 × at 1,000, 5.61 × at 100,000." in said
+    assert any("samples and decisions" in text and "0.5 ns an arrival at 1,000" in text for text in said)
+    assert not any("mjoin" in text or JISC in text for text in said)
+
+
+def test_remarks_on_pushes_tell_the_fixed_cost() -> None:
+    rows = [made("push", at, DEFAULT, 100_000 / at + 50) for at in (1, 100, 10_000)]
+    rows += [made("push", at, LOOP, 50.0) for at in (1, 100, 10_000)]
+    said = PUSHES.remarks(rows)
+    assert any(text.startswith("default: a call takes 100 µs beside its arrivals") for text in said)
+    assert "loop: pushes of 1 take no longer per arrival than pushes of 10,000." in said
+
+
+def test_remarks_on_keys_tell_skew_apart() -> None:
+    rows = [
+        made("keys", 10.0, MJOIN, ns, skew=skew, series="skew", ns_per_outcome=ns / (1 + skew))
+        for skew, ns in ((0.0, 100.0), (1.0, 400.0))
+    ]
+    assert KEYS.remarks(rows) == [
+        "mjoin: an arrival takes 4.00 × as long under skew 1 as under 0, an arrival or result 2.00 ×."
+    ]
+
+
+def test_a_point_says_all_that_it_is_measured_by() -> None:
+    assert point(streams=2, keys=3)["seed"] == 7
+    assert point(ways=LOOP)["ways"] == LOOP

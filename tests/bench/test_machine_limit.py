@@ -1,0 +1,266 @@
+"""What the machine could do at best: kernels against simple references, counts by hand, remarks from made rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.growth.runners import EngineRunner, RuntimeRunner
+from bench.growth.sources import Chunk, Drawn, one_key
+from bench.machine_limit import parts
+from bench.machine_limit.accesses import KEY, counted, counters, engine_traffic, lines_of, loop_traffic
+from bench.machine_limit.figures import FIGURES
+from bench.machine_limit.floor import FLOOR, WAYS, source_of, verdict
+from bench.machine_limit.latency import KINDS, LATENCY, size_text
+from bench.machine_limit.memory import LINE, costs, cycle, powers_of_two
+from bench.machine_limit.memory_kernels import chase, scatter, sweep_over
+from bench.machine_limit.parts import CASES, PARTS, PROFILE, Kernel, Stopwatch, TimedRuntime, Variant, split
+from bench.measure import Mismatch
+from bench.workloads import w2
+from eddy import InputError
+from stairs.fields import M_RESULTS
+
+
+def quiet(what: str) -> None:
+    """Tell nobody."""
+
+
+def test_a_chase_comes_by_every_line_once() -> None:
+    lines = cycle(64, 1)
+    seen, at = set(), 0
+    for steps in range(64):
+        assert chase(lines, 0, steps) == at
+        seen.add(at)
+        at = int(lines[at, 0])
+    assert (seen, at) == (set(range(64)), 0)
+    assert chase(lines, 5, 64) == 5
+
+
+def test_scattered_lines_are_those_of_splitmix() -> None:
+    lines = np.zeros((64, LINE // 4), np.int32)
+    lines[:, 0] = np.arange(64)
+    mask = (1 << 64) - 1
+
+    def mixed(k: int) -> int:
+        x = k * 0x9E3779B97F4A7C15 & mask
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & mask
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & mask
+        return x ^ (x >> 31)
+
+    places = [mixed(100 + k) >> 58 for k in range(1_000)]
+    assert scatter(lines, 58, 100, 1_000) == sum(places)
+    assert len(set(places)) == 64
+
+
+def test_a_sweep_adds_up_everything_in_each_pass() -> None:
+    words = np.random.default_rng(1).integers(-(10**9), 10**9, 1_000)
+    assert sweep_over(words, 3) == sum(int((words ^ p).sum()) for p in range(3))
+
+
+def test_costs_are_measured_round_by_round() -> None:
+    found = costs(4096, 2, 1_000)
+    for kind in KINDS:
+        taken = getattr(found, kind)
+        assert len(taken) == 2
+        assert min(taken) > 0
+
+
+def test_sizes() -> None:
+    assert [powers_of_two(n) for n in (1, 4096, 5_000, 6_000, 1e6)] == [4096, 4096, 4096, 8192, 1 << 20]
+    assert [size_text(n) for n in (100, 4096, 3 << 19, 1 << 30)] == ["100 bytes", "4 KB", "1.5 MB", "1 GB"]
+
+
+@pytest.mark.parametrize("n_bytes", [4, 16, 24, 64, 84, 404])
+def test_lines_of_a_row(n_bytes: int) -> None:
+    rows = [len({at // LINE for at in range(k * n_bytes, (k + 1) * n_bytes)}) for k in range(1_600)]
+    assert lines_of(n_bytes) == pytest.approx(np.mean(rows))
+
+
+def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
+    query = one_key(3, 20, values=True)
+    engine, source = EngineRunner(query), Drawn(query, 12, 1)
+    rows: list[list[int]] = [[], [], []]
+    matches = results = 0
+    chunk = source.draw(400, 90)
+    for i, key in zip(chunk.order.tolist(), chunk.keys[:, 0].tolist(), strict=True):
+        found = [rows[j][-20:].count(key) for j in range(3) if j != i]
+        # Chains are walked where each of them has something.
+        matches += sum(found) if all(found) else 0
+        results += int(np.prod(found))
+        rows[i].append(key)
+    before = counters(engine.routes)
+    engine.take(chunk, None)
+    assert int(engine.modules.meta[M_RESULTS]) == results
+    seen = counted(query.graph, engine.routes, before, 400, results)
+    assert (seen.keys, seen.bindings) == (1, 0)
+    assert seen.matches == pytest.approx(matches / 400)
+    ids, arrow = engine_traffic(seen, engine.modules), engine_traffic(seen, engine.modules, 4)
+    assert ids.random == pytest.approx(1 + lines_of(12) + matches / 400)
+    assert arrow.gather == pytest.approx(4 * 2 / 3 * results / 400)
+    assert arrow.working_set - ids.working_set == KEY * 4 * 60 // 3
+    loop = loop_traffic(seen, query.graph, 60, 4)
+    assert (loop.directory, loop.chain) == (0, pytest.approx(2 * matches / 400))
+    assert loop.working_set == 12 * 16 + 12 * 60
+
+
+def test_keys_that_matches_bring_along_are_counted() -> None:
+    query = w2(0).query
+    engine = EngineRunner(query)
+    # R(1), S(1, 2), T(2, 3), U(3): the last one meets T, which brings b, then S, which brings a, then R.
+    keys = np.array([[1, 0], [1, 2], [2, 3], [3, 0]])
+    before = counters(engine.routes)
+    assert engine.take(Chunk(query, np.arange(4, dtype=np.uint8), keys, 4), None)[1] == [1]
+    seen = counted(query.graph, engine.routes, before, 4, 1)
+    assert (seen.keys, seen.bindings, seen.matches, seen.results) == (1.5, 2 / 4, 3 / 4, 1 / 4)
+    assert engine_traffic(seen, engine.modules).heads == pytest.approx(1.5 + 0.5)
+
+
+def test_latency_has_a_row_for_each_kind() -> None:
+    assert [one["bytes"] for one in LATENCY.points(True)][-1] == 1 << 30
+    assert [one["bytes"] for one in LATENCY.points(False)][-1] == 1 << 28
+    rows = LATENCY.measure({**LATENCY.points(False)[0], "accesses": 2_000}, quiet)
+    assert [row["access"] for row in rows] == list(KINDS)
+    for row in rows:
+        assert float(str(row["gb_per_s"])) == pytest.approx(LINE / float(str(row["ns"])))
+    assert LATENCY.remarks([]) == []
+
+
+def test_remarks_on_latency_say_what_rows_say() -> None:
+    made = {"dependent": [1.0, 1.2, 90.0], "independent": [1.0, 1.0, 9.0]}
+    rows = [
+        {"access": kind, "bytes": size, "ns": ns}
+        for kind, own in made.items()
+        for size, ns in zip((4096, 8192, 1 << 28), own, strict=True)
+    ]
+    said = LATENCY.remarks(rows)
+    assert "one after the other: 1 ns in 4 KB, 90 ns in 256 MB, 90 times as long" in said[0]
+    assert "In 256 MB about 10 independent accesses are under way at once." in said
+    assert said[-1].endswith("the size before in 256 MB (× 75).")
+    swapped = [{**row, "access": {"dependent": "independent"}.get(str(row["access"]), "dependent")} for row in rows]
+    assert "Independent accesses are no faster than dependent ones here." in LATENCY.remarks(swapped)
+
+
+def test_floor_has_a_row_for_each_way() -> None:
+    small = {**FLOOR.points(False)[0], "window": 60, "arrivals": 500, "push": 200, "rounds": 2}
+    rows = [{**small, **row} for row in FLOOR.measure(small, quiet)]
+    assert [row["way"] for row in rows] == list(WAYS)
+    for row in rows:
+        ns, best, worst = (float(str(row[name])) for name in ("ns", "best_ns", "worst_ns"))
+        assert float(str(row["ratio_best"])) == pytest.approx(ns / best)
+        assert float(str(row["ratio_worst"])) == pytest.approx(ns / worst)
+        counts = sum(float(str(row[name])) for name in ("directory", "heads", "chain", "gather"))
+        assert float(str(row["random"])) == pytest.approx(counts)
+        assert row["live"] == 4 * 60
+    columns = set(rows[0])
+    for plot in FLOOR.plots:
+        assert {plot.x, plot.y, str(plot.by), *plot.where} <= columns
+    for grid in FLOOR.grids:
+        assert {*grid.rows, *grid.value} <= columns
+    assert len(FLOOR.remarks(rows)) == 1
+    assert FLOOR.remarks([]) == []
+
+
+def test_only_w1_has_windows_of_any_size() -> None:
+    assert {window.size for window in source_of("W1", 30, 1).query.graph.windows} == {30}
+    for workload in ("W2", "W21"):
+        assert source_of(workload, 10_000, 1).draw(10, 5).query.graph.n_streams in (4, 21)
+        with pytest.raises(InputError, match="only W1"):
+            source_of(workload, 30, 1)
+
+
+def test_verdicts_follow_the_numbers() -> None:
+    row = {"way": "engine", "best_ns": 10.0, "worst_ns": 40.0}
+    assert "2 × the latter, so waiting" in verdict({**row, "ns": 80.0})
+    assert "between, 2 × the former" in verdict({**row, "ns": 20.0})
+    assert "0.5 × the former, so the model counts" in verdict({**row, "ns": 5.0})
+
+
+def test_remarks_on_the_floor_say_how_it_goes_with_the_window() -> None:
+    def made(window: int, ratio: float) -> dict[str, str | int | float]:
+        row = {"workload": "W1", "window": window, "way": "loop", "best_ns": 10.0, "worst_ns": 50.0}
+        return {**row, "ns": 10 * ratio, "ratio_best": ratio, "ratio_worst": ratio / 5}
+
+    assert FLOOR.remarks([made(1_000, 4.0), made(10_000, 2.0)])[-1].endswith(
+        "closer to what overlapped accesses would take."
+    )
+    assert "no closer to" in FLOOR.remarks([made(1_000, 2.0), made(10_000, 4.0)])[-1]
+
+
+def test_a_stopwatch_counts_calls_by_name() -> None:
+    class Worker:
+        def work(self, n: int) -> int:
+            return sum(range(n))
+
+    worker, watch = Worker(), Stopwatch()
+    watch.around(worker, "work", "working")
+    assert worker.work(200_000) == sum(range(200_000))
+    assert set(watch.seconds) == {"working"}
+    assert watch.read()["working"] > 0
+    assert watch.read() == {}
+
+
+def test_parts_sum_to_the_whole() -> None:
+    stages = {"whole": 10.0, "admit": 1.0, "load": 1.0, "route": 0.5, "kernel": 5.0, "gather": 2.0}
+    full, counting, inserting = Kernel(0.1, 0.9, 4.0, 3), Kernel(0.2, 0.9, 3.0, 3), Kernel(0.2, 0.9, 1.0, 0)
+    found = split(stages, full, counting, inserting)
+    assert set(found) == set(PARTS)
+    assert sum(found.values()) == pytest.approx(10)
+    assert (found["insert"], found["probe"], found["emit"], found["call"]) == (1, 2, 1, 0.1)
+    assert found["rest"] == pytest.approx(10 - 1 - 1 - 0.5 - 2 - 0.1 - 0.9 - 4)
+
+
+def test_variants_do_what_they_say() -> None:
+    query = one_key(4, 30, values=True)
+    source = Drawn(query, 20, 1)
+    chunk = source.draw(600, 150)
+    expected = sum(RuntimeRunner(query).take(chunk, None)[1])
+    variants = [Variant(query), Variant(query, counting=True), Variant(query, probing=False)]
+    assert [variant.take(chunk).results for variant in variants] == [expected, expected, 0]
+    rows = [[variant.modules.rows(i) for i in range(4)] for variant in variants]
+    assert rows == [[30] * 4] * 3
+    for variant in variants:
+        variant.modules.check()
+    taken, results = TimedRuntime(query).take(chunk)
+    assert results == expected
+    assert set(taken) == {"whole", "admit", "load", "kernel", "gather", "route"}
+    assert taken["whole"] > sum(own for name, own in taken.items() if name != "whole")
+
+
+def small_profile() -> dict[str, str | int | float | bool]:
+    return {**PROFILE.points(False)[0], "window": 40, "arrivals": 400, "push": 200, "rounds": 2}
+
+
+def test_profile_has_a_row_for_each_part() -> None:
+    assert [one["case"] for one in PROFILE.points(True)] == list(CASES)
+    rows = [{**small_profile(), **row} for row in PROFILE.measure(small_profile(), quiet)]
+    assert [row["part"] for row in rows] == [*PARTS, "whole"]
+    taken = [float(str(row["ns"])) for row in rows]
+    assert sum(taken[:-1]) == pytest.approx(taken[-1])
+    for plot in PROFILE.plots:
+        assert {plot.x, plot.y, *plot.where} <= set(rows[0])
+    assert "is not explained" in PROFILE.remarks(rows)[0]
+    assert PROFILE.remarks([]) == []
+
+
+def test_a_profile_of_other_work_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Variant.take
+    monkeypatch.setattr(parts.Variant, "take", lambda self, chunk: honest(self, chunk)._replace(results=1))
+    with pytest.raises(Mismatch, match="profile of W1"):
+        PROFILE.measure(small_profile(), quiet)
+
+
+def test_remarks_on_the_profile_say_what_rows_say() -> None:
+    def made(part: str, ns: float, low: float) -> dict[str, str | float]:
+        return {"case": "W1", "part": part, "ns": ns, "ns_low": low, "ns_high": ns + 1, "share": ns / 100} | {
+            "kernel_ns": 75.0
+        }
+
+    rows = [made("probe", 60.0, 55.0), made("emit", 10.0, -5.0), made("rest", 30.0, 20.0), made("whole", 100.0, 90.0)]
+    said = PROFILE.remarks(rows)
+    assert said[0] == "W1: 100 ns an arrival: probe 60%, emit 10%; +30% is not explained."
+    assert said[1].endswith("the runtime took 75 ns an arrival, its parts by the runs beside it sum to 70.")
+    assert said[2:] == ["W1: emit, a difference of runs, varied around 0: too small to tell."]
+
+
+def test_all_figures_are_there_once() -> None:
+    assert [figure.name for figure in FIGURES] == ["latency", "floor", "profile"]
