@@ -39,7 +39,8 @@ SOON = 8.0
 """The same once the cost of an arrival has moved by DRIFT, for ALERT decisions: the windows still have to turn over."""
 ALERT = 6
 DECIDING = 0.0015
-"""Seconds that a decision is taken to last at most."""
+"""Seconds that a decision is taken to last at most, for STREAMS streams or fewer; for more, so much more."""
+STREAMS = 8
 PREFERRED = 1.3
 """How many times shorter chains have to be by another class for it to be preferred."""
 DRIFT = 0.25
@@ -123,7 +124,8 @@ class Router:
         self._since = 0
         """Arrivals since the last sample."""
         self._last = 0.0
-        """Seconds that the last decision took."""
+        """Seconds that the last decision took, at most `_longest`."""
+        self._longest = DECIDING * max(1.0, m / STREAMS)
         self._recent = self._usual = float("nan")
         """Nanoseconds per arrival of late, and when the policy was asked last."""
         self._patience = 1.0
@@ -227,7 +229,7 @@ class Router:
         self._probed, self._usual = probed, self._recent
         self._arrivals, self._undecided = 0, 0.0
         # The first ones make tables that are kept: later ones should not have to wait for that.
-        self._last = min(thread_time() - began, DECIDING)
+        self._last = min(thread_time() - began, self._longest)
         return choice
 
     def _look_around(self, probed: Floats | None = None, measured: float = float("nan")) -> View:

@@ -1,11 +1,12 @@
 """When the runtime decides, what it makes of decisions, good and bad, and what `explain` and `history` say of them.
 
-All with `decide_every`, so that nothing depends on time.
+All but one with `decide_every`, so that nothing depends on time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from eddy import router
 from eddy.policies import POLICIES, Decision, View
 from jisc.strategies import STRATEGIES
 from tests.eddy.queries import make_query
@@ -116,6 +118,21 @@ def test_a_change_by_hand_begins_the_count_anew(query: eddy.Query) -> None:
     push(runtime, 1, 100)
     assert policy.asked == [100, 250, 350]
     assert [one.settled for one in policy.views] == [False, False, True]
+
+
+@pytest.mark.parametrize("streams", [4, 24])
+def test_a_decision_may_take_longer_where_there_are_more_streams(streams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count()
+    monkeypatch.setattr(router, "thread_time", lambda: float(next(clock)))
+    watch = Watch()
+    query = make_query({f"S{i:02}": "a" for i in range(streams)}, eddy.Rows(3))
+    runtime = eddy.Runtime(query, policy=watch, count_only=True)
+    for seed in range(20):
+        push(runtime, seed, 2_000 // streams)
+        runtime._router.note(0, 1.0)  # as if pushes took long: it is time for a look
+    assert watch.asked
+    # By this clock every decision takes seconds; what is counted of one says how far apart they are.
+    assert runtime._router._last == pytest.approx(router.DECIDING * max(1, streams / router.STREAMS))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
