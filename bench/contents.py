@@ -48,6 +48,27 @@ CHAPTERS = (
         {"strategies": "all strategies over the same arrivals: throughput, latency, stall, memory"},
     ),
     Chapter(
+        "The limit: what the machine allows, and where the time goes",
+        "bench.machine_limit.figures",
+        {
+            "latency": "what a random access costs, by the size of what is accessed",
+            "floor": "the least that an arrival can cost on this machine, beside what it costs",
+            "profile": "where the time of a push goes: probe, insert, route, emit, gather",
+        },
+    ),
+    Chapter(
+        "Growth",
+        "bench.growth.figures",
+        {
+            "growth-joins": "throughput and bytes against the number of joins",
+            "growth-window": "throughput and bytes against the rows of a window",
+            "growth-keys": "throughput and bytes against the number of keys",
+            "growth-selectivity": "throughput and bytes against the share of arrivals that find a partner",
+            "growth-batch": "throughput against the size of a push",
+            "growth-results": "throughput against results per arrival",
+        },
+    ),
+    Chapter(
         "Regression guard",
         "bench.guard",
         {"guard": "a few ratios in half a minute, to hold against those of another run"},
