@@ -247,12 +247,13 @@ class Runtime:
     @property
     def changes(self) -> int:
         """How many changes of plan and of what is stored there were; `history` has a row for each."""
-        return len(self._strategy.transitions)
+        return self._strategy.happened
 
     @property
     def reason(self) -> str | None:
         """Why the newest of them was made, None when there was none."""
-        return self._strategy.transitions[-1].reason if self._strategy.transitions else None
+        newest = self._strategy.newest
+        return None if newest is None else newest.reason
 
     def history(self) -> pa.Table:
         """Return all changes of plan and of what is stored, oldest first: where and why, at what cost, to what effect.

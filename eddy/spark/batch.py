@@ -11,7 +11,7 @@ the two ways in. The plan that Spark shows (`DataFrame.explain()`) names them in
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
 
@@ -107,8 +107,7 @@ def _prepare(
     order_by: Mapping[str, str] | None,
 ) -> tuple[Job, list[DataFrame], list[Unit] | None, str]:
     """Check everything that can be checked before a row is read; units are None for the rows transport."""
-    if transport not in ("auto", "rows", "packed"):
-        raise SparkJoinError(f"transport={transport!r}: say 'auto', 'rows' or 'packed'")
+    check_transport(transport)
     ordered = in_query_order(query, frames)
     streaming = [stream.name for stream, frame in zip(query.streams, ordered, strict=True) if frame.isStreaming]
     if streaming:
@@ -129,6 +128,12 @@ def _prepare(
             raise SparkJoinError(f"transport='packed' cannot be used: {why}; pass transport='auto' or 'rows'") from why
         return job, ordered, None, f"rows: {why}"
     return job, ordered, units, f"packed: the workers read {len({u.uri for u in units})} Parquet files themselves"
+
+
+def check_transport(transport: str) -> None:
+    """Raise SparkJoinError unless there is such a transport."""
+    if transport not in get_args(Transport):
+        raise SparkJoinError(f"transport={transport!r}: say 'auto', 'rows' or 'packed'")
 
 
 def parallelism_of(frame: DataFrame) -> int:

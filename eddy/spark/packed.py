@@ -77,6 +77,34 @@ def columns_of(plan: Any, leaf: str) -> tuple[dict[int, str], Any]:
     return {column.exprId().id(): column.name() for column in _sequence(plan.output())}, plan
 
 
+def stored_columns(
+    frame: DataFrame, plan: Any, leaf: str, names: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, pa.DataType], Any]:
+    """Return what columns of a frame are called in its source, the types Spark gives those, and the leaf of the plan.
+
+    plan   a logical plan of the frame, analysed or more
+
+    Raises NotPlain if a column is computed, or the plan more than `columns_of` allows.
+    """
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    read, source = columns_of(plan, leaf)
+    ids = {column.name(): column.exprId().id() for column in _sequence(plan.output())}
+    for name in names:
+        if ids.get(name) not in read:
+            raise NotPlain(f"column {name!r} is computed")
+    columns = tuple(read[ids[name]] for name in names)
+    types = [to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names]
+    return columns, dict(zip(columns, types, strict=True)), source
+
+
+def logical_plan(frame: DataFrame, stage: str) -> Any:
+    """Return the plan of a frame at a stage of Spark's, "analyzed" or "optimizedPlan". Raises NotPlain without one."""
+    if not hasattr(frame, "_jdf"):
+        raise NotPlain("it lives in Spark Connect, whose plans cannot be looked into")
+    return getattr(frame._jdf.queryExecution(), stage)()
+
+
 def _require_parquet(scan: Any) -> None:
     relation = scan.relation()
     if relation.getClass().getSimpleName() != "HadoopFsRelation":
@@ -120,22 +148,8 @@ def plain_scan(frame: DataFrame, stream: int, names: Sequence[str]) -> list[Unit
 
     Raises NotPlain if the frame is anything but a scan. Reads the footer of every file, eight at a time.
     """
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    if not hasattr(frame, "_jdf"):
-        raise NotPlain("it lives in Spark Connect, whose plans cannot be looked into")
-    plan = frame._jdf.queryExecution().optimizedPlan()
-    read, scan = columns_of(plan, "LogicalRelation")
+    columns, types, scan = stored_columns(frame, logical_plan(frame, "optimizedPlan"), "LogicalRelation", names)
     _require_parquet(scan)
-    stored: dict[str, str] = {}
-    for column in _sequence(plan.output()):
-        if column.exprId().id() in read:
-            stored[column.name()] = read[column.exprId().id()]
-    for name in names:
-        if name not in stored:
-            raise NotPlain(f"column {name!r} is computed")
-    types = {stored[name]: to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names}
-    columns = tuple(stored[name] for name in names)
     uris = sorted(frame.inputFiles())
 
     def footer(uri: str) -> pq.FileMetaData:

@@ -128,6 +128,8 @@ class Strategy(ABC):
         self.routes: Routes
         self._archive: list[bytes] = []
         """Transitions of long ago, oldest first, as they were written down: CHAPTER or more each."""
+        self._archived = 0
+        """How many they are."""
         self._transitions: list[Transition] = []
         """Those since."""
         self.past: Int64s = np.zeros((modules.graph.n_streams, 2), np.int64)
@@ -159,14 +161,24 @@ class Strategy(ABC):
 
     @property
     def transitions(self) -> list[Transition]:
-        """All transitions, oldest first."""
+        """All transitions, oldest first. Those written down are read: `happened` and `newest` do without."""
         if self._archive:
             self._transitions = [
                 *(one for chapter in self._archive for one in pickle.loads(chapter)),
                 *self._transitions,
             ]
-            self._archive = []
+            self._archive, self._archived = [], 0
         return self._transitions
+
+    @property
+    def happened(self) -> int:
+        """How many transitions there were. O(1)."""
+        return self._archived + len(self._transitions)
+
+    @property
+    def newest(self) -> Transition | None:
+        """The newest transition, None when there was none. O(1)."""
+        return self._transitions[-1] if self._transitions else None
 
     @property
     def nbytes(self) -> int:
@@ -248,11 +260,14 @@ class Strategy(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         busy = {id(done) for done, _ in (*self._open, *self._watched)}
-        over = next((n for n, done in enumerate(self._transitions) if id(done) in busy), len(self._transitions))
+        # The newest stays at hand.
+        own = self._transitions[:-1]
+        over = next((n for n, done in enumerate(own) if id(done) in busy), len(own))
         state = dict(vars(self))
         if over >= CHAPTER:
             # What is over does not change: it is written once, not each time.
             state["_archive"] = [*self._archive, pickle.dumps(self._transitions[:over], protocol=5)]
+            state["_archived"] = self._archived + over
             state["_transitions"] = self._transitions[over:]
         return state
 

@@ -217,6 +217,9 @@ def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None
             runtime.push(long_rows(10 * step, 10), watermark=10 * step)
         kept = life.again(long_query())
         sizes.append(len(kept._strategy._transitions))
+        # Asked after each wake: what was written down is not read for it.
+        assert (kept.changes, kept.reason) == (whole.changes, whole.reason)
+        assert len(kept._strategy._transitions) == sizes[-1]
         if step == 50:
             assert looks(kept) == looks(whole)
     # Those that are still looked at, of the last 16 pushes, and less than a chapter of others.

@@ -64,7 +64,7 @@ def token_after(before: str | None, segments: Sequence[Segment], watermark: int 
 
 
 class Batches:
-    """Runs the micro-batches of one job; `start` first, then one call for each.
+    """Runs the micro-batches of one job, one call for each.
 
     job         query and grid; `job.shares.partitions` is the number of key groups
     checkpoint  locked by this driver
@@ -98,19 +98,12 @@ class Batches:
         self._closing = threading.Lock()
         self._tidying = Tidying(spark, job, places, checkpoint, sink, settings.keep)
         places.forget_others()
-        self._sink.prepare(
-            schema=job.query.output_schema, owner=places.state, scratch=places.root / "staging"
-        )
+        self._sink.prepare(schema=job.query.output_schema, owner=places.state, scratch=places.root)
 
     @property
     def partition_map(self) -> PartitionMap:
         """The partition of each key group, as the newest batch had it."""
         return self._map
-
-    @property
-    def watermarks(self) -> Watermarks:
-        """The state after the newest batch."""
-        return self._watermarks
 
     @property
     def query(self) -> Query:
@@ -136,6 +129,11 @@ class Batches:
         """Why the newest compaction failed, None if it did not."""
         return self._tidying.problem
 
+    @property
+    def recoveries(self) -> list[str]:
+        """What of the checkpoint was found damaged and put right since the start, in words."""
+        return list(self._checkpoint.recoveries)
+
     def forget_live_engines(self) -> None:
         """Delete the live engines of this host."""
         self._places.forget_arenas()
@@ -154,7 +152,7 @@ class Batches:
         began = time.perf_counter()
         told = Told.of(frame.toArrow(), len(self._job.query.streams))
         logged = time.perf_counter()
-        mapped_before = self._map
+        ran = self._map
         manifest, done = self._join(batch, told)
         joined = time.perf_counter()
         self._checkpoint.commit(manifest)
@@ -168,8 +166,7 @@ class Batches:
             "publish": time.perf_counter() - committed,
         }
         groups = [one for part in done for one in part.groups]
-        moved = len(mapped_before.moved(self._map))
-        self.figures.add(manifest, told, self._watermarks, groups, moved, seconds)
+        self.figures.add(manifest, told, self._watermarks, groups, len(ran.moved(self._map)), seconds)
         self._tidying.after(manifest, self._watermarks.engine)
 
     def _publish(self, manifest: Manifest) -> None:

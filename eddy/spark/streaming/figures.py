@@ -140,7 +140,8 @@ class Figures:
             rows = list(self._batches)
         return pa.Table.from_pylist(rows, schema=BATCHES)
 
-    def last(self) -> dict[str, Any] | None:
-        """Return the row of the newest batch."""
+    def row(self, batch: int | None = None) -> dict[str, Any] | None:
+        """Return the row of a batch, None if it is gone; of the newest if none is named."""
         with self._lock:
-            return dict(self._batches[-1]) if self._batches else None
+            found = (one for one in reversed(self._batches) if batch is None or one["batch"] == batch)
+            return next((dict(one) for one in found), None)

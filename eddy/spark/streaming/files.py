@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -18,10 +19,10 @@ import pyarrow as pa
 from eddy.spark.batch import Transport
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
-from eddy.spark.packed import NotPlain, check_file, columns_of, open_file
+from eddy.spark.packed import NotPlain, check_file, logical_plan, open_file, stored_columns
 from eddy.spark.split import BLOB_ROWS
 from eddy.spark.streaming.places import Places
-from eddy.spark.streaming.splitting import TOLD_COLUMNS, Logging
+from eddy.spark.streaming.splitting import TOLD_COLUMNS, log_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,13 +37,14 @@ class FileSource:
 
     path      what Spark was asked to read
     options   of the source
-    columns   names in the files, in the order of the job's inputs; types: those that Spark was told they have
+    columns   names in the files, in the order of the job's inputs
+    types     of those, as Spark was told
     """
 
     path: str
-    options: tuple[tuple[str, str], ...]
+    options: dict[str, str]
     columns: tuple[str, ...]
-    types: tuple[pa.DataType, ...]
+    types: dict[str, pa.DataType]
 
 
 class LogFiles:
@@ -56,28 +58,20 @@ class LogFiles:
         self.__name__ = f"eddy_read_and_log[{job.query.streams[stream].name}]"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        logging = Logging(self._job, self._places, self._stream)
-        with logging.writer:
-            for batch in batches:
-                for path in batch.column(0).to_pylist():
-                    for rows in self._read(path):
-                        logging.add(logging.splitter.add(rows))
-            told = logging.finish()
-        if told is not None:
-            yield told
+        paths = (path for batch in batches for path in batch.column(0).to_pylist())
+        return log_rows(self._job, self._places, self._stream, chain.from_iterable(map(self._read, paths)))
 
     def _read(self, path: str) -> Iterator[pa.RecordBatch]:
         source, names = self._source, self._job.inputs[self._stream].names
         with open_file(as_uri(path)) as file:
             try:
-                check_file(path, file.metadata, dict(zip(source.columns, source.types, strict=True)))
+                check_file(path, file.metadata, source.types)
             except NotPlain as why:
                 raise SparkJoinError(
                     f"stream {self._job.query.streams[self._stream].name!r}: {why}; rewrite the file, or let Spark read"
                     " it with transport='rows'"
                 ) from why
-            wanted = list(dict.fromkeys(source.columns))
-            for batch in file.iter_batches(BLOB_ROWS, columns=wanted, use_threads=False):
+            for batch in file.iter_batches(BLOB_ROWS, columns=list(source.types), use_threads=False):
                 yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in source.columns], names=names)
 
 
@@ -96,32 +90,17 @@ def as_uri(path: str) -> str:
 
 def _source(frame: DataFrame, names: Sequence[str]) -> FileSource:
     """Return the files behind a streaming DataFrame. Raises NotPlain if it is anything but a plain Parquet source."""
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    if not hasattr(frame, "_jdf"):
-        raise NotPlain("it lives in Spark Connect, whose plans cannot be looked into")
-    plan = frame._jdf.queryExecution().analyzed()
-    read, relation = columns_of(plan, "StreamingRelation")
+    columns, types, relation = stored_columns(frame, logical_plan(frame, "analyzed"), "StreamingRelation", names)
     described = relation.dataSource()
     if described.className().lower() != "parquet":
         raise NotPlain(f"its source is {described.className()!r}, not Parquet files")
-    options: dict[str, str] = _mapping(described.options())
+    options = _mapping(described.options())
     path = options.pop("path", None)
     if path is None:
         raise NotPlain("its source has no one path")
     if described.partitionColumns().size():
         raise NotPlain("its files are partitioned by columns in their paths")
-    stored: dict[str, str] = {}
-    output = plan.output()
-    for k in range(output.size()):
-        column = output.apply(k)
-        if column.exprId().id() in read:
-            stored[column.name()] = read[column.exprId().id()]
-    for name in names:
-        if name not in stored:
-            raise NotPlain(f"column {name!r} is computed")
-    types = tuple(to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names)
-    return FileSource(path, tuple(sorted(options.items())), tuple(stored[name] for name in names), types)
+    return FileSource(path, options, columns, types)
 
 
 def _mapping(scala: Any) -> dict[str, str]:
@@ -151,7 +130,7 @@ def told_of_files(job: Job, places: Places, frames: Sequence[DataFrame], transpo
                     f" files: {why}; pass transport='auto' or 'rows'"
                 ) from why
             return None
-        stream = frame.sparkSession.readStream.format("binaryFile").schema(_FILE).options(**dict(source.options))
+        stream = frame.sparkSession.readStream.format("binaryFile").schema(_FILE).options(**source.options)
         files = stream.load(source.path)
         logged.append(files.select("path").mapInArrow(LogFiles(job, places, i, source), TOLD_COLUMNS))
     return reduce(lambda left, right: left.unionAll(right), logged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -60,5 +61,6 @@ class Places:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.utime(directory)
         for other in directory.parent.iterdir():
-            if time.time() - other.stat().st_mtime > FORGOTTEN_AFTER_S:
-                shutil.rmtree(other, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another driver may tidy as well
+                if time.time() - other.stat().st_mtime > FORGOTTEN_AFTER_S:
+                    shutil.rmtree(other, ignore_errors=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from eddy.query import Query
-from eddy.spark.batch import Transport, in_query_order, parallelism_of
+from eddy.spark.batch import Transport, check_transport, in_query_order, parallelism_of
 from eddy.spark.engine import EngineOptions
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import make_job
@@ -49,8 +50,7 @@ def prepare(
     keep: int,
 ) -> StreamingJoin:
     """Return the join, with everything checked that can be before it starts; see `eddy.spark.join`."""
-    if transport not in get_args(Transport):
-        raise SparkJoinError(f"transport={transport!r}: say 'auto', 'rows' or 'packed'")
+    check_transport(transport)
     if isinstance(rebalance, str) and rebalance not in ("auto", "off"):
         raise SparkJoinError(f"rebalance={rebalance!r}: say 'auto' or 'off', or give a Rebalancer")
     if key_groups is not None and key_groups < 1:
@@ -72,7 +72,8 @@ def prepare(
     ordered = in_query_order(query, frames)
     rules = make_rules(query, watermark, lateness, idle_after)
     saved = saved_shares(checkpoint)
-    groups = key_groups if key_groups is not None else _saved_groups(saved) or _usual_groups(query)
+    usual = _usual_groups(query) if saved is None else math.prod(saved)
+    groups = usual if key_groups is None else key_groups
     job = make_job(query, options=options, partitions=groups)
     struct_type(query.output_schema)
     options.runtime(job.query)  # a bad plan should fail here and not in a task
@@ -91,9 +92,3 @@ def prepare(
 def _usual_groups(query: Query) -> int:
     everywhere = any(len(one.columns) == len(query.streams) for one in query.classes)
     return KEY_GROUPS if everywhere else COPIED_KEY_GROUPS
-
-
-def _saved_groups(shares: tuple[int, ...] | None) -> int | None:
-    import math
-
-    return None if shares is None else math.prod(shares)

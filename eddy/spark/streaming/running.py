@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -110,15 +111,17 @@ class StreamingJoinQuery:
 
         For a progress that says nothing happened, it is the newest row there is.
         """
-        progress = self.recentProgress[-1:]
-        return {**progress[0], "eddy": progress[0]["eddy"] or self._batches.figures.last()} if progress else None
+        progress = self._inner.lastProgress
+        if progress is None:
+            return None
+        found, figures = _as_dict(progress), self._batches.figures
+        return {**found, "eddy": figures.row(found["batchId"]) or figures.row()}
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:
         """Spark's progress of the newest micro-batches; under "eddy" the row of `batches()` for each, None if gone."""
-        rows = {row["batch"]: row for row in self.batches().to_pylist()}
         found = [_as_dict(progress) for progress in self._inner.recentProgress]
-        return [{**one, "eddy": rows.get(one["batchId"])} for one in found]
+        return [{**one, "eddy": self._batches.figures.row(one["batchId"])} for one in found]
 
     # Of the join
 
@@ -171,6 +174,14 @@ class StreamingJoinQuery:
         return self._batches.compaction_problem
 
     @property
+    def recoveries(self) -> list[str]:
+        """What of the checkpoint was found damaged and put right since the start, in words; empty if nothing was.
+
+        Engines that had to be loaded from the log are in `groups()`, as source "loaded".
+        """
+        return self._batches.recoveries
+
+    @property
     def partition_map(self) -> PartitionMap:
         """The partition of each key group."""
         return self._batches.partition_map
@@ -189,6 +200,4 @@ class StreamingJoinQuery:
 
 
 def _as_dict(progress: Any) -> dict[str, Any]:
-    import json
-
     return dict(progress) if isinstance(progress, dict) else dict(json.loads(progress.json))

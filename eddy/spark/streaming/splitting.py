@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -78,41 +78,40 @@ def _batch_number() -> int:
     return int(number)
 
 
-class Logging:
-    """Writes the pieces of one stream to the log, for one task."""
+def log_rows(job: Job, places: Places, stream: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write rows of one stream to the log, for one task; yield what is to be told of it, nothing if there were none.
 
-    def __init__(self, job: Job, places: Places, stream: int) -> None:
-        self._stream = stream
-        self.splitter = Splitter(job, stream)
-        # Attempts of one task must not meet in one file, and retention reads the batch off the name.
-        name = f"{batch_name(_batch_number())}-{stream}-{uuid.uuid4().hex}"
-        self.writer = SegmentWriter(places.log, name)
-        self._rows = 0
+    It is told once it is durable.
+    """
+    splitter = Splitter(job, stream)
+    n_rows = 0
 
-    def add(self, pieces: Iterable[Piece]) -> None:
-        """Write pieces."""
+    def write(pieces: Sequence[Piece]) -> int:
         for piece in pieces:
-            self.writer.add(piece.cell, self._stream, piece.tuples, piece.first, piece.last)
-            self._rows += piece.tuples.num_rows
+            writer.add(piece.cell, stream, piece.tuples, piece.first, piece.last)
+        return sum(piece.tuples.num_rows for piece in pieces)
 
-    def finish(self) -> pa.RecordBatch | None:
-        """Make durable what was written; return what is to be told of it, None if there was nothing."""
-        self.add(self.splitter.finish())
-        written = self.writer.finish()
-        span = self.splitter.span
-        if not written and span is None:
-            return None
+    # Attempts of one task must not meet in one file, and retention reads the batch off the name.
+    with SegmentWriter(places.log, f"{batch_name(_batch_number())}-{stream}-{uuid.uuid4().hex}") as writer:
+        for batch in batches:
+            n_rows += write(splitter.add(batch))
+        n_rows += write(splitter.finish())
+        written = writer.finish()
+    if not written and splitter.span is None:
+        return
+    first, last = splitter.span or (None, None)
+    told = {
+        "stream": stream,
+        "rows": n_rows,
+        "bytes": sum(one.length for one in written),
+        "first": first,
+        "last": last,
         # A copy is another name for the same bytes.
-        segments = [replace(one, group=one.group + offset) for one in written for offset in self.splitter.offsets]
-        told: dict[str, Any] = {
-            "stream": self._stream,
-            "rows": self._rows,
-            "bytes": sum(one.length for one in written),
-            "first": None if span is None else span[0],
-            "last": None if span is None else span[1],
-            "segments": json.dumps([asdict(one) for one in segments]),
-        }
-        return pa.RecordBatch.from_pylist([told], schema=TOLD)
+        "segments": json.dumps(
+            [asdict(replace(one, group=one.group + offset)) for one in written for offset in splitter.offsets]
+        ),
+    }
+    yield pa.RecordBatch.from_pylist([told], schema=TOLD)
 
 
 class LogRows:
@@ -126,14 +125,9 @@ class LogRows:
         self.__name__ = f"eddy_log[{job.query.streams[stream].name}]"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        logging = Logging(self._job, self._places, self._stream)
         names = self._job.inputs[self._stream].names
-        with logging.writer:
-            for batch in batches:
-                logging.add(logging.splitter.add(batch.rename_columns(names)))
-            told = logging.finish()
-        if told is not None:
-            yield told
+        named = (batch.rename_columns(names) for batch in batches)
+        return log_rows(self._job, self._places, self._stream, named)
 
 
 def told_of_rows(job: Job, places: Places, frames: Sequence[DataFrame]) -> DataFrame:

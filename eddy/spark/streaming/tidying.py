@@ -44,20 +44,13 @@ class _CompactGroups:
 
     def __call__(self, share: _Share) -> dict[int, Link]:
         schemas = [stream.schema for stream in self._job.query.streams]
-        reader = SegmentReader(self._places.log, schemas)
-        links = {}
-        try:
-            with SegmentWriter(self._places.log, share.name) as writer:
-                ends = {}
-                for group, chain in share.chains:
-                    positions = self._job.positions
-                    compact(reader, chain, schemas, positions, share.frontier, self._spans, writer, group)
-                    ends[group] = chain[-1].batch
-                written = writer.finish()
-        finally:
-            reader.close()
-        for group, batch in ends.items():
-            links[group] = Link(batch, None, tuple(one for one in written if one.group == group))
+        positions, frontier = self._job.positions, share.frontier
+        with SegmentReader(self._places.log, schemas) as reader, SegmentWriter(self._places.log, share.name) as writer:
+            links = {
+                group: compact(reader, chain, schemas, positions, frontier, self._spans, writer, group)
+                for group, chain in share.chains
+            }
+            writer.finish()
         return links
 
 

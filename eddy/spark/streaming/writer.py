@@ -157,11 +157,13 @@ class JoinWriter:
         checkpoint.lock()
         try:
             groups = join.job.shares.partitions
-            if has_identity(join.checkpoint):
-                check_identity(join.checkpoint, join.job, groups)
-            else:
-                write_identity(join.checkpoint, join.job, groups)
+            begun = has_identity(join.checkpoint) or checkpoint.newest_number() is not None
+            if begun:
+                checkpoint.recoveries += check_identity(join.checkpoint, join.job, groups)
             batches = Batches(join.spark, join.job, join.places, checkpoint, sink, join.settings)
+            if not begun:
+                # Not before the sink was found fit: a start that fails shall not settle which join it is.
+                write_identity(join.checkpoint, join.job, groups)
             writer = join.told.writeStream.foreachBatch(batches)
             writer = writer.option("checkpointLocation", str(join.checkpoint / "spark"))
             if self._name is not None:
