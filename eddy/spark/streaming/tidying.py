@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eddy.spark.job import Job
-from eddy.spark.streaming.checkpoint import Checkpoint, batch_name
+from eddy.spark.streaming.batch_names import batch_name
+from eddy.spark.streaming.checkpoint import Checkpoint
 from eddy.spark.streaming.compaction import compact, part
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.places import Places
@@ -96,7 +97,7 @@ class Tidying:
         self._sink.clean(manifest.batch)
         in_use = {one.file for chain in self._begun.values() for link in chain for one in link.segments}
         in_use.update(self._names)
-        self._checkpoint.retain(self._keep, in_use=in_use if self._thread is not None else (), keep_late=True)
+        self._checkpoint.retain(self._keep, in_use=in_use if self._thread is not None else ())
         if self._thread is None:
             chains = {}
             for group, state in manifest.groups.items():

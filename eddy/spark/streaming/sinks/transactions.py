@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,15 +23,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.batch_names import batch_name, batch_named
 from eddy.spark.streaming.durable import make_directories, sync_directory, write_whole
 from eddy.spark.streaming.sinks.frames import frame
 from eddy.spark.streaming.sinks.ownership import claim
-from eddy.spark.streaming.sinks.staging import Staging, batch_name, checked_names, explained, local_path, row_count
+from eddy.spark.streaming.sinks.staging import Staging, checked_names, explained, local_path, row_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ENTRY = re.compile(r"(\d{12,})\.json")
+_ENTRY = ".json"
 _SCHEMA = "schema.arrow"
 _PARTS = ("_log", "_staging", "data")
 
@@ -87,7 +87,7 @@ class TransactionSink:
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
         """Move the files to path/data/ and write the entry. O(files) renames, three syncs."""
         names = checked_names(files)
-        entry = self._log / f"{batch_name(batch)}.json"
+        entry = self._log / f"{batch_name(batch)}{_ENTRY}"
         # Two batches may have files of one name, and one must not replace what the other published.
         paths = [self._data / f"{batch_name(batch)}-{name}" for name in names]
         with explained(entry, f"publishing batch {batch}"):
@@ -122,8 +122,8 @@ def versions(path: str | os.PathLike[str]) -> list[int]:
     """Return the batches that are there, ascending; none for a directory that no job has published to."""
     log = local_path(path, "path") / "_log"
     with explained(log, "listing the log"):
-        found = [_ENTRY.fullmatch(name) for name in (os.listdir(log) if log.is_dir() else ())]
-    return sorted(int(entry[1]) for entry in found if entry)
+        names = os.listdir(log) if log.is_dir() else []
+    return sorted(batch for name in names if (batch := batch_named(name, _ENTRY)) is not None)
 
 
 def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path]:
@@ -142,7 +142,7 @@ def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path
         file["name"]
         for batch in there
         if upto is None or batch <= upto
-        for file in _entry(root / "_log" / f"{batch_name(batch)}.json")["files"]
+        for file in _entry(root / "_log" / f"{batch_name(batch)}{_ENTRY}")["files"]
     ]
     return [root / "data" / name for name in names]
 

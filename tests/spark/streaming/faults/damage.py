@@ -26,7 +26,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.spark.streaming.checkpoint import Checkpoint, batch_name
+from eddy.spark.streaming.batch_names import batch_name
+from eddy.spark.streaming.checkpoint import Checkpoint
 from tests.spark.streaming.faults.workload import SCHEMA
 
 ANOTHER_JOB = "give each job a directory of its own"
