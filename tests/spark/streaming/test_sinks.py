@@ -210,9 +210,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: 
 
 
 @lasting
-def test_a_committed_file_that_is_gone_is_an_error_and_nothing_is_seen(
-    kind: type[Lasting], tmp_path: Path
-) -> None:
+def test_a_committed_file_that_is_gone_is_an_error_and_nothing_is_seen(kind: type[Lasting], tmp_path: Path) -> None:
     sink = ready(kind(tmp_path), tmp_path)
     files = stage(sink, 3, a=[1], b=[2])
     (sink.staging(3) / "b.parquet").unlink()
@@ -403,9 +401,7 @@ def keys_of(frame: DataFrame) -> list[int]:
 
 
 @lasting
-def test_spark_reads_published_batches_only(
-    kind: type[Lasting], spark: SparkSession, tmp_path: Path
-) -> None:
+def test_spark_reads_published_batches_only(kind: type[Lasting], spark: SparkSession, tmp_path: Path) -> None:
     from eddy.spark.types import struct_type
 
     sink = ready(kind(tmp_path / "the results"), tmp_path, WIDE)
