@@ -20,6 +20,7 @@ from eddy.arrivals import Arrivals, Gate
 from eddy.bound import Bound
 from eddy.explain import explain
 from eddy.filter_figures import filter_lines, filter_table
+from eddy.late_rows import LateRows
 from eddy.loader import Loader
 from eddy.metrics import metrics
 from eddy.policies import Policy
@@ -27,9 +28,10 @@ from eddy.query import Query
 from eddy.reasons import reason_lines
 from eddy.results import Results
 from eddy.router import Router, make_policy
-from eddy.snapshot import Held, Snapshot, from_stream, to_stream, write
+from eddy.snapshot import Held, Snapshot, write
 from eddy.statistics import stats_table
 from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
+from eddy.watermark import late_before
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.routes import Preference
 from jisc.states import StateId
@@ -37,7 +39,6 @@ from jisc.strategies import Eddy, Transition
 from jisc.strategies.base import COUNTERS, Saved, refuse
 from stairs.errors import CapacityError, InputError, PlanError, StateError
 from stairs.fields import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO
-from stairs.graph import FOREVER
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
 from stairs.stair import Stair
@@ -122,8 +123,7 @@ class Runtime:
         kinds = [[query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)]
         self._payload = Payload(kinds, self._modules.capacity, self._modules.allowance)
         self._bound = Bound(max_bytes, self._modules, self._payload)
-        self._late: list[list[pa.RecordBatch]] = [[] for _ in query.streams]
-        self._late_rows = [0] * graph.n_streams
+        self._late = LateRows(graph.n_streams)
         self._results = 0
         self._deleted = 0
         self._attach()
@@ -283,7 +283,7 @@ class Runtime:
         fit and for a watermark that goes back, with the state as it was. Cost: O(arrivals + chains walked + results).
         """
         began = perf_counter()
-        oldest = self._checked_watermark(watermark)
+        oldest = self._late_before(watermark)
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]), oldest)
         arrivals.watermark = watermark
         if self._router.due:
@@ -305,9 +305,7 @@ class Runtime:
                 elif not self._shed():
                     raise
         strategy = self._strategy
-        for i, rows in arrivals.late.items():
-            self._late[i].append(rows)
-            self._late_rows[i] += len(rows)
+        self._late.add(arrivals.late)
         strategy.after_push(len(arrivals.order))
         strategy.note_push(results, len(arrivals.order), perf_counter() - began)
         return table
@@ -328,7 +326,7 @@ class Runtime:
             raise InputError(f"{self.position} arrivals were taken; rows are loaded into a runtime that has taken none")
         if self._schedule:
             raise InputError(f"transitions are scheduled, the first at {self._schedule[0].at}; load before that")
-        self._checked_watermark(watermark)
+        self._late_before(watermark)
         modules, payload, strategy = self._modules, self._payload, self._strategy
         arrivals, skipped = self._gate.past(batches, watermark)
         self._make_way(arrivals.rows)
@@ -352,29 +350,8 @@ class Runtime:
             cache.forget()
         strategy.undone()
 
-    def _checked_watermark(self, watermark: int | None) -> int | None:
-        """Return the time before which rows are late, None = it follows from them. Raises InputError."""
-        given = self._modules.given
-        if watermark is None:
-            if given is not None:
-                raise InputError(
-                    f"a push without a watermark after one with watermark={given}: name one with each push, the same"
-                    " again if nothing is known"
-                )
-            return None
-        if isinstance(watermark, bool) or not isinstance(watermark, int):
-            raise InputError(f"watermark is a whole number of ticks of the event times, not {watermark!r}")
-        if not self.query.graph.timed:
-            raise InputError(f"watermark={watermark}: no stream has a Range window to forget by; leave it out")
-        if not -FOREVER <= watermark <= FOREVER:
-            raise InputError(f"watermark={watermark}: times lie within ±2^61 ticks")
-        if given is None and self.position:
-            raise InputError(
-                f"watermark={watermark} after {self.position} arrivals without one: give it from the first push on"
-            )
-        if given is not None and watermark < given:
-            raise InputError(f"watermark={watermark} is older than {given}, given before: it never goes back")
-        return -FOREVER if given is None else given
+    def _late_before(self, watermark: int | None) -> int | None:
+        return late_before(watermark, self._modules.given, timed=self.query.graph.timed, position=self.position)
 
     def _attempt(self, arrivals: Arrivals, saved: list[Saved], lean: bool) -> tuple[pa.Table, int]:
         """Take the arrivals in and commit; return the table and how many results it stands for. Or take them back.
@@ -561,7 +538,7 @@ class Runtime:
         runtime._router = runtime._router.with_strategy(runtime._strategy)
         runtime._schedule.update(to_come)
         runtime._results, runtime._deleted = snapshot.counts["results"], snapshot.counts["deleted"]
-        runtime._late_rows = snapshot.counts["late"]
+        runtime._late.counts = snapshot.counts["late"]
         return runtime
 
     def _options(self) -> dict[str, Any]:
@@ -585,8 +562,8 @@ class Runtime:
         return None if store is None else sorted(streams_text(state, self.query.graph) for state in store)
 
     def _held(self) -> Held:
-        counts = {"results": self._results, "deleted": self._deleted, "late": list(self._late_rows)}
-        return Held(self.query, self._modules, self._payload, self._kept, self._late, counts)
+        counts = {"results": self._results, "deleted": self._deleted, "late": list(self._late.counts)}
+        return Held(self.query, self._modules, self._payload, self._kept, self._late.batches, counts)
 
     # Kept for another process (`eddy.live`)
 
@@ -594,15 +571,12 @@ class Runtime:
         if self._modules.pushing:
             raise StateError("a push is under way; an engine is kept between two pushes")
         state = {name: value for name, value in vars(self).items() if name not in ATTACHED}
-        # Late rows are given away: they must not lie in memory that others go on to write.
-        state["_late"] = [batches and to_stream(batches) for batches in self._late]
         state["learnt"] = {place: one.learnt() for place, one in self._filters().items()}
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         learnt = state.pop("learnt")
         vars(self).update(state)
-        self._late = [batches and from_stream(batches) for batches in state["_late"]]
         self._attach()
         for place, one in self._filters().items():
             one.resume(learnt[place])
@@ -623,13 +597,7 @@ class Runtime:
 
     def late(self) -> dict[str, pa.Table]:
         """Return the late rows since the last call, by stream (streams without any left out), and forget them."""
-        found = {
-            stream.name: pa.Table.from_batches(batches)
-            for stream, batches in zip(self.query.streams, self._late, strict=True)
-            if batches
-        }
-        self._late = [[] for _ in self.query.streams]
-        return found
+        return self._late.take(self.query.graph.names)
 
     @property
     def nbytes(self) -> int:
@@ -638,7 +606,7 @@ class Runtime:
 
     def metrics(self) -> dict[str, Any]:
         """Return counts since the start, in all and per state: arrivals, probes, results, expired, late, bytes, …"""
-        return metrics(self._modules, self._strategy, self._payload, self._late_rows, self._results, self._deleted)
+        return metrics(self._modules, self._strategy, self._payload, self._late.counts, self._results, self._deleted)
 
     def stats(self) -> pa.Table:
         """Return figures of data and decisions: a row for each stream, pair, chain of three, hop, and one in all.

@@ -73,7 +73,6 @@ from stairs.fields import (
     S_TIMES,
     S_WALKED,
     S_WIDTH,
-    T_FIELDS,
 )
 from stairs.graph import FOREVER, JoinGraph
 from stairs.keys_kernels import drop_all, sweep
@@ -81,8 +80,8 @@ from stairs.modules_check import check_modules
 from stairs.modules_kernels import rehash, transpose, undo
 from stairs.push_kernels import push
 from stairs.routes import no_entries
+from stairs.scratch import Scratch
 from stairs.segments import Segments
-from stairs.walk_kernels import MOST_RESULTS
 
 NEVER = 2 * FOREVER
 """A time beyond all times."""
@@ -129,18 +128,7 @@ class Growth(NamedTuple):
     factors: list[int]
 
 
-class Scratch(NamedTuple):
-    """Room for a push: words of keys, rows, results, signs of them, tuples in lists, tuples in flight."""
-
-    input: int = 0
-    dead: int = 0
-    results: int = 0
-    signs: int = 0
-    lists: int = FIRST_ROOM
-    frames: int = 1
-
-
-NOT_KEPT = frozenset({"arena", "walk", "_input", "_input_address", "_dead", "_no_entries", "_saved", "caches"})
+NOT_KEPT = frozenset({"arena", "_no_entries", "_saved", "caches"})
 """What a push needs, or follows from the rest."""
 
 
@@ -174,7 +162,8 @@ class Modules:
         self.capacity = [FIRST_ROOM] * m
         self.attribute_rows: dict[tuple[int, int], int] = {}
         self._describe()
-        self._make_scratch(Scratch())
+        self.scratch = Scratch(m, n)
+        self._no_entries = no_entries()
         texts = graph.texts or ((),) * n
         self.texts = {(c, word): BytesDirectory(self.allowance) for c in range(n) for word in texts[c]}
         """One directory of strings for each word of a key that stands for one, by (class, word)."""
@@ -188,47 +177,19 @@ class Modules:
         """What is computed from these modules and must follow them; each puts itself in."""
         self._bind()
 
-    def _make_scratch(self, room: Scratch) -> None:
-        """Make what holds nothing from one push to the next: room for input, walks and results."""
-        m, n = self.graph.n_streams, self.graph.n_classes
-        self._input: Int64s = np.empty(room.input, np.int64)
-        self._input_address = self._input.ctypes.data
-        self._dead: Bytes = np.empty(room.dead, np.uint8)
-        self.walk = Walk(
-            ids=np.empty(room.results * m, np.int32),
-            signs=np.empty(room.signs, np.uint8),
-            lists=np.empty(room.lists, np.int64),
-            ends=np.zeros(m + 1, np.int64),
-            levels=np.zeros((3, m), np.int64),
-            bound=np.zeros(n, np.int64),
-            kids=np.zeros(n, np.int64),
-            current=np.zeros(m, np.int64),
-            frames=np.zeros((room.frames, T_FIELDS + 2 * (m + n)), np.int64),
-        )
-        self._no_entries = no_entries()
-
     # Kept for another process (`eddy.live`)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in vars(self).items() if name not in NOT_KEPT}
-        walk = self.walk
         state["caches"] = list(self.caches)
-        state["room"] = Scratch(
-            len(self._input),
-            len(self._dead),
-            len(walk.ids) // self.graph.n_streams,
-            len(walk.signs),
-            len(walk.lists),
-            len(walk.frames),
-        )
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        caches, room = state.pop("caches"), state.pop("room")
+        caches = state.pop("caches")
         vars(self).update(state)
         self._saved = None
         self.caches = WeakSet(caches)
-        self._make_scratch(room)
+        self._no_entries = no_entries()
         self._bind()
 
     def _counted(self) -> int:
@@ -321,27 +282,6 @@ class Modules:
         self._bind()
         rehash(self.arena, c, before)
 
-    def _grow_output(self, used: int) -> None:
-        m = self.graph.n_streams
-        if self.meta[M_NEED] >= MOST_RESULTS:
-            raise CapacityError(
-                "one arrival completes more than 2^48 results; a key is too frequent in too many windows: narrow them,"
-                " or join on more columns"
-            )
-        room = max(1024, 2 * (self.walk.ids.shape[0] // m), int(self.meta[M_NEED]))
-        ids = np.empty(room * m, np.int32)
-        ids[: used * m] = self.walk.ids[: used * m]
-        signs = np.empty(room if self.meta[M_CHANGELOG] else 0, np.uint8)
-        if len(signs):
-            signs[:used] = self.walk.signs[:used]
-        self.walk = self.walk._replace(ids=ids, signs=signs)
-
-    def open_frames(self) -> None:
-        """Make room for tuples in flight through an eddy."""
-        m, (rows, width) = self.graph.n_streams, self.walk.frames.shape
-        if rows <= m:
-            self.walk = self.walk._replace(frames=np.zeros((m + 1, width), np.int64))
-
     def renumber(self) -> None:
         """Number the tuples of each stream from near 0 again, so that sequence numbers stay in an int32. O(state)."""
         shifts = [int(low) // room * room for low, room in zip(self.streams[:, S_LO], self.capacity, strict=True)]
@@ -368,6 +308,11 @@ class Modules:
             n_bytes += (room - old) * (4 * self._widths[i] + 8 * self.graph.timed)
             factors.append(room // old)
         return Growth(n_bytes, factors)
+
+    @property
+    def walk(self) -> Walk:
+        """What kernels walk in; the ids of the results of a push are in it."""
+        return self.scratch.walk
 
     # A push
 
@@ -396,12 +341,7 @@ class Modules:
         self._rows = np.array(rows, np.int64)
         self._row_starts = [0, *accumulate(rows)]
         self._word_starts = [0, *accumulate(rows[i] * width for i, width in self._attribute_widths)]
-        if len(self._input) < self._word_starts[-1]:
-            self._input = np.empty(2 * self._word_starts[-1], np.int64)
-            self._input_address = self._input.ctypes.data
-        if len(self._dead) < self._row_starts[-1]:
-            self._dead = np.empty(2 * self._row_starts[-1], np.uint8)
-        self._dead[: self._row_starts[-1]] = 0
+        self.scratch.take_in(self._word_starts[-1], self._row_starts[-1])
         self.meta[:M_OF_PUSH] = 0
         self._saved = self.streams.copy(), self.meta.copy()
 
@@ -423,15 +363,15 @@ class Modules:
     def key_words(self, i: int, c: int) -> Int64s:
         """Return the place for the key words of stream i in class c: int64[rows of the push * width], row by row."""
         x = self.attribute_rows[i, c]
-        return self._input[self._word_starts[x] : self._word_starts[x + 1]]
+        return self.scratch.words[self._word_starts[x] : self._word_starts[x + 1]]
 
     def key_address(self, i: int, c: int) -> int:
         """Return the address of `key_words`."""
-        return self._input_address + 8 * self._word_starts[self.attribute_rows[i, c]]
+        return self.scratch.address + 8 * self._word_starts[self.attribute_rows[i, c]]
 
     def dead_rows(self, i: int) -> Bytes:
         """Return the marks of the rows of stream i that can join nothing: uint8[rows], 0 until set to 1."""
-        return self._dead[self._row_starts[i] : self._row_starts[i + 1]]
+        return self.scratch.dead[self._row_starts[i] : self._row_starts[i + 1]]
 
     def ring_slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
         """Return (slots of the ring, rows of the push) for the next n tuples of stream i: two pairs at the wrap."""
@@ -475,19 +415,20 @@ class Modules:
         entries   the STAIRs that the routes speak of
         stop      arrivals of the push to take, those taken before included; None = all. Call again for the others.
         """
-        batch = Batch(order, self._input, self._dead)
+        scratch, meta = self.scratch, self.meta
+        batch = Batch(order, scratch.words, scratch.dead)
         tables = self._no_entries if entries is None else entries
-        self.meta[M_STOP] = len(order) if stop is None else stop
+        meta[M_STOP] = len(order) if stop is None else stop
         try:
             for cache in self.caches:
                 cache.follow()
-            while (status := push(self.arena, tables, routes, batch, self.walk, self._rows, count_only)) != DONE:
+            while (status := push(self.arena, tables, routes, batch, scratch.walk, self._rows, count_only)) != DONE:
                 if status == NEED_OUTPUT:
-                    self._grow_output(int(self.meta[M_OUT]))
+                    scratch.grow_results(int(meta[M_OUT]), int(meta[M_NEED]), bool(meta[M_CHANGELOG]))
                 elif status == NEED_LISTS:
-                    self.walk = self.walk._replace(lists=np.zeros(2 * int(self.meta[M_NEED]), np.int64))
+                    scratch.grow_lists(int(meta[M_NEED]))
                 elif status == NEED_KEYS:
-                    self._grow_keys(int(self.meta[M_NEED]))
+                    self._grow_keys(int(meta[M_NEED]))
                     for cache in self.caches:
                         cache.follow()
                 elif status == NEED_ENTRIES:
@@ -572,8 +513,8 @@ class Modules:
     @property
     def nbytes(self) -> int:
         """Bytes of all state and of the room for results."""
-        arrays = (*self.arena, *self.walk, self._input, self._dead)
-        return sum(array.nbytes for array in arrays) + sum(strings.nbytes for strings in self.texts.values())
+        strings = sum(strings.nbytes for strings in self.texts.values())
+        return sum(array.nbytes for array in self.arena) + self.scratch.nbytes + strings
 
     @property
     def state_bytes(self) -> int:

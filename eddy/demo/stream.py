@@ -165,81 +165,72 @@ def judge(results: pa.Table, expected: np.ndarray) -> Verdict:
     return Verdict(results.num_rows, total, wrong)
 
 
+@dataclass
 class _Play:
     """The course, act by act."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        folder: Path,
-        course: Course,
-        feeder: Feeder,
-        drift: int,
-        story: Story,
-        show: Callable[[], None],
-    ) -> None:
-        self._spark = spark
-        self._folder = folder
-        self._course = course
-        self._feeder = feeder
-        self._story = story
-        self._show = show
-        self._run: StreamingJoinQuery | None = None
-        self._drift = drift
-        self._late_at = time.monotonic() + TOO_LONG_S
+    spark: SparkSession
+    folder: Path
+    course: Course
+    feeder: Feeder
+    drift: int
+    story: Story
+    show: Callable[[], None]
+    late_at: float = field(default_factory=lambda: time.monotonic() + TOO_LONG_S)
+    running: StreamingJoinQuery | None = None
 
     def run(self) -> None:
-        before, after = self._course.partitions
+        before, after = self.course.partitions
         try:
             self._start(before)
-            self._until(lambda: len(self._story.rows) >= self._course.kill_after)
+            self._until(lambda: len(self.story.rows) >= self.course.kill_after)
             self._kill(before)
-            self._until(lambda: len(self._story.rows) >= self._course.stop_after)
+            self._until(lambda: len(self.story.rows) >= self.course.stop_after)
             self._stop()
-            self._story.tell(f"stopped in the middle, started again with {after} partitions instead of {before}")
+            self.story.tell(f"stopped in the middle, started again with {after} partitions instead of {before}")
             self._start(after)
-            self._until(lambda: self._feeder.done)
+            self._until(lambda: self.feeder.done)
             ending = threading.Thread(target=self._process_all, daemon=True)
             ending.start()
             self._until(lambda: not ending.is_alive())
         finally:
-            last = self._run
+            last = self.running
             self._stop()
             if last is not None:
                 last.forget_live_engines()  # they lie outside of the folder
-        self._show()
+        self.show()
 
     def _start(self, partitions: int) -> None:
         from eddy.spark import join
 
         frames = {
-            name: self._spark.readStream.schema(_spark_schema(name))
+            name: self.spark.readStream.schema(_spark_schema(name))
             .option("maxFilesPerTrigger", 1)
-            .parquet(str(self._feeder.folder / name))
+            .parquet(str(self.feeder.folder / name))
             for name in COLUMNS
         }
         made = join(
             query(),
             frames,
-            checkpoint=self._folder / "checkpoint",
+            checkpoint=self.folder / "checkpoint",
             partitions=partitions,
-            key_groups=self._course.key_groups,
+            key_groups=self.course.key_groups,
         )
-        self._run = made.writeStream.format("parquet").start(self._folder / "results")
-        self._story.starts += 1
+        self.running = made.writeStream.format("parquet").start(self.folder / "results")
+        self.story.starts += 1
 
     def _stop(self) -> None:
-        if self._run is not None:
-            self._run.stop()
-            self._story.add(self._run)
-            self._run = None
+        if self.running is not None:
+            self.running.stop()
+            self.story.add(self.running)
+            self.running = None
 
     def _process_all(self) -> None:
         from pyspark.errors import StreamingQueryException
 
-        assert self._run is not None
+        assert self.running is not None
         try:
-            self._run.processAllAvailable()
+            self.running.processAllAvailable()
         except StreamingQueryException:
             return  # `_look` finds it, and says why
 
@@ -250,38 +241,38 @@ class _Play:
             self._look()
 
     def _look(self) -> None:
-        assert self._run is not None
-        self._story.add(self._run)
-        done = len(self._story.rows)
-        self._feeder.allow(done + AHEAD)
-        if self._story.drift is None and done >= self._drift:
-            self._story.drift = self._story.next_batch
-            self._story.tell("the data drift: from here on it is payees that sort out, and not logins")
-        self._show()
-        problem = self._run.exception()
+        assert self.running is not None
+        self.story.add(self.running)
+        done = len(self.story.rows)
+        self.feeder.allow(done + AHEAD)
+        if self.story.drift is None and done >= self.drift:
+            self.story.drift = self.story.next_batch
+            self.story.tell("the data drift: from here on it is payees that sort out, and not logins")
+        self.show()
+        problem = self.running.exception()
         if problem is not None:
             raise SparkJoinError(f"the streaming join failed: {_first_line(problem)}") from problem
-        if time.monotonic() > self._late_at:
+        if time.monotonic() > self.late_at:
             raise SparkJoinError(f"the streaming join is not done after {TOO_LONG_S:.0f} s; is this machine busy?")
 
     def _kill(self, partitions: int) -> None:
         """Kill a worker in the middle of its task, and go on when the job has got over it."""
-        assert self._run is not None
-        jvm = driver_jvm(self._spark)
-        while not self._story.failed_tasks:
+        assert self.running is not None
+        jvm = driver_jvm(self.spark)
+        while not self.story.failed_tasks:
             self._look()
-            if len(self._story.rows) >= self._course.batches:
-                self._story.tell("no worker was caught at its task, so none was killed")
+            if len(self.story.rows) >= self.course.batches:
+                self.story.tell("no worker was caught at its task, so none was killed")
                 return
-            self._story.killed = self._killed_worker(jvm)
+            self.story.killed = self._killed_worker(jvm)
             # A worker that had just ended its task is only replaced: then it is another one's turn.
-            if self._story.killed is not None:
-                self._story.failed_tasks = self._failed_tasks_soon()
-        what = f"worker process {self._story.killed} killed at its task"
+            if self.story.killed is not None:
+                self.story.failed_tasks = self._failed_tasks_soon()
+        what = f"worker process {self.story.killed} killed at its task"
         if self._got_over_it():
-            self._story.tell(f"{what}, which ran again")
+            self.story.tell(f"{what}, which ran again")
         else:
-            self._story.tell(f"{what}: the job failed, and was started again")
+            self.story.tell(f"{what}: the job failed, and was started again")
             self._stop()
             self._start(partitions)
 
@@ -296,7 +287,7 @@ class _Play:
         return None
 
     def _tasks_run(self) -> bool:
-        tracker = self._spark.sparkContext.statusTracker()
+        tracker = self.spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return any(stage is not None and stage.numActiveTasks for stage in stages)
 
@@ -309,19 +300,19 @@ class _Play:
 
     def _got_over_it(self) -> bool:
         """Tell whether the job goes on after tasks have failed: false if it has ended."""
-        assert self._run is not None
-        self._story.add(self._run)
-        batch, quiet = self._story.next_batch, 0
-        while self._run.isActive and self._story.next_batch == batch and quiet < QUIET_LOOKS:
+        assert self.running is not None
+        self.story.add(self.running)
+        batch, quiet = self.story.next_batch, 0
+        while self.running.isActive and self.story.next_batch == batch and quiet < QUIET_LOOKS:
             time.sleep(LOOK_S)
-            self._story.add(self._run)
-            quiet = 0 if self._run.status["isTriggerActive"] else quiet + 1
-        return self._run.isActive
+            self.story.add(self.running)
+            quiet = 0 if self.running.status["isTriggerActive"] else quiet + 1
+        return self.running.isActive
 
     def _failed_tasks(self) -> int:
-        assert self._run is not None
-        tracker = self._spark.sparkContext.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._run.runId)]
+        assert self.running is not None
+        tracker = self.spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self.running.runId)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
         return sum(stage.numFailedTasks for stage in stages if stage is not None)
 

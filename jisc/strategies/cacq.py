@@ -22,7 +22,7 @@ class Cacq(Strategy):
 
     def __init__(self, modules: Modules, tree: Tree) -> None:
         super().__init__(modules, tree)
-        modules.open_frames()
+        modules.scratch.open_frames()
         self.routes = compile_eddy(tree, self.masks)
 
     def _change(self, tree: Tree, done: Transition) -> None:

@@ -19,23 +19,21 @@ from typing import TYPE_CHECKING
 
 from eddy.query import Query
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.job import Job
-from eddy.spark.streaming.checkpoint import Checkpoint, recover
+from eddy.spark.streaming.checkpoint import recover
 from eddy.spark.streaming.compaction import prune
 from eddy.spark.streaming.figures import Figures
 from eddy.spark.streaming.joining import DONE_COLUMNS, GroupTask, JoinGroups, PartitionDone, PartitionTask
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.partition_map import PartitionMap
-from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.rebalancing import Load, Manual, Rebalancer, balanced
+from eddy.spark.streaming.run import Run
 from eddy.spark.streaming.segments import Segment
-from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.splitting import Told
 from eddy.spark.streaming.tidying import Tidying
 from eddy.spark.streaming.watermarks import WatermarkRules, Watermarks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -64,25 +62,16 @@ def token_after(before: str | None, segments: Sequence[Segment], watermark: int 
 
 
 class Batches:
-    """Runs the micro-batches of one job, one call for each.
+    """Runs the micro-batches of one job, one call for each."""
 
-    job         query and grid; `job.shares.partitions` is the number of key groups
-    checkpoint  locked by this driver
-    """
-
-    def __init__(
-        self, spark: SparkSession, job: Job, places: Places, checkpoint: Checkpoint, sink: Sink, settings: Settings
-    ) -> None:
-        self._spark = spark
-        self._job = job
-        self._places = places
-        self._checkpoint = checkpoint
-        self._sink = sink
+    def __init__(self, run: Run, settings: Settings) -> None:
+        self._run = run
         self._settings = settings
+        job, places = run.job, run.places
         self._timed = job.query.graph.timed
         streams = len(job.query.streams)
         self.figures = Figures(places.root)
-        self.manifest = recover(checkpoint)
+        self.manifest = recover(run.checkpoint)
         groups = job.shares.partitions
         if self.manifest is None:
             self._watermarks = Watermarks.none(streams)
@@ -96,9 +85,9 @@ class Batches:
             self._load = Load.from_json(extra["load"])
         self._asked = Manual()
         self._closing = threading.Lock()
-        self._tidying = Tidying(spark, job, places, checkpoint, sink, settings.keep)
+        self._tidying = Tidying(run, settings.keep)
         places.forget_others()
-        self._sink.prepare(schema=job.query.output_schema, owner=places.state, scratch=places.root)
+        run.sink.prepare(schema=job.query.output_schema, owner=places.state, scratch=places.root)
 
     @property
     def partition_map(self) -> PartitionMap:
@@ -108,7 +97,7 @@ class Batches:
     @property
     def query(self) -> Query:
         """The query as the workers run it."""
-        return self._job.query
+        return self._run.job.query
 
     def move(self, moves: Mapping[int, int]) -> None:
         """Move key groups to other partitions from the next batch on."""
@@ -122,7 +111,7 @@ class Batches:
 
     def late_files(self, stream: int) -> list[str]:
         """Return the files of late rows of a stream, of all batches committed that are still kept."""
-        return [str(path) for path in self._checkpoint.late_files(stream)]
+        return [str(path) for path in self._run.checkpoint.late_files(stream)]
 
     @property
     def compaction_problem(self) -> BaseException | None:
@@ -132,17 +121,17 @@ class Batches:
     @property
     def recoveries(self) -> list[str]:
         """What of the checkpoint was found damaged and put right since the start, in words."""
-        return list(self._checkpoint.recoveries)
+        return list(self._run.checkpoint.recoveries)
 
     def forget_live_engines(self) -> None:
         """Delete the live engines of this host."""
-        self._places.forget_arenas()
+        self._run.places.forget_arenas()
 
     def close(self) -> None:
         """Let another driver have the checkpoint; twice is like once, from any thread."""
         with self._closing:
             self._tidying.wait()
-            self._checkpoint.unlock()
+            self._run.checkpoint.unlock()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run a micro-batch. `frame` is the plan of `splitting.py`; nothing of it has run yet."""
@@ -150,12 +139,12 @@ class Batches:
             self._publish(self.manifest)
             return
         began = time.perf_counter()
-        told = Told.of(frame.toArrow(), len(self._job.query.streams))
+        told = Told.of(frame.toArrow(), len(self._run.job.query.streams))
         logged = time.perf_counter()
         ran = self._map
         manifest, done = self._join(batch, told)
         joined = time.perf_counter()
-        self._checkpoint.commit(manifest)
+        self._run.checkpoint.commit(manifest)
         committed = time.perf_counter()
         self.manifest = manifest
         self._publish(manifest)
@@ -170,9 +159,9 @@ class Batches:
         self._tidying.after(manifest, self._watermarks.engine)
 
     def _publish(self, manifest: Manifest) -> None:
-        if not self._checkpoint.is_published(manifest.batch):
-            self._sink.publish(manifest.batch, [one.file for one in manifest.results], self._spark)
-            self._checkpoint.mark_published(manifest.batch)
+        if not self._run.checkpoint.is_published(manifest.batch):
+            self._run.sink.publish(manifest.batch, [one.file for one in manifest.results], self._run.spark)
+            self._run.checkpoint.mark_published(manifest.batch)
 
     def _join(self, batch: int, told: Told) -> tuple[Manifest, list[PartitionDone]]:
         """Run the second stage; return what is to be committed."""
@@ -185,7 +174,7 @@ class Batches:
             rows[segment.group].append(segment)
         groups = {} if self.manifest is None else self._tidying.compacted(self.manifest.groups)
         tasks = self._tasks(batch, rows, groups, mapped, watermarks)
-        done = self._run(tasks)
+        done = self._in_spark(tasks)
         plans = {one["group"]: one["plan"] for part in done for one in part.groups}
         for task in tasks:
             for one in task.groups:
@@ -208,7 +197,7 @@ class Batches:
             groups=groups,
             results=tuple(file for part in done for file in part.results),
             late=tuple(file for part in done for file in part.late),
-            extra={"partitions": mapped.n, "load": load.to_json(), "options": self._job.options.text},
+            extra={"partitions": mapped.n, "load": load.to_json(), "options": self._run.job.options.text},
         )
         self._watermarks, self._map, self._load = watermarks, mapped, load
         return manifest, done
@@ -233,7 +222,7 @@ class Batches:
         watermarks: Watermarks,
     ) -> list[PartitionTask]:
         # A plan that was found goes on, but not in place of one that is asked for now.
-        same = self.manifest is not None and self.manifest.extra["options"] == self._job.options.text
+        same = self.manifest is not None and self.manifest.extra["options"] == self._run.job.options.text
         by_partition: dict[int, list[GroupTask]] = defaultdict(list)
         for group, own in sorted(rows.items()):
             state = groups.get(group)
@@ -254,15 +243,15 @@ class Batches:
                 late_below=self._watermarks.late_below,
                 forgotten=self._watermarks.engine,
                 watermark=watermarks.engine,
-                staging=self._sink.staging(batch) if self._sink.writes else None,
+                staging=self._run.sink.staging(batch) if self._run.sink.writes else None,
                 groups=tuple(own),
             )
             for partition, own in sorted(by_partition.items())
         ]
 
-    def _run(self, tasks: list[PartitionTask]) -> list[PartitionDone]:
+    def _in_spark(self, tasks: list[PartitionTask]) -> list[PartitionDone]:
         if not tasks:
             return []
-        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
-        joined = numbers.mapInArrow(JoinGroups(self._job, self._places, tasks), DONE_COLUMNS).toArrow()
+        numbers = self._run.spark.range(0, len(tasks), 1, len(tasks))
+        joined = numbers.mapInArrow(JoinGroups(self._run.job, self._run.places, tasks), DONE_COLUMNS).toArrow()
         return [PartitionDone.unpacked(one) for one in joined.column(0).to_pylist()]

@@ -26,13 +26,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.streaming.batch_names import batch_name, batch_named, batch_of
 from eddy.spark.streaming.durable import (
     TEMPORARY,
     Found,
@@ -44,48 +44,29 @@ from eddy.spark.streaming.durable import (
 )
 from eddy.spark.streaming.manifest import Manifest
 
-_DIGITS = 12
-_MANIFEST = re.compile(rf"(\d{{{_DIGITS}}})\.manifest")
-_BATCH = re.compile(rf"(\d{{{_DIGITS}}})(?!\d)")
-
-
-def batch_name(batch: int) -> str:
-    """Return a batch's number as names begin with it: 12 digits, so that names sort by batch."""
-    return f"{batch:0{_DIGITS}d}"
-
-
-def batch_of(name: str) -> int | None:
-    """Return the batch that the name of a file begins with, None for none."""
-    found = _BATCH.match(name)
-    return int(found[1]) if found else None
+_MANIFEST = ".manifest"
 
 
 @dataclass(frozen=True)
 class _Needs:
-    """What a manifest names: paths below `log`, paths below `late`, last parts of the paths of results."""
+    """What a manifest names: paths below `log`, paths below `late`."""
 
     log: frozenset[str]
     late: frozenset[str]
-    results: frozenset[str]
 
     @classmethod
     def of(cls, manifest: Manifest) -> _Needs:
-        return cls(
-            manifest.log_files(),
-            frozenset(one.file for one in manifest.late),
-            frozenset(PurePosixPath(one.file).name for one in manifest.results),
-        )
+        return cls(manifest.log_files(), frozenset(one.file for one in manifest.late))
 
 
 class Checkpoint:
-    """The files of one job under `root`.
+    """The files of one job under `root`. Directories that are missing are made; StreamingStateError if they cannot be.
 
-    create      make the directories that are missing; else a missing one raises StreamingStateError
     recoveries  what was found damaged and put right or passed over, as text, in the order found
     damaged     batches whose manifest was found damaged in both copies, and what is wrong with each
     """
 
-    def __init__(self, root: Path, create: bool = True) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = Path(root)
         self.log = self.root / "log"
         self.late = self.root / "late"
@@ -98,15 +79,13 @@ class Checkpoint:
         self._needs: dict[int, _Needs] = {}
         self._last: tuple[int, bytes] | None = None  # the newest whole manifest this object has seen
         self._lock: int | None = None
-        directories = (self.log, self.late, self.manifests, self.copies, self.published)
-        if create:
-            make_directories(*directories)
-        for directory in directories:
-            if not directory.is_dir():
-                raise StreamingStateError(
-                    f"{self.root} is no checkpoint of a streaming join: it has no directory {directory.name!r}; give"
-                    " the directory the job was started with"
-                )
+        try:
+            make_directories(self.log, self.late, self.manifests, self.copies, self.published)
+        except OSError as problem:
+            raise StreamingStateError(
+                f"{self.root} cannot hold the state of a streaming join: {problem}; give a directory in which the"
+                " driver and the workers may write"
+            ) from problem
 
     # Manifests
 
@@ -118,8 +97,7 @@ class Checkpoint:
         """
         data = manifest.to_bytes()
         batch = manifest.batch
-        if not 0 <= batch < 10**_DIGITS:
-            raise StreamingStateError(f"batch {batch}: batches are numbered from 0, with {_DIGITS} digits at most")
+        path, copy = self._path(batch), self._copy(batch)
         if self._last is None or self._last[0] != self.newest_number():
             self.newest()
         if self._last is not None:
@@ -128,7 +106,7 @@ class Checkpoint:
                 return
             if batch == last:
                 raise StreamingStateError(
-                    f"batch {batch} is committed with other content in {self._path(batch)}; another driver runs on this"
+                    f"batch {batch} is committed with other content in {path}; another driver runs on this"
                     " checkpoint, stop it"
                 )
             if batch != last + 1:
@@ -136,7 +114,7 @@ class Checkpoint:
                     f"batch {batch} cannot be committed in {self.manifests}: the newest is batch {last}, the next is"
                     f" {last + 1}; Spark's checkpoint {self.spark} is not the one that belongs to it"
                 )
-        write_twice(self._path(batch), self._copy(batch), data)
+        write_twice(path, copy, data)
         self.damaged.pop(batch, None)
         self._needs[batch] = _Needs.of(manifest)
         self._last = (batch, data)
@@ -180,15 +158,15 @@ class Checkpoint:
         return found
 
     def _path(self, batch: int) -> Path:
-        return self.manifests / f"{batch_name(batch)}.manifest"
+        return self.manifests / f"{batch_name(batch)}{_MANIFEST}"
 
     def _copy(self, batch: int) -> Path:
-        return self.copies / f"{batch_name(batch)}.manifest"
+        return self.copies / f"{batch_name(batch)}{_MANIFEST}"
 
     def _numbers(self) -> set[int]:
         """Return the numbers of all manifests, of which a copy at least is there."""
         names = [*os.listdir(self.manifests), *os.listdir(self.copies)]
-        return {int(found[1]) for found in map(_MANIFEST.fullmatch, names) if found}
+        return {batch for name in names if (batch := batch_named(name, _MANIFEST)) is not None}
 
     # Published batches
 
@@ -206,26 +184,19 @@ class Checkpoint:
 
     # Retention
 
-    def retain(
-        self,
-        keep: int = 10,
-        *,
-        staging: Path | None = None,
-        in_use: Iterable[str] = (),
-        keep_late: bool = False,
-    ) -> list[str]:
-        """Delete what nobody needs; return the paths of it, relative to the root where they lie below it.
+    def retain(self, keep: int = 10, *, in_use: Iterable[str] = ()) -> list[str]:
+        """Delete what nobody needs; return the paths of it, relative to the root.
 
-        keep       how many of the newest manifests stay. One that is not published stays, and those after it
-        staging    the directory in which tasks put result files before they are published, None for none
-        in_use     names of log files that a task is about to read or a manifest about to name: those of a compaction
-                   under way, whose own file may begin with a batch long past when a manifest names it at last
-        keep_late  files of late rows stay when their manifest goes, as they are read by others
+        keep    how many of the newest manifests stay. One that is not published stays, and those after it
+        in_use  names of log files that a task is about to read or a manifest about to name: those of a compaction
+                under way, whose own file may begin with a batch long past when a manifest names it at last
 
-        Deleted are manifests, and files of log, late and staging that no manifest that stays names and whose batch, by
-        their names, is older than the newest: a task of the newest batch that Spark has given up may still write. Names
-        that begin with no batch stay. While one of the manifests that stay is damaged, nothing goes: it may be put back
-        from a backup. Cost: a list of each directory, and one read of each manifest this object has not seen.
+        Deleted are manifests; files of the log that no manifest that stays names; and files of late rows that no
+        manifest has named. Late rows themselves are for others to read, and stay when their manifest goes. Of all these
+        go only files whose batch, by their names, is older than the newest: a task of the newest batch that Spark has
+        given up may still write. Names that begin with no batch stay. While one of the manifests that stay is damaged,
+        nothing goes: it may be put back from a backup. Cost: a list of each directory, and one read of each manifest
+        this object has not seen.
         """
         if keep < 1:
             raise StreamingStateError(f"keep={keep}: at least the newest manifest must stay")
@@ -235,40 +206,27 @@ class Checkpoint:
         numbers = sorted(self._numbers())
         if numbers:
             oldest = min([*numbers[-keep:], *(batch for batch in numbers[:-keep] if not self.is_published(batch))])
-            needs = {batch: self._named(batch) for batch in numbers if batch >= oldest or keep_late}
-            stay = [needs[batch] for batch in numbers if batch >= oldest]
-            if all(stay):
-                deleted += self._retain_files(numbers, oldest, needs, staging, frozenset(in_use), keep_late)
-        return [str(path.relative_to(self.root) if path.is_relative_to(self.root) else path) for path in deleted]
+            needs = {batch: self._named(batch) for batch in numbers}
+            if all(needs[batch] is not None for batch in numbers if batch >= oldest):
+                deleted += self._retain_files(numbers, oldest, needs, in_use)
+        return [str(path.relative_to(self.root)) for path in deleted]
 
     def _retain_files(
-        self,
-        numbers: list[int],
-        oldest: int,
-        needs: dict[int, _Needs | None],
-        staging: Path | None,
-        in_use: frozenset[str],
-        keep_late: bool,
+        self, numbers: list[int], oldest: int, needs: dict[int, _Needs | None], in_use: Iterable[str]
     ) -> list[Path]:
         """Delete manifests below `oldest`, and files below the newest that no manifest from there on names."""
         newest = numbers[-1]
         stay = [one for batch, one in needs.items() if one is not None and batch >= oldest]
-        deleted = self._retain_late(numbers, oldest, needs) if keep_late else []
+        deleted = self._retain_late(numbers, oldest, needs)
         # Manifests first: one that names files which are gone must not be there after a stop in between.
         deleted += _unlink(
             path for batch in numbers if batch < oldest for path in (self._path(batch), self._copy(batch))
         )
         # The mark goes after the manifest: without either, a batch this old counts as published.
         deleted += _unlink(path for path, _ in _of_batches(self.published, 0, oldest))
-        log = in_use.union(*(one.log for one in stay))
+        log = frozenset(in_use).union(*(one.log for one in stay))
         # A file in use may still have its temporary name.
         deleted += _unlink(path for path, name in _of_batches(self.log, 0, newest) if final_name(name) not in log)
-        if staging is not None:
-            results = frozenset[str]().union(*(one.results for one in stay))
-            deleted += _unlink(path for path, _ in _of_batches(staging, 0, newest) if path.name not in results)
-        if not keep_late:
-            late = frozenset[str]().union(*(one.late for one in stay))
-            deleted += _unlink(path for path, name in _of_batches(self.late, 0, newest) if name not in late)
         for batch in [batch for batch in self._needs if batch < oldest]:
             del self._needs[batch]
         return deleted
@@ -350,7 +308,7 @@ def read_manifest(root: Path, batch: int) -> Manifest:
     """Return the manifest of a batch; nothing is mended. Raises StreamingStateError if neither copy is whole."""
     problems = []
     for place in ("manifests", "manifests/copies"):
-        path = root / place / f"{batch_name(batch)}.manifest"
+        path = root / place / f"{batch_name(batch)}{_MANIFEST}"
         try:
             return Manifest.from_bytes(path.read_bytes())
         except (OSError, StreamingStateError) as problem:
@@ -376,7 +334,7 @@ def recover(checkpoint: Checkpoint) -> Manifest | None:
     if committed is not None and (newest is None or newest.batch < committed):
         found = "there is none" if newest is None else f"the newest whole one is of batch {newest.batch}"
         damages = [text for batch in sorted(checkpoint.damaged) for text in checkpoint.damaged[batch]]
-        missing = "; ".join(damages) or f"{checkpoint.manifests / batch_name(committed)}.manifest: it is missing"
+        missing = "; ".join(damages) or f"{checkpoint.manifests / batch_name(committed)}{_MANIFEST}: it is missing"
         lost = 0 if newest is None else newest.batch + 1
         batches = f"batch {committed}" if lost >= committed else f"batches {lost} to {committed}"
         raise StreamingStateError(

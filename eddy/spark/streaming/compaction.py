@@ -78,11 +78,6 @@ def compact(
     return Link(chain[-1].batch, None, tuple(written))
 
 
-def expired(link: Link, frontier: int | None, spans: Sequence[int | None]) -> bool:
-    """Say whether no row of a link can be matched any more, by the least and greatest times of its segments."""
-    return all(_is_gone(link, segment, frontier, spans) for segment in link.segments)
-
-
 def prune(chain: Chain, frontier: int | None, spans: Sequence[int | None]) -> Chain:
     """Return the chain without segments no row of which can be matched, and without links that have none left.
 
@@ -117,11 +112,6 @@ def part(chain: Chain, frontier: int | None = None, spans: Sequence[int | None] 
     if len(merged) >= MERGED or _spare_segments(merged) >= MERGED_SEGMENTS:
         return slice(begin, len(chain))
     return None
-
-
-def worth(chain: Chain, frontier: int | None = None, spans: Sequence[int | None] = ()) -> bool:
-    """Say whether compaction pays for some links of the chain; which, says `part`."""
-    return part(chain, frontier, spans) is not None
 
 
 def _write(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.spark.streaming.checkpoint import batch_name
+from eddy.spark.streaming.batch_names import batch_name
 from eddy.spark.streaming.manifest import Manifest
 from eddy.spark.streaming.splitting import Told
 
@@ -126,7 +126,8 @@ class Figures:
         with contextlib.suppress(OSError):
             name = f"{batch_name(manifest.batch)}.parquet"
             pq.write_table(pa.Table.from_pylist(list(groups), schema=GROUPS), self._directory / name)
-            (self._directory / f"{batch_name(manifest.batch - BATCHES_KEPT)}.parquet").unlink(missing_ok=True)
+            if manifest.batch >= BATCHES_KEPT:
+                (self._directory / f"{batch_name(manifest.batch - BATCHES_KEPT)}.parquet").unlink(missing_ok=True)
 
     def groups(self) -> pa.Table:
         """Return a row for each key group of each of the newest batches since the job started, oldest first."""

@@ -28,7 +28,8 @@ from eddy.spark.engine import as_spark
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.merge import Merger, interleave
-from eddy.spark.streaming.checkpoint import batch_name, read_manifest
+from eddy.spark.streaming.batch_names import batch_name
+from eddy.spark.streaming.checkpoint import read_manifest
 from eddy.spark.streaming.durable import sync_directory
 from eddy.spark.streaming.manifest import GroupState, OutputFile
 from eddy.spark.streaming.places import Places

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from eddy.spark.errors import SparkJoinError
 
@@ -53,12 +53,6 @@ class PartitionMap:
     def groups(self) -> int:
         """The number of key groups."""
         return len(self.partitions)
-
-    def groups_of(self, partition: int) -> tuple[int, ...]:
-        """Return the key groups of a partition, ascending. O(groups)."""
-        if not 0 <= partition < self.n:
-            raise SparkJoinError(f"there is no partition {partition}; they are numbered from 0 to {self.n - 1}")
-        return tuple(group for group, own in enumerate(self.partitions) if own == partition)
 
     def moved(self, other: PartitionMap) -> list[Move]:
         """Return what has to move, by group ascending, for this map to become `other`. O(groups)."""
@@ -106,19 +100,6 @@ class PartitionMap:
         open_places = [partition for partition in range(n) for _ in range(room[partition] - len(held[partition]))]
         placed = dict(zip(sorted(homeless), open_places, strict=True))
         return PartitionMap(tuple(placed.get(group, own) for group, own in enumerate(self.partitions)), n)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the map as objects that JSON has."""
-        return {"partitions": list(self.partitions), "n": self.n}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PartitionMap:
-        """Return the map that `to_json` described. Raises SparkJoinError if it is none."""
-        if not isinstance(data.get("partitions"), list) or not isinstance(data.get("n"), int):
-            raise SparkJoinError(
-                f"{dict(data)!r} is no partition map; the file it was read from is damaged or of another version"
-            )
-        return cls(tuple(data["partitions"]), data["n"])
 
     def _check_partition(self, group: int, partition: int) -> None:
         if not 0 <= partition < self.n:

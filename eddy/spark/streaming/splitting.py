@@ -19,7 +19,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.rows import quoted
 from eddy.spark.split import Piece, Splitter
-from eddy.spark.streaming.checkpoint import batch_name
+from eddy.spark.streaming.batch_names import batch_name
 from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.segments import Segment, SegmentWriter
 

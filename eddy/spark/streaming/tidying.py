@@ -10,19 +10,15 @@ import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from eddy.spark.job import Job
-from eddy.spark.streaming.checkpoint import Checkpoint, batch_name
+from eddy.spark.streaming.batch_names import batch_name
 from eddy.spark.streaming.compaction import compact, part
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.run import Run
 from eddy.spark.streaming.segments import SegmentReader, SegmentWriter
-from eddy.spark.streaming.sinks import Sink
 from eddy.windows import Unbounded
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -57,18 +53,12 @@ class _CompactGroups:
 class Tidying:
     """Compaction and retention of one job."""
 
-    def __init__(
-        self, spark: SparkSession, job: Job, places: Places, checkpoint: Checkpoint, sink: Sink, keep: int
-    ) -> None:
-        self._spark = spark
-        self._job = job
-        self._places = places
-        self._checkpoint = checkpoint
-        self._sink = sink
+    def __init__(self, run: Run, keep: int) -> None:
+        self._run = run
         self._keep = keep
         self.spans = [
             None if isinstance(stream.window, Unbounded) else window.size
-            for stream, window in zip(job.query.streams, job.query.graph.windows, strict=True)
+            for stream, window in zip(run.job.query.streams, run.job.query.graph.windows, strict=True)
         ]
         """Per stream, the ticks that a row can be matched for; None: for ever."""
         self._thread: threading.Thread | None = None
@@ -93,10 +83,10 @@ class Tidying:
 
     def after(self, manifest: Manifest, frontier: int | None) -> None:
         """Look after a commit whether there is something to do."""
-        self._sink.clean(manifest.batch)
+        self._run.sink.clean(manifest.batch)
         in_use = {one.file for chain in self._begun.values() for link in chain for one in link.segments}
         in_use.update(self._names)
-        self._checkpoint.retain(self._keep, in_use=in_use if self._thread is not None else (), keep_late=True)
+        self._run.checkpoint.retain(self._keep, in_use=in_use if self._thread is not None else ())
         if self._thread is None:
             chains = {}
             for group, state in manifest.groups.items():
@@ -104,7 +94,7 @@ class Tidying:
                 if links is not None:
                     chains[group] = state.chain[links]
             if chains:
-                tasks = max(1, min(len(chains), self._spark.sparkContext.defaultParallelism))
+                tasks = max(1, min(len(chains), self._run.spark.sparkContext.defaultParallelism))
                 self._begun = chains
                 # Named here, so that retention knows them while they are written.
                 self._names = [f"{batch_name(manifest.batch)}-base-{uuid.uuid4().hex}" for _ in range(tasks)]
@@ -120,12 +110,13 @@ class Tidying:
             thread.join()
 
     def _compact(self, frontier: int | None) -> None:
+        run = self._run
         try:
             dealt, tasks = sorted(self._begun.items()), len(self._names)
             shares = [_Share(name, frontier, tuple(dealt[k::tasks])) for k, name in enumerate(self._names)]
-            run = _CompactGroups(self._job, self._places, self.spans)
+            work = _CompactGroups(run.job, run.places, self.spans)
             found: dict[int, Link] = {}
-            for links in self._spark.sparkContext.parallelize(shares, tasks).map(run).collect():
+            for links in run.spark.sparkContext.parallelize(shares, tasks).map(work).collect():
                 found.update(links)
             self._links = found
             self.problem = None

@@ -13,6 +13,7 @@ from eddy.spark.streaming.batches import Batches, Settings
 from eddy.spark.streaming.checkpoint import Checkpoint
 from eddy.spark.streaming.identity import check_identity, has_identity, write_identity
 from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.run import Run
 from eddy.spark.streaming.running import StreamingJoinQuery
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
 
@@ -160,7 +161,7 @@ class JoinWriter:
             begun = has_identity(join.checkpoint) or checkpoint.newest_number() is not None
             if begun:
                 checkpoint.recoveries += check_identity(join.checkpoint, join.job, groups)
-            batches = Batches(join.spark, join.job, join.places, checkpoint, sink, join.settings)
+            batches = Batches(Run(join.spark, join.job, join.places, checkpoint, sink), join.settings)
             if not begun:
                 # Not before the sink was found fit: a start that fails shall not settle which join it is.
                 write_identity(join.checkpoint, join.job, groups)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy.spark.split import BLOB_ROWS
-from eddy.spark.streaming.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, expired, part, prune, worth
+from eddy.spark.streaming.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, part, prune
 from eddy.spark.streaming.manifest import Link
 from eddy.spark.streaming.segments import SegmentReader, SegmentWriter
 from tests.spark.streaming.manifests import make_segment
@@ -87,12 +87,11 @@ def test_a_chain_means_the_same_before_and_after(
             expected = live_rows(reader, whole, frontier, spans)
             pruned = prune(whole, frontier, spans)
             assert live_rows(reader, pruned, frontier, spans) == expected
-            assert not any(expired(link, frontier, spans) for link in pruned)
+            assert prune(pruned, frontier, spans) is pruned
             for link in whole:
-                if expired(link, frontier, spans):
+                if not prune((link,), frontier, spans):
                     assert not live_rows(reader, [link], frontier, spans)
-            if pruned == whole:
-                assert prune(whole, frontier, spans) is whole
+            assert (pruned is whole) == (pruned == whole)
             with SegmentWriter(log, f"{99:012d}.log") as writer:
                 link = compact(reader, whole, SCHEMAS, times_of, frontier, spans, writer, 3)
                 assert writer.finish() == list(link.segments)
@@ -135,7 +134,7 @@ def test_segments_have_a_greatest_size(tmp_path: Path, rows: int, wide: int, seg
         assert len(link.segments) == segments
         numbers = [n for one in link.segments for n in reader.read(one).column("n").to_pylist()]
         assert numbers == list(range(rows))
-        assert not worth((link,))
+        assert part((link,)) is None
 
 
 def test_dead_segments_are_not_read(tmp_path: Path) -> None:
@@ -144,15 +143,14 @@ def test_dead_segments_are_not_read(tmp_path: Path) -> None:
         link = compact(reader, chain, SCHEMAS, times_of, 30, (20, None), writer, 0)
         assert writer.finish() == []
     assert link == Link(1, None, ())
-    assert expired(link, None, (None, None))
+    assert prune((link,), None, (None, None)) == ()
 
 
 @pytest.mark.parametrize(("frontier", "gone"), [(29, False), (30, True)])
 def test_a_window_includes_its_end(frontier: int, gone: bool) -> None:
     link = Link(0, None, (make_segment("a", last=9),))
-    assert expired(link, frontier, (20, None)) == gone
     assert prune((link,), frontier, (20, None)) == (() if gone else (link,))
-    assert not expired(link, frontier, (None, None))
+    assert prune((link,), frontier, (None, None)) == (link,)
 
 
 def test_a_link_that_dies_in_part() -> None:
@@ -165,8 +163,8 @@ def test_a_link_that_dies_in_part() -> None:
 
 
 def test_short_chains_stay() -> None:
-    assert not worth(())
-    assert not worth(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED - 1)))
+    assert part(()) is None
+    assert part(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED - 1))) is None
     assert part(tuple(Link(b, None, (make_segment(f"{b}"),)) for b in range(MERGED))) == slice(0, MERGED)
 
 

@@ -12,7 +12,8 @@ import pytest
 import eddy
 from eddy.spark import join, read_transactions
 from eddy.spark.streaming import compaction
-from eddy.spark.streaming.checkpoint import Checkpoint, batch_name, batch_of
+from eddy.spark.streaming.batch_names import batch_name, batch_of
+from eddy.spark.streaming.checkpoint import Checkpoint
 from eddy.spark.streaming.durable import temporary_name
 from tests.cases import assert_same, text_rows
 from tests.spark.streaming.jobs import Inputs, results, run
@@ -82,7 +83,7 @@ def sizes(state: Path) -> dict[str, int]:
 
 def chains(state: Path) -> list[int]:
     """How many links the chain of each key group has."""
-    newest = Checkpoint(state, create=False).newest()
+    newest = Checkpoint(state).newest()
     assert newest is not None
     return [len(group.chain) for group in newest.groups.values()]
 

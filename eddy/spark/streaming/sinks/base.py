@@ -24,14 +24,13 @@ class Sink(Protocol):
     @property
     def writes(self) -> bool: ...
 
-    def prepare(
-        self, *, schema: pa.Schema | None = None, owner: str | None = None, scratch: Path | None = None
-    ) -> None:
+    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """See that the place can be used, before the first batch of a run.
 
         schema   of the results, as the query has it
         owner    what the job is known by from run to run; a place that another job publishes to is refused
-        scratch  a directory of the job that outlives a run, in which sinks without a place of their own stage
+        scratch  a directory of the job that the driver and all workers have under this name; it outlives a run, and
+                 sinks without a place of their own stage in it
 
         Raises SparkJoinError that names the path and what to do.
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,25 +18,21 @@ class CallbackSink(FrameSink):
     The call is made after the batch was committed. If the job dies after the call and before it noted that the call was
     made, it is made again with the same id and the very same rows; a function that notes the id along with what it does
     thus does it once. The rows lie in files of the job: a DataFrame kept for later has to be written elsewhere.
-
-    staging_root  a directory that the driver and all workers have under this name; None: the job's own
     """
 
     name = "callback"
 
-    def __init__(
-        self, function: Callable[[DataFrame, int], object], staging_root: str | os.PathLike[str] | None = None
-    ) -> None:
+    def __init__(self, function: Callable[[DataFrame, int], object]) -> None:
         if not callable(function):
             raise SparkJoinError(
                 f"CallbackSink: {function!r} cannot be called; give a function of (dataframe, batch_id)"
             )
-        super().__init__(staging_root)
+        super().__init__()
         self._function = function
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
         """Call the function. Raises SparkJoinError from what it raises."""
-        rows = self._frame(spark, batch, self._files(batch, files))
+        rows = self._frame(spark, self._files(batch, files))
         try:
             self._function(rows, batch)
         except Exception as problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -17,16 +16,15 @@ if TYPE_CHECKING:
 class ConsoleSink(FrameSink):
     """Prints the number of each batch, how many rows it has, and a table of the first. To look at, not to keep.
 
-    rows          how many to show
-    staging_root  a directory that the driver and all workers have under this name; None: the job's own
+    rows   how many to show
     """
 
     name = "console"
 
-    def __init__(self, rows: int = 20, staging_root: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, rows: int = 20) -> None:
         if rows < 1:
             raise SparkJoinError(f"ConsoleSink(rows={rows}): show 1 row or more, or take a NullSink to count only")
-        super().__init__(staging_root)
+        super().__init__()
         self._rows = rows
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
@@ -36,4 +34,4 @@ class ConsoleSink(FrameSink):
             rows = sum(row_count(path) for path in paths)
         print(f"batch {batch}: {rows} rows" + (f", {self._rows} of them" if rows > self._rows else ""))
         if rows:
-            self._frame(spark, batch, paths).show(self._rows, truncate=False)
+            self._frame(spark, paths).show(self._rows, truncate=False)

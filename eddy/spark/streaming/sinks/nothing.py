@@ -19,9 +19,7 @@ class NullSink:
     name = "nothing"
     writes = False
 
-    def prepare(
-        self, *, schema: pa.Schema | None = None, owner: str | None = None, scratch: Path | None = None
-    ) -> None:
+    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """There is no place to look at."""
 
     def staging(self, batch: int) -> Path:

@@ -11,13 +11,11 @@ from eddy.spark.streaming.durable import write_whole
 _FILE = "_owner.json"
 
 
-def claim(path: Path, owner: str | None, used: bool) -> None:
-    """Note that a directory is a job's; without an owner there is nothing to note.
+def claim(path: Path, owner: str, used: bool) -> None:
+    """Note that a directory is a job's.
 
     `used` says that results were published there. Raises SparkJoinError if they are another job's.
     """
-    if owner is None:
-        return
     marker = path / _FILE
     if marker.exists():
         try:

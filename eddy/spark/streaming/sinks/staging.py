@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.batch_names import batch_name, batch_named
 from eddy.spark.streaming.durable import make_directories, sync_directory
 
-_DIGITS = 12
-_OWN = re.compile(rf"(?:publish-)?(\d{{{_DIGITS},}})")
+_COLLECTED = "publish-"
 _GLOB = set("*?[]{}\\")
 
 
@@ -33,13 +32,6 @@ def local_path(path: str | os.PathLike[str], what: str) -> Path:
     if strange := sorted(_GLOB.intersection(text)):
         raise SparkJoinError(f"{what}: Spark reads {strange[0]!r} in {text} as a pattern; give a path without it")
     return Path(text).absolute()
-
-
-def batch_name(batch: int) -> str:
-    """Return the number of a batch so that names sort as numbers do: 12 digits."""
-    if batch < 0:
-        raise SparkJoinError(f"batch {batch}: batches are numbered from 0")
-    return f"{batch:0{_DIGITS}d}"
 
 
 @contextmanager
@@ -72,7 +64,7 @@ class Staging:
 
     def collected(self, batch: int) -> Path:
         """Return a directory for the files of a batch that count, made if need be."""
-        path = self.root / f"publish-{batch_name(batch)}"
+        path = self.root / f"{_COLLECTED}{batch_name(batch)}"
         path.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -112,8 +104,8 @@ class Staging:
             if not self.root.is_dir():
                 return
             for path in sorted(self.root.iterdir()):
-                found = _OWN.fullmatch(path.name)
-                if found and int(found[1]) < before_batch:
+                batch = batch_named(path.name.removeprefix(_COLLECTED))
+                if batch is not None and batch < before_batch:
                     # A task that was given up may still write here; what it leaves goes the next time.
                     shutil.rmtree(path, ignore_errors=True)
 

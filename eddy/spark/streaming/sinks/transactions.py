@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,88 +23,59 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.durable import make_directories, sync_directory, write_whole
+from eddy.spark.streaming.batch_names import batch_name, batch_named
+from eddy.spark.streaming.durable import sync_directory, write_whole
+from eddy.spark.streaming.sinks.directory import DirectorySink, check_same
 from eddy.spark.streaming.sinks.frames import frame
-from eddy.spark.streaming.sinks.ownership import claim
-from eddy.spark.streaming.sinks.staging import Staging, batch_name, checked_names, explained, local_path, row_count
+from eddy.spark.streaming.sinks.staging import checked_names, explained, local_path, row_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ENTRY = re.compile(r"(\d{12,})\.json")
+_ENTRY = ".json"
 _SCHEMA = "schema.arrow"
-_PARTS = ("_log", "_staging", "data")
 
 
-class TransactionSink:
-    """Publishes a batch by writing its entry of the log.
-
-    path   a directory for these results alone, made if need be; the driver and all workers have it under this name
-    """
+class TransactionSink(DirectorySink):
+    """Publishes a batch by writing its entry of the log."""
 
     name = "transactions"
-    writes = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = local_path(path, "TransactionSink")
-        self._staging = Staging(self.path / "_staging")
+        super().__init__(path)
         self._data = self.path / "data"
         self._log = self.path / "_log"
 
-    def prepare(
-        self, *, schema: pa.Schema | None = None, owner: str | None = None, scratch: Path | None = None
-    ) -> None:
-        """See that the directory can be written and is a log of results with this schema, or empty."""
-        if self.path.exists() and not self.path.is_dir():
-            raise SparkJoinError(f"{self.path} is a file; give a directory for the results")
+    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+        """As every directory of results. Raises SparkJoinError as well for a log of results with another schema."""
+        super().prepare(schema=schema, owner=owner, scratch=scratch)
         with explained(self.path, "preparing the directory of results"):
-            foreign = sorted(
-                path.name
-                for path in (self.path.iterdir() if self.path.exists() else ())
-                if path.name not in _PARTS and path.name[0] not in "._"
-            )
-            if foreign:
-                raise SparkJoinError(
-                    f"{self.path} holds {foreign[0]!r}, which is no part of a log of results; give an empty directory,"
-                    " or one this job published to"
-                )
-            make_directories(self._data)
-            make_directories(self._log)
-            claim(self.path, owner, bool(versions(self.path)))
-            if schema is not None:
-                self._keep(schema.remove_metadata())
-        self._staging.prepare()
-        if len({os.stat(path).st_dev for path in (self._staging.root, self._data)}) > 1:
-            raise SparkJoinError(
-                f"{self._staging.root} is on another file system than {self._data}, so nothing can be renamed from"
-                " one to the other; unmount it"
-            )
-
-    def staging(self, batch: int) -> Path:
-        return self._staging.of(batch)
+            self._keep(schema.remove_metadata())
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
         """Move the files to path/data/ and write the entry. O(files) renames, three syncs."""
         names = checked_names(files)
-        entry = self._log / f"{batch_name(batch)}.json"
+        entry = self._log / f"{batch_name(batch)}{_ENTRY}"
         # Two batches may have files of one name, and one must not replace what the other published.
         paths = [self._data / f"{batch_name(batch)}-{name}" for name in names]
         with explained(entry, f"publishing batch {batch}"):
             if entry.exists():
                 there = {file["name"] for file in _entry(entry)["files"]}
-                if differing := sorted(there ^ {path.name for path in paths}):
-                    raise SparkJoinError(
-                        f"{entry} is of another job: {differing[0]!r} is in its batch {batch} or in this one's only;"
-                        " give each job a directory of its own"
-                    )
+                check_same(entry, batch, there, {path.name for path in paths})
                 sync_directory(self._log)
                 return
             self._staging.take(batch, names, paths)
             listed = [{"name": path.name, "rows": row_count(path), "bytes": path.stat().st_size} for path in paths]
             write_whole(entry, json.dumps({"batch": batch, "files": listed}).encode())
 
-    def clean(self, before_batch: int) -> None:
-        self._staging.clean(before_batch)
+    def _makes(self, name: str) -> bool:
+        return name == self._data.name
+
+    def _directories(self) -> Sequence[Path]:
+        return (self._data, self._log)
+
+    def _has_batches(self) -> bool:
+        return bool(versions(self.path))
 
     def _keep(self, schema: pa.Schema) -> None:
         kept = _schema(self.path)
@@ -122,8 +92,8 @@ def versions(path: str | os.PathLike[str]) -> list[int]:
     """Return the batches that are there, ascending; none for a directory that no job has published to."""
     log = local_path(path, "path") / "_log"
     with explained(log, "listing the log"):
-        found = [_ENTRY.fullmatch(name) for name in (os.listdir(log) if log.is_dir() else ())]
-    return sorted(int(entry[1]) for entry in found if entry)
+        names = os.listdir(log) if log.is_dir() else []
+    return sorted(batch for name in names if (batch := batch_named(name, _ENTRY)) is not None)
 
 
 def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path]:
@@ -142,7 +112,7 @@ def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path
         file["name"]
         for batch in there
         if upto is None or batch <= upto
-        for file in _entry(root / "_log" / f"{batch_name(batch)}.json")["files"]
+        for file in _entry(root / "_log" / f"{batch_name(batch)}{_ENTRY}")["files"]
     ]
     return [root / "data" / name for name in names]
 
@@ -150,7 +120,11 @@ def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path
 def read(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = None) -> DataFrame:
     """Return the results of all batches up to one as a DataFrame, as `snapshot`; later batches are not in it."""
     root = local_path(path, "path")
-    return frame(spark, _schema(root), snapshot(root, upto), f"{root}: nothing was published so far")
+    files = snapshot(root, upto)
+    schema = _schema(root)
+    if schema is None:
+        raise SparkJoinError(f"{root / '_log' / _SCHEMA} is missing; the job writes it when it is started again")
+    return frame(spark, schema, files)
 
 
 def _entry(path: Path) -> dict[str, Any]:

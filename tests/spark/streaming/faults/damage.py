@@ -26,10 +26,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.spark.streaming.checkpoint import Checkpoint, batch_name
+from eddy.spark.streaming.batch_names import batch_name
+from eddy.spark.streaming.checkpoint import Checkpoint
 from tests.spark.streaming.faults.workload import SCHEMA
 
-ANOTHER_JOB = "give each job a directory of its own"
+CONTRADICTED = "Either the manifest it was published by is lost"
 IN_THE_WAY = "is in the way"
 
 
@@ -121,7 +122,7 @@ class Damager:
             return Damage("manifest, both, refused", must=lost, saved=saved)
         # The results that the batch comes to now lie in other files than those that are out, or on their way.
         if self._sink != "callback" and self._is_out(newest) and not checkpoint.is_published(newest):
-            return Damage("manifest, both, contradicted", must=ANOTHER_JOB, saved=saved)
+            return Damage("manifest, both, contradicted", must=CONTRADICTED, saved=saved)
         if any(self._on_the_way(newest)):
             return Damage("manifest, both, contradicted", must=IN_THE_WAY, saved=saved)
         return Damage("manifest, both, again")

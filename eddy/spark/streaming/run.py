@@ -1,0 +1,31 @@
+"""What a job has from one start to the next stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eddy.spark.job import Job
+from eddy.spark.streaming.checkpoint import Checkpoint
+from eddy.spark.streaming.places import Places
+from eddy.spark.streaming.sinks import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the driver runs a job with.
+
+    job         query and grid; `job.shares.partitions` is the number of key groups
+    places      where tasks find and leave things
+    checkpoint  locked by this driver
+    sink        where results go
+    """
+
+    spark: SparkSession
+    job: Job
+    places: Places
+    checkpoint: Checkpoint
+    sink: Sink

@@ -1,0 +1,82 @@
+"""A runtime that changes its plan, and an oracle that has none.
+
+Arrivals are written "R1 S1.2 T1@5": the stream, its keys in the order of its columns, and its event time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+import eddy
+from stairs.fields import C_NEXT
+from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes
+
+A, B, C = "((R S) T) U", "((S T) R) U", "((S T) U) R"
+"""The plans of the paper's figures 2 and 4: RS and RST; ST and RST; ST and STU."""
+
+
+def query(columns: Sequence[str], window: str = "rows", size: int = 100, lateness: int = 0, **sizes: int) -> Case:
+    """Give a query over R, S, T, … by the names of their key columns: "ab" has a and b. Columns of a name are equal."""
+    timed = window == "range"
+    streams, predicates = [], []
+    last: dict[str, str] = {}
+    for name, own in zip("RSTUVW", columns, strict=False):
+        schema = pa.schema([(column, pa.int64()) for column in (*own, "t", "v")])
+        streams.append(StreamCase(name, schema, window, sizes.get(name, size), "t" if timed else None))  # type: ignore[arg-type]
+        for column in own:
+            if column in last:
+                predicates.append((((last[column], column), (name, column)),))
+            last[column] = name
+    return Case(tuple(streams), tuple(predicates), lateness=lateness)
+
+
+ONE_CLASS = query(["a"] * 4)
+CHAIN = query(["a", "ab", "bc", "c"])
+
+
+class Twins:
+    """A runtime and an oracle that are told the same."""
+
+    def __init__(self, case: Case, plan: str, strategy: str, output: str = "changelog", **options: Any) -> None:
+        self.case, self.output, self.oracle = case, output, case.oracle()
+        self.runtime = eddy.Runtime(case.query(), plan, strategy=strategy, output=output, ids_only=True, **options)
+
+    def arrivals(self, text: str, v: int = 1) -> list[Arrival]:
+        """Read arrivals."""
+        found = []
+        for word in text.split():
+            keys, _, time = word[1:].partition("@")
+            i = self.case.names.index(word[0])
+            own = self.case.streams[i].schema.names[:-2]
+            values = dict(zip(own, map(int, keys.split(".")), strict=True))
+            found.append((i, {**values, "t": int(time or 0), "v": v}))
+        return found
+
+    def push(self, text: str) -> list[tuple[Any, ...]]:
+        """Push arrivals, compare with the oracle and return the changes."""
+        one = Push(tuple(self.arrivals(text)))
+        table = self.runtime.push(one.batches(self.case), [i for i, _ in one.arrivals])
+        outcomes = [self.oracle.arrive(self.case.names[i], row) for i, row in one.arrivals]
+        assert_changes(table, changes(self.case, outcomes, self.oracle, self.output, "ids"), "ids")
+        self.runtime.check()
+        return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    def each(self, text: str) -> list[tuple[Any, ...]]:
+        """Push arrivals one by one."""
+        return [row for word in text.split() for row in self.push(word)]
+
+    def transition(self, *plans: str) -> None:
+        """Change plans."""
+        for plan in plans:
+            self.runtime.transition(plan)
+            self.runtime.check()
+            assert self.runtime.plan == plan
+
+    def demote_all(self) -> None:
+        """Drop all that states store."""
+        for stair in self.runtime.stairs:
+            for kid in range(int(stair.modules.classes[stair.by, C_NEXT])):
+                stair.demote(kid)
