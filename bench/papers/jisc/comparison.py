@@ -52,6 +52,15 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
+def number(value: float) -> str:
+    """Return a number with three digits, or all before the point.
+
+    >>> number(0.01234), number(12345.6)
+    ('0.0123', '12,346')
+    """
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
 def growth(rows: Sequence[Row], x: str, y: str, what: str, name: str, by: str = "strategy") -> list[str]:
     """Say how `what` grows with x, called `name`."""
     found = exponents(rows, x, y, by)
