@@ -71,6 +71,7 @@ def _hashed(point: Point, say: Say) -> list[Row]:
 def _nested(point: Point, say: Say) -> list[Row]:
     joins, window = int(point["joins"]), int(point["window"])
     taken: dict[str, list[float]] = {strategy: [] for strategy in MODELS}
+    calls: dict[str, list[float]] = {strategy: [] for strategy in MODELS}
     for strategy in MODELS:  # compiles the loops
         first_output(3, 10, strategy, 0)
     with without_gc():
@@ -78,12 +79,18 @@ def _nested(point: Point, say: Say) -> list[Row]:
             results = {}
             for strategy in MODELS:
                 say(f"latency, nested loops, windows of {window:,}: {strategy}, {number + 1}")
-                seconds, found = first_output(joins + 1, window, strategy, int(point["seed"]) + number)
+                call, seconds, found = first_output(joins + 1, window, strategy, int(point["seed"]) + number)
                 results[strategy] = sorted(found)
+                calls[strategy].append(call)
                 taken[strategy].append(seconds)
             agree(f"latency, nested loops, windows of {window:,}", results)
     return [
-        {"strategy": strategy, "curve": _curve(strategy, joins), **spread(found, "latency_s")}
+        {
+            "strategy": strategy,
+            "curve": _curve(strategy, joins),
+            **spread(found, "latency_s"),
+            "call_s": spread(calls[strategy], "s")["s"],
+        }
         for strategy, found in taken.items()
     ]
 

@@ -93,8 +93,8 @@ class NestedLoops:
         return n
 
 
-def first_output(streams: int, window: int, strategy: str, seed: int) -> tuple[float, list[tuple[int, ...]]]:
-    """Return the wall seconds from a transition that changes all states to the first result, and that result.
+def first_output(streams: int, window: int, strategy: str, seed: int) -> tuple[float, float, list[tuple[int, ...]]]:
+    """Return (wall seconds of a transition that changes all states, those until the first result, that result).
 
     Each stream has a permutation of as many values as its window has rows, and repeats it. O(window) under jisc,
     O(window²) under moving-state, each times the number of streams.
@@ -107,9 +107,10 @@ def first_output(streams: int, window: int, strategy: str, seed: int) -> tuple[f
     coming = values[own].tolist()
     start = perf_counter()
     plan.transition(range(streams)[::-1])
+    call = perf_counter() - start
     found: list[tuple[int, ...]] = []
     for value in coming:
         found = plan.push(own, value)
         if found:
             break
-    return perf_counter() - start, found
+    return call, perf_counter() - start, found
