@@ -181,10 +181,10 @@ def test_remarks_on_a_stage_follow_the_rows() -> None:
     assert "cacq 0.50 (the paper: 5.48)" in said
     assert "parallel-track 2.00 (the paper: 9.80)" in said
     assert "the order does not reproduce" in said
-    assert "0.50 of its time in the stage, 0.50 without a transition: the transition is not the whole reason" in said
+    assert "0.50 of its time in the stage and 0.50 before it: the transition is not the whole reason" in said
     assert "50.0 intermediate entries a tuple" in said
     late = [stage(100, "jisc", 2.0, 0.5), stage(100, "cacq", 1.0, 0.9)]
-    assert "1.80 without a transition: the transition is the reason." in " ".join(migration.remarks("best", late))
+    assert "1.80 before it: the transition is the reason." in " ".join(migration.remarks("best", late))
     fast = [stage(100, "jisc", 1.0, 0.9), stage(100, "cacq", 3.0, 2.7), stage(100, "parallel-track", 4.0, 2.0)]
     said = " ".join(migration.remarks("worst", fast))
     assert "here it is the same order" in said

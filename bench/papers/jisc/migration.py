@@ -112,11 +112,11 @@ def _cacq(seconds: Mapping[str, float], steady: Mapping[str, float], stored: flo
     during, without = seconds["cacq"] / seconds["jisc"], steady["cacq"] / steady["jisc"]
     if during >= 1:
         return f"jisc is {during:.2f} times as fast as cacq in the stage, and {without:.2f} times without a transition."
-    head = f"jisc does not beat cacq, which takes {during:.2f} of its time in the stage, {without:.2f} without a transition"
+    head = f"jisc does not beat cacq, which takes {during:.2f} of its time in the stage and {without:.2f} before it: "
     if without >= 1:
-        return f"{head}: the transition is the reason."
+        return f"{head}the transition is the reason."
     return (
-        f"{head}: the transition is not the whole reason. cacq stores nothing beside the windows, jisc in this stage "
+        f"{head}the transition is not the whole reason. cacq stores nothing beside the windows, jisc in this stage "
         f"{stored:.1f} intermediate entries a tuple."
     )
 
