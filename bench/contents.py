@@ -43,6 +43,18 @@ CHAPTERS = (
         },
     ),
     Chapter(
+        "The JISC paper",
+        "bench.papers.jisc",
+        {
+            "fig7": "the migration stage by number of joins, one state incomplete",
+            "fig8": "the migration stage by number of joins, all states incomplete",
+            "fig9": "normal operation: jisc, symmetric hash joins and cacq",
+            "fig10": "how long until there is output after a transition, hash and nested-loop joins",
+            "fig11": "transitions at different frequencies, all states incomplete",
+            "fig12": "transitions at different frequencies, one state incomplete",
+        },
+    ),
+    Chapter(
         "Strategies side by side",
         "bench.strategies",
         {"strategies": "all strategies over the same arrivals: throughput, latency, stall, memory"},

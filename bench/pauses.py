@@ -92,21 +92,23 @@ def check_complete(runtime: eddy.Runtime) -> None:
         raise Mismatch(f"{runtime.strategy}: {waiting[0]} is still incomplete after a turnover of all windows")
 
 
-def pauses(turnover: Turnover, pushes: Pushes, strategy: str, transitions: int) -> tuple[list[Pause], list[int]]:
-    """Return so many transitions there and back, and the results of each turnover."""
+def pauses(
+    turnover: Turnover, pushes: Pushes, strategy: str, transitions: int, least: int = LEAST_PUSHES
+) -> tuple[list[Pause], list[int]]:
+    """Return so many transitions there and back, and the results of each turnover; `least` as in `timed_pushes`."""
     runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy, count_only=True)
     plans = [turnover.reversed_plan, turnover.plan]
     counts = [timed_pushes(runtime, pushes)[1]]
     found = []
     with without_gc():
         for number in range(transitions):
-            usual, results = timed_pushes(runtime, pushes, LEAST_PUSHES)
+            usual, results = timed_pushes(runtime, pushes, least)
             counts.append(results)
             check_complete(runtime)
             start = now()
             runtime.transition(plans[number % 2])
             call = now() - start
-            after, results = timed_pushes(runtime, pushes, LEAST_PUSHES)
+            after, results = timed_pushes(runtime, pushes, least)
             counts.append(results)
             latency = call + after[0]
             longest = np.maximum(latency, after[1:].max(axis=0))

@@ -69,35 +69,16 @@ TRANSITION_TITLES = {
     "latency.moving_state_vs_jisc.1000000": "the same, windows of 10⁶, four streams",
     "transition_call_ms": "`transition` under jisc, 20 joins, all states change, ms",
     "transition_call_first_ms": "the same, to a plan never seen before, ms",
-    "migration100.window": "100 joins: rows of a window",
-    "migration100.best.intermediate.jisc": "one state incomplete: entries stored in the stage, jisc",
-    "migration100.best.intermediate.parallel-track": "the same, parallel-track",
-    "migration100.best.duplicates.jisc": "duplicates found and dropped, jisc",
-    "migration100.best.duplicates.parallel-track": "the same, parallel-track",
-    "migration100.best.promoted.jisc": "keys promoted, jisc",
-    "migration100.worst.intermediate.jisc": "all states incomplete: entries stored in the stage, jisc",
-    "migration100.worst.intermediate.parallel-track": "the same, parallel-track",
-    "migration100.worst.duplicates.jisc": "duplicates found and dropped, jisc",
-    "migration100.worst.duplicates.parallel-track": "the same, parallel-track",
-    "migration100.worst.promoted.jisc": "keys promoted, jisc",
 }
 """What each figure of `transitions` is, in the order of the table."""
 
-UNSAID = {
-    *(f"pause.moving_state_vs_jisc.{rows}.streams" for rows in (1_000, 10_000, 100_000)),
-    *(f"migration100.{case}.promoted.parallel-track" for case in ("best", "worst")),
-}
-"""Figures that say what everybody knows: always 21, always 0."""
+UNSAID = {f"pause.moving_state_vs_jisc.{rows}.streams" for rows in (1_000, 10_000, 100_000)}
+"""Figures that say what everybody knows: always 21."""
 
 BY_STRATEGY = {
     "No transition: speed in terms of that of mjoin": {
         "W1": "normal.W1.{}_vs_mjoin",
         "W21": "normal.W21.{}_vs_mjoin",
-    },
-    "100 joins: CPU seconds of a turnover of the windows, without a transition, and beginning with one": {
-        "no transition": "migration100.steady.{}",
-        "one state incomplete": "migration100.best.{}",
-        "all states incomplete": "migration100.worst.{}",
     },
     **{
         title: {f"windows of {power}": f"{figure}.{{}}.{rows}" for power, rows in zip(POWERS, WINDOWS, strict=True)}

@@ -6,7 +6,8 @@ windows the numbers of results are compared. Nothing here builds results: they a
 normal      no transition: CPU time against mjoin, which stores nothing, and symmetric-hash, whose plan cannot change
 pause       output at a transition (bench/pauses.py)
 call        `Runtime.transition` itself
-migration   what a whole migration stage costs (bench/migration.py)
+
+What a whole migration stage costs is in figures 7 and 8 of the report (bench/papers/jisc/migration.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from rich.table import Table
 import eddy
 from bench.engine import StrategyEngine
 from bench.measure import agree, machine, progress, ratio, rounds, without_gc
-from bench.migration import migration_figures
 from bench.pauses import BATCH, CHANGING, Windows, pause_figures, timed_pushes
 from bench.workloads import Turnover, permutations, uniform
 from jisc.strategies import STRATEGIES
@@ -49,7 +49,6 @@ class Sizes:
                 there would be room for 21 streams, in about 4 GB, but each of three turnovers is 21 million arrivals,
                 for each strategy a minute or two; so there are fewer streams there
     calls       calls of `transition` timed
-    migration   rows of a window of the 101 streams, and transitions of each kind
     """
 
     rounds: int = 9
@@ -64,7 +63,6 @@ class Sizes:
     )
     headline: int = 10_000
     calls: int = 40
-    migration: tuple[int, int] = (1_000, 2)
 
 
 QUICK = Sizes(
@@ -72,7 +70,6 @@ QUICK = Sizes(
     rows=2_000,
     points=[Windows(21, 1_000, 2), Windows(21, 10_000, 1)],
     calls=10,
-    migration=(100, 1),
 )
 
 
@@ -147,7 +144,7 @@ def run(*, quick: bool = False, report: IO[str] | None = None, sizes: Sizes | No
     figures["normal.jisc_vs_symmetric_hash"] = worst
     figures.update(normal)
     with progress(console) as bar:
-        task = bar.add_task("pauses", total=(len(sizes.points) + 1) * len(CHANGING) + 1)
+        task = bar.add_task("pauses", total=len(sizes.points) * len(CHANGING) + 1)
 
         def advance(done: str) -> None:
             bar.update(task, advance=1, description=done)
@@ -155,7 +152,6 @@ def run(*, quick: bool = False, report: IO[str] | None = None, sizes: Sizes | No
         figures.update(pause_figures(sizes.points, sizes.headline, advance))
         figures.update(_calls(permutations(21, sizes.rows), sizes.calls))
         advance("calls")
-        figures.update(migration_figures(*sizes.migration, advance))
     table = Table("figure", "value", "wanted")
     for name, value in figures.items():
         if not isinstance(value, str):

@@ -151,16 +151,17 @@ class Turnover:
         """`plan` with the last two streams swapped: one state differs, the one just below the root."""
         return " ".join([*self.names[:-2], self.names[-1], self.names[-2]])
 
-    def columns(self, arrivals: int) -> list[tuple[Order, list[Keys]]]:
-        """Return the arrivals as pushes of so many each: (order, keys by stream)."""
+    def columns(self, arrivals: int, first: int = 0) -> list[tuple[Order, list[Keys]]]:
+        """Return the arrivals as pushes of so many each: (order, keys by stream); the first may have another size."""
         made = []
-        for start in range(0, len(self.order), arrivals):
-            order, keys = self.order[start : start + arrivals], self.keys[start : start + arrivals]
+        starts = [*([0] if first else []), *range(first, len(self.order), arrivals)]
+        for start, end in zip(starts, [*starts[1:], len(self.order)], strict=True):
+            order, keys = self.order[start:end], self.keys[start:end]
             made.append((order, [keys[order == i] for i in range(len(self.names))]))
         return made
 
-    def pushes(self, arrivals: int) -> list[tuple[dict[str, pa.RecordBatch], Order]]:
-        """Return the arrivals as pushes of so many each: (rows by stream, order)."""
+    def pushes(self, arrivals: int, first: int = 0) -> list[tuple[dict[str, pa.RecordBatch], Order]]:
+        """Return the arrivals as pushes of so many each: (rows by stream, order); the first may have another size."""
         schema = pa.schema([("k", pa.int64())])
         return [
             (
@@ -170,7 +171,7 @@ class Turnover:
                 },
                 order,
             )
-            for order, columns in self.columns(arrivals)
+            for order, columns in self.columns(arrivals, first)
         ]
 
 

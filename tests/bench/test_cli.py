@@ -1,0 +1,96 @@
+"""`eddy bench`: all figures as one report, one figure by its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bench import cli
+from bench.contents import Chapter, UnknownFigure
+from bench.harness.figure import Figure, Grid, Plot, Point, Row, Say
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Two figures of one point each in place of all others; those whose names are put in here fail."""
+    names: set[str] = set()
+
+    def figure(name: str) -> Figure:
+        def measure(point: Point, say: Say) -> Sequence[Row]:
+            if name in names:
+                raise RuntimeError("no luck")
+            return [{"way": "a", "seconds": 2.0, "seconds_low": 1.0, "seconds_high": 3.0}]
+
+        def points(full: bool) -> list[Point]:
+            return [{"size": 20 if full else 10}]
+
+        plot = Plot("Time", "size", "seconds", "way")
+        grid = Grid("Time", {"size": "size"}, {"seconds": "s"}, across="way")
+        return Figure(name, f"The {name}", "About it.", points, measure, plots=[plot], grids=[grid])
+
+    def load(wanted: Sequence[str]) -> list[Figure]:
+        if unknown := [name for name in wanted if name not in ("guard", "strategies")]:
+            raise UnknownFigure(f"no figure {unknown[0]!r}")
+        return [figure(name) for name in wanted]
+
+    shows = {"guard": "a figure", "strategies": "another"}
+    monkeypatch.setattr(cli, "CHAPTERS", (Chapter("Chapter", "", shows),))
+    monkeypatch.setattr(cli, "NAMES", tuple(shows))
+    monkeypatch.setattr(cli, "load", load)
+    return names
+
+
+@pytest.mark.usefixtures("broken")
+def test_without_a_name_all_figures_make_one_report(tmp_path: Path) -> None:
+    done = RUNNER.invoke(cli.app, ["--out", str(tmp_path), "--json", str(tmp_path / "out.json")])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "report.md").read_text()
+    assert "### guard: The guard" in text
+    assert "### strategies: The strategies" in text
+    assert text.count("| 10 | 2 |") == 2
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads((tmp_path / "figures.json").read_text())
+    assert (tmp_path / "plots" / "guard.svg").exists()
+
+
+def test_a_point_that_fails_makes_the_run_fail_after_all_others(broken: set[str], tmp_path: Path) -> None:
+    broken.add("guard")
+    done = RUNNER.invoke(cli.app, ["--out", str(tmp_path)])
+    assert done.exit_code == 1
+    text = (tmp_path / "report.md").read_text()
+    assert "Not measured yet: `eddy bench guard`." in text
+    assert "| 10 | 2 |" in text
+    broken.clear()
+    assert RUNNER.invoke(cli.app, ["--out", str(tmp_path)]).exit_code == 0
+    assert "Not measured yet" not in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.usefixtures("broken")
+def test_only_some_figures_and_the_sizes_of_the_papers(tmp_path: Path) -> None:
+    done = RUNNER.invoke(cli.app, ["--out", str(tmp_path), "--only", "guard", "--full"])
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "report.md").read_text()
+    assert "| 20 | 2 |" in text
+    assert "Not measured yet: `eddy bench strategies`." in text
+
+
+@pytest.mark.usefixtures("broken")
+def test_one_figure_is_printed(tmp_path: Path) -> None:
+    done = RUNNER.invoke(cli.app, ["guard", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "The guard" in done.stdout
+    assert (tmp_path / "data" / "guard.csv").exists()
+    figures = RUNNER.invoke(cli.app, ["guard", "--out", str(tmp_path), "--json", "-"])
+    assert json.loads(figures.stdout) == {"guard/size=10,way=a/seconds": {"value": 2.0, "low": 1.0, "high": 3.0}}
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_figure_that_there_is_not(tmp_path: Path) -> None:
+    done = RUNNER.invoke(cli.app, ["--out", str(tmp_path), "--only", "fig99"])
+    assert isinstance(done.exception, UnknownFigure)
+    assert not list(tmp_path.iterdir())
