@@ -87,7 +87,7 @@ def measure(point: Point, say: Say, series: str) -> list[Row]:
 
     Raises bench.measure.Mismatch if a push has not the same number of results in all cases.
     """
-    setting, stream_ms = Setting.of(point), int(point["stream_ms"])
+    setting, stream_ms, load = Setting.of(point), int(point["stream_ms"]), float(point["load"])
     name = f"windows of {setting.w_ms} ms, scale {setting.scale}"
     arrivals = draw(setting, stream_ms, int(point["seed"]))
     edges = steps(0, stream_ms, PUSH_MS)
@@ -95,17 +95,19 @@ def measure(point: Point, say: Say, series: str) -> list[Row]:
     repeats = int(point["repeats"])
     runs: dict[str, list[Run]] = {case: [] for case in CASES}
     with without_gc():
-        say(f"{name}: how slow the processor is")
+        say(f"{name}: where the plan changes")
         # The second run: the first one finds memory and caches cold.
         seconds = [run(setting, pushes, OLD_ONLY, None).seconds for _ in range(2)][1]
-        factor = slow_down(seconds, stream_ms, float(point["load"]))
-        change = first_begun(serve(edges, seconds, factor), float(point["change_ms"]))
+        served = serve(edges, seconds, slow_down(seconds, stream_ms, load))
+        change = first_begun(served, float(point["change_ms"]))
         for turn in range(repeats):
             for case in CASES:
                 say(f"{name}: {case}, round {turn + 1} of {repeats}")
                 runs[case].append(run(setting, pushes, case, change))
     agree(name, {f"{case} {turn}": one.results for case, own in runs.items() for turn, one in enumerate(own)})
     found = {case: _medians(own) for case, own in runs.items()}
+    # Not the factor of the run before: a machine that has become slower would make another load of it.
+    factor = slow_down(found[OLD_ONLY].seconds, stream_ms, load)
     rows: list[Row] = []
     for case, one in found.items():
         served = serve(edges, one.seconds, factor, one.stall)
