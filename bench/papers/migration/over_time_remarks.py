@@ -98,7 +98,7 @@ def _silence(found: dict[str, Row], scale: int) -> list[str]:
     stall = value(found[MS], "stall_ms") or 0.0
     return [
         f"At scale {scale} the longest output silence around the change is {', '.join(parts)};"
-        f" moving-state's call of `transition` is {stall:,.0f} ms of it on the clock. Output comes in pushes of 250 ms"
+        f" moving-state's call of `transition` takes {stall:,.0f} ms on the clock. Output comes in pushes of 250 ms"
         " of stream time, so there is silence between them anyway."
     ]
 
