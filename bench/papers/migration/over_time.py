@@ -162,7 +162,7 @@ def _points(setting: Setting, scale: int, load: float, full: bool) -> list[Point
             **replace(setting, scale=factor).columns(),
             "load": load,
             "change_ms": CHANGE_MS,
-            "stream_ms": 50_000 if full else 20_000,
+            "stream_ms": 50_000 if full else 16_000,
             "seed": SEED,
             "repeats": 7 if full else 2,
         }
@@ -176,7 +176,7 @@ ABOUT = (
     " A ((B C) D) from the start, and the change from one to the other at 10 000 ms by moving-state, parallel-track and"
     " jisc. The time is that of a virtual clock: a push is there at the end of its stream time, and the processor takes"
     " the CPU seconds measured for it times a factor, chosen so that the old plan asks for {load} of the time there"
-    " is; a quick run has 20 000 of the 50 000 ms. At the paper's rates a push has some {few} tuples and its fixed cost"
+    " is; a quick run has 16 000 of the 50 000 ms. At the paper's rates a push has some {few} tuples and its fixed cost"
     " is most of what is measured, so a second series has {scale} times the tuples and as many times the keys.{more}"
 )
 ENTRIES = (
