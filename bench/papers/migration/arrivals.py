@@ -1,0 +1,169 @@
+"""The query and the streams of the plan migration paper: A, B, C and D in a chain, Poisson arrivals, one time window.
+
+Neighbours join on an attribute of their own: A.x = B.x, B.y = C.y, C.z = D.z. Keys are uniform over 1 / reduction
+factor values, which makes that the chance of two tuples to join.
+
+The paper's rates are some tens of tuples a second. At `scale` k there are k times as many tuples and k times as many
+keys: each tuple still has the partners it has in the paper, and every state k times the entries.
+Source: Zhu, Rundensteiner, Heineman, SIGMOD 2004, sec. 6.1 and table 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bench.harness.figure import Row
+from bench.papers.migration.rows import number
+from eddy import Query, Range, Stream
+
+NAMES = "ABCD"
+PAIRS = ("ab", "bc", "cd")
+OLD, NEW = "((A B) C) D", "A ((B C) D)"
+"""The plans of the paper's figure 4. Both have height 3; they share no inner state."""
+HEIGHT = 3
+COLUMNS = {"A": ("x",), "B": ("x", "y"), "C": ("y", "z"), "D": ("z",)}
+JOINS = [("A.x", "B.x"), ("B.y", "C.y"), ("C.z", "D.z")]
+
+Int64s = npt.NDArray[np.int64]
+Push = tuple[dict[str, pa.RecordBatch], npt.NDArray[np.uint8]]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A column of table 2, at a scale.
+
+    w_ms    the window of every stream
+    delays  ms: mean delay from one tuple to the next of A, B, C and D, as in the paper
+    sigmas  reduction factors of A ⋈ B, B ⋈ C and C ⋈ D, as in the paper
+    scale   how many times as many tuples there are, and keys
+    """
+
+    w_ms: int
+    delays: tuple[float, float, float, float]
+    sigmas: tuple[float, float, float]
+    scale: int = 1
+
+    @classmethod
+    def of(cls, row: Row) -> Setting:
+        """Return the setting of a point made with `columns`, or of a row of it."""
+        a, b, c, d = (number(row, f"i_{name.lower()}_ms") for name in NAMES)
+        ab, bc, cd = (number(row, f"sigma_{pair}") for pair in PAIRS)
+        return cls(int(number(row, "w_ms")), (a, b, c, d), (ab, bc, cd), int(number(row, "scale")))
+
+    def columns(self) -> dict[str, str | int | float | bool]:
+        """Return it as columns of a point."""
+        return {
+            "w_ms": self.w_ms,
+            **{f"i_{name.lower()}_ms": delay for name, delay in zip(NAMES, self.delays, strict=True)},
+            **{f"sigma_{pair}": sigma for pair, sigma in zip(PAIRS, self.sigmas, strict=True)},
+            "scale": self.scale,
+        }
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Tuples a second of each stream, at this scale."""
+        return tuple(1e3 * self.scale / delay for delay in self.delays)
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """How many values each attribute has, at this scale."""
+        return tuple(round(self.scale / sigma) for sigma in self.sigmas)
+
+    def query(self, names: str = NAMES) -> Query:
+        """Return the join of neighbouring streams, all four if none are named."""
+        window = Range(timedelta(milliseconds=self.w_ms))
+        streams = [Stream(name, _schema(name), window=window, time="t") for name in names]
+        joins = [f"{left} = {right}" for left, right in JOINS if left[0] in names and right[0] in names]
+        return Query(streams, joins)
+
+
+def _schema(name: str) -> pa.Schema:
+    return pa.schema([*((column, pa.int64()) for column in COLUMNS[name]), ("t", pa.timestamp("us"))])
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Tuples of all streams in the order in which they come.
+
+    order  uint8[n], the stream of each
+    times  int64[n], µs since the start, ascending
+    keys   int64[n, 2], the attributes of each as its stream has them; the second is 0 in A and D
+    """
+
+    setting: Setting
+    order: npt.NDArray[np.uint8]
+    times: Int64s
+    keys: Int64s
+
+    def pushes(self, edges_ms: Sequence[float]) -> list[Push]:
+        """Return the tuples between each edge and the next as a push of its own; a first edge of 0 is understood.
+
+        A tuple that comes at an edge goes with what comes after it. Tuples after the last edge are in no push.
+        """
+        bounds = np.searchsorted(self.times, 1e3 * np.array([0.0, *edges_ms]), side="left")
+        return [self.between(int(first), int(last)) for first, last in pairwise(bounds)]
+
+    def between(self, first: int, last: int) -> Push:
+        """Return tuples first .. last - 1 as a push: rows by stream, and their order."""
+        order = self.order[first:last]
+        rows = {}
+        for i, name in enumerate(NAMES):
+            own = np.flatnonzero(order == i) + first
+            columns = [pa.array(self.keys[own, k]) for k in range(len(COLUMNS[name]))]
+            times = pa.array(self.times[own], pa.timestamp("us"))
+            rows[name] = pa.RecordBatch.from_arrays([*columns, times], schema=_schema(name))
+        return rows, order
+
+    def first_at(self, ms: float) -> int:
+        """Return the number of the first tuple that comes at a moment or after it."""
+        return int(np.searchsorted(self.times, 1e3 * ms, side="left"))
+
+    def found_sigmas(self) -> dict[str, float]:
+        """Return which share of all pairs of neighbours has equal keys, times the scale: to be held against table 2."""
+        found = {}
+        for k, pair in enumerate(PAIRS):
+            left, right = self.order == k, self.order == k + 1
+            counts = [
+                np.bincount(self.keys[own, column], minlength=self.setting.keys[k])
+                for own, column in ((left, 0 if k == 0 else 1), (right, 0))
+            ]
+            pairs = max(int(left.sum()) * int(right.sum()), 1)
+            found[f"found_sigma_{pair}"] = float(counts[0] @ counts[1]) / pairs * self.setting.scale
+        return found
+
+
+def draw(setting: Setting, stream_ms: int, seed: int) -> Arrivals:
+    """Return the tuples that come in so many ms. The same seed gives the same arrivals whatever the window."""
+    rng = np.random.default_rng(seed)
+    times, order, keys = [], [], []
+    for i, name in enumerate(NAMES):
+        own = _poisson(1e3 * setting.delays[i] / setting.scale, 1e3 * stream_ms, rng)
+        drawn = np.zeros((len(own), 2), np.int64)
+        for k in range(len(COLUMNS[name])):
+            drawn[:, k] = rng.integers(0, setting.keys[max(i - 1, 0) + k], len(own))
+        times.append(own)
+        order.append(np.full(len(own), i, np.uint8))
+        keys.append(drawn)
+    found = np.concatenate(times)
+    by_time = np.argsort(found, kind="stable")
+    return Arrivals(setting, np.concatenate(order)[by_time], found[by_time], np.concatenate(keys)[by_time])
+
+
+def _poisson(delay: float, until: float, rng: np.random.Generator) -> Int64s:
+    """Return the moments of a Poisson process before `until`, whole µs; delays are exponential with this mean."""
+    expected = until / delay
+    found = np.cumsum(rng.exponential(delay, int(expected + 8 * np.sqrt(expected) + 16)))
+    return cast(Int64s, found[found < until].astype(np.int64))
+
+
+def counted(table: pa.Table) -> int:
+    """Return what a push of a runtime that counts has counted."""
+    return int(table.column("count")[0].as_py())

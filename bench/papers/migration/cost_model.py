@@ -1,0 +1,149 @@
+"""The cost model of the plan migration paper, sec. 5, with the times of this library's kernels put in.
+
+The paper's joins are nested loops: T_j is paid for each pair of tuples looked at. Joins here are by hash, so that only
+pairs with one key are looked at, and each of them is a match. `by_hash` is the same model with that change and one
+more: `eq8` keeps a composite for a window after it was made (eq. 2), here it is gone with its oldest component, which
+halves what the second state is computed from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from time import thread_time
+
+import numpy as np
+import pyarrow as pa
+
+import eddy
+from bench.harness.figure import Row
+from bench.measure import agree, without_gc
+from bench.papers.migration.arrivals import HEIGHT, NEW, OLD, Setting, counted
+from bench.papers.migration.rows import number
+from eddy import Query, Rows, Stream
+
+KEYS, PARTNERS = 1_000, 20
+"""Key values of the calibration, and the tuples of each: so many partners has a tuple."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds, measured here.
+
+    fixed  a transition with nothing to compute: T_match and T_move of eq. 3, and making the tables of the new plan
+    join   T_j, to look at one pair of tuples
+    store  T_s, to insert one tuple into a state, the growth of its memory included
+    """
+
+    fixed: float
+    join: float
+    store: float
+
+    def columns(self) -> dict[str, float]:
+        """Return them as columns of a row: ms, ns, ns."""
+        return {"fixed_ms": 1e3 * self.fixed, "t_j_ns": 1e9 * self.join, "t_s_ns": 1e9 * self.store}
+
+    @classmethod
+    def of(cls, row: Row) -> Costs:
+        """Return those of a row with their columns."""
+        fixed, join, store = (number(row, name) for name in ("fixed_ms", "t_j_ns", "t_s_ns"))
+        return cls(fixed / 1e3, join / 1e9, store / 1e9)
+
+
+def eq4(setting: Setting) -> float:
+    """Return the seconds of a stage of parallel-track."""
+    return (1 if HEIGHT == 1 else 2) * setting.w_ms / 1e3
+
+
+def eq8(setting: Setting, costs: Costs) -> float:
+    """Return the seconds of a stage of moving-state, eqs. 3 and 8."""
+    _, b, c, d = setting.rates
+    bc, bcd = (sigma / setting.scale for sigma in setting.sigmas[1:])
+    w = setting.w_ms / 1e3
+    stored = b * c * w**2 * bc + 2 * b * c * d * w**3 * bc * bcd
+    return costs.fixed + costs.join * pairs_looked_at(setting) + costs.store * stored
+
+
+def pairs_looked_at(setting: Setting) -> float:
+    """Return the pairs of tuples that eq. 8 has looked at, which is what T_j stands by in it."""
+    _, b, c, d = setting.rates
+    w = setting.w_ms / 1e3
+    return b * c * w**2 + 2 * b * c * d * w**3 * setting.sigmas[1] / setting.scale
+
+
+def entries(setting: Setting) -> tuple[float, float]:
+    """Return the entries of the states {B, C} and {B, C, D} that are expected, all components within the window."""
+    _, b, c, d = setting.rates
+    bc, bcd = (sigma / setting.scale for sigma in setting.sigmas[1:])
+    w = setting.w_ms / 1e3
+    return b * c * w**2 * bc, b * c * d * w**3 * bc * bcd
+
+
+def by_hash(setting: Setting, costs: Costs) -> float:
+    """Return the seconds of a stage of moving-state with joins by hash: each pair looked at is stored."""
+    return costs.fixed + sum(entries(setting)) * (costs.join + costs.store)
+
+
+def calibrate(repeats: int) -> Costs:
+    """Measure the costs: medians over so many rounds, in CPU time; some 20 ms a round.
+
+    join   tuples of B come to C with PARTNERS partners each, and tuples with none; the difference, for each match
+    store  the state {B, C} is computed from the same windows; for each entry, less `join`
+    """
+    rows, none = _rows(np.arange(KEYS)), _rows(np.arange(KEYS, 2 * KEYS))
+    matches = KEYS * PARTNERS**2
+    fixed, join, stored = [], [], []
+    with without_gc():
+        for _ in range(repeats + 1):
+            fixed.append(_empty_transition())
+            found, found_none = _probe_seconds(rows, rows, matches), _probe_seconds(none, rows, 0)
+            join.append((found - found_none) / matches)
+            stored.append((_compute_seconds(rows, matches) - _compute_seconds(none, 0)) / matches)
+    # The first round brings memory and caches to where they are in the others.
+    look, both = median(join[1:]), median(stored[1:])
+    return Costs(median(fixed[1:]), look, both - look)
+
+
+def _rows(keys: np.typing.NDArray[np.int64]) -> pa.RecordBatch:
+    return pa.record_batch({"k": np.tile(keys, PARTNERS)})
+
+
+def _query(names: str) -> Query:
+    schema = pa.schema([("k", pa.int64())])
+    streams = [Stream(name, schema, window=Rows(KEYS * PARTNERS)) for name in names]
+    return Query(streams, [f"B.k = {name}.k" for name in names[1:]])
+
+
+def _probe_seconds(b: pa.RecordBatch, c: pa.RecordBatch, matches: int) -> float:
+    """Return the seconds that the tuples of B take which come to those of C."""
+    runtime = eddy.Runtime(_query("BC"), "B C", strategy="mjoin", count_only=True)
+    runtime.push({"C": c}, order=np.ones(c.num_rows, np.uint8))
+    order = np.zeros(b.num_rows, np.uint8)
+    start = thread_time()
+    found = counted(runtime.push({"B": b}, order=order))
+    taken = thread_time() - start
+    agree("matches of the calibration", {"expected": matches, "found": found})
+    return taken
+
+
+def _compute_seconds(b: pa.RecordBatch, entries: int) -> float:
+    """Return the seconds it takes to compute the state {B, C} of tuples of B and those of C."""
+    runtime = eddy.Runtime(_query("BCD"), "B (C D)", strategy="moving-state", count_only=True)
+    c = _rows(np.arange(KEYS))
+    # D has a tuple that joins nothing: over an empty window a state would not be computed.
+    runtime.push({"D": pa.record_batch({"k": [-1]})}, order=[2])
+    runtime.push({"B": b, "C": c}, order=np.repeat(np.array([0, 1], np.uint8), [b.num_rows, c.num_rows]))
+    start = thread_time()
+    runtime.transition("(B C) D")
+    taken = thread_time() - start
+    agree("entries of the calibration", {"expected": entries, "found": sum(stair.rows for stair in runtime.stairs)})
+    return taken
+
+
+def _empty_transition() -> float:
+    """Return the seconds of a transition of the paper's query before any tuple has come."""
+    setting = Setting(1_000, (100, 100, 100, 100), (0.1, 0.1, 0.1))
+    runtime = eddy.Runtime(setting.query(), OLD, strategy="moving-state", count_only=True)
+    start = thread_time()
+    runtime.transition(NEW)
+    return thread_time() - start
