@@ -162,7 +162,7 @@ def points(full: bool) -> list[Point]:
             _point("Pathway", RANGE, 50_000, 100_000, 50_000, 3, 2),
         ]
     return [
-        *(_point(ALL, windows, 50_000, 150_000, 50_000, 3, 1) for windows in (ROWS, RANGE)),
+        *(_point(ALL, windows, 50_000, 100_000, 50_000, 3, 1) for windows in (ROWS, RANGE)),
         _point("Spark", RANGE, 40_000, 40_000, 20_000, 1, 2),
         _point("Flink", RANGE, 50_000, 50_000, 50_000, 1, 2),
         _point("Pathway", RANGE, 50_000, 50_000, 50_000, 1, 2),
