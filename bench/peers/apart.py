@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.harness.figure import Say
@@ -44,7 +45,7 @@ Runs = Callable[[Path, Path, int], list[dict[str, object]]]
 
 
 def slope(name: str, work: Work, repeats: int, runs: Runs) -> Outcome:
-    """Measure by the difference of two runs, one of the arrivals before the clock and one of all.
+    """Measure by how much longer runs of all arrivals take than the median run of those before the clock.
 
     So what a run costs beside its arrivals does not count, nor does filling the windows. Raises Unavailable if the
     difference is lost in what else the machine does.
@@ -54,13 +55,13 @@ def slope(name: str, work: Work, repeats: int, runs: Runs) -> Outcome:
         work.write(small, work.warm)
         work.write(large, work.arrivals)
         found = runs(small, large, repeats)
-    pairs = zip(found[::2], found[1::2], strict=True)
-    seconds = [_number(of_large) - _number(of_small) for of_small, of_large in pairs]
+    before = median(map(_seconds, found[::2]))
+    seconds = [_seconds(of_all) - before for of_all in found[1::2]]
     if min(seconds) <= 0:
         raise Unavailable(f"{name}: {work.timed:,} arrivals more took no longer: the machine was busy, or take more")
     last = found[-1]
     return Outcome(seconds, work.timed, int(str(last["results"])), int(str(last["total"])), str(last["version"]))
 
 
-def _number(answer: dict[str, object]) -> float:
+def _seconds(answer: dict[str, object]) -> float:
     return float(str(answer["seconds"]))

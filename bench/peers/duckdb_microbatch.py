@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from bench.peers.turns import Peer
+from bench.peers.turns import WALL, Peer
 from bench.peers.works import ROWS, SCHEMA, SPAN, STREAMS, Step, Work
 from bench.workloads import WINDOW
 
@@ -79,6 +79,6 @@ def duckdb_peer(threads: int) -> Peer:
         partial(DuckDB, threads=threads),
         _batches,
         duckdb.__version__,
-        clock="CPU, process" if threads == 1 else "wall",
+        clock="CPU, process" if threads == 1 else WALL,
         threads=threads,
     )

@@ -20,7 +20,7 @@ from bench.peers.environment import Unavailable
 from bench.peers.flink import FLINK
 from bench.peers.pathway import PATHWAY
 from bench.peers.spark import SPARK
-from bench.peers.turns import Peer, Turn, found
+from bench.peers.turns import WALL, Peer, Turn, found
 from bench.peers.works import RANGE, ROWS, Work
 from eddy import EddyError
 
@@ -81,7 +81,7 @@ def _work(point: Point) -> Work:
 
 
 def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
-    """Measure peers of this process; the first is the one that the others are held against."""
+    """Measure peers of this process; the first is the one that the others are held against, each by its own clock."""
     work = _work(point)
     turns, results, totals = {}, {}, {}
     for peer in peers:
@@ -93,17 +93,20 @@ def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
     agree(f"W1 {work.windows}: results", results)
     agree(f"W1 {work.windows}: sums of the values", totals)
     taken: dict[str, list[float]] = {name: [] for name in turns}
+    first = turns[peers[0].name]
+    on_wall = []
     for turn in range(int(point["rounds"])):
         for name, one in turns.items():
             say(f"{work.windows}, round {turn + 1}: {name}")
             taken[name].append(one.seconds())
+        on_wall.append(first.wall)
         agree(f"W1 {work.windows}: timed results", {name: one.results for name, one in turns.items()})
-    first = taken[peers[0].name]
+    mine = {peer.name: on_wall if peer.clock == WALL else taken[first.peer.name] for peer in peers}
     return [
         {
             "peer": peer.name,
             **spread([work.timed / seconds for seconds in taken[peer.name]], "tuples_per_s"),
-            "vs_eddy": median(one / other for one, other in zip(first, taken[peer.name], strict=True)),
+            "vs_eddy": median(one / other for one, other in zip(mine[peer.name], taken[peer.name], strict=True)),
             "results": results[peer.name],
             "version": peer.version,
             "threads": peer.threads,
@@ -124,7 +127,11 @@ def _beside(point: Point, apart: Apart, say: Say) -> list[Row]:
     both = {mine.name: found(mine, work), apart.name: (outcome.results, outcome.total)}
     agree(f"W1 {work.windows}: (results, sum of the values)", both)
     turn = Turn(mine, work)
-    rate = median(work.timed / turn.seconds() for _ in range(TURNS))
+    taken = []
+    for _ in range(TURNS):
+        turn.seconds()
+        taken.append(turn.wall)
+    rate = work.timed / median(taken)
     rates = [outcome.arrivals / seconds for seconds in outcome.seconds]
     return [
         {
@@ -134,7 +141,7 @@ def _beside(point: Point, apart: Apart, say: Say) -> list[Row]:
             "results": outcome.results,
             "version": outcome.version,
             "threads": threads,
-            "clock": "wall",
+            "clock": WALL,
         }
     ]
 
@@ -163,8 +170,8 @@ def points(full: bool) -> list[Point]:
         ]
     return [
         *(_point(ALL, windows, 50_000, 100_000, 50_000, 3, 1) for windows in (ROWS, RANGE)),
-        _point("Spark", RANGE, 40_000, 40_000, 20_000, 1, 2),
-        _point("Flink", RANGE, 50_000, 50_000, 50_000, 1, 2),
+        _point("Spark", RANGE, 40_000, 20_000, 20_000, 1, 2),
+        _point("Flink", RANGE, 50_000, 100_000, 50_000, 1, 2),
         _point("Pathway", RANGE, 50_000, 50_000, 50_000, 1, 2),
     ]
 
@@ -221,11 +228,11 @@ def remarks(rows: Sequence[Row]) -> list[str]:
                 said.append(f"W1 {windows}: eddy takes {speed:,.0f} tuples/s, Arrow in and out.")
         if others:
             ranked = sorted(others.items(), key=lambda one: -one[1])
-            told = ", ".join(f"{name} × {_times(1 / rate)}" for name, rate in ranked)
-            said.append(f"W1 {windows}: eddy's speed in terms of each peer's: {told}.")
+            told = "; ".join(f"{name}: × {_times(1 / rate)}" for name, rate in ranked)
+            said.append(f"W1 {windows}: how many times as fast as each peer eddy is: {told}.")
             ahead = [name for name, rate in others.items() if rate >= 1]
             if ahead:
-                said.append(f"W1 {windows}: eddy is behind {', '.join(ahead)}, beside the hand-written loops.")
+                said.append(f"W1 {windows}: eddy is behind {'; '.join(ahead)}, beside the hand-written loops.")
             else:
                 said.append(f"W1 {windows}: eddy is ahead of all peers measured but the hand-written loops.")
         for name in LOOPS:
@@ -239,9 +246,13 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     missing = list(dict.fromkeys(str(row["skipped"]) for row in rows if row.get("skipped")))
     if missing:
         said.append(f"Not measured: {'; '.join(missing)}.")
-    versions = {str(row["peer"]): str(row["version"]) for row in rows if row.get("version")}
+    versions = {
+        str(row["peer"]): str(row["version"])
+        for row in rows
+        if row.get("version") and row["peer"] not in WITHOUT_VALUES
+    }
     if versions:
-        said.append(f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.")
+        said.append(f"Versions: {'; '.join(f'{name}: {version}' for name, version in versions.items())}.")
     return said
 
 
@@ -253,7 +264,7 @@ def batch_remarks(rows: Sequence[Row]) -> list[str]:
         told = ", ".join(f"× {_times(ratio)} at {batch:,}" for batch, ratio in own)
         behind = [f"{batch:,}" for batch, ratio in own if ratio < 1]
         verdict = f"behind at {', '.join(behind)}" if behind else "ahead at every size measured"
-        said.append(f"eddy's speed in terms of that of {name}: {told}; it is {verdict}.")
+        said.append(f"How many times as fast as {name} eddy is: {told}; it is {verdict}.")
     missing = list(dict.fromkeys(str(row["skipped"]) for row in rows if row.get("skipped")))
     if missing:
         said.append(f"Not measured: {'; '.join(missing)}.")
@@ -277,12 +288,11 @@ ABOUT = (
     " joins take two streams and one time: R with S, then T, then U, each within the span of R, and conditions were"
     " added that keep every other pair within the span of each other too, which makes the results equal. Spark: the"
     " time of the micro-batch as Spark gives it, Parquet files in and out, after those that fill the windows. Flink: a"
-    " CSV file in and CSV files out, one job for the arrivals that fill the windows and one for all, the difference of"
-    " both being what is told, so that neither submitting a job nor filling windows counts; a job before them lets the"
+    " CSV file in and CSV files out, one job for the arrivals that fill the windows and one for all; the difference is"
+    " what is told, so that neither submitting a job nor filling windows counts, and a job before them lets the"
     " JVM compile. Pathway: a Python connector that commits after each push and a CSV file out, and the difference of"
     " two runs as well. Each of the three does fewer arrivals than the peers of this process; eddy does the same ones"
-    " after it, for"
-    " the ratio."
+    " after it, for the ratio, which is one of wall times where the peer's clock is that."
 )
 
 FIGURES: tuple[Figure, ...] = (

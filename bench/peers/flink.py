@@ -18,7 +18,7 @@ TIMEOUT = 600.0
 
 def _runs(python: Path, java: Path, threads: int, small: Path, large: Path, repeats: int) -> list[dict[str, object]]:
     # The first job is for the JVM to compile, and not counted.
-    files = [small, *([small, large] * repeats)]
+    files = [large, *([small, large] * repeats)]
     arguments = [str(SPAN), str(threads), *map(str, files)]
     return answers(NAME, python, SCRIPTS / "flink_w1.py", arguments, TIMEOUT, {"JAVA_HOME": str(java)})[1:]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -86,7 +85,7 @@ EDDY = "eddy"
 
 def peers() -> list[Peer]:
     """Return the three."""
-    mine = version("eddy-join")
+    mine = eddy.__version__
     return [
         Peer(EDDY, Arrow, _batches, mine),
         Peer("eddy, counting", Counting, _batches, mine),

@@ -15,7 +15,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import polars as pl
 
-from bench.peers.turns import Peer
+from bench.peers.turns import WALL, Peer
 from bench.peers.works import ROWS, SPAN, STREAMS, Step, Work
 from bench.workloads import WINDOW
 
@@ -76,5 +76,5 @@ def _batches(work: Work, step: Step) -> Any:
 def polars_peer() -> Peer:
     """Return it. It works in a thread of its pool, not in the one that calls, so the clock is the process's."""
     threads = pl.thread_pool_size()
-    clock = "CPU, process" if threads == 1 else "wall"
+    clock = "CPU, process" if threads == 1 else WALL
     return Peer("Polars, micro-batch", Polars, _batches, pl.__version__, clock=clock, threads=threads)
