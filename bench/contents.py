@@ -55,6 +55,28 @@ CHAPTERS = (
         },
     ),
     Chapter(
+        "The plan migration paper",
+        "bench.papers.migration.figures",
+        {
+            "migration-fig9": "length of the migration stage of parallel track against the window",
+            "migration-fig10": "length of the migration stage of moving state against the window",
+            "migration-fig11": "length of the migration stage of both against a rate",
+            "migration-fig12": "length of the migration stage of both against the window, high configuration",
+            "migration-fig13": "intermediate tuples over time, low configuration",
+            "migration-fig14": "output over time, low configuration",
+            "migration-fig15": "intermediate tuples over time, high configuration",
+            "migration-fig16": "output over time, high configuration",
+        },
+    ),
+    Chapter(
+        "Peers on the same work",
+        "bench.peers.figures",
+        {
+            "peers": "what else a user may pick, on the same four-way join",
+            "peers-batch": "the same against the size of a micro-batch",
+        },
+    ),
+    Chapter(
         "Strategies side by side",
         "bench.strategies",
         {"strategies": "all strategies over the same arrivals: throughput, latency, stall, memory"},

@@ -80,11 +80,14 @@ def _workload_figures(workload: Workload, count: int, report: Console) -> dict[s
         works["arrow"] = lambda: arrow_seconds(workload, pushes[LARGE])
         works["arrow small"] = lambda: arrow_seconds(workload, pushes[SMALL])
     if workload.name == "W1" and find_spec("polars"):
-        from bench.polars_microbatch import microbatch_seconds
+        from bench.peers.polars_microbatch import polars_peer
+        from bench.peers.turns import Turn
+        from bench.peers.works import ROWS, Work
 
         middle = workload.pushes(MICROBATCH)
+        turn = Turn(polars_peer(), Work(ROWS, workload.warm, workload.timed, MICROBATCH, seed=1))
         works["arrow middle"] = lambda: arrow_seconds(workload, middle)
-        works["polars"] = lambda: microbatch_seconds(workload, MICROBATCH)
+        works["polars"] = lambda: (turn.seconds(), turn.results)
     taken = rounds(_compared(workload.name, works), count, workload.name, report)
     name, n = workload.name, workload.timed
     figures = {f"{name}.engine_vs_loop": ratio(taken, "engine", "loop")}

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,6 +27,7 @@ from statistics import median
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -93,17 +94,19 @@ class Feed:
             (folder / name).mkdir(parents=True)
 
     def add(self, rows: int) -> None:
-        """Write a file for each stream, seen as a whole."""
+        """Draw rows and write them."""
         stream = self._chance.integers(0, len(STREAMS), rows)
         keys, values = self._chance.integers(0, self._keys, rows), self._chance.integers(0, 1 << 40, rows)
         times = np.arange(self._rows, self._rows + rows)
-        for i, name in enumerate(STREAMS):
-            own = stream == i
-            columns = [pa.array(column[own]) for column in (keys, times, values)]
+        self.write([[column[stream == i] for column in (keys, times, values)] for i in range(len(STREAMS))])
+
+    def write(self, columns: Sequence[Sequence[npt.NDArray[np.int64]]]) -> None:
+        """Write a file for each stream, seen as a whole: its keys, times and values."""
+        for name, own in zip(STREAMS, columns, strict=True):
             hidden = self.folder / f".{name}"
-            pq.write_table(pa.table(columns, schema=SCHEMA), hidden)
+            pq.write_table(pa.table([pa.array(column) for column in own], schema=SCHEMA), hidden)
             hidden.rename(self.folder / name / f"{self._files:06d}.parquet")
-        self._rows += rows
+            self._rows += len(own[0])
         self._files += 1
 
     def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
@@ -166,7 +169,8 @@ def _ours(spark: SparkSession, feed: Feed, checkpoint: Path, transport: str, out
     return _finish(writer.start())
 
 
-def _theirs(spark: SparkSession, feed: Feed, checkpoint: Path, out: Path | None = None) -> list[float]:
+def spark_triggers(spark: SparkSession, feed: Feed, checkpoint: Path, out: Path | None = None) -> list[float]:
+    """Run Spark's own joins over what is in the feed; return the seconds of each micro-batch. None: results dropped."""
     writer = spark_join(feed.frames(spark)).writeStream.trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(checkpoint))
     writer = writer.format("noop") if out is None else writer.format("parquet").option("path", str(out))
@@ -183,7 +187,8 @@ def _empty(spark: SparkSession, feed: Feed, checkpoint: Path) -> list[float]:
 
 
 @contextmanager
-def _session(master: str) -> Iterator[SparkSession]:
+def bench_session(master: str) -> Iterator[SparkSession]:
+    """Give a session that remembers the figures of all its micro-batches, and stop it."""
     from eddy.spark import session
 
     spark = session(master, app_name="eddy bench", **{"spark.sql.streaming.numRecentProgressUpdates": 1000})
@@ -224,7 +229,7 @@ class Bench:
         ways: dict[str, Callable[[Path, Path], object]] = {
             "rows": lambda checkpoint, out: _ours(spark, feed, checkpoint, "rows", out),
             "packed": lambda checkpoint, out: _ours(spark, feed, checkpoint, "packed", out),
-            "Spark": lambda checkpoint, out: _theirs(spark, feed, checkpoint, out),
+            "Spark": lambda checkpoint, out: spark_triggers(spark, feed, checkpoint, out),
         }
         for name, way in ways.items():
             place = self._place()
@@ -245,7 +250,7 @@ class Bench:
                 taken = _ours(spark, feed, self._place() / "checkpoint", transport)[warm:]
                 rate[transport] = step / median(taken)
             # Its first micro-batch fills windows that are empty, which is the cheaper one.
-            taken = _theirs(spark, self._fed(step, 1 + theirs), self._place() / "checkpoint")[1:]
+            taken = spark_triggers(spark, self._fed(step, 1 + theirs), self._place() / "checkpoint")[1:]
             rate["spark"] = step / median(taken)
             for way, value in rate.items():
                 self.figures[f"streaming.{name}.{way}_rows_per_s"] = value
@@ -313,13 +318,13 @@ def run(*, quick: bool = False, sizes: Sizes | None = None, report: IO[str] | No
     try:
         with progress(console) as bar:
             task = bar.add_task("streaming", total=5)
-            with _session("local[2]") as spark:
+            with bench_session("local[2]") as spark:
                 for part in (bench.check, bench.throughput, bench.fixed_cost):
                     part(spark)
                     bar.advance(task)
                 two = bench.scaling(spark)
                 bar.advance(task)
-            with _session("local[1]") as spark:
+            with bench_session("local[1]") as spark:
                 one = bench.scaling(spark)
                 bar.advance(task)
     finally:

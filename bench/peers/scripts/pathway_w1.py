@@ -1,0 +1,104 @@
+"""W1 with RANGE windows as interval joins in Pathway. Run by a Python that has pathway, apart from this package.
+
+    python pathway_w1.py SPAN COMMIT FILE
+
+FILE has a line `stream,k,ts,v` an arrival, by time; a commit comes after each COMMIT arrivals. One line of JSON is
+printed: rows, results, the sum of all values in them, seconds, version.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import pathway as pw
+
+STREAMS = "RSTU"
+VALUES = [f"v{name}" for name in STREAMS]
+
+
+class Arrival(pw.Schema):
+    """A row of the file."""
+
+    source: str
+    k: int
+    ts: int
+    v: int
+
+
+class Arrivals(pw.io.python.ConnectorSubject):
+    """Gives the arrivals of a file, a commit after every so many."""
+
+    deletions_enabled = False
+
+    def __init__(self, file: str, commit: int) -> None:
+        super().__init__()
+        self.file = file
+        self.commit_after = commit
+        self.rows = 0
+
+    def run(self) -> None:
+        with open(self.file) as lines:
+            for line in lines:
+                source, k, ts, v = line.split(",")
+                self.next(source=source, k=int(k), ts=int(ts), v=int(v))
+                self.rows += 1
+                if self.rows % self.commit_after == 0:
+                    self.commit()
+
+
+def join(arrivals: pw.Table, span: int) -> pw.Table:
+    """Join the four streams: an interval join takes one time of what it joined before; further pairs are filtered.
+
+    All are within `span` of the youngest exactly if any two of them are within `span` of each other.
+    """
+    forget = pw.temporal.common_behavior(delay=None, cutoff=span, keep_results=True)
+    joined = None
+    for i, name in enumerate(STREAMS):
+        own = arrivals.filter(pw.this.source == name)
+        own = own.select(pw.this.k, **{f"t{name}": pw.this.ts, f"v{name}": pw.this.v})
+        if joined is None:
+            joined = own
+            continue
+        columns = [f"{kind}{other}" for other in STREAMS[:i] for kind in "tv"]
+        both = joined.interval_join(
+            own, joined.tR, own[f"t{name}"], pw.temporal.interval(-span, span), joined.k == own.k, behavior=forget
+        )
+        joined = both.select(
+            k=pw.left.k,
+            **{column: pw.left[column] for column in columns},
+            **{f"{kind}{name}": pw.right[f"{kind}{name}"] for kind in "tv"},
+        )
+        for other in STREAMS[1:i]:
+            apart = pw.this[f"t{name}"] - pw.this[f"t{other}"]
+            joined = joined.filter((apart <= span) & (apart >= -span))
+    return joined
+
+
+def main(span: int, commit: int, file: str) -> None:
+    """Run the join of the file."""
+    subject = Arrivals(file, commit)
+    arrivals = pw.io.python.read(subject, schema=Arrival, autocommit_duration_ms=None)
+    with tempfile.TemporaryDirectory(prefix="eddy-peers-") as folder:
+        out = Path(folder) / "results.csv"
+        pw.io.csv.write(join(arrivals, span).select(pw.this.k, *(pw.this[name] for name in VALUES)), out)
+        start = time.perf_counter()
+        pw.run(monitoring_level=pw.MonitoringLevel.NONE)
+        seconds = time.perf_counter() - start
+        results = total = 0
+        with out.open() as lines:
+            for row in csv.DictReader(lines):
+                sign = int(row["diff"])
+                results += sign
+                total += sign * sum(int(row[name]) for name in VALUES)
+    told = {"rows": subject.rows, "results": results, "total": total, "seconds": seconds, "version": version("pathway")}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
