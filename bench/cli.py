@@ -22,8 +22,9 @@ app = typer.Typer(
 )
 
 OUT = Path("bench") / "report"
-RATIOS = ("limit", "transitions", "adaptivity", "filters", "streaming")
-"""Figures with commands of their own below, that measure in full unless told otherwise and tell as they go."""
+OWN = ("limit", "transitions", "adaptivity", "filters", "streaming", "peers")
+"""Figures with commands of their own below. The first five measure in full unless told otherwise and tell as they go.
+"""
 
 Json = Annotated[str | None, typer.Option("--json", metavar="-|FILE", help="Write the figures as one JSON object.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Smaller workloads: to see that all runs, not to compare.")]
@@ -35,6 +36,10 @@ Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="
 Compare = Annotated[
     tuple[Path, Path] | None,
     typer.Option("--compare", metavar="A B", help="Measure nothing: tell what changed between two files of --json."),
+]
+Install = Annotated[
+    list[str] | None,
+    typer.Option("--install", metavar="flink|pathway", help="Measure nothing: install this peer, apart from all else."),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="With --compare: fail if a figure is worse beyond the noise.")]
 
@@ -118,22 +123,41 @@ def streaming(json_to: Json = None, quick: Quick = False) -> None:
     _write(run(quick=quick, report=sys.stderr if json_to == "-" else sys.stdout), json_to)
 
 
+@app.command()
+def peers(
+    full: Full = False, again: Again = False, out: Out = OUT, json_to: Json = None, install: Install = None
+) -> None:
+    """Compare with what else a user may pick: Spark, Flink, Pathway, Polars, DuckDB, plain Python, a loop in C."""
+    if install:
+        from bench.peers.environment import install as make
+
+        for name in install:
+            make(name, typer.echo)
+        return
+    _one("peers", full, again, out, json_to)
+
+
 def _figure_command(name: str, shows: str) -> None:
     """Make a command for a figure that has none of its own."""
 
     def command(full: Full = False, again: Again = False, out: Out = OUT, json_to: Json = None) -> None:
-        if _measure([name], full, again, out, json_to):
-            raise typer.Exit(1)
-        if json_to != "-":
-            _tell(name, out)
+        _one(name, full, again, out, json_to)
 
     app.command(name, help=f"{shows[0].upper()}{shows[1:]}.")(command)
 
 
 for _chapter in CHAPTERS:
     for _name, _shows in _chapter.figures.items():
-        if _name not in RATIOS:
+        if _name not in OWN:
             _figure_command(_name, _shows)
+
+
+def _one(name: str, full: bool, again: bool, out: Path, json_to: str | None) -> None:
+    """Measure one figure and print it."""
+    if _measure([name], full, again, out, json_to):
+        raise typer.Exit(1)
+    if json_to != "-":
+        _tell(name, out)
 
 
 def _measure(names: Sequence[str], full: bool, again: bool, out: Path, json_to: str | None) -> int:

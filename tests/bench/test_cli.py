@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from bench import cli
 from bench.contents import Chapter, UnknownFigure
 from bench.harness.figure import Figure, Grid, Plot, Point, Row, Say
+from bench.peers import environment
 
 RUNNER = CliRunner()
 
@@ -94,3 +95,11 @@ def test_a_figure_that_there_is_not(tmp_path: Path) -> None:
     done = RUNNER.invoke(cli.app, ["--out", str(tmp_path), "--only", "fig99"])
     assert isinstance(done.exception, UnknownFigure)
     assert not list(tmp_path.iterdir())
+
+
+def test_peers_are_installed_when_asked_for_and_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(environment, "install", lambda name, say: made.append(name))
+    done = RUNNER.invoke(cli.app, ["peers", "--install", "flink", "--install", "pathway"])
+    assert done.exit_code == 0, done.output
+    assert made == ["flink", "pathway"]

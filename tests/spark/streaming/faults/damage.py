@@ -42,12 +42,14 @@ class Damage:
     must   pattern of the error that has to come, None for none
     may    pattern of an error that may come
     saved  files and the copies they can be put back from
+    none   files that were not there: what is there when it is mended belongs to another history of the job
     """
 
     kind: str
     must: str | None = None
     may: str | None = None
     saved: list[tuple[str, str]] = field(default_factory=list)
+    none: list[str] = field(default_factory=list)
 
 
 class Damager:
@@ -72,6 +74,8 @@ class Damager:
         if present is not None:
             for path, saved in present.saved:
                 shutil.copyfile(saved, path)
+            for stale in present.none:
+                Path(stale).unlink(missing_ok=True)
             if present.must == IN_THE_WAY:
                 self._clear_the_way()
             self._note.unlink()
@@ -111,6 +115,7 @@ class Damager:
     def _both(self, delete: bool = False) -> Damage | None:
         checkpoint, newest, files = self._newest()
         saved = [self._saved(path) for path in files if path.exists()]
+        none = [str(path) for path in files if not path.exists()]
         for path in files:
             if delete:
                 path.unlink(missing_ok=True)
@@ -119,12 +124,12 @@ class Damager:
         committed = checkpoint.spark_committed()
         if committed is not None and committed >= newest:
             lost = f"the state after batch {newest}, which .* is lost"
-            return Damage("manifest, both, refused", must=lost, saved=saved)
+            return Damage("manifest, both, refused", must=lost, saved=saved, none=none)
         # The results that the batch comes to now lie in other files than those that are out, or on their way.
         if self._sink != "callback" and self._is_out(newest) and not checkpoint.is_published(newest):
-            return Damage("manifest, both, contradicted", must=CONTRADICTED, saved=saved)
+            return Damage("manifest, both, contradicted", must=CONTRADICTED, saved=saved, none=none)
         if any(self._on_the_way(newest)):
-            return Damage("manifest, both, contradicted", must=IN_THE_WAY, saved=saved)
+            return Damage("manifest, both, contradicted", must=IN_THE_WAY, saved=saved, none=none)
         return Damage("manifest, both, again")
 
     def _gone(self) -> Damage | None:
