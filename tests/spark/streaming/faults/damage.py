@@ -5,7 +5,8 @@
                     with the same rows. It has not, and its results were published, in whole or in part: refused
     segment         rows of the newest batch in the log: the error of whoever reads them; right results if nobody does
     identity        one of two copies: nothing.  nameless: both of them: refused
-    unmarked        the mark of the newest batch: published again, which is like once
+    unmarked        the mark of the newest batch: published again, which is like once. The batch was joined again after
+                    its results were out, as both manifests were lost: refused
     arena           files of live engines: loaded from the log
     strays          files that crashes leave: nothing
 
@@ -139,6 +140,13 @@ class Damager:
         out = self._root / "out"
         return (out / f"batch={batch}").exists() or (out / "_log" / f"{batch_name(batch)}.json").exists()
 
+    def _names_out(self, batch: int) -> set[str]:
+        """Return the files that a batch is out with, by the names that its manifest has for them."""
+        entry = self._root / "out" / "_log" / f"{batch_name(batch)}.json"
+        if entry.exists():
+            return {one["name"].removeprefix(f"{batch_name(batch)}-") for one in json.loads(entry.read_text())["files"]}
+        return {path.name for path in (self._root / "out" / f"batch={batch}").glob("part-*")}
+
     def _on_the_way(self, batch: int) -> list[Path]:
         """Files of the Parquet sink that were collected for one rename, which failed."""
         return sorted((self._root / "out" / "_staging" / f"publish-{batch_name(batch)}").glob("*"))
@@ -183,9 +191,15 @@ class Damager:
         mark = checkpoint.published / batch_name(newest)
         if not mark.exists():
             return None
+        saved = [self._saved(mark)]
         mark.unlink()
-        again = checkpoint.spark_committed() != newest
-        return Damage(f"mark, {'published again' if again else 'not looked at'}")
+        if checkpoint.spark_committed() == newest:
+            return Damage("mark, not looked at")
+        manifest = checkpoint.newest()
+        out = self._names_out(newest)
+        if manifest is not None and out and out != {one.file for one in manifest.results}:
+            return Damage("mark, contradicted", must=CONTRADICTED, saved=saved)
+        return Damage("mark, published again")
 
     def _arena(self) -> Damage | None:
         """Never the memory of an engine itself: that is as trusted as the memory of a process is."""

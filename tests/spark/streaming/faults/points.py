@@ -85,7 +85,7 @@ class Points:
             self._around_publish(kind)
 
     def _around_batches(self) -> None:
-        call, join, run = Batches.__call__, Batches._join, Batches._run
+        call, join, run = Batches.__call__, Batches._join, Batches._in_spark
 
         def wrapped_call(batches: Batches, frame: DataFrame, batch: int) -> None:
             self._traps.at(batch)
@@ -117,7 +117,7 @@ class Points:
 
         Batches.__call__ = wrapped_call  # type: ignore[method-assign]
         Batches._join = wrapped_join  # type: ignore[method-assign]
-        Batches._run = wrapped_run  # type: ignore[method-assign]
+        Batches._in_spark = wrapped_run  # type: ignore[method-assign]
 
     def _around_renames(self) -> None:
         replace, rename = os.replace, os.rename
