@@ -16,7 +16,7 @@ from bench.streaming import Bench, Sizes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TINY = Sizes({"small": (400, 1, 1), "large": (800, 1, 1)}, live_rows=2_000, small_rows=400, repeats=1)
+TINY = Sizes({"small": (400, 1, 1), "large": (800, 1, 1)}, (1600, 1), live_rows=2_000, small_rows=400, repeats=1)
 
 
 def test_all_ways_give_the_same_results_and_a_state_is_loaded_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -33,8 +33,9 @@ def test_all_figures_have_titles(monkeypatch: pytest.MonkeyPatch, spark: SparkSe
         monkeypatch.setattr(streaming, name, lambda *_, each=each: [each] * 9)
     bench = Bench(TINY, tmp_path, Console(file=io.StringIO()))
     bench.throughput(spark)
-    assert bench.scaling(spark) == 1600
+    assert bench.scaling(spark) == {"streaming.large.scaling_1_to_2": 1600, "scaling_1_to_2": 3200}
     assert bench.figures["vs_spark_stream_joins.packed"] == 4
-    others = {"streaming.results_compared", "streaming.state_rows", "streaming.state_bytes", "scaling_1_to_2"}
-    others |= {"streaming.small_batch_s", "streaming.empty_batch_s", *streaming.LEAST, *streaming.MOST}
+    others = {"streaming.results_compared", "streaming.state_rows", "streaming.state_bytes"}
+    others |= {"streaming.large.scaling_1_to_2", "streaming.small_batch_s", "streaming.empty_batch_s"}
+    others |= {*streaming.LEAST, *streaming.MOST}
     assert {*bench.figures, *others} == STREAMING.figures
