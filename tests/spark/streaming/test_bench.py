@@ -28,7 +28,7 @@ def test_all_ways_give_the_same_results_and_a_state_is_loaded_again(spark: Spark
 
 
 def test_all_figures_have_titles(monkeypatch: pytest.MonkeyPatch, spark: SparkSession, tmp_path: Path) -> None:
-    seconds = {"_ours": 0.5, "_theirs": 2.0, "_empty": 0.25}
+    seconds = {"_ours": 0.5, "spark_triggers": 2.0, "_empty": 0.25}
     for name, each in seconds.items():
         monkeypatch.setattr(streaming, name, lambda *_, each=each: [each] * 9)
     bench = Bench(TINY, tmp_path, Console(file=io.StringIO()))
