@@ -22,7 +22,7 @@ class Stamp:
 
     machine   cores and processor
     memory    GiB
-    system    operating system and its release
+    system    operating system and the first two numbers of its release
     versions  Python and packages
     sources   a digest of the sources measured
     """
@@ -80,5 +80,5 @@ def _digest() -> str:
 def stamp() -> Stamp:
     """Return the stamp of this process."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    system = f"{platform.system()} {platform.release()}"
+    system = f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}"
     return Stamp(processor(), round(memory / 2**30), system, versions(), _digest())

@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench.contents import NAMES
-from bench.harness.report import POINTS
+from bench.contents import CHAPTERS, NAMES, load
+from bench.harness.report import POINTS, document
 from bench.harness.stamp import stamp
 from bench.harness.store import Store, record_of
 from bench.limit import BARS
@@ -116,6 +116,15 @@ def test_places_that_are_open_or_doubled(text: str) -> None:
 def test_the_readme_has_places_for_figures_that_there_are() -> None:
     found = names_in(README.read_text())
     assert {"limit", "transitions", "adaptivity", "streaming"} <= set(found) <= set(NAMES)
+
+
+def test_the_readme_and_the_report_are_what_the_points_give() -> None:
+    """Else run `eddy bench report` and `python -m bench.readme`."""
+    text = README.read_text()
+    assert with_figures(text, ROOT / "bench" / "report", README) == text
+    chapters = {chapter.title: load(tuple(chapter.figures)) for chapter in CHAPTERS}
+    report = ROOT / "bench" / "report"
+    assert document(chapters, Store(report / POINTS)) == (report / "report.md").read_text()
 
 
 def test_the_command(report: Path) -> None:
