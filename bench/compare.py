@@ -2,7 +2,8 @@
 
 A file is what `eddy bench … --json FILE` wrote: figures by name, each a number, or an object with its median `value`
 and the `low` and `high` end of its rounds. A figure with ends has changed when the two ranges do not meet and the
-medians differ by more than FLOOR; one without them, measured once, when the numbers differ by more than ALONE.
+medians differ by more than FLOOR and by more than half of the wider range; one without them, measured once, when the
+numbers differ by more than ALONE.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from eddy import EddyError
 
@@ -96,7 +97,10 @@ def verdict(name: str, before: Measured, after: Measured) -> Verdict:
     if before.low is None or before.high is None or after.low is None or after.high is None:
         moved = abs(ratio - 1) > ALONE
     else:
-        moved = abs(ratio - 1) > FLOOR and (after.low > before.high or after.high < before.low)
+        apart = after.low > before.high or after.high < before.low
+        # On a machine that is busy the rounds of one run lie wide apart, and may just miss the narrow range of another.
+        width = max(before.high - before.low, after.high - after.low)
+        moved = apart and abs(ratio - 1) > FLOOR and abs(after.value - before.value) > width / 2
     side = better(name) * (1 if ratio > 1 else -1)
     return Verdict(name, before, after, ratio, {0: CHANGED, 1: BETTER, -1: WORSE}[side] if moved else SAME)
 
@@ -113,7 +117,7 @@ def _text(figure: Measured) -> str:
 
 def tell(found: list[Verdict], console: Console) -> None:
     """Print what changed as a table, and how many figures did not."""
-    table = Table("figure", "before", "after", "after / before", "verdict")
+    table = Table(Column("figure", overflow="fold"), "before", "after", "after / before", "verdict")
     for one in found:
         if one.verdict != SAME:
             table.add_row(one.name, _text(one.before), _text(one.after), f"{one.ratio:.3g}", one.verdict)

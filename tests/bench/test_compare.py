@@ -19,6 +19,7 @@ from bench.compare import BETTER, CHANGED, SAME, WORSE, CompareError, Measured, 
     [
         ("W1.engine_vs_loop", Measured(0.6, 0.55, 0.65), Measured(0.5, 0.45, 0.54), WORSE),
         ("W1.engine_vs_loop", Measured(0.6, 0.55, 0.65), Measured(0.5, 0.45, 0.56), SAME),
+        ("W1.arrow_vs_loop", Measured(0.470, 0.467, 0.477), Measured(0.434, 0.316, 0.462), SAME),
         ("W1.engine_vs_loop", Measured(0.6, 0.60, 0.60), Measured(0.61, 0.61, 0.61), SAME),
         ("fig7/joins=5/seconds", Measured(1.0, 0.9, 1.1), Measured(0.5, 0.4, 0.6), BETTER),
         ("fig7/joins=5/seconds", Measured(0.5), Measured(0.6), WORSE),
