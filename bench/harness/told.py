@@ -62,8 +62,8 @@ def lines_of(figure: Figure, records: Sequence[Record], plots: str) -> list[str]
     for grid in figure.grids:
         text = grid_text(grid, rows)
         lines += [*text, ""] if text else []
-    text = "\n".join(figure.text(measured)).strip("\n")
-    lines += [text, ""] if text else []
+    more = "\n".join(figure.text(measured)).strip("\n")
+    lines += [more, ""] if more else []
     said = [*(f"- {remark}" for remark in figure.remarks(measured)), *_skipped(measured)]
     lines += [*said, ""] if said else []
     machines = dict.fromkeys(f"{stamp.machine}, {stamp.versions}" for stamp in stamps(records))
