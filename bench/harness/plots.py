@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
 from bench.harness.figure import Plot, Row
-from bench.harness.tables import chosen
+from bench.harness.tables import chosen, number
 
 STYLE = {
     "svg.hashsalt": "eddy",  # otherwise names within the file are drawn by chance
@@ -37,8 +37,11 @@ def draw(plot: Plot, rows: Sequence[Row], path: Path) -> bool:
             _bars(axes, plot, rows)
         else:
             _lines(axes, plot, rows)
-        axes.set_xlabel(plot.x_label or plot.x)
-        axes.set_ylabel(plot.y_label or plot.y)
+        labels = [plot.x_label or plot.x, plot.y_label or plot.y]
+        if plot.kind == "bars":  # they lie, and what each is stands beside it
+            labels = [labels[1], plot.x_label]
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel(labels[1])
         axes.set_title(plot.title, fontsize=10)
         if plot.log_y and plot.kind != "bars":
             axes.set_yscale("log")
@@ -94,8 +97,9 @@ def _bars(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
     height = 0.8 / len(curves)
     for index, (name, own) in enumerate(curves.items()):
         at = [places.index(str(row[plot.x])) + height * (index - (len(curves) - 1) / 2) for row in own]
-        bars = axes.barh(at, [_number(row, plot.y) for row in own], height, label=name or None)
-        axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+        values = [_number(row, plot.y) for row in own]
+        bars = axes.barh(at, values, height, label=name or None)
+        axes.bar_label(bars, [number(value) for value in values], padding=3, fontsize=8)
     axes.set_yticks(range(len(places)), places)
     axes.invert_yaxis()
     if plot.log_y:
