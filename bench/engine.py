@@ -9,12 +9,36 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.workloads import Keys, Order, Turnover, Workload
+from eddy import Query
 from eddy.transitions import make_strategy
 from jisc.plan import default_plan, parse
 from jisc.routes import compile_routes
 from stairs.modules import Modules
 
 Columns = list[list[npt.NDArray[np.int64]]]
+
+
+def open_push(modules: Modules, columns: Columns) -> None:
+    """Open a push and copy its key columns in: by stream, then by column, in order of arrival."""
+    modules.begin([len(keys[0]) for keys in columns])
+    for i, keys in enumerate(columns):
+        for c, words in zip(modules.graph.attributes[i], keys, strict=True):
+            modules.key_words(i, c)[:] = words
+
+
+class Engine:
+    """SteMs and the default plan, nothing else: keys in as arrays, row ids out in a buffer."""
+
+    def __init__(self, query: Query) -> None:
+        self.modules = Modules(query.graph)
+        self.routes = compile_routes(default_plan(query.graph), query.graph)
+
+    def push(self, order: Order, columns: Columns) -> int:
+        """Take one push and return how many results it has."""
+        open_push(self.modules, columns)
+        results = self.modules.run(self.routes, order)
+        self.modules.commit()
+        return results
 
 
 @dataclass(frozen=True)
@@ -26,20 +50,14 @@ class EngineRun:
 
     def seconds(self) -> tuple[float, int]:
         """Return (CPU seconds in the engine, results) once warm: opening a push, keys in, the kernel, closing it."""
-        graph = self.workload.query.graph
-        modules, routes = Modules(graph), compile_routes(default_plan(graph), graph)
+        engine = Engine(self.workload.query)
         done = results = 0
         start = thread_time()
         for order, columns in self.pushes:
             if done == self.workload.warm:
                 results, start = 0, thread_time()
             done += len(order)
-            modules.begin([len(keys[0]) for keys in columns])
-            for i, keys in enumerate(columns):
-                for c, words in zip(graph.attributes[i], keys, strict=True):
-                    modules.key_words(i, c)[:] = words
-            results += modules.run(routes, order)
-            modules.commit()
+            results += engine.push(order, columns)
         return thread_time() - start, results
 
 
@@ -74,9 +92,7 @@ class StrategyEngine:
         modules, strategy, results = self.modules, self.strategy, 0
         start = thread_time()
         for order, columns in pushes:
-            modules.begin([len(keys) for keys in columns])
-            for i, keys in enumerate(columns):
-                modules.key_words(i, 0)[:] = keys
+            open_push(modules, [[keys] for keys in columns])
             results += modules.run(strategy.routes, order, True, strategy.entries)
             modules.commit()
             strategy.after_push(len(order))

@@ -21,7 +21,7 @@ QUICK_SHAPES = (
 
 def ratios_of(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the rows of a benchmark as figures by name."""
-    found = {str(row["figure"]): row["value"] for row in rows if row.get("origin") != "paper"}
+    found = {str(row["figure"]): row["value"] for row in rows}
     if any(name.endswith(".reached") for name in found):
         shapes = [name for name in found if name.endswith(".reached") and name != "adaptivity.reached"]
         found |= {"adaptivity.shapes": len(shapes), "adaptivity.reached": sum(float(found[n] or 0) for n in shapes)}

@@ -10,11 +10,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 import eddy
+from bench.engine import Engine
 from bench.growth.sources import Chunk
 from bench.limit_kernels import tables, w1_loop, w2_loop, w21_loop
-from jisc.plan import default_plan
-from jisc.routes import compile_routes
-from stairs.modules import Modules
 
 ONE_KEY, FOUR, CHAIN = "one key", "four on one key", "chain of four"
 """The joins that a loop is written for: any streams on one key; W1; W2."""
@@ -79,32 +77,25 @@ class EngineRunner:
     """The engine without Arrow: keys in as arrays, row ids out in a buffer. SteMs only, the default plan."""
 
     def __init__(self, query: eddy.Query) -> None:
-        graph = query.graph
-        self.modules, self.routes = Modules(graph), compile_routes(default_plan(graph), graph)
+        self.engine = Engine(query)
 
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals in and return CPU seconds, and the number of results of each push."""
-        modules, graph, found = self.modules, self.modules.graph, []
-        pushes = chunk.columns
+        pushes, push, found = chunk.columns, self.engine.push, []
         start = thread_time()
         for order, columns in pushes:
-            modules.begin([len(keys[0]) for keys in columns])
-            for i, keys in enumerate(columns):
-                for c, words in zip(graph.attributes[i], keys, strict=True):
-                    modules.key_words(i, c)[:] = words
-            found.append(modules.run(self.routes, order))
-            modules.commit()
+            found.append(push(order, columns))
         return thread_time() - start, found
 
     @property
     def nbytes(self) -> int:
         """Bytes of state, and of room for a push and for its results."""
-        return self.modules.nbytes
+        return self.engine.modules.nbytes
 
     @property
     def state_bytes(self) -> int:
         """Bytes of windows and key directories."""
-        return self.modules.state_bytes
+        return self.engine.modules.state_bytes
 
 
 class LoopRunner:

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
-    """Return the exponent b of y = a x^b fitted by least squares of the logarithms; two or more points, all above 0.
+    """Return the exponent b of y = a x^b, by least squares of the logarithms; two or more different x, all above 0.
 
     >>> round(slope([1, 10, 100], [3, 30, 300]), 6)
     1.0

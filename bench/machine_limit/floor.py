@@ -55,10 +55,11 @@ def measure(point: Point, say: Say) -> list[Row]:
     source = source_of(workload, window, seed)
     graph = source.query.graph
     loop = LoopRunner(JOINS[workload], graph.n_streams, window, window)
-    engine = EngineRunner(source.query)
+    runner = EngineRunner(source.query)
+    engine = runner.engine
     # One plan and no statistics, so that it walks the routes that the engine counts.
     arrow = RuntimeRunner(source.query, strategy="mjoin", statistics=False)
-    runners: dict[str, Runner] = {"engine": engine, "arrow": arrow, "loop": loop}
+    runners: dict[str, Runner] = {"engine": runner, "arrow": arrow, "loop": loop}
     say(f"{workload}, windows of {window:,}: filling")
     fill(runners, source, filling([window] * graph.n_streams, push), push)
     before = counters(engine.routes)

@@ -8,6 +8,7 @@ from time import thread_time
 from typing import Any, NamedTuple
 
 import eddy
+from bench.engine import open_push
 from bench.growth.curves import number
 from bench.growth.sources import Chunk, filling
 from bench.harness.figure import Figure, Grid, Plot, Point, Row, Say
@@ -117,14 +118,11 @@ class Variant:
 
     def take(self, chunk: Chunk) -> Kernel:
         """Take the arrivals in, in three calls of the kernel for each push."""
-        modules, graph, strategy = self.modules, self.modules.graph, self.strategy
+        modules, strategy = self.modules, self.strategy
         calling = interning = walking = 0.0
         found = 0
         for order, columns in chunk.columns:
-            modules.begin([len(keys[0]) for keys in columns])
-            for i, keys in enumerate(columns):
-                for c, words in zip(graph.attributes[i], keys, strict=True):
-                    modules.key_words(i, c)[:] = words
+            open_push(modules, columns)
             start = thread_time()
             # Up to no arrival: the sweep, and all keys of the push become key ids.
             modules.run(strategy.routes, order, self.counting, strategy.entries, 0)

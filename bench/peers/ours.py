@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 import eddy
+from bench.engine import Engine
 from bench.peers.turns import Peer
 from bench.peers.works import ROWS, STREAMS, Step, Work
-from jisc.plan import default_plan
-from jisc.routes import compile_routes
-from stairs.modules import Modules
 
 
 class Arrow:
@@ -52,18 +50,10 @@ class Kernels:
     """Keys as arrays in, row ids in a buffer out, one plan; as the hand-written loops have it."""
 
     def __init__(self, work: Work) -> None:
-        graph = work.query.graph
-        self.modules, self.routes = Modules(graph), compile_routes(default_plan(graph), graph)
+        self.engine = Engine(work.query)
 
     def push(self, given: Any) -> int:
-        order, keys = given
-        modules = self.modules
-        modules.begin([len(own) for own in keys])
-        for i, own in enumerate(keys):
-            modules.key_words(i, 0)[:] = own
-        results = modules.run(self.routes, order)
-        modules.commit()
-        return results
+        return self.engine.push(*given)
 
     def count(self, results: int) -> int:
         return results
@@ -77,7 +67,7 @@ def _batches(work: Work, step: Step) -> Any:
 
 
 def _keys(work: Work, step: Step) -> Any:
-    return step.order, [np.ascontiguousarray(step.keys[step.order == i]) for i in range(len(STREAMS))]
+    return step.order, [[np.ascontiguousarray(step.keys[step.order == i])] for i in range(len(STREAMS))]
 
 
 EDDY = "eddy"

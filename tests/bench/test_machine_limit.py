@@ -78,7 +78,8 @@ def test_lines_of_a_row(n_bytes: int) -> None:
 
 def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
     query = one_key(3, 20, values=True)
-    engine, source = EngineRunner(query), Drawn(query, 12, 1)
+    runner, source = EngineRunner(query), Drawn(query, 12, 1)
+    engine = runner.engine
     rows: list[list[int]] = [[], [], []]
     matches = results = 0
     chunk = source.draw(400, 90)
@@ -89,7 +90,7 @@ def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
         results += int(np.prod(found))
         rows[i].append(key)
     before = counters(engine.routes)
-    engine.take(chunk, None)
+    runner.take(chunk, None)
     assert int(engine.modules.meta[M_RESULTS]) == results
     seen = counted(query.graph, engine.routes, before, 400, results)
     assert (seen.keys, seen.bindings) == (1, 0)
@@ -105,11 +106,12 @@ def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
 
 def test_keys_that_matches_bring_along_are_counted() -> None:
     query = w2(0).query
-    engine = EngineRunner(query)
+    runner = EngineRunner(query)
+    engine = runner.engine
     # R(1), S(1, 2), T(2, 3), U(3): the last one meets T, which brings b, then S, which brings a, then R.
     keys = np.array([[1, 0], [1, 2], [2, 3], [3, 0]])
     before = counters(engine.routes)
-    assert engine.take(Chunk(query, np.arange(4, dtype=np.uint8), keys, 4), None)[1] == [1]
+    assert runner.take(Chunk(query, np.arange(4, dtype=np.uint8), keys, 4), None)[1] == [1]
     seen = counted(query.graph, engine.routes, before, 4, 1)
     assert (seen.keys, seen.bindings, seen.matches, seen.results) == (1.5, 2 / 4, 3 / 4, 1 / 4)
     assert engine_traffic(seen, engine.modules).heads == pytest.approx(1.5 + 0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.strategies import FIGURES, PERMUTED, WORKLOADS, latencies, percentile, run_of, work_of
+from bench.strategies import FIGURES, PERMUTED, WORKLOADS, latencies, percentiles, run_of, work_of
 from jisc.strategies import STRATEGIES
 
 SIZES = {"push": 1_000, "part": 0.001, "rounds": 1, "seed": 3}
@@ -43,6 +43,6 @@ def test_pushes_wait_for_those_before_them() -> None:
 
 
 def test_percentiles_weigh() -> None:
-    values, weights = np.array([5.0, 1.0, 3.0]), np.array([1, 98, 1])
-    assert [percentile(values, weights, share) for share in (0.5, 0.98, 0.985, 1.0)] == [1.0, 1.0, 3.0, 5.0]
-    assert np.isnan(percentile(values, np.zeros(3, np.int64), 0.5))
+    values = np.array([5.0, 1.0, 3.0])
+    assert percentiles("ms", values, np.array([3, 90, 7])) == {"ms_p50": 1e3, "ms_p95": 3e3, "ms_p99": 5e3}
+    assert percentiles("ms", values, np.zeros(3, np.int64)) == {"ms_p50": None, "ms_p95": None, "ms_p99": None}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-import numpy as np
-
 from bench.harness.figure import Row, Scalar
+from bench.harness.slope import slope
 
 LEVEL = 0.05
 """Ratios nearer to 1 than this are called equal: repeated runs of one program differ by as much."""
@@ -37,9 +36,8 @@ def exponents(rows: Sequence[Row], x: str, y: str, by: str = "strategy") -> dict
             curves.setdefault(str(row[by]), []).append((float(at), float(value)))
     found = {}
     for name, points in curves.items():
-        logs = np.log(np.array(points))
-        if len(np.unique(logs[:, 0])) > 1:
-            found[name] = float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+        if len({at for at, _ in points}) > 1:
+            found[name] = slope(*zip(*points, strict=True))
     return found
 
 

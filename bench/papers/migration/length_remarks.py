@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-import numpy as np
-
 from bench.harness.figure import Row
+from bench.harness.slope import slope as exponent_of
 from bench.papers.migration.arrivals import PAIRS, Setting
 from bench.papers.migration.cost_model import Costs, by_hash, eq8
 from bench.papers.migration.rows import number
@@ -43,8 +42,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
     positive = [(x, y) for x, y in points if x > 0 and y > 0]
     if len({x for x, _ in positive}) < 2:
         return None
-    xs, ys = np.log(np.array(positive)).T
-    return float(np.polyfit(xs, ys, 1)[0])
+    return exponent_of(*zip(*positive, strict=True))
 
 
 def _sigmas(rows: Sequence[Row]) -> list[str]:
