@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bench.harness.figure import Row
+from bench.harness.rows import number
 from bench.harness.slope import slope
-from eddy import InputError
+from bench.harness.words import plain
 
 FLAT = 0.05
 """Exponents nearer to 0 than this are told as no growth."""
 SAME = 0.01
 """Curves that differ by no more than this share are told as one."""
-
-
-def number(row: Row, column: str) -> float:
-    """Return a figure of a row. Raises InputError if it is none."""
-    value = row[column]
-    if not isinstance(value, int | float):
-        raise InputError(f"column {column!r} holds {value!r}, not a number")
-    return float(value)
 
 
 def curves(rows: Sequence[Row], x: str, y: str) -> dict[str, list[tuple[float, float]]]:
@@ -29,11 +22,6 @@ def curves(rows: Sequence[Row], x: str, y: str) -> dict[str, list[tuple[float, f
         if row.get(x) is not None and row.get(y) is not None:
             found.setdefault(str(row["way"]), []).append((number(row, x), number(row, y)))
     return {way: sorted(own) for way, own in found.items()}
-
-
-def plain(value: float) -> str:
-    """Return a place on the axis as text."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def amount(value: float, column: str) -> str:

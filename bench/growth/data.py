@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import expm1, log1p
 
-from bench.growth.curves import against, curves, number, slopes
+from bench.growth.curves import against, curves, slopes
 from bench.growth.plots import BYTES, COMMON, PER_OUTCOME, TIME, memory, size, throughput, told
 from bench.growth.ways import DEFAULT, LOOP, measure, point
-from bench.harness.figure import Figure, Plot, Point, Row, Say
+from bench.harness.figure import Figure, Point, Row, Say
+from bench.harness.rows import number
 
 DISTINCT, SKEWED = "distinct keys", "skew"
 
@@ -63,43 +65,9 @@ KEYS = Figure(
     points=_keys,
     measure=_measure_keys,
     plots=[
-        Plot(
-            "Throughput by distinct keys",
-            x="keys",
-            y="tuples_per_s",
-            by="way",
-            name="throughput",
-            x_label="distinct keys",
-            y_label="tuples per second",
-            log_x=True,
-            log_y=True,
-            where={"series": DISTINCT},
-            spread=("tuples_per_s_low", "tuples_per_s_high"),
-        ),
-        Plot(
-            "Bytes by distinct keys",
-            x="keys",
-            y="bytes",
-            by="way",
-            name="bytes",
-            x_label="distinct keys",
-            y_label="bytes",
-            log_x=True,
-            log_y=True,
-            where={"series": DISTINCT},
-        ),
-        Plot(
-            "Throughput by skew",
-            x="skew",
-            y="tuples_per_s",
-            by="way",
-            name="skew",
-            x_label="skew",
-            y_label="tuples per second",
-            log_y=True,
-            where={"series": SKEWED},
-            spread=("tuples_per_s_low", "tuples_per_s_high"),
-        ),
+        replace(throughput("keys", "distinct keys"), where={"series": DISTINCT}),
+        replace(memory("keys", "distinct keys"), where={"series": DISTINCT}),
+        replace(throughput("skew", "skew"), name="skew", log_x=False, where={"series": SKEWED}),
     ],
     remarks=_key_remarks,
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.growth.curves import against, curves, decisions, plain, slopes
+from bench.growth.curves import against, curves, decisions, slopes
 from bench.growth.plots import BYTES, COMMON, PER_TUPLE, TIME, memory, size, throughput, told
 from bench.growth.ways import DEFAULT, LOOP, MJOIN, WAYS, measure, point
 from bench.harness.figure import Figure, Point, Row
+from bench.harness.words import plain
 
 SETTLE = 150_000
 """Arrivals before the clock runs where decisions are dear: the first ones come soon after each other."""

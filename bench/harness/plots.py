@@ -10,6 +10,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
 from bench.harness.figure import Plot, Row
+from bench.harness.rows import number as value_of
 from bench.harness.tables import chosen, number
 
 STYLE = {
@@ -67,17 +68,10 @@ def _curves(plot: Plot, rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _number(row: Row, name: str) -> float:
-    value = row[name]
-    if value is None or isinstance(value, str):
-        raise TypeError(f"column {name!r} of a plot holds {value!r}, not a number")
-    return float(value)
-
-
 def _lines(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
     for index, (name, own) in enumerate(_curves(plot, rows).items()):
-        own = sorted(own, key=lambda row: _number(row, plot.x))
-        x, y = [_number(row, plot.x) for row in own], [_number(row, plot.y) for row in own]
+        own = sorted(own, key=lambda row: value_of(row, plot.x))
+        x, y = [value_of(row, plot.x) for row in own], [value_of(row, plot.y) for row in own]
         look: dict[str, Any] = {"marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1.2}
         look["label"] = name or None
         if plot.kind == "steps" or len(x) > 60:
@@ -86,7 +80,7 @@ def _lines(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
             look |= {"linestyle": "--", "alpha": 0.7}
         (line,) = axes.plot(x, y, **look)
         if plot.spread is not None and all(row.get(end) is not None for row in own for end in plot.spread):
-            low, high = ([_number(row, end) for row in own] for end in plot.spread)
+            low, high = ([value_of(row, end) for row in own] for end in plot.spread)
             axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
@@ -97,7 +91,7 @@ def _bars(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
     height = 0.8 / len(curves)
     for index, (name, own) in enumerate(curves.items()):
         at = [places.index(str(row[plot.x])) + height * (index - (len(curves) - 1) / 2) for row in own]
-        values = [_number(row, plot.y) for row in own]
+        values = [value_of(row, plot.y) for row in own]
         bars = axes.barh(at, values, height, label=name or None)
         axes.bar_label(bars, [number(value) for value in values], padding=3, fontsize=8)
     axes.set_yticks(range(len(places)), places)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from bench.growth.curves import number
 from bench.growth.runners import CHAIN, FOUR, ONE_KEY, EngineRunner, LoopRunner, Runner, RuntimeRunner
 from bench.growth.sources import Drawn, Permuted, Source, filling, one_key
 from bench.growth.turns import fill, rounds
 from bench.harness.figure import Figure, Grid, Plot, Point, Row, Say
+from bench.harness.rows import number
 from bench.harness.spread import spread
 from bench.machine_limit.accesses import Traffic, counted, counters, engine_traffic, loop_traffic
 from bench.machine_limit.memory import LINE, costs, powers_of_two

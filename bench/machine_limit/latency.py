@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.growth.curves import number
 from bench.harness.figure import Figure, Plot, Point, Row, Say
+from bench.harness.rows import number
 from bench.harness.spread import spread
 from bench.machine_limit.memory import LEAST, LINE, costs
 

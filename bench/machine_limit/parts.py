@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import eddy
 from bench.engine import open_push
-from bench.growth.curves import number
 from bench.growth.sources import Chunk, filling
 from bench.harness.figure import Figure, Grid, Plot, Point, Row, Say
+from bench.harness.rows import number
 from bench.harness.spread import spread
 from bench.machine_limit.floor import source_of
 from bench.measure import agree, without_gc

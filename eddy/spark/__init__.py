@@ -1,4 +1,4 @@
-"""Joins and adaptive filters of Spark DataFrames. The only package that imports pyspark, and only when it is used.
+"""Joins and adaptive filters of Spark DataFrames. pyspark is imported only when it is used.
 
     from eddy.spark import join, session
     spark = session()

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from bench.harness.figure import Row, Scalar
 from bench.harness.slope import slope
+from bench.harness.words import listed
 
 LEVEL = 0.05
 """Ratios nearer to 1 than this are called equal: repeated runs of one program differ by as much."""
@@ -39,24 +40,6 @@ def exponents(rows: Sequence[Row], x: str, y: str, by: str = "strategy") -> dict
         if len({at for at, _ in points}) > 1:
             found[name] = slope(*zip(*points, strict=True))
     return found
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return words as an English list.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
-
-
-def number(value: float) -> str:
-    """Return a number with three digits, or all before the point.
-
-    >>> number(0.01234), number(12345.6)
-    ('0.0123', '12,346')
-    """
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def growth(rows: Sequence[Row], x: str, y: str, what: str, name: str, by: str = "strategy") -> list[str]:

@@ -8,8 +8,9 @@ from itertools import cycle
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say
 from bench.harness.spread import spread
+from bench.harness.words import listed
 from bench.measure import without_gc
-from bench.papers.jisc.comparison import LEVEL, listed, most, order, ratios, values
+from bench.papers.jisc.comparison import LEVEL, most, order, ratios, values
 from bench.papers.jisc.runs import COMPARED, PUSH, started, take_in_turns
 from bench.workloads import permutations
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say
 from bench.harness.spread import spread
+from bench.harness.words import listed, plain
 from bench.measure import agree, without_gc
-from bench.papers.jisc.comparison import exponents, listed, most, number, values
+from bench.papers.jisc.comparison import exponents, most, values
 from bench.papers.jisc.nested_loops import STRATEGIES as MODELS
 from bench.papers.jisc.nested_loops import first_output
 from bench.papers.jisc.runs import PUSH, started
@@ -119,7 +120,7 @@ def _largest(name: str, joins: int, rows: Sequence[Row]) -> list[str]:
     if window is None or "jisc" not in latency:
         return []
     own = latency["jisc"]
-    others = listed([f"{one} {number(value / own)} times that" for one, value in latency.items() if one != "jisc"])
+    others = listed([f"{one} {plain(value / own)} times that" for one, value in latency.items() if one != "jisc"])
     against = f" ({own / usual['jisc']:.2f} of a usual push of {PUSH:,})" if "jisc" in usual else ""
     eager = latency.get("moving-state")
     verdict = ""
@@ -127,7 +128,7 @@ def _largest(name: str, joins: int, rows: Sequence[Row]) -> list[str]:
         holds = "holds" if eager > own else "does not hold"
         verdict = f" The paper's order, JISC before Moving State, {holds}."
     return [
-        f"{name}, {joins} joins, windows of {window:,.0f}: there is output {number(1e3 * own)} ms after the transition "
+        f"{name}, {joins} joins, windows of {window:,.0f}: there is output {plain(1e3 * own)} ms after the transition "
         f"under jisc{against}, {others}.{verdict}"
     ]
 
@@ -140,7 +141,7 @@ def _beside_the_paper(rows: Sequence[Row]) -> list[str]:
     pairs = (joins - 1) * PAPER["window"] ** 2
     return [
         f"The paper reads about {PAPER['moving-state']:,.0f} s for Moving State over nested loops at windows of "
-        f"{PAPER['window']:,.0f}; here it is {number(here)} s, which is {1e9 * here / pairs:.2g} ns a pair where "
+        f"{PAPER['window']:,.0f}; here it is {plain(here)} s, which is {1e9 * here / pairs:.2g} ns a pair where "
         f"the paper's would be {1e9 * PAPER['moving-state'] / pairs:.2g}, if it computes the {joins - 1} states below "
         "the root as well."
     ]

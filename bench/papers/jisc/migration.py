@@ -7,8 +7,9 @@ from functools import partial
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say
 from bench.harness.spread import spread
+from bench.harness.words import listed
 from bench.measure import without_gc
-from bench.papers.jisc.comparison import growth, listed, most, order, ratios, values
+from bench.papers.jisc.comparison import growth, most, order, ratios, values
 from bench.papers.jisc.runs import COMPARED, PUSH, started, take_in_turns
 from bench.workloads import permutations
 

@@ -12,6 +12,7 @@ import pytest
 from bench.harness.figure import Figure, Grid, Plot, Row
 from bench.harness.plots import draw
 from bench.harness.report import FIGURES, anchor, page, write
+from bench.harness.rows import NotANumber
 from bench.harness.stamp import stamp
 from bench.harness.store import Store, record_of
 from bench.harness.tables import cell, grid_text
@@ -156,7 +157,7 @@ def test_a_plot_without_rows_is_not_drawn(tmp_path: Path) -> None:
 
 
 def test_a_column_of_text_cannot_be_plotted(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="'seconds' of a plot holds 'x'"):
+    with pytest.raises(NotANumber, match="'seconds' holds 'x'"):
         draw(FIGURE.plots[0], [{"joins": 5, "strategy": "a", "seconds": "x"}], tmp_path / "plot.svg")
 
 
