@@ -83,14 +83,16 @@ class Walk(NamedTuple):
 
     ids       int32[room * streams] sequence numbers of the components, result after result, streams in query order
     signs     uint8[room]           INSERTED or DELETED, result by result (only in a changelog)
-    lists     int64[room]           sequence numbers the leaf hops of the arrival at hand found
+    lists     int64[room]           sequence numbers the leaf hops of the arrival at hand found; where walks are of
+                                    stars, head rows that were asked for
     ends      int64[streams]        ends[k] .. ends[k + 1] of `lists` are those of its leaf hop k
     levels    int64[3, streams]     per level of the walk: the candidate to come back to, the level to resume after it;
                                     the turn of each leaf hop
     bound     int64[classes]        where the head row of the key bound for each class starts
     kids      int64[classes]        the key id bound for each class (only where STAIRs are stored)
-    current   int64[streams]        sequence number bound for each stream
+    current   int64[streams]        sequence number bound for each stream; of stars, the next one to ask for
     frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight through an eddy; row 0: a promotion
+    lows      int32[streams]        low marks of all streams side by side (only of stars)
     """
 
     ids: Int32s
@@ -102,6 +104,7 @@ class Walk(NamedTuple):
     kids: Int64s
     current: Int64s
     frames: Int64s
+    lows: Int32s
 
 
 class Entries(NamedTuple):

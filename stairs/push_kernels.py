@@ -54,10 +54,7 @@ from stairs.fields import (
     M_TALLIED,
     M_TIMED,
     M_WATERMARK,
-    NEED_ENTRIES,
     NEED_KEYS,
-    NEED_LISTS,
-    NEED_OUTPUT,
     ROUTED,
     S_ATTR0,
     S_ATTR1,
@@ -71,13 +68,16 @@ from stairs.fields import (
     S_TIMES,
     S_WALKED,
     S_WIDTH,
-    SHORT_ENTRIES,
-    SHORT_LISTS,
     VIRTUAL,
 )
 from stairs.graph import FOREVER
 from stairs.keys_kernels import adopt, find_slot, spread, sweep
-from stairs.walk_kernels import RANGE, ROWS, expire_range, probe
+from stairs.memory import NEAR, prefetch
+from stairs.star_kernels import is_star, push_star
+from stairs.walk_kernels import RANGE, ROWS, expire_range, probe, shortage
+
+AHEAD = 16
+"""Rows between one that is looked up and the one whose slot of a large hash table is asked for."""
 
 
 @inlined
@@ -97,7 +97,11 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
         field, source, words = attrs[x, A_OFFSET] + 1, attrs[x, A_INPUT], classes[c, C_WIDTH]
         base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
         last = (np.int64(1) << (64 - shift)) - 1
+        far = words == 1 and 16 * last > NEAR
+        address = np.int64(table.ctypes.data)
         for r in range(meta[M_INTERN_ROW], rows[i]):
+            if far and r + AHEAD < rows[i]:
+                prefetch(address + 8 * (base + 2 * spread(batch.input[u64(source + r + AHEAD)], shift)))
             kid = np.int64(-1)
             if batch.dead[u64(dead + r)] == 0:
                 at = source + r * words
@@ -244,19 +248,6 @@ def sign(walk: Walk, first: int, last: int, value: int) -> None:
         walk.signs[u64(r)] = value
 
 
-@inlined
-def shortage(arena: Arena, found: int) -> int:
-    """Return the status that asks for the room a walk lacked; the walk is in the counters and will be done again."""
-    meta = arena.meta
-    meta[M_TALLIED] = 1
-    if (meta[M_SHORT] & SHORT_ENTRIES) != 0:
-        return NEED_ENTRIES
-    if meta[M_SHORT] >= SHORT_LISTS:
-        return NEED_LISTS
-    meta[M_NEED] = found
-    return NEED_OUTPUT
-
-
 @jit
 def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, strict: bool, count_only: bool) -> int:
     """Delete the results that hold the oldest tuple of stream j and let it go; a status when room is short."""
@@ -327,6 +318,12 @@ def push(
     meta[M_SHORT] = 0
     meta[M_NEED] = 0
     sync_lows(arena, entries)
+    if not strict and is_star(arena):
+        status = push_star(arena, routes, batch, walk, count_only)
+        sync_lows(arena, entries)
+        if status != DONE:
+            return status
+        out = meta[M_OUT]
     for a in range(meta[M_ARRIVAL], meta[M_STOP]):
         i = u64(batch.order[a])
         s = streams[i, S_NEXT]

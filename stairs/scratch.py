@@ -9,9 +9,10 @@ import numpy as np
 from stairs.arena import Bytes, Int64s, Walk
 from stairs.errors import CapacityError
 from stairs.fields import T_FIELDS
+from stairs.star_kernels import BLOCK
 from stairs.walk_kernels import MOST_RESULTS
 
-FIRST_LISTS = 64
+FIRST_LISTS = 2 * BLOCK
 FIRST_RESULTS = 1024
 
 
@@ -53,6 +54,7 @@ class Scratch:
             kids=np.zeros(n, np.int64),
             current=np.zeros(m, np.int64),
             frames=np.zeros((room.frames, T_FIELDS + 2 * (m + n)), np.int64),
+            lows=np.zeros(m, np.int32),
         )
 
     def __reduce__(self) -> tuple[type[Scratch], tuple[int, int, Room]]:

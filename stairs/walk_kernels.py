@@ -30,8 +30,12 @@ from stairs.fields import (
     M_LATENESS,
     M_NEED,
     M_SHORT,
+    M_TALLIED,
     M_TIMED,
     M_WATERMARK,
+    NEED_ENTRIES,
+    NEED_LISTS,
+    NEED_OUTPUT,
     O_CHECK,
     O_CLASS,
     O_OFFSET,
@@ -48,6 +52,7 @@ from stairs.fields import (
     S_TIMES,
     S_WALKED,
     S_WIDTH,
+    SHORT_ENTRIES,
     SHORT_LISTS,
     SHORT_OUTPUT,
 )
@@ -306,3 +311,16 @@ def probe(
         low = streams[j, S_LO]
         s = head(arena, routes, walk, h)
         hops[u64(h), H_PROBES] += tally
+
+
+@inlined
+def shortage(arena: Arena, found: int) -> int:
+    """Return the status that asks for the room a walk lacked; the walk is in the counters and will be done again."""
+    meta = arena.meta
+    meta[M_TALLIED] = 1
+    if (meta[M_SHORT] & SHORT_ENTRIES) != 0:
+        return NEED_ENTRIES
+    if meta[M_SHORT] >= SHORT_LISTS:
+        return NEED_LISTS
+    meta[M_NEED] = found
+    return NEED_OUTPUT
