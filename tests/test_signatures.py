@@ -22,6 +22,9 @@ WITHIN_OTHERS = {
     "stairs.push_kernels.retire",
     "stairs.push_kernels.retire_all",
     "stairs.stair_kernels.promote",
+    "stairs.star_kernels.fetch_heads",
+    "stairs.star_kernels.fetch_partners",
+    "stairs.star_kernels.push_star",
 }
 """Kernels that only kernels call, and so may not have been loaded by themselves."""
 NOT_BY_RUNTIME = ("stairs.stair_kernels.insert", "stairs.stair_kernels.probe")
