@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import add
-from typing import Any, NamedTuple, Protocol
-from weakref import WeakSet
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from stairs.allowance import Allowance
 from stairs.arena import Arena, Batch, Bytes, Entries, Int64s, Routes, Walk
 from stairs.bytes_directory import BytesDirectory
+from stairs.caches import Caches
 from stairs.errors import CapacityError
 from stairs.fields import (
     A_CLASS,
@@ -98,29 +98,6 @@ def power_of_two(least: int) -> int:
     return 1 << max(least - 1, 0).bit_length()
 
 
-class Cache(Protocol):
-    """A state computed from the SteMs (a STAIR), told of what changes under it."""
-
-    def renumbered(self, shifts: Sequence[int]) -> None:
-        """Follow the tuples: sequence number s of stream i is now s - shifts[i]."""
-
-    def forget(self) -> None:
-        """Hold nothing any more: tuples were taken back, or are live again."""
-
-    def follow(self) -> None:
-        """Make room for the key ids there may be: a class grew, or a push begins."""
-
-    def make_room(self) -> None:
-        """Make room for the entries that a kernel found none for."""
-
-    def wider(self, c: int, room: int) -> int:
-        """Return the bytes that `follow` will add once class c has room for so many key ids."""
-
-    @property
-    def counted_bytes(self) -> int:
-        """Bytes that count against the allowance of the modules."""
-
-
 class Growth(NamedTuple):
     """What a push adds to the rings: bytes of records and times, and how many times as long each stream's ring gets."""
 
@@ -173,7 +150,7 @@ class Modules:
         self.following = [0] * m
         """Sequence number of the next arrival of each stream when the push under way began."""
         self._saved: tuple[Int64s, Int64s] | None = None
-        self.caches: WeakSet[Cache] = WeakSet()
+        self.caches = Caches()
         """What is computed from these modules and must follow them; each puts itself in."""
         self._bind()
 
@@ -188,7 +165,7 @@ class Modules:
         caches = state.pop("caches")
         vars(self).update(state)
         self._saved = None
-        self.caches = WeakSet(caches)
+        self.caches = Caches(caches)
         self._no_entries = no_entries()
         self._bind()
 
@@ -324,11 +301,11 @@ class Modules:
         if self.texts:
             # Without strings the kernel does this by itself.
             self._sweep()
-        following = self.streams[:, S_NEXT].tolist()
+        # One look at both, as small pushes are many.
+        following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
         if max(map(add, following, rows)) > self.renumber_at:
             self.renumber()
-            following = self.streams[:, S_NEXT].tolist()
-        low = self.streams[:, S_LO].tolist()
+            following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
         for i, n in enumerate(rows):
             least = following[i] - low[i] + n
             if least > self.capacity[i] and n:

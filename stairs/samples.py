@@ -60,7 +60,7 @@ class Trace(NamedTuple):
 
 
 class Samples:
-    """The sample of one engine; follows its modules as a cache does (`stairs.modules.Cache`).
+    """The sample of one engine; follows its modules as a cache does (`stairs.caches.Cache`).
 
     Memory: O(ROWS * attributes squared). Deterministic: the same arrivals and calls give the same picks.
     """
@@ -138,7 +138,7 @@ class Samples:
         trace(self.modules.arena, routes, self.modules.walk, streams, tuples, budget, visits, work)
         return Trace(visits, work, bool(work[0] == len(picks)))
 
-    # What changes underneath (`stairs.modules.Cache`)
+    # What changes underneath (`stairs.caches.Cache`)
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow the tuples."""

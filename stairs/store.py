@@ -112,7 +112,7 @@ class StairStore:
         lows = self.entries.lows.reshape(-1, self.modules.graph.n_streams)
         np.maximum(self.modules.streams[:, S_LO], self.marks, out=lows)
 
-    # What changes underneath (`stairs.modules.Cache`)
+    # What changes underneath (`stairs.caches.Cache`)
 
     def renumbered(self, shifts: Sequence[int]) -> None:
         """Follow the tuples: sequence number s of stream i is now s - shifts[i]. O(rings)."""

@@ -88,6 +88,21 @@ DEFECTS = (
         "mjoin",
     ),
     Defect(
+        "where all streams join on one key, a row leaves a window of rows one row early",
+        (Edit("stairs/star_kernels.py", "s + 1 - streams[i, S_SIZE])", "s + 2 - streams[i, S_SIZE])"),),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key, ranges end where they ended when the push began",
+        (Edit("stairs/star_kernels.py", "            expire_range(arena, j)\n", ""),),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key, older partners are forgotten",
+        (Edit("stairs/star_kernels.py", "while partner >= low:", "while partner > low:"),),
+        "mjoin",
+    ),
+    Defect(
         "a push that fails leaves the plan it changed to",
         (Edit("eddy/runtime.py", "strategy.restore(saved[0])", "strategy.undone()"),),
         "mjoin",
