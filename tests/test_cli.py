@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.metadata import EntryPoint, version
 from types import ModuleType
@@ -20,6 +21,11 @@ def test_version(arguments: list[str]) -> None:
     result = RUNNER.invoke(cli.app, arguments)
     assert result.exit_code == 0
     assert result.output == f"eddy {version('eddy-join')}\n"
+
+
+def test_python_runs_it_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "eddy", "version"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, f"eddy {version('eddy-join')}\n")
 
 
 def test_help_lists_the_commands_of_all_packages() -> None:
