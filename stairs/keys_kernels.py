@@ -31,9 +31,16 @@ from stairs.fields import (
     S_LO,
     S_NEXT,
 )
+from stairs.memory import NEAR, prefetch
 
 SLACK = 64
 """Ids beyond twice the live tuples that are not worth a look at all of them."""
+FREED = -2
+"""First head of an id on the free stack, as a rule: so that a look at it is short."""
+SOME = 4
+"""Heads of a key that are compared before it is asked whether one of them was live."""
+AHEAD = 16
+"""Keys between one that is looked up and the one whose slot of a large table is asked for."""
 
 
 @inlined
@@ -109,42 +116,56 @@ def adopt(arena: Arena, c: int, source: np.ndarray, at: int, p: int) -> int:
 
 @inlined
 def is_dead(arena: Arena, c: int, kid: int) -> bool:
-    """Tell whether no live tuple of any stream has this key. O(streams of the class), less when one has."""
+    """Tell whether a key is in use and no live tuple of any stream has it, as far as its heads tell.
+
+    O(streams of the class), less when one has.
+    """
     classes, heads, streams = arena.classes, arena.heads, arena.streams
     row = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
-    for k in range(classes[c, C_STEMS]):
-        if heads[u64(row + k)] >= streams[classes[c, C_MEMBER + k], S_LO]:
+    if heads[u64(row)] == FREED:
+        return False
+    stems = classes[c, C_STEMS]
+    for first in range(0, stems, SOME):
+        # A way out at each would be guessed wrong more often than it saves.
+        live = False
+        for k in range(first, min(first + SOME, stems)):
+            live |= heads[u64(row + k)] >= streams[u64(classes[c, u64(C_MEMBER + k)]), S_LO]
+        if live:
             return False
     return True
 
 
-@jit
-def drop(arena: Arena, c: int, kid: int) -> None:
-    """Take a key out of the table (closing the gap, so that no tombstones gather) and its id onto the free stack."""
+@inlined
+def drop(arena: Arena, c: int, kid: int, p: int) -> None:
+    """Take a key out of slot p of the table (closing the gap: no tombstones gather) and its id onto the free stack."""
     classes, table = arena.classes, arena.table
     base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
     last = (np.int64(1) << (64 - shift)) - 1
-    gap = (find_slot(arena, c, arena.words, classes[c, C_WORDS] + kid * classes[c, C_WIDTH]) - base) >> 1
+    gap = (p - base) >> 1
     slot = gap
     while True:
         slot = (slot + 1) & last
-        if table[base + 2 * slot + 1] < 0:
+        if table[u64(base + 2 * slot + 1)] < 0:
             break
         # An entry may move into the gap when its home is not strictly between the gap and where it lies.
-        if ((slot - spread(table[base + 2 * slot], shift)) & last) >= ((slot - gap) & last):
-            table[base + 2 * gap] = table[base + 2 * slot]
-            table[base + 2 * gap + 1] = table[base + 2 * slot + 1]
+        tag = table[u64(base + 2 * slot)]
+        if ((slot - spread(tag, shift)) & last) >= ((slot - gap) & last):
+            table[u64(base + 2 * gap)] = tag
+            table[u64(base + 2 * gap + 1)] = table[u64(base + 2 * slot + 1)]
             gap = slot
-    table[base + 2 * gap + 1] = -1
-    arena.freed[classes[c, C_FREELIST] + classes[c, C_FREE]] = kid
+    table[u64(base + 2 * gap + 1)] = -1
+    arena.heads[u64(classes[c, C_HEADS] + kid * classes[c, C_STRIDE])] = FREED
+    arena.freed[u64(classes[c, C_FREELIST] + classes[c, C_FREE])] = kid
     classes[c, C_FREE] += 1
 
 
 @jit
 def drop_all(arena: Arena, c: int, kids: np.ndarray) -> None:
     """Take keys out of the table of class c that no tuple has any more: kids int64[]."""
+    classes = arena.classes
     for k in range(kids.shape[0]):
-        drop(arena, c, kids[k])
+        p = find_slot(arena, c, arena.words, classes[c, C_WORDS] + kids[k] * classes[c, C_WIDTH])
+        drop(arena, c, kids[k], p)
 
 
 @inlined
@@ -173,12 +194,19 @@ def sweep(arena: Arena) -> int:
         # adoptions since the last one have paid for.
         if classes[c, C_NEXT] - classes[c, C_FREE] > max(2 * live_tuples(arena, c) + SLACK, classes[c, C_NEXT] // 2):
             owed = classes[c, C_NEXT]
+        # Heads and words lie in the order of the hand; only a dead key's slot of the table is somewhere else.
+        words, width = classes[c, C_WORDS], classes[c, C_WIDTH]
+        shift, slots = classes[c, C_SHIFT], np.int64(arena.table.ctypes.data) + 8 * classes[c, C_TABLE]
+        far = width == 1 and (np.int64(16) << (64 - shift)) > NEAR
         for _ in range(owed):
             kid = classes[c, C_HAND]
             classes[c, C_HAND] = kid + 1 if kid + 1 < classes[c, C_NEXT] else 0
-            home = classes[c, C_WORDS] + kid * classes[c, C_WIDTH]
-            p = find_slot(arena, c, arena.words, home)
-            if arena.table[u64(p + 1)] == kid and is_dead(arena, c, kid):
-                drop(arena, c, kid)
-                taken += 1
+            if far and kid + AHEAD < classes[c, C_NEXT]:
+                prefetch(slots + 16 * spread(arena.words[u64(words + kid + AHEAD)], shift))
+            if is_dead(arena, c, kid):
+                p = find_slot(arena, c, arena.words, words + kid * width)
+                # An id that is free already may look like one in use: its key may have come again under another.
+                if arena.table[u64(p + 1)] == kid:
+                    drop(arena, c, kid, p)
+                    taken += 1
     return taken

@@ -71,13 +71,10 @@ from stairs.fields import (
     VIRTUAL,
 )
 from stairs.graph import FOREVER
-from stairs.keys_kernels import adopt, find_slot, spread, sweep
+from stairs.keys_kernels import AHEAD, adopt, find_slot, spread, sweep
 from stairs.memory import NEAR, prefetch
 from stairs.star_kernels import is_star, push_star
 from stairs.walk_kernels import RANGE, ROWS, expire_range, probe, shortage
-
-AHEAD = 16
-"""Rows between one that is looked up and the one whose slot of a large hash table is asked for."""
 
 
 @inlined

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from stairs.fields import C_CAPACITY, C_DEBT, C_FREE, C_HAND, C_NEXT, C_SHIFT
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.keys_kernels import SLACK, adopt, drop, find_slot, sweep
+from stairs.keys_kernels import FREED, SLACK, adopt, drop_all, find_slot, sweep
 from stairs.modules import FIRST_KEYS, FIRST_SLOTS, Modules
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 
@@ -45,6 +45,9 @@ class Directory:
     def adopt(self, key: Key) -> int:
         return int(adopt(self.modules.arena, 0, np.array(key, np.int64), 0, self.place(key)))
 
+    def drop(self, kid: int) -> None:
+        drop_all(self.modules.arena, 0, np.array([kid], np.int64))
+
     def slot(self, key: Key) -> int:
         """Give the slot of a key, counted from the start of the table."""
         return self.place(key) // 2
@@ -69,7 +72,7 @@ def test_deletion_moves_back_what_it_would_cut_off_and_nothing_else(slot: int) -
     for key in (a, b, c, d, e):
         directory.adopt(key)
     assert [(directory.slot(key) - slot) % FIRST_SLOTS for key in (a, b, c, d, e)] == [0, 1, 2, 3, 4]
-    drop(directory.modules.arena, 0, directory.find(a))
+    directory.drop(directory.find(a))
     assert directory.find(a) == -1
     assert [(directory.slot(key) - slot) % FIRST_SLOTS for key in (b, c, d, e)] == [0, 1, 2, 4]
     assert [directory.find(key) for key in (b, c, d, e)] == [1, 2, 3, 4]
@@ -80,8 +83,8 @@ def test_ids_run_out_and_come_back() -> None:
     directory = Directory()
     keys = [(3 * k,) for k in range(FIRST_KEYS + 1)]
     assert [directory.adopt(key) for key in keys] == [*range(FIRST_KEYS), -1]
-    drop(directory.modules.arena, 0, 17)
-    drop(directory.modules.arena, 0, 4)
+    directory.drop(17)
+    directory.drop(4)
     assert directory.adopt(keys[-1]) == 4
     assert directory.adopt((-1,)) == 17
     assert directory.adopt((-2,)) == -1
@@ -133,7 +136,7 @@ class Keys(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 10**6), many=st.integers(1, 30))
     def drop(self, pick: int, many: int) -> None:
         for key in sorted(self.ids)[pick % (len(self.ids) or 1) :][:many]:
-            drop(self.directory.modules.arena, 0, self.ids.pop(key))
+            self.directory.drop(self.ids.pop(key))
 
     @invariant()
     def holds_what_the_dict_holds(self) -> None:
@@ -237,3 +240,23 @@ def test_nothing_is_owed_while_no_key_is_new() -> None:
         driver.push(rows)
     assert driver.modules.classes[0, [C_NEXT, C_FREE, C_DEBT]].tolist() == [3, 0, 0]
     assert driver.modules.classes[0, C_SHIFT] == 65 - FIRST_SLOTS.bit_length()
+
+
+def test_an_id_that_is_free_is_passed_over_with_its_mark_and_without() -> None:
+    directory = Directory()
+    for k in range(6):
+        directory.adopt((k,))
+    modules = directory.modules
+    heads = modules.heads.view(0).reshape(-1, 2)
+    directory.drop(2)
+    directory.drop(4)
+    assert heads[[2, 4], 0].tolist() == [FREED, FREED]
+    # Numbering tuples anew lifts heads to -1. And the key of a free id may be there again, under another.
+    heads[4] = -1
+    assert directory.adopt((2,)) == 4
+    heads[2] = -1
+    modules.classes[0, C_DEBT] = 6
+    assert sweep(modules.arena) == 5
+    assert sorted(modules.freed.view(0)[:6].tolist()) == list(range(6))
+    assert key_ids(modules, 0) == {}
+    modules.check()
