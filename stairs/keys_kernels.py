@@ -37,7 +37,7 @@ SLACK = 64
 """Ids beyond twice the live tuples that are not worth a look at all of them."""
 FREED = -2
 """First head of an id on the free stack, as a rule: so that a look at it is short."""
-SOME = 4
+TOGETHER = 4
 """Heads of a key that are compared before it is asked whether one of them was live."""
 AHEAD = 16
 """Keys between one that is looked up and the one whose slot of a large table is asked for."""
@@ -89,6 +89,20 @@ def find_slot(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
         slot = (slot + 1) & last
 
 
+@inlined
+def is_far(arena: Arena, c: int) -> bool:
+    """Tell whether the table of a class is larger than a core's own cache; only for keys of one word it matters."""
+    classes = arena.classes
+    return classes[c, C_WIDTH] == 1 and (np.int64(16) << (64 - classes[c, C_SHIFT])) > NEAR
+
+
+@inlined
+def ask_for(arena: Arena, c: int, tag: int) -> None:
+    """Ask for the home slot of a tag, which will be looked up soon."""
+    slot = arena.classes[c, C_TABLE] + 2 * spread(tag, arena.classes[c, C_SHIFT])
+    prefetch(np.int64(arena.table.ctypes.data) + 8 * slot)
+
+
 @jit
 def adopt(arena: Arena, c: int, source: np.ndarray, at: int, p: int) -> int:
     """Give the key at source[at] an id and put it in the empty slot p; -1 when the class has no room for another id."""
@@ -125,10 +139,10 @@ def is_dead(arena: Arena, c: int, kid: int) -> bool:
     if heads[u64(row)] == FREED:
         return False
     stems = classes[c, C_STEMS]
-    for first in range(0, stems, SOME):
+    for first in range(0, stems, TOGETHER):
         # A way out at each would be guessed wrong more often than it saves.
         live = False
-        for k in range(first, min(first + SOME, stems)):
+        for k in range(first, min(first + TOGETHER, stems)):
             live |= heads[u64(row + k)] >= streams[u64(classes[c, u64(C_MEMBER + k)]), S_LO]
         if live:
             return False
@@ -195,14 +209,12 @@ def sweep(arena: Arena) -> int:
         if classes[c, C_NEXT] - classes[c, C_FREE] > max(2 * live_tuples(arena, c) + SLACK, classes[c, C_NEXT] // 2):
             owed = classes[c, C_NEXT]
         # Heads and words lie in the order of the hand; only a dead key's slot of the table is somewhere else.
-        words, width = classes[c, C_WORDS], classes[c, C_WIDTH]
-        shift, slots = classes[c, C_SHIFT], np.int64(arena.table.ctypes.data) + 8 * classes[c, C_TABLE]
-        far = width == 1 and (np.int64(16) << (64 - shift)) > NEAR
+        words, width, far = classes[c, C_WORDS], classes[c, C_WIDTH], is_far(arena, c)
         for _ in range(owed):
             kid = classes[c, C_HAND]
             classes[c, C_HAND] = kid + 1 if kid + 1 < classes[c, C_NEXT] else 0
             if far and kid + AHEAD < classes[c, C_NEXT]:
-                prefetch(slots + 16 * spread(arena.words[u64(words + kid + AHEAD)], shift))
+                ask_for(arena, c, arena.words[u64(words + kid + AHEAD)])
             if is_dead(arena, c, kid):
                 p = find_slot(arena, c, arena.words, words + kid * width)
                 # An id that is free already may look like one in use: its key may have come again under another.

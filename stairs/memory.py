@@ -3,6 +3,8 @@
 An Arrow column reaches a kernel as the address of its values: one integer in a table, where an array object would cost
 a microsecond to make and more to pass, which decides the speed of small pushes. Whoever puts an address in a table
 keeps its buffer alive until the kernel has returned.
+
+`prefetch` asks for a cache line ahead, where what kernels touch is more than `NEAR` bytes.
 """
 
 from __future__ import annotations

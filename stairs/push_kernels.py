@@ -71,8 +71,7 @@ from stairs.fields import (
     VIRTUAL,
 )
 from stairs.graph import FOREVER
-from stairs.keys_kernels import AHEAD, adopt, find_slot, spread, sweep
-from stairs.memory import NEAR, prefetch
+from stairs.keys_kernels import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
 from stairs.star_kernels import is_star, push_star
 from stairs.walk_kernels import RANGE, ROWS, expire_range, probe, shortage
 
@@ -94,11 +93,10 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
         field, source, words = attrs[x, A_OFFSET] + 1, attrs[x, A_INPUT], classes[c, C_WIDTH]
         base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
         last = (np.int64(1) << (64 - shift)) - 1
-        far = words == 1 and 16 * last > NEAR
-        address = np.int64(table.ctypes.data)
+        far = is_far(arena, c)
         for r in range(meta[M_INTERN_ROW], rows[i]):
             if far and r + AHEAD < rows[i]:
-                prefetch(address + 8 * (base + 2 * spread(batch.input[u64(source + r + AHEAD)], shift)))
+                ask_for(arena, c, batch.input[u64(source + r + AHEAD)])
             kid = np.int64(-1)
             if batch.dead[u64(dead + r)] == 0:
                 at = source + r * words
@@ -314,13 +312,12 @@ def push(
     out = meta[M_OUT]
     meta[M_SHORT] = 0
     meta[M_NEED] = 0
-    sync_lows(arena, entries)
     if not strict and is_star(arena):
         status = push_star(arena, routes, batch, walk, count_only)
-        sync_lows(arena, entries)
         if status != DONE:
             return status
         out = meta[M_OUT]
+    sync_lows(arena, entries)
     for a in range(meta[M_ARRIVAL], meta[M_STOP]):
         i = u64(batch.order[a])
         s = streams[i, S_NEXT]

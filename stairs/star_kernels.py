@@ -126,7 +126,7 @@ def combine(
 
 
 @inlined
-def is_far(arena: Arena) -> bool:
+def is_large(arena: Arena) -> bool:
     """Tell whether the heads and live records that arrivals touch are more than a core's own cache holds."""
     streams = arena.streams
     touched = 4 * arena.classes[0, C_NEXT] * streams.shape[0]
@@ -175,7 +175,7 @@ def push_star(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_only
     out, tally, first, stop = meta[M_OUT], 1 - meta[M_TALLIED], meta[M_ARRIVAL], meta[M_STOP]
     for j in range(m):
         lows[u64(j)] = streams[u64(j), S_LO]
-    far = is_far(arena)
+    far = is_large(arena)
     if far:
         for j in range(m):
             walk.current[u64(j)] = streams[u64(j), S_NEXT]
@@ -183,7 +183,8 @@ def push_star(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_only
     for a in range(first, stop):
         if far and (a - first) % BLOCK == 0:
             fetch_heads(arena, batch, walk, a + BLOCK, min(a + 2 * BLOCK, stop))
-            fetch_partners(arena, batch, walk, a, min(a + BLOCK, stop))
+            if probing:
+                fetch_partners(arena, batch, walk, a, min(a + BLOCK, stop))
         i = u64(batch.order[u64(a)])
         s = streams[i, S_NEXT]
         slot = s & streams[i, S_MASK]

@@ -25,9 +25,9 @@ SUBSET = (
     "tests/eddy/test_stored_room.py",
     "tests/eddy/test_transitions_machine.py",
     "tests/stairs/test_samples.py",
-    "tests/stairs/test_star.py",
     "tests/stairs/test_stair.py",
     "tests/stairs/test_stair_machine.py",
+    "tests/stairs/test_star.py",
 )
 LEAST_PERCENT = 90
 

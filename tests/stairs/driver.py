@@ -36,10 +36,15 @@ def rows_window(n: int) -> Window:
     return Window(WindowKind.ROWS, n)
 
 
+def range_window(span: int) -> Window:
+    return Window(WindowKind.RANGE, span)
+
+
 def one_class(windows: Sequence[Window], width: int = 1, texts: tuple[int, ...] = ()) -> JoinGraph:
     """Give streams R, S, … on one class."""
     names = tuple("RSTUVWXYZ"[: len(windows)])
-    return JoinGraph(names, tuple(windows), ((0,),) * len(windows), (width,), (texts,))
+    timed = any(window.kind == WindowKind.RANGE for window in windows)
+    return JoinGraph(names, tuple(windows), ((0,),) * len(windows), (width,), (texts,), timed)
 
 
 def chain(windows: Sequence[Window], timed: bool = False, lateness: int = 0) -> JoinGraph:

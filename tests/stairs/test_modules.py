@@ -16,13 +16,9 @@ from stairs.errors import CapacityError, StateError
 from stairs.fields import C_CAPACITY, C_FREE, S_LO, S_NEXT
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.modules import RENUMBER_AT, Modules, power_of_two
-from tests.stairs.driver import Driver, Key, Model, Row, chain, live_parts, one_class, rows_window
+from tests.stairs.driver import Driver, Key, Model, Row, chain, live_parts, one_class, range_window, rows_window
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
-
-
-def window_of(span: int) -> Window:
-    return Window(WindowKind.RANGE, span)
 
 
 GRAPHS: dict[str, JoinGraph] = {
@@ -30,8 +26,8 @@ GRAPHS: dict[str, JoinGraph] = {
     "two words": one_class([rows_window(5), rows_window(9)], width=2),
     "a string and a word": one_class([rows_window(5), UNBOUNDED], width=2, texts=(0,)),
     "chain": chain([rows_window(6), rows_window(4), rows_window(8)]),
-    "chain in time": chain([window_of(9), window_of(4), window_of(6)], timed=True),
-    "chain in time, late": chain([window_of(9), rows_window(4), window_of(6)], timed=True, lateness=3),
+    "chain in time": chain([range_window(9), range_window(4), range_window(6)], timed=True),
+    "chain in time, late": chain([range_window(9), rows_window(4), range_window(6)], timed=True, lateness=3),
     "unbounded": chain([UNBOUNDED, UNBOUNDED]),
 }
 
