@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help demo test bench guard lint setup clean
+.PHONY: help demo test bench guard lint kernels setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -34,8 +34,13 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# So that the processes of the tests do not each compile them.
+kernels: $(STAMP)
+	$(BIN)/python -c 'import eddy; eddy.warmup()'
+
 # loadgroup keeps the Spark tests, marked as one group, in one process: one JVM at a time.
-test: lint
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j2 lint kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 bench: $(STAMP)

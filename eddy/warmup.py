@@ -13,8 +13,8 @@ from eddy.windows import Range
 def warmup() -> None:
     """Run tiny joins that reach every kernel of a push that succeeds, of changes of plan, and of snapshots.
 
-    Call it in a process before it forks workers, or at the start of a service: about half a minute when nothing
-    is cached, well below one when the kernels are on disk, nothing the second time.
+    Call it in a process before it forks workers, or at the start of a service: one to two minutes when nothing is
+    cached, well below one when the kernels are on disk, nothing the second time.
     """
     schema = pa.schema([("k", pa.int64()), ("s", pa.string()), ("t", pa.int64())])
     streams = [Stream(name, schema, window=Range(10), time="t") for name in ("R", "S")]

@@ -87,6 +87,7 @@ def main(root: Path) -> None:
             "spark.driver.host": HOSTS[0],
             "spark.executor.memory": "600m",
             "spark.executor.cores": 1,
+            "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
             "spark.cores.max": 2,
             "spark.ui.enabled": False,
             "spark.sql.shuffle.partitions": 2,
