@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -86,7 +87,7 @@ class Case:
         """The names of the streams."""
         return tuple(stream.name for stream in self.streams)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[tuple[str, Column], ...]:
         """Output columns and where they come from."""
         if self.select is not None:

@@ -71,6 +71,9 @@ class Oracle:
     """The watermark named with the last push, if pushes name one."""
     standing: set[Result] = field(default_factory=set)
     """Results given, less those ended since."""
+    _gone: list[int] = field(default_factory=list)
+    _fresh: set[Result] = field(default_factory=set)
+    """At the last look at the standing results, how many tuples had left; and what was given since."""
 
     def __post_init__(self) -> None:
         self.tuples = {stream.name: [] for stream in self.query.streams}
@@ -118,6 +121,7 @@ class Oracle:
         number = len(self.tuples[name]) - 1
         results = sorted(self._result(chosen) for chosen in self._combinations({name: number}))
         self.standing.update(results)
+        self._fresh.update(results)
         return Outcome("arrived", number, tuple(results), expired, displaced)
 
     def answer(self) -> list[Result]:
@@ -132,6 +136,7 @@ class Oracle:
         other.tuples = {name: list(rows) for name, rows in self.tuples.items()}
         other.newest, other.due, other.given = self.newest, self.due, self.given
         other.standing = set(self.standing)
+        other._gone, other._fresh = list(self._gone), set(self._fresh)
         return other
 
     def gone(self, name: str) -> int:
@@ -162,8 +167,10 @@ class Oracle:
     def _end(self) -> tuple[Result, ...]:
         """Take the results that have lost a component out of the standing ones."""
         gone = [self.gone(stream.name) for stream in self.query.streams]
-        ended = {result for result in self.standing if any(n < low for n, low in zip(result, gone, strict=True))}
+        looked_at = self._fresh if gone == self._gone else self.standing
+        ended = {result for result in looked_at if any(n < low for n, low in zip(result, gone, strict=True))}
         self.standing -= ended
+        self._gone, self._fresh = gone, set()
         return tuple(sorted(ended))
 
     def _combinations(self, chosen: dict[str, int]) -> Iterator[dict[str, int]]:

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from bench.harness.figure import Figure
 from bench.harness.flat import Flat, flat
 from bench.harness.store import Record, Store, write_data
-from bench.harness.told import all_rows, best_known, draw_all, lines_of, stamps
+from bench.harness.told import all_rows, best_known, disturbed, draw_all, lines_of, stamps
 
 POINTS, PLOTS, DATA = "points", "plots", "data"
 """Folders of a report: points as they were measured, which the rest is made from; drawings; tables."""
@@ -56,7 +56,9 @@ def _front(found: Mapping[str, Sequence[Record]]) -> list[str]:
     ]
     for stamp in stamps(every):
         own = [record for record in every if record.stamp == stamp]
-        lines.append(f"- {len(own)} points in {sum(one.seconds for one in own) / 60:.0f} minutes: {stamp.text()}")
+        some = f", {len(disturbed(own))} of them beside other work," if disturbed(own) else ""
+        minutes = sum(one.seconds for one in own) / 60
+        lines.append(f"- {len(own)} points{some} in {minutes:.0f} minutes: {stamp.text()}")
     return [*lines, ""]
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 import eddy
 from bench.harness.figure import Figure, Point
+from bench.harness.others import Others
 from bench.harness.stamp import stamp
 from bench.harness.store import Store, record_of
 from bench.measure import progress
@@ -63,13 +64,14 @@ def measure(
                 def say(doing: str, name: str = figure.name) -> None:
                     bar.update(task, description=f"{name}: {doing}")
 
-                start = perf_counter()
+                start, others = perf_counter(), Others()
                 try:
                     rows = figure.measure(point, say)
                 except Exception as error:
                     failures.append(Failure(figure.name, point, f"{type(error).__name__}: {error}"))
                     console.print(f"{figure.name} {dict(point)}: {type(error).__name__}: {error}", markup=False)
                 else:
-                    store.add(figure.name, record_of(point, rows, stamp(), perf_counter() - start))
+                    taken, cores = perf_counter() - start, others.cores()
+                    store.add(figure.name, record_of(point, rows, stamp(), taken, round(cores, 2)))
                 bar.advance(task)
     return failures

@@ -26,13 +26,17 @@ class StoreError(EddyError):
 
 @dataclass(frozen=True)
 class Record:
-    """One point as it was measured: when, in how many seconds, on what, and what it gave."""
+    """One point as it was measured: when, in how many seconds, on what, and what it gave.
+
+    others  cores that other work took meanwhile, in the mean; None of points of which that was not looked at
+    """
 
     point: Point
     rows: Sequence[Row]
     stamp: Stamp
     seconds: float
     at: str
+    others: float | None = None
 
     def text(self) -> str:
         """Return it as a line."""
@@ -42,13 +46,16 @@ class Record:
             "stamp": self.stamp.row(),
             "seconds": self.seconds,
             "at": self.at,
+            "others": self.others,
         }
         return json.dumps(content, ensure_ascii=False)
 
 
-def record_of(point: Point, rows: Sequence[Row], stamp: Stamp, seconds: float) -> Record:
+def record_of(
+    point: Point, rows: Sequence[Row], stamp: Stamp, seconds: float, others: float | None = None
+) -> Record:
     """Return a point measured just now."""
-    return Record(point, rows, stamp, seconds, datetime.now(UTC).isoformat(timespec="seconds"))
+    return Record(point, rows, stamp, seconds, datetime.now(UTC).isoformat(timespec="seconds"), others)
 
 
 def columns(rows: Sequence[Row]) -> pa.Table:

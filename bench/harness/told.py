@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.harness.figure import Figure, Plot, Row
+from bench.harness.others import MUCH
 from bench.harness.plots import draw
 from bench.harness.stamp import Stamp
 from bench.harness.store import Record, Store, rows_of
@@ -46,6 +47,19 @@ def _skipped(rows: Sequence[Row]) -> list[str]:
     return [f"- Not measured: {reason}" for reason in reasons]
 
 
+def disturbed(records: Sequence[Record]) -> list[Record]:
+    """Return the records that were measured beside much other work."""
+    return [record for record in records if record.others is not None and record.others > MUCH]
+
+
+def _beside_others(records: Sequence[Record]) -> str:
+    found = [record.others or 0.0 for record in disturbed(records)]
+    if not found:
+        return ""
+    points = f"{len(found)} of {len(records)} points" if len(records) > 1 else "this point"
+    return f"; {points} beside other work, of up to {max(found):.1f} cores"
+
+
 def lines_of(figure: Figure, records: Sequence[Record], plots: str) -> list[str]:
     """Return the body of a figure; `plots` is the way from the document to the folder of the plots.
 
@@ -69,5 +83,6 @@ def lines_of(figure: Figure, records: Sequence[Record], plots: str) -> list[str]
     machines = dict.fromkeys(f"{stamp.machine}, {stamp.versions}" for stamp in stamps(records))
     days = sorted({record.at[:10] for record in records})
     missing = "" if len(records) >= len(figure.points(False)) else "; points are missing"
-    lines += [f"Measured on {'; '.join(machines)}; {' to '.join(dict.fromkeys((days[0], days[-1])))}{missing}."]
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    lines += [f"Measured on {'; '.join(machines)}; {when}{missing}{_beside_others(records)}."]
     return lines

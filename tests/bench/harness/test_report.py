@@ -97,6 +97,19 @@ def test_points_that_are_missing_are_said_to_be(tmp_path: Path) -> None:
     assert "missing" not in lines_of(FIGURE, best_known(FIGURE, store_with(tmp_path, 10)), "plots")[-1]
 
 
+def test_points_measured_beside_other_work_are_said_to_be(tmp_path: Path) -> None:
+    store = store_with(tmp_path, 5)
+    store.add("fig0", record_of({"joins": 10}, rows_at(10), stamp(), 60.0, others=0.8))
+    store.add("fig0", record_of({"joins": 20}, rows_at(20), stamp(), 60.0, others=0.05))
+    assert lines_of(FIGURE, store.records("fig0"), "plots")[-1].endswith(
+        "; 1 of 3 points beside other work, of up to 0.8 cores."
+    )
+    assert lines_of(FIGURE, store.records("fig0")[1:2], "plots")[-1].endswith(
+        "; points are missing; this point beside other work, of up to 0.8 cores."
+    )
+    assert "3 points, 1 of them beside other work, in 3 minutes" in write({"Chapter": [FIGURE]}, tmp_path).read_text()
+
+
 def test_what_was_skipped_is_said_once(tmp_path: Path) -> None:
     store = Store(tmp_path)
     row: Row = {"strategy": "flink", "skipped": "flink: not installed"}

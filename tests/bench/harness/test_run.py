@@ -63,6 +63,7 @@ def test_points_are_measured_once(work: Work, tmp_path: Path) -> None:
     measured(figure(work), store, again=True)
     assert work.asked == [1, 2, 3, 1, 2]
     assert sorted(int(record.point["size"]) for record in store.records("sizes")) == [1, 2, 3]
+    assert all(record.others is not None and record.others >= 0 for record in store.records("sizes"))
 
 
 def test_a_point_that_fails_is_told_and_measured_when_the_run_is_taken_up(work: Work, tmp_path: Path) -> None:

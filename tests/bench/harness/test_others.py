@@ -1,0 +1,47 @@
+"""What other work took is what the machine was busy with, less what this process and those it started took."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bench.harness import others
+from bench.harness.others import Others
+
+SPIN = "import time\nwhile time.process_time() < 0.4: pass\nprint('spun', flush=True)\ninput()"
+
+
+def test_cores_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"busy": 100.0, "own": 7.0, "clock": 50.0}
+    monkeypatch.setattr(others, "_busy_s", lambda: now["busy"])
+    monkeypatch.setattr(others, "_own_s", lambda: now["own"])
+    monkeypatch.setattr(others, "perf_counter", lambda: now["clock"])
+    watch = Others()
+    now.update(busy=118.0, own=16.0, clock=60.0)
+    assert watch.cores() == pytest.approx(0.9)
+    now.update(own=99.0)  # clocks are read one after the other
+    assert watch.cores() == 0
+
+
+def test_what_was_started_is_not_other_work() -> None:
+    """Neither while it runs nor when it has ended."""
+    before = others._own_s()
+    command = [sys.executable, "-c", SPIN]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "spun\n"
+        running = others._own_s() - before
+        child.communicate("\n")
+    assert running >= 0.35
+    assert others._own_s() - before >= running
+
+
+def test_a_machine_at_work_is_busy() -> None:
+    before = others._busy_s()
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    assert others._busy_s() - before >= 0.2
