@@ -33,10 +33,10 @@ def test_what_was_started_is_not_other_work() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "spun\n"
-        running = others._own_s() - before
+        running = others._own_s()
         child.communicate("\n")
-    assert running >= 0.35
-    assert others._own_s() - before >= running
+    assert running - before >= 0.35
+    assert others._own_s() >= running - 0.001  # sums in another order
 
 
 def test_a_machine_at_work_is_busy() -> None:
