@@ -24,14 +24,9 @@ MOST_LISTED = 500
 
 @dataclass(frozen=True)
 class FixedPlans:
-    """Plans to run, the default order first.
-
-    orders   one order of streams for each kind of work
-    sampled  whether there are more kinds of work than these
-    """
+    """Plans to run, the default order first: one order of streams for each kind of work."""
 
     orders: list[Order]
-    sampled: bool
 
     def texts(self, graph: JoinGraph) -> list[str]:
         """Return the plans as text."""
@@ -89,14 +84,14 @@ def fixed_plans(graph: JoinGraph, most: int = 50, seed: int = 1) -> FixedPlans:
     """
     default = tuple(default_plan(graph).leaves())
     if graph.n_classes == 1:  # every hop is bound by the arrival
-        return FixedPlans([default], sampled=False)
+        return FixedPlans([default])
     kinds: dict[Work, Order] = {work(default, graph): default}
     for listed, order in enumerate(all_orders(graph)):
         kinds.setdefault(work(order, graph), order)
         if len(kinds) > most or listed == MOST_LISTED:
             break
     else:
-        return FixedPlans(list(kinds.values()), sampled=False)
+        return FixedPlans(list(kinds.values()))
     # What was listed first is much alike, so a sample begins anew.
     kinds = {work(default, graph): default}
     rng = np.random.default_rng(seed)
@@ -105,4 +100,4 @@ def fixed_plans(graph: JoinGraph, most: int = 50, seed: int = 1) -> FixedPlans:
         kinds.setdefault(work(order, graph), order)
         if len(kinds) == most:
             break
-    return FixedPlans(list(kinds.values()), sampled=True)
+    return FixedPlans(list(kinds.values()))

@@ -54,6 +54,7 @@ def restored(runtime: Runtime, query: Query, plan: str | None = None) -> Runtime
 # --- going on --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_restored_runtime_gives_what_the_oracle_gives(data: st.DataObject) -> None:
     case = data.draw(CASES)
@@ -91,6 +92,7 @@ def test_a_restored_runtime_gives_what_the_oracle_gives(data: st.DataObject) -> 
     event(f"restores: {'none' if not restores else 'some'}")
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_the_same_plan_gives_the_very_same_tables(data: st.DataObject) -> None:
     case = data.draw(CASES)

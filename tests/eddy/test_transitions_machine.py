@@ -434,5 +434,5 @@ class PlansInMotion(RuleBasedStateMachine):
         assert waiting == [entry for entry in self.scheduled if entry[0] > self.position]
 
 
-TestPlansInMotion = PlansInMotion.TestCase
+TestPlansInMotion = pytest.mark.slow(PlansInMotion.TestCase)
 TestPlansInMotion.settings = settings(stateful_step_count=40)

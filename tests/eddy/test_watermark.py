@@ -70,6 +70,7 @@ def read_late(runtime: Runtime) -> dict[str, list[tuple[str, ...]]]:
     return {name: text_rows(table) for name, table in runtime.late().items() if table.num_rows}
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_pushes_with_watermarks_give_what_the_oracle_gives(data: st.DataObject) -> None:
     case = data.draw(RANGED)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TINY = Sizes({"small": (400, 1, 1), "large": (800, 1, 1)}, (1600, 1), live_rows=2_000, small_rows=400, repeats=1)
 
 
+@pytest.mark.slow
 def test_all_ways_give_the_same_results_and_a_state_is_loaded_again(spark: SparkSession, tmp_path: Path) -> None:
     bench = Bench(TINY, tmp_path, Console(file=io.StringIO()))
     bench.check(spark)
