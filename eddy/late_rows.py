@@ -21,16 +21,21 @@ class LateRows:
         self.batches: list[list[pa.RecordBatch]] = [[] for _ in range(streams)]
         self.counts = [0] * streams
 
-    def add(self, rows: Mapping[int, pa.RecordBatch]) -> None:
-        """Keep and count rows, by stream."""
-        for i, batch in rows.items():
-            self.batches[i].append(batch)
-            self.counts[i] += len(batch)
+    def plus(self, rows: Mapping[int, pa.RecordBatch]) -> LateRows:
+        """Return these late rows and others, by stream. This object stays as it is."""
+        if not rows:
+            return self
+        more = LateRows(0)
+        more.batches = [[*own, rows[i]] if i in rows else own for i, own in enumerate(self.batches)]
+        more.counts = [n + len(rows.get(i, ())) for i, n in enumerate(self.counts)]
+        return more
 
-    def take(self, names: Sequence[str]) -> dict[str, pa.Table]:
-        """Return what is kept, by the names of the streams (those without any left out), and keep nothing of it."""
-        taken, self.batches = self.batches, [[] for _ in self.batches]
-        return {name: pa.Table.from_batches(own) for name, own in zip(names, taken, strict=True) if own}
+    def taken(self, names: Sequence[str]) -> tuple[dict[str, pa.Table], LateRows]:
+        """Return what is kept, by the names of the streams (those without any left out), and the counts without it."""
+        taken = {name: pa.Table.from_batches(own) for name, own in zip(names, self.batches, strict=True) if own}
+        rest = LateRows(len(self.counts))
+        rest.counts = self.counts
+        return taken, rest
 
     # Kept for another process: rows are given away, so they must not lie in memory that others go on to write.
 

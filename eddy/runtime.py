@@ -2,7 +2,9 @@
 
 A push goes through five steps: *admit* (validate, filter, order, set late rows aside), *open* (sweep dead keys, make
 room), *load* (keys as words, payload into rings), *walk* (one kernel call), *materialise* (gather columns, `where`,
-projection). Only then is it committed; whatever fails before takes the push back, so that the state is as it was.
+projection). Only then does it happen, in one statement: `_happened` is set. Whatever fails before that takes the
+push back. What is left to do after that is done even if an exception comes, if need be by the next call (`_settle`).
+Both ways can be gone again from their beginning, so an exception may come between any two statements.
 """
 
 from __future__ import annotations
@@ -30,23 +32,29 @@ from eddy.results import Results
 from eddy.router import Router, make_policy
 from eddy.snapshot import Held, Snapshot, write
 from eddy.statistics import stats_table
+from eddy.transaction import Happened, LastPush, Pending
 from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
+from eddy.turn import Turn, in_turn, refuse_copy
 from eddy.watermark import late_before
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.routes import Preference
 from jisc.states import StateId
 from jisc.strategies import Eddy, Transition
-from jisc.strategies.base import COUNTERS, Saved, refuse
-from stairs.errors import CapacityError, InputError, PlanError, StateError
-from stairs.fields import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO
+from jisc.strategies.base import refuse
+from stairs.errors import CapacityError, EddyError, InputError, PlanError, StateError
+from stairs.fields import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
 from stairs.stair import Stair
 
 OUTPUTS = ("append", "changelog")
-ATTACHED = frozenset({"_gate", "_loader", "_output", "output_schema"})
-"""What follows from the query."""
+ATTACHED = frozenset({"_gate", "_loader", "_output", "output_schema", "_turn", "_pending", "_happened", "_last"})
+"""What follows from the query, or is of the call at work."""
 NO_ROOM = "there was no room for the states"
+
+
+def _sorted(schedule: Iterable[Scheduled]) -> SortedKeyList:
+    return SortedKeyList(schedule, key=attrgetter("at"))
 
 
 class Runtime:
@@ -67,7 +75,9 @@ class Runtime:
                 a row for +I and one for -D)
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
 
-    Not thread-safe. Raises PlanError for a plan that does not fit the query, InputError for an unknown option.
+    One call at a time: a call from a second thread, or from a function that the runtime calls, raises StateError and
+    changes nothing. `snapshot` and `restore` make copies. Raises PlanError for a plan that does not fit the query,
+    InputError for an unknown option.
 
     >>> rows = pa.schema([("a", pa.int64())])
     >>> from eddy import Query, Stream
@@ -112,8 +122,8 @@ class Runtime:
         self._router = Router(
             self._modules, self._strategy, make_policy(policy, self._strategy), decide_every, statistics
         )
-        self._schedule: SortedKeyList = SortedKeyList(key=attrgetter("at"))
-        """Transitions to come, at one position in the order in which they were asked for."""
+        self._schedule = _sorted(())
+        """Transitions to come, at one position in the order in which they were asked for; replaced, never changed."""
         kept: list[dict[str, None]] = [{} for _ in query.streams]
         wanted = () if count_only or ids_only else tuple(query.select.values())
         for name, column in query.where_columns + wanted:
@@ -126,10 +136,18 @@ class Runtime:
         self._late = LateRows(graph.n_streams)
         self._results = 0
         self._deleted = 0
+        self.pushes = 0
+        """Pushes that happened, in this object."""
         self._attach()
 
     def _attach(self) -> None:
-        """Make what follows from the query: the way in, and the way out."""
+        """Make what follows from the query: the way in, and the way out; nobody is at work."""
+        self._turn = Turn()
+        self._pending: Pending | None = None
+        """What takes back what is under way; None = nothing is."""
+        self._happened: Happened | None = None
+        """What has happened and is not finished."""
+        self._last: LastPush | None = None
         self._gate = Gate(self.query)
         self._loader = Loader(self.query, self._kept, self._modules, self._payload)
         self._output = Results(
@@ -172,7 +190,8 @@ class Runtime:
     @property
     def position(self) -> int:
         """Arrivals taken so far: filtered and late rows are none."""
-        return int(self._modules.meta[M_ARRIVALS])
+        happened = self._happened
+        return int(self._modules.meta[M_ARRIVALS]) if happened is None else happened.position
 
     @property
     def stairs(self) -> list[Stair]:
@@ -181,6 +200,7 @@ class Runtime:
 
     # Changing the plan
 
+    @in_turn
     def transition(self, plan: str, at: int | None = None, store: Iterable[str] | None = None) -> Transition | None:
         """Change the plan: now, or when arrival number `at` is next, which may be in the middle of a push.
 
@@ -205,15 +225,22 @@ class Runtime:
             raise InputError(f"at is the number of an arrival, not {at!r}")
         if at is None or at == self.position:
             strategy = self._strategy
-            if states is not None and isinstance(strategy, Eddy):
-                done = strategy.change(tree, states, "asked for")
-            else:
-                done = strategy.transition(tree, "asked for")
+            self._begin()
+            try:
+                if states is not None and isinstance(strategy, Eddy):
+                    done = strategy.change(tree, states, "asked for")
+                else:
+                    done = strategy.transition(tree, "asked for")
+            except EddyError:
+                # The strategy has refused, and stands as it stood.
+                self._pending = None
+                raise
             self._router.told()
+            self._pending = None
             return done
         if at < self.position:
             raise InputError(f"at={at} is past: {self.position} arrivals were taken; leave `at` out for a change now")
-        self._schedule.add(Scheduled(at, tree, states))
+        self._schedule = _sorted([*self._schedule, Scheduled(at, tree, states)])
         return None
 
     def _change(
@@ -240,6 +267,7 @@ class Runtime:
                     raise
         strategy.change(tree, kept, f"{reason}; {NO_ROOM}", prefer)
 
+    @in_turn
     def scheduled(self) -> list[tuple[int, str]]:
         """Return the transitions to come: (position, plan), in order."""
         return [(one.at, one.tree.text(self.query.graph.names)) for one in self._schedule]
@@ -255,6 +283,7 @@ class Runtime:
         newest = self._strategy.newest
         return None if newest is None else newest.reason
 
+    @in_turn
     def history(self) -> pa.Table:
         """Return all changes of plan and of what is stored, oldest first: where and why, at what cost, to what effect.
 
@@ -264,6 +293,7 @@ class Runtime:
 
     # Pushing
 
+    @in_turn
     def push(
         self,
         batches: Mapping[str, pa.RecordBatch | pa.Table],
@@ -280,36 +310,54 @@ class Runtime:
                    the push before are late; `Query.lateness` does nothing. With the first push that names one, all must
 
         Returns a table of `output_schema` (see output, count_only, ids_only). Raises InputError for rows that do not
-        fit and for a watermark that goes back, with the state as it was. Cost: O(arrivals + chains walked + results).
+        fit and for a watermark that goes back, with the state as it was. Whatever else is raised, an exception of a
+        signal handler at any point for example, the push did not happen or it happened in whole: `pushes` and
+        `last_push` tell. Cost: O(arrivals + chains walked + results).
         """
         began = perf_counter()
+        self._last = None
         oldest = self._late_before(watermark)
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]), oldest)
         arrivals.watermark = watermark
+        self._begin()
         if self._router.due:
             self._route()
+            self._begin()
         lean = False
         while True:
-            saved: list[Saved] = []
+            changes = self._strategy.happened
             try:
-                table, results = self._attempt(arrivals, saved, lean)
+                self._make_way(arrivals.rows)
+                changes = self._strategy.happened
+                happened = self._attempt(arrivals, lean)
                 break
             except CapacityError:
                 # Stored states are no reason to fail: first those stored within the push are not, then those that were
-                # there go one by one, and the push, which was taken back, is done again.
-                if not isinstance(self._strategy, Eddy):
-                    self._strategy.trim()
-                    raise
-                if saved and not lean:
+                # there go one by one, and the push, which is taken back, is done again.
+                changed = self._strategy.happened > changes
+                self._take_back()
+                if changed and not lean:
                     lean = True
                 elif not self._shed():
                     raise
-        strategy = self._strategy
-        self._late.add(arrivals.late)
-        strategy.after_push(len(arrivals.order))
-        strategy.note_push(results, len(arrivals.order), perf_counter() - began)
-        return table
+                self._begin()
+        self._happened = happened
+        self._finish(happened)
+        self._strategy.note_push(happened.inserted, happened.arrivals, perf_counter() - began)
+        assert happened.last is not None
+        return happened.last.results
 
+    @in_turn
+    def last_push(self) -> LastPush | None:
+        """Return the position after the last push that happened, and its results; None if there is none.
+
+        For a caller that was interrupted in `push`, by Ctrl-C for example, and did not get its results: if `pushes` has
+        risen, the push happened and these are its results. If not, push the rows again. The results are kept until the
+        next call of `push`.
+        """
+        return self._last
+
+    @in_turn
     def load(self, batches: Mapping[str, pa.RecordBatch | pa.Table], *, watermark: int | None = None) -> None:
         """Take rows in that arrived before: they have their places in the windows, and no result is told of them.
 
@@ -327,71 +375,113 @@ class Runtime:
         if self._schedule:
             raise InputError(f"transitions are scheduled, the first at {self._schedule[0].at}; load before that")
         self._late_before(watermark)
-        modules, payload, strategy = self._modules, self._payload, self._strategy
+        modules, strategy = self._modules, self._strategy
         arrivals, skipped = self._gate.past(batches, watermark)
+        self._begin(loading=True)
         self._make_way(arrivals.rows)
         modules.streams[:, S_BASE] += skipped
-        try:
-            self._open(arrivals)
-            modules.meta[M_MODE] = LOADING
-            modules.run(strategy.routes, arrivals.order, True, strategy.entries)
-            modules.allowance.ask(0, "what was loaded")
-        except BaseException:
-            modules.undo()
-            payload.undo()
-            modules.streams[:, S_BASE] -= skipped
-            strategy.undone()
-            raise
-        modules.commit()
-        modules.meta[M_MODE] = strategy.mode
-        modules.meta[M_ARRIVALS] += sum(skipped)
-        # What was stored for empty windows is not what is stored for these.
-        for cache in modules.caches:
-            cache.forget()
-        strategy.undone()
+        self._open(arrivals)
+        modules.meta[M_MODE] = LOADING
+        modules.run(strategy.routes, arrivals.order, True, strategy.entries)
+        modules.allowance.ask(0, "what was loaded")
+        self._happened = Happened(
+            len(arrivals.order) + sum(skipped),
+            self._results,
+            self._deleted,
+            self._schedule,
+            self._late,
+            None,
+            self.pushes,
+        )
+        self._settle()
 
     def _late_before(self, watermark: int | None) -> int | None:
         return late_before(watermark, self._modules.given, timed=self.query.graph.timed, position=self.position)
 
-    def _attempt(self, arrivals: Arrivals, saved: list[Saved], lean: bool) -> tuple[pa.Table, int]:
-        """Take the arrivals in and commit; return the table and how many results it stands for. Or take them back.
+    # What takes several steps happens in whole or not at all
 
-        saved   gets what takes the strategy back, before the first change of plan in the push
-        lean    whether such a change stores nothing that is not stored yet
-        """
-        strategy = self._strategy
-        self._make_way(arrivals.rows)
-        tables, counters = strategy.routes, strategy.routes.hops[:, COUNTERS].copy()
-        try:
-            count, happened = self._walk(arrivals, saved, lean)
-            self._modules.allowance.ask(0, "what was pushed")
-            made = self._output.make(count)
-        except BaseException:
-            self._modules.undo()
-            self._payload.undo()
-            if saved:
-                strategy.restore(saved[0])
-            else:
-                tables.hops[:, COUNTERS] = counters
-            strategy.undone()
-            self._router.undone(bool(saved))
-            raise
-        self._modules.commit()
-        del self._schedule[:happened]
-        self._results += made.inserted
-        self._deleted += made.deleted
-        if self._payload.logged:
-            self._payload.expire((self._modules.streams[:, S_LO] + self._modules.streams[:, S_BASE]).tolist())
-        return made.table, made.inserted
+    def _begin(self, loading: bool = False) -> None:
+        """Note what takes the runtime back to where it stands: from here on an exception does that."""
+        self._pending = Pending(self._strategy.save(), self._strategy.happened, loading)
 
-    def _route(self, saved: list[Saved] | None = None, lean: bool = False) -> None:
-        """Let the router look, and do what it decides; in a push, `saved` gets what takes the strategy back."""
-        choice = self._router.look()
-        if choice is None:
+    def _finish(self, happened: Happened) -> None:
+        """Do what is left to do of a push that has happened. It may be done again from the beginning."""
+        modules, payload = self._modules, self._payload
+        modules.commit()
+        payload.commit()
+        modules.meta[M_ARRIVALS] = happened.position
+        self._results, self._deleted = happened.results, happened.deleted
+        self._schedule, self._late = happened.schedule, happened.late
+        self._last, self.pushes = happened.last, happened.pushes
+        if payload.logged:
+            payload.expire((modules.streams[:, S_LO] + modules.streams[:, S_BASE]).tolist())
+        if happened.saved is None:
+            self._strategy.after_push(happened.arrivals)
+        else:
+            self._strategy.restore(happened.saved)
+            self._strategy.undone()
+        # Last of all: until then an exception leads back here.
+        self._pending = None
+        self._happened = None
+
+    def _take_back(self) -> None:
+        """Bring the runtime back to where it stood at `_begin`. It may be done again from the beginning."""
+        pending, modules = self._pending, self._modules
+        if pending is None:
             return
-        if saved is not None and not saved:
-            saved.append(self._strategy.save())
-        self._change(choice.tree, choice.store, f"{self.policy}: {choice.reason}", lean, choice.prefer)
+        changed = self._strategy.happened > pending.changes
+        self._strategy.abandon()
+        modules.undo()
+        self._payload.undo()
+        if pending.loading:
+            modules.streams[:, S_BASE] = 0
+        self._fit_payload()
+        self._strategy.restore(pending.saved)
+        self._strategy.undone()
+        self._router.undone(changed)
+        self._pending = None
+
+    def _settle(self) -> None:
+        """End what an exception cut off: do the rest of what has happened, else take it back."""
+        if self._happened is None:
+            self._take_back()
+            return
+        if self._happened.saved is None:
+            # Nobody knows how far its states have come.
+            self._strategy.abandon()
+            self._happened = self._happened._replace(saved=self._strategy.standing())
+        self._fit_payload()
+        self._finish(self._happened)
+
+    # The steps of a push
+
+    def _attempt(self, arrivals: Arrivals, lean: bool) -> Happened:
+        """Take the arrivals in; return what becomes of the runtime with them, for `_finish`.
+
+        lean   whether a change of plan within the push stores nothing that is not stored yet
+        """
+        count, changes = self._walk(arrivals, lean)
+        self._modules.allowance.ask(0, "what was pushed")
+        made = self._output.make(count)
+        taken = len(arrivals.order)
+        position = self.position + taken
+        return Happened(
+            position,
+            self._results + made.inserted,
+            self._deleted + made.deleted,
+            _sorted(self._schedule[changes:]) if changes else self._schedule,
+            self._late.plus(arrivals.late),
+            LastPush(position, made.table),
+            self.pushes + 1,
+            taken,
+            made.inserted,
+        )
+
+    def _route(self, lean: bool = False) -> None:
+        """Let the router look, and do what it decides."""
+        choice = self._router.look()
+        if choice is not None:
+            self._change(choice.tree, choice.store, f"{self.policy}: {choice.reason}", lean, choice.prefer)
 
     def _make_way(self, rows: Sequence[int]) -> None:
         """Keep the states to what a push of rows[i] rows of stream i leaves for them. Raises CapacityError."""
@@ -406,19 +496,21 @@ class Runtime:
                 )
 
     def _shed(self) -> bool:
-        """Drop the stored state that pays least; False when there is none."""
+        """Drop the stored state that pays least; False when there is none. What it drops stays dropped."""
         strategy = self._strategy
         if not isinstance(strategy, Eddy) or not strategy.states:
             return False
+        self._begin()
         least = self._router.least_worth()
         strategy.change(strategy.tree, strategy.stored - {least}, NO_ROOM)
         self._router.told()
+        self._begin()
         return True
 
-    def _walk(self, arrivals: Arrivals, saved: list[Saved], lean: bool) -> tuple[int, int]:
+    def _walk(self, arrivals: Arrivals, lean: bool) -> tuple[int, int]:
         """Take the arrivals in; return the combinations found and how many scheduled transitions happened.
 
-        See `_attempt` for `saved` and `lean`.
+        See `_attempt` for `lean`.
         """
         modules, strategy, router = self._modules, self._strategy, self._router
         self._open(arrivals)
@@ -437,13 +529,11 @@ class Runtime:
                 router.note(stop - done, thread_time() - began)
                 done = stop
             while happened < len(due) and due[happened].at - first == done:
-                if not saved:
-                    saved.append(strategy.save())
                 self._change(due[happened].tree, due[happened].store, "asked for", lean)
                 router.told()
                 happened += 1
             if done < end and router.due:
-                self._route(saved, lean)
+                self._route(lean)
         return count, happened
 
     def _open(self, arrivals: Arrivals) -> None:
@@ -455,14 +545,20 @@ class Runtime:
             modules.give(arrivals.watermark, arrivals.by_time)
         if not len(arrivals.order):
             return
+        self._fit_payload()
+        self._loader.load(arrivals)
+
+    def _fit_payload(self) -> None:
+        """Let the rings of payload have as many slots as those of records."""
+        modules, payload = self._modules, self._payload
         if modules.capacity != payload.room:
             for i, room in enumerate(modules.capacity):
                 if room != payload.room[i]:
-                    payload.resize(i, room, int(modules.streams[i, S_LO]), modules.following[i])
-        self._loader.load(arrivals)
+                    payload.resize(i, room, int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT]))
 
     # Snapshots
 
+    @in_turn
     def snapshot(self) -> bytes:
         """Return the live windows, the counters and the options as bytes from which `restore` goes on exactly.
 
@@ -536,7 +632,7 @@ class Runtime:
         runtime._bound = Bound(max_bytes, runtime._modules, runtime._payload)
         runtime._strategy.undone()
         runtime._router = runtime._router.with_strategy(runtime._strategy)
-        runtime._schedule.update(to_come)
+        runtime._schedule = _sorted(to_come)
         runtime._results, runtime._deleted = snapshot.counts["results"], snapshot.counts["deleted"]
         runtime._late.counts = snapshot.counts["late"]
         return runtime
@@ -567,6 +663,9 @@ class Runtime:
 
     # Kept for another process (`eddy.live`)
 
+    __copy__ = refuse_copy
+    __deepcopy__ = refuse_copy
+
     def __getstate__(self) -> dict[str, Any]:
         if self._modules.pushing:
             raise StateError("a push is under way; an engine is kept between two pushes")
@@ -588,26 +687,36 @@ class Runtime:
         return self._router.policy
 
     def dismantle(self) -> None:
-        """Let go of all memory now, not when cycles are collected some day. It is of no use afterwards."""
+        """Let go of all memory now, not when cycles are collected some day. Every later call raises StateError."""
+        turn = self._turn
         self._strategy.dismantle()
         for part in (self._modules, self._payload, self._router.samples, self._router, self):
             vars(part).clear()
+        self._turn = turn
+        turn.end("this runtime was kept for another process, and is of no use here any more; wake it there")
 
     # Looking in
 
+    @in_turn
     def late(self) -> dict[str, pa.Table]:
         """Return the late rows since the last call, by stream (streams without any left out), and forget them."""
-        return self._late.take(self.query.graph.names)
+        taken, self._late = self._late.taken(self.query.graph.names)
+        return taken
 
     @property
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, STAIRs, key directories, payload and the room for results."""
         return self._modules.nbytes + self._payload.nbytes + self._strategy.nbytes
 
+    @in_turn
     def metrics(self) -> dict[str, Any]:
         """Return counts since the start, in all and per state: arrivals, probes, results, expired, late, bytes, …"""
+        return self._metrics()
+
+    def _metrics(self) -> dict[str, Any]:
         return metrics(self._modules, self._strategy, self._payload, self._late.counts, self._results, self._deleted)
 
+    @in_turn
     def stats(self) -> pa.Table:
         """Return figures of data and decisions: a row for each stream, pair, chain of three, hop, and one in all.
 
@@ -616,12 +725,14 @@ class Runtime:
         """
         return stats_table(self._modules, self._strategy, self._router)
 
+    @in_turn
     def explain(self) -> str:
         """Return the plan as a tree with live figures, and why it stands: predictions, alternatives, stored states."""
-        lines = [explain(self.query, self._strategy, self.metrics())]
+        lines = [explain(self.query, self._strategy, self._metrics())]
         lines += reason_lines(self._strategy, self._router, self._bound)
         return "\n".join([*lines, *filter_lines(self._filters())])
 
+    @in_turn
     def filters(self) -> pa.Table:
         """Return figures of the filters since the start, a row for each predicate in the order they are asked now.
 
@@ -634,6 +745,7 @@ class Runtime:
         found = {self.query.streams[i].name: one for i, one in self._gate.filters.items()}
         return found if self._output.accepts is None else {**found, "results": self._output.accepts}
 
+    @in_turn
     def check(self) -> None:
         """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""
         self._modules.check()

@@ -13,9 +13,12 @@ every access, measured at a quarter of the run time.
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -28,6 +31,15 @@ from numpy import uint64 as u64
 __all__ = ["cache_directory", "inlined", "jit", "u64"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_COMPILING = _thread.allocate_lock()
+"""Held by a thread that compiles on behalf of the main thread."""
+
+
+@atexit.register
+def _let_it_end() -> None:
+    """Wait for a compilation that nobody waits for any more: LLVM must not be torn down under it."""
+    with _COMPILING:
+        pass
 
 
 def _writable(directory: Path) -> bool:
@@ -59,12 +71,51 @@ def cache_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="eddy-"))
 
 
+def _shielded(kernel: Any) -> Any:
+    """Let a kernel be compiled, or loaded, in a thread of its own when the main thread needs it; return the kernel.
+
+    Signal handlers run in the main thread. One that raises there (Ctrl-C while kernels are compiled, which takes
+    seconds) would leave numba's registries half filled, and the process could compile nothing any more. So the main
+    thread only waits, and may be interrupted; the compilation goes on.
+    """
+    if not hasattr(kernel, "_compile_for_args"):
+        return kernel  # numba is switched off
+    compile_here = kernel._compile_for_args
+
+    def compile_aside(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != threading.main_thread().ident:
+            return compile_here(*args, **kwargs)
+        found: list[Any] = []
+        errors: list[BaseException] = []
+        done = _thread.allocate_lock()
+        done.acquire()
+
+        def work() -> None:
+            try:
+                with _COMPILING:
+                    found.append(compile_here(*args, **kwargs))
+            except BaseException as error:
+                errors.append(error)
+            finally:
+                done.release()
+
+        # Not `threading.Thread`, whose `start` and `join` keep locks for ever when a signal handler raises in them.
+        _thread.start_new_thread(work, ())
+        done.acquire()
+        if errors:
+            raise errors[0]
+        return found[0]
+
+    kernel._compile_for_args = compile_aside
+    return kernel
+
+
 def _compile(function: F, **options: bool) -> F:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(cache_directory())
     try:
         decorate = numba.njit(_nrt=False, cache=True, nogil=True, boundscheck=False, error_model="numpy", **options)
-        return decorate(function)
+        return _shielded(decorate(function))
     finally:
         config.CACHE_DIR = before
 

@@ -3,7 +3,8 @@
 A string lives while an interned key of its class contains it. A push first interns the strings of its rows, which are
 *fresh* then; when it ends (well or not) `settle` counts a user for each key the push has added and forgets the fresh
 strings that none contains; `release` takes users away when the sweep takes keys back. The heap is compacted when it is
-full, and doubled when half of it is still live then.
+full, and doubled when half of it is still live then. An exception between two of these steps loses no string: arrays
+that grow are made aside and put in place in one statement, and `recount` makes the counts from the keys in use.
 
 Invariants (check()): the table holds exactly the ids that are not free; users > 0 for each of them between pushes;
 strings are pairwise different; the heap's dead bytes are those not covered by a live string.
@@ -31,6 +32,7 @@ from stairs.bytes_kernels import (
     copy_strings,
     intern,
     rebuild,
+    recount,
     release,
     settle,
 )
@@ -85,8 +87,8 @@ class BytesDirectory:
         offsets int64[n + 1] into text uint8[], dead uint8[n] -> int64[n].
         """
         ids = np.empty(len(offsets) - 1, np.int64)
-        offsets, text = read_only(offsets), read_only(text)
-        while (status := intern(self.arena, offsets, text, dead, ids)) != DONE:
+        offsets, text, done = read_only(offsets), read_only(text), np.zeros(1, np.int64)
+        while (status := intern(self.arena, offsets, text, dead, ids, done)) != DONE:
             if status == NEED_IDS:
                 self._grow_ids()
             else:
@@ -114,6 +116,13 @@ class BytesDirectory:
         """Take keys back: `unused` int64[] holds the ids they contained, one entry a key."""
         release(self.arena, unused)
 
+    def recount(self, used: Int64s) -> None:
+        """Count users anew: `used` int64[] holds the ids in all keys in use, one entry a key. O(strings + keys).
+
+        It puts the counts right whatever was done before, also when a `settle` or `release` was or was not done.
+        """
+        recount(self.arena, used)
+
     def _grow_ids(self) -> None:
         old = self.arena
         room = 2 * len(old.start)
@@ -124,7 +133,7 @@ class BytesDirectory:
             new[: len(array)] = array
             return new
 
-        self.arena = old._replace(
+        new = old._replace(
             start=wider(old.start, 0),
             size=wider(old.size, -1),
             hashes=wider(old.hashes, 0),
@@ -133,7 +142,8 @@ class BytesDirectory:
             fresh=wider(old.fresh, 0),
             table=np.full(2 * room, -1, np.int32),
         )
-        rebuild(self.arena)
+        rebuild(new)
+        self.arena = new
 
     def _grow_heap(self, extra: int) -> None:
         live = int(self.arena.meta[B_HEAP] - self.arena.meta[B_DEAD])
@@ -142,8 +152,10 @@ class BytesDirectory:
             room *= 2
         self.allowance.ask(room - len(self.arena.heap), f"room for {room:,} bytes of strings in keys")
         heap = np.zeros(room, np.uint8)
-        compact(self.arena, heap)
-        self.arena = self.arena._replace(heap=heap)
+        old = self.arena
+        new = old._replace(start=old.start.copy(), meta=old.meta.copy())
+        compact(new, heap)
+        self.arena = new._replace(heap=heap)
 
     def check(self) -> None:
         """Raise StateError unless every invariant of the module holds."""

@@ -14,8 +14,7 @@ B_FREE = 1  # ids on the stack of free ones
 B_HEAP = 2  # bytes of the heap in use, dead ones included
 B_DEAD = 3  # dead bytes among them
 B_FRESH = 4  # ids made since the last settling
-B_ROW = 5  # progress of a call
-B_FIELDS = 6
+B_FIELDS = 5
 
 DONE = 0
 NEED_IDS = 1
@@ -90,13 +89,16 @@ def find(arena: BytesArena, text: np.ndarray, first: int, last: int, code: int) 
 
 
 @jit
-def intern(arena: BytesArena, offsets: np.ndarray, text: np.ndarray, dead: np.ndarray, ids: np.ndarray) -> int:
-    """Write the id of each row's string, making new ones; goes on from meta[B_ROW]; rows marked dead get 0.
+def intern(
+    arena: BytesArena, offsets: np.ndarray, text: np.ndarray, dead: np.ndarray, ids: np.ndarray, done: np.ndarray
+) -> int:
+    """Write the id of each row's string from row done[0] on, making new ones; rows marked dead get 0.
 
-    offsets int64[n + 1], text uint8[], dead uint8[n], ids int64[n].
+    offsets int64[n + 1], text uint8[], dead uint8[n], ids int64[n], done int64[1]. When room runs short, done[0] is the
+    row to go on with. The caller makes `done` for each batch, so that no exception can leave it half way for the next.
     """
     meta = arena.meta
-    for r in range(meta[B_ROW], ids.shape[0]):
+    for r in range(done[0], ids.shape[0]):
         if dead[r] != 0:
             ids[r] = 0
             continue
@@ -105,7 +107,7 @@ def intern(arena: BytesArena, offsets: np.ndarray, text: np.ndarray, dead: np.nd
         slot = find(arena, text, first, last, code)
         known = np.int64(arena.table[slot])
         if known < 0:
-            meta[B_ROW] = r
+            done[0] = r
             if meta[B_FREE] == 0 and meta[B_NEXT] == arena.start.shape[0]:
                 return NEED_IDS
             if meta[B_HEAP] + last - first > arena.heap.shape[0]:
@@ -127,7 +129,6 @@ def intern(arena: BytesArena, offsets: np.ndarray, text: np.ndarray, dead: np.nd
             arena.fresh[meta[B_FRESH]] = known
             meta[B_FRESH] += 1
         ids[r] = known
-    meta[B_ROW] = 0
     return DONE
 
 
@@ -172,6 +173,19 @@ def release(arena: BytesArena, unused: np.ndarray) -> None:
         arena.users[known] -= 1
         if arena.users[known] == 0:
             forget(arena, known)
+
+
+@jit
+def recount(arena: BytesArena, used: np.ndarray) -> None:
+    """Count the users of all strings anew: one for each id in `used` (words of all keys in use); forget the others."""
+    for known in range(arena.meta[B_NEXT]):
+        arena.users[known] = 0
+    for k in range(used.shape[0]):
+        arena.users[used[k]] += 1
+    for known in range(arena.meta[B_NEXT]):
+        if arena.size[known] >= 0 and arena.users[known] == 0:
+            forget(arena, np.int64(known))
+    arena.meta[B_FRESH] = 0
 
 
 @jit

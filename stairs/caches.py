@@ -43,6 +43,10 @@ class Caches:
         """Take one in, and forget those that are gone."""
         self._refs = [ref(own) for own in self] + [ref(cache)]
 
+    def remove(self, cache: Cache) -> None:
+        """Forget one: it is told of nothing any more. Nothing happens when it is not there."""
+        self._refs = [ref(own) for own in self if own is not cache]
+
     def clear(self) -> None:
         """Forget all."""
         self._refs = []

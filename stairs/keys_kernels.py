@@ -174,12 +174,11 @@ def drop(arena: Arena, c: int, kid: int, p: int) -> None:
 
 
 @jit
-def drop_all(arena: Arena, c: int, kids: np.ndarray) -> None:
-    """Take keys out of the table of class c that no tuple has any more: kids int64[]."""
+def drop_key(arena: Arena, c: int, kid: int) -> None:
+    """Take a key that no tuple has any more out of the table of class c."""
     classes = arena.classes
-    for k in range(kids.shape[0]):
-        p = find_slot(arena, c, arena.words, classes[c, C_WORDS] + kids[k] * classes[c, C_WIDTH])
-        drop(arena, c, kids[k], p)
+    p = find_slot(arena, c, arena.words, classes[c, C_WORDS] + kid * classes[c, C_WIDTH])
+    drop(arena, c, kid, p)
 
 
 @inlined

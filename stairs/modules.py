@@ -3,6 +3,11 @@
 A push is a transaction. `begin` sweeps dead keys and makes room for all its rows *beside* the windows as they stand, so
 that nothing live before the push is overwritten while it runs; `undo` then only has to unlink what was inserted, newest
 first.
+
+An exception may come between any two statements: a signal, no memory. So each change of what lasts is one statement
+that happens or not: one call of a kernel, or arrays made aside and put in place together (`_install`). What takes
+several of those can be done again from its beginning: `commit` and `undo` have the same effect once or twice, and the
+counts of strings are made anew when a sequence of them was cut off (`_doubt`).
 """
 
 from __future__ import annotations
@@ -71,11 +76,10 @@ from stairs.fields import (
     S_RECS,
     S_SIZE,
     S_TIMES,
-    S_WALKED,
     S_WIDTH,
 )
 from stairs.graph import FOREVER, JoinGraph
-from stairs.keys_kernels import drop_all, sweep
+from stairs.keys_kernels import sweep
 from stairs.modules_check import check_modules
 from stairs.modules_kernels import rehash, transpose, undo
 from stairs.push_kernels import push
@@ -98,6 +102,10 @@ def power_of_two(least: int) -> int:
     return 1 << max(least - 1, 0).bit_length()
 
 
+SEGMENTS = ("heads", "recs", "times", "words", "table", "freed")
+"""The arrays of an `Arena` that are cut into segments."""
+
+
 class Growth(NamedTuple):
     """What a push adds to the rings: bytes of records and times, and how many times as long each stream's ring gets."""
 
@@ -114,6 +122,8 @@ class Modules:
 
     Cost: memory O(live tuples + rows of the largest push + live keys); `begin` O(rows of the last push) beside growth.
     """
+
+    arena: Arena
 
     def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
         self.graph = graph
@@ -150,9 +160,11 @@ class Modules:
         self.following = [0] * m
         """Sequence number of the next arrival of each stream when the push under way began."""
         self._saved: tuple[Int64s, Int64s] | None = None
+        self._doubt = False
+        """Whether users of strings may be counted wrongly, a change of them having been begun and not ended."""
         self.caches = Caches()
         """What is computed from these modules and must follow them; each puts itself in."""
-        self._bind()
+        self._install()
 
     # Kept for another process (`eddy.live`)
 
@@ -167,7 +179,7 @@ class Modules:
         self._saved = None
         self.caches = Caches(caches)
         self._no_entries = no_entries()
-        self._bind()
+        self._install()
 
     def _counted(self) -> int:
         return self.state_bytes + sum(cache.counted_bytes for cache in self.caches)
@@ -188,27 +200,28 @@ class Modules:
                 self.attribute_rows[i, c] = x
                 x += 1
 
-    def _bind(self) -> None:
-        """Write the bases of all segments into the descriptors; after anything moved."""
-        self.streams[:, S_RECS] = self.recs.base
-        self.streams[:, S_TIMES] = self.times.base
-        self.streams[:, S_MASK] = [room - 1 for room in self.capacity]
-        self.classes[:, C_HEADS] = self.heads.base
-        self.classes[:, C_WORDS] = self.words.base
-        self.classes[:, C_FREELIST] = self.freed.base
-        self.classes[:, C_TABLE] = self.table.base
-        self.arena = Arena(
-            self.heads.array,
-            self.recs.array,
-            self.times.array,
-            self.words.array,
-            self.table.array,
-            self.freed.array,
-            self.streams,
-            self.classes,
-            self.attrs,
-            self.meta,
-        )
+    def _install(
+        self,
+        streams: Int64s | None = None,
+        classes: Int64s | None = None,
+        capacity: list[int] | None = None,
+        **segments: Segments,
+    ) -> None:
+        """Put new arrays, and descriptors that know where they lie, in place of the old ones: all in one statement."""
+        new: dict[str, Any] = {name: segments.get(name, getattr(self, name)) for name in SEGMENTS}
+        new["streams"] = streams = (self.streams if streams is None else streams).copy()
+        new["classes"] = classes = (self.classes if classes is None else classes).copy()
+        new["capacity"] = capacity = self.capacity if capacity is None else capacity
+        streams[:, S_RECS] = new["recs"].base
+        streams[:, S_TIMES] = new["times"].base
+        streams[:, S_MASK] = [room - 1 for room in capacity]
+        classes[:, C_HEADS] = new["heads"].base
+        classes[:, C_WORDS] = new["words"].base
+        classes[:, C_FREELIST] = new["freed"].base
+        classes[:, C_TABLE] = new["table"].base
+        arrays = {name: new[name].array for name in SEGMENTS}
+        new["arena"] = Arena(**arrays, streams=streams, classes=classes, attrs=self.attrs, meta=self.meta)
+        vars(self).update(new)
 
     # Room
 
@@ -216,16 +229,19 @@ class Modules:
         """Give modules that hold nothing room for rows[i] tuples of stream i and keys[c] keys of class c."""
         factors = [power_of_two(-(-n // FIRST_KEYS)) for n in keys]
         capacity = [power_of_two(max(n, FIRST_ROOM)) for n in rows]
-        self.recs = Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], -1)
-        self.times = Segments(np.int64, capacity if self.graph.timed else [0] * len(capacity), 0)
-        self.heads = Segments(np.int32, [f * n for f, n in zip(factors, self.heads.size, strict=True)], -1)
-        self.words = Segments(np.int64, [f * n for f, n in zip(factors, self.words.size, strict=True)], 0)
-        self.freed = Segments(np.int32, [f * n for f, n in zip(factors, self.freed.size, strict=True)], 0)
-        self.table = Segments(np.int64, [f * n for f, n in zip(factors, self.table.size, strict=True)], -1)
-        self.capacity = capacity
-        self.classes[:, C_CAPACITY] *= factors
-        self.classes[:, C_SHIFT] -= [f.bit_length() - 1 for f in factors]
-        self._bind()
+        classes = self.classes.copy()
+        classes[:, C_CAPACITY] *= factors
+        classes[:, C_SHIFT] -= [f.bit_length() - 1 for f in factors]
+        self._install(
+            classes=classes,
+            capacity=capacity,
+            recs=Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], -1),
+            times=Segments(np.int64, capacity if self.graph.timed else [0] * len(capacity), 0),
+            heads=Segments(np.int32, [f * n for f, n in zip(factors, self.heads.size, strict=True)], -1),
+            words=Segments(np.int64, [f * n for f, n in zip(factors, self.words.size, strict=True)], 0),
+            freed=Segments(np.int32, [f * n for f, n in zip(factors, self.freed.size, strict=True)], 0),
+            table=Segments(np.int64, [f * n for f, n in zip(factors, self.table.size, strict=True)], -1),
+        )
 
     def _grow_ring(self, i: int, least: int) -> None:
         room, old = power_of_two(least), self.capacity[i]
@@ -237,9 +253,8 @@ class Modules:
         if self.graph.timed:
             times = times.resized(i, room)
             times.view(i)[live & (room - 1)] = self.times.view(i)[live & (old - 1)]
-        self.recs, self.times = recs, times
-        self.capacity[i] = room
-        self._bind()
+        capacity = [*self.capacity[:i], room, *self.capacity[i + 1 :]]
+        self._install(recs=recs, times=times, capacity=capacity)
 
     def _grow_keys(self, c: int) -> None:
         old = int(self.classes[c, C_CAPACITY])
@@ -253,27 +268,28 @@ class Modules:
         heads.view(c)[: old * stride] = self.heads.view(c)
         words.view(c)[: old * width] = self.words.view(c)
         freed.view(c)[:old] = self.freed.view(c)
-        before = self.table.view(c).copy()
-        self.heads, self.words, self.freed, self.table = heads, words, freed, table
-        self.classes[c, [C_CAPACITY, C_SHIFT]] = room, self.classes[c, C_SHIFT] - 1
-        self._bind()
-        rehash(self.arena, c, before)
+        classes = self.classes.copy()
+        classes[c, [C_CAPACITY, C_SHIFT]] = room, classes[c, C_SHIFT] - 1
+        rehash(table.view(c), int(classes[c, C_SHIFT]), self.table.view(c))
+        self._install(classes=classes, heads=heads, words=words, freed=freed, table=table)
 
     def renumber(self) -> None:
         """Number the tuples of each stream from near 0 again, so that sequence numbers stay in an int32. O(state)."""
         shifts = [int(low) // room * room for low, room in zip(self.streams[:, S_LO], self.capacity, strict=True)]
+        streams, heads, recs = self.streams.copy(), self.heads.copy(), self.recs.copy()
         for i, shift in enumerate(shifts):
             room, width = self.capacity[i], self._widths[i]
             if shift == 0:
                 continue
-            records = self.recs.view(i).reshape(room, width)
+            records = recs.view(i).reshape(room, width)
             for k, c in enumerate(self.graph.attributes[i]):
                 x = self.attribute_rows[i, c]
-                column = self.heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
+                column = heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
                 np.maximum(column - shift, -1, out=column)
                 np.maximum(records[:, 2 * k] - shift, -1, out=records[:, 2 * k])
-            self.streams[i, [S_NEXT, S_LO]] -= shift
-            self.streams[i, S_BASE] += shift
+            streams[i, [S_NEXT, S_LO]] -= shift
+            streams[i, S_BASE] += shift
+        self._install(streams=streams, heads=heads, recs=recs)
         for cache in self.caches:
             cache.renumbered(shifts)
 
@@ -417,30 +433,32 @@ class Modules:
         return int(self.meta[M_OUT])
 
     def commit(self) -> None:
-        """Close the push: from here on it can't be undone."""
-        if self.texts:
-            self._settle()
-        self.meta[M_RESULTS] += self.meta[M_OUT]
-        self.meta[M_ARRIVALS] += self.meta[M_ARRIVAL]
-        self.meta[M_ARRIVAL] = 0
-        self._saved = None
-
-    def undo(self) -> None:
-        """Take the push under way back: heads, low marks and the watermark are as before `begin`. O(rows taken)."""
+        """Close the push: from here on it can't be undone. Nothing happens when it is closed."""
         if self._saved is None:
             return
-        streams, meta = self._saved
-        undo(self.arena, np.ascontiguousarray(streams[:, S_NEXT]))
-        self.streams[:, [S_NEXT, S_LO, S_WALKED]] = streams[:, [S_NEXT, S_LO, S_WALKED]]
-        for c in range(self.graph.n_classes):
-            drop_all(self.arena, c, self._adopted(c))
-        self.meta[:] = meta
-        self.meta[M_ARRIVAL] = 0
+        if self.texts:
+            self._settle()
+        meta = self.meta
+        results, arrivals = int(meta[M_RESULTS] + meta[M_OUT]), int(meta[M_ARRIVALS] + meta[M_ARRIVAL])
+        meta[[M_RESULTS, M_ARRIVALS, M_OUT, M_ARRIVAL]] = results, arrivals, 0, 0
         self._saved = None
-        for strings in self.texts.values():
-            strings.settle(np.zeros(0, np.int64))
-        for cache in self.caches:
-            cache.forget()
+        self._doubt = False
+
+    def undo(self) -> None:
+        """Take the push under way back: heads, low marks and the watermark are as before `begin`. O(rows taken).
+
+        Without one there is nothing to take back but a sweep that was cut off.
+        """
+        if self._saved is not None:
+            undo(self.arena, *self._saved)
+            for cache in self.caches:
+                cache.forget()
+        if self._doubt:
+            self._recount()
+        elif self._saved is not None:
+            for strings in self.texts.values():
+                strings.settle(np.zeros(0, np.int64))
+        self._saved, self._doubt = None, False
 
     def _adopted(self, c: int) -> npt.NDArray[np.int64]:
         """Return the key ids of class c that the push under way has handed out."""
@@ -455,17 +473,31 @@ class Modules:
         return np.ascontiguousarray(self.words.view(c).reshape(-1, width)[kids, word])
 
     def _sweep(self) -> None:
-        """Take dead keys back, and the strings they contained."""
+        """Take dead keys back, and the strings they contained. Between pushes, in modules with strings."""
+        if self._doubt:
+            self._recount()
+        self._doubt = True
         free = self.classes[:, C_FREE].tolist()
-        if sweep(self.arena) and self.texts:
+        if sweep(self.arena):
             for (c, word), strings in self.texts.items():
                 kids = self.freed.view(c)[free[c] : int(self.classes[c, C_FREE])]
                 strings.release(self._words_of(c, kids, word))
+        self._doubt = False
 
     def _settle(self) -> None:
-        """Count the strings of the keys that the push has added."""
+        """Count the strings of the keys that the push has added; the count is in doubt until the push is closed."""
+        if self._doubt:
+            self._recount()
+            return
+        self._doubt = True
         for (c, word), strings in self.texts.items():
             strings.settle(self._words_of(c, self._adopted(c), word))
+
+    def _recount(self) -> None:
+        """Count the strings of all keys in use anew. O(key ids + strings)."""
+        for (c, word), strings in self.texts.items():
+            held = self.table.view(c)[1::2]
+            strings.recount(self._words_of(c, held[held >= 0], word))
 
     # Looking in
 

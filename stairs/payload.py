@@ -24,6 +24,8 @@ from stairs.payload_kernels import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_
 _BOOL = pa.bool_()
 
 Slices = list[tuple[slice, slice]]
+Place = tuple[int, int]
+"""A column: stream, and which of its kept columns."""
 
 
 def fixed_width(kind: pa.DataType) -> int:
@@ -133,6 +135,17 @@ class ChunkLog:
 class Payload:
     """The kept columns of all streams: `kinds[i]` the Arrow types of those of stream i, `room[i]` its slots."""
 
+    room: list[int]
+    addresses: dict[Place, int]
+    """Address of the ring of each (stream, column) kept in one."""
+    laid_out: int
+    """How often the rings have moved: addresses hold while this does not change."""
+    _ring: dict[Place, npt.NDArray[np.uint8]]
+    _valid: dict[Place, npt.NDArray[np.uint8]]
+    _columns: npt.NDArray[np.int64]
+    _widths: list[int]
+    _block: npt.NDArray[np.uint8]
+
     def __init__(self, kinds: list[list[pa.DataType]], room: list[int], allowance: Allowance | None = None) -> None:
         self.kinds = kinds
         self.room = list(room)
@@ -145,46 +158,61 @@ class Payload:
         self._bools = {(i, k) for i, k in self._rings if kinds[i][k] == _BOOL}
         # The validity ring of a column exists once a null has come.
         self._null_rings: list[tuple[int, int]] = []
-        self._saved: dict[tuple[int, int], list[tuple[int, pa.Array]]] = {}
+        self._saved: dict[tuple[int, int], list[tuple[int, pa.Array]]] | None = None
         self.laid_out = 0
-        """How often the rings have moved: addresses hold while this does not change."""
         self._layout({}, {})
 
     # Memory
 
     def _layout(
-        self, values: dict[tuple[int, int], npt.NDArray[np.uint8]], valid: dict[tuple[int, int], npt.NDArray[np.uint8]]
+        self,
+        values: dict[Place, npt.NDArray[np.uint8]],
+        valid: dict[Place, npt.NDArray[np.uint8]],
+        room: list[int] | None = None,
+        null_rings: list[Place] | None = None,
     ) -> None:
-        """Lay all rings out anew and fill them with what is given, zeros (and valid) elsewhere."""
-        sizes = [self.room[i] * self._width[i, k] for i, k in self._rings] + [self.room[i] for i, _ in self._null_rings]
-        self._bind(np.zeros(sum((size + 63) // 64 * 64 for size in sizes), np.uint8))
-        for place, ring in self._ring.items():
+        """Lay all rings out anew and fill them with what is given, zeros (and valid) elsewhere.
+
+        room, null_rings   those to have from now on; None = as now. All of it takes effect in one statement.
+        """
+        room = self.room if room is None else room
+        null_rings = self._null_rings if null_rings is None else null_rings
+        sizes = [room[i] * self._width[i, k] for i, k in self._rings] + [room[i] for i, _ in null_rings]
+        laid = self._laid(np.zeros(sum((size + 63) // 64 * 64 for size in sizes), np.uint8), room, null_rings)
+        for place, ring in laid["_ring"].items():
             if place in values:
                 ring[:] = values[place]
-        for place, ring in self._valid.items():
+        for place, ring in laid["_valid"].items():
             ring[:] = valid.get(place, 1)
+        vars(self).update(laid)
 
-    def _bind(self, block: npt.NDArray[np.uint8]) -> None:
-        """Let the rings lie in `block`, one after the other, each from a multiple of 64 on; note where they are."""
-        self._ring: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
-        self._valid: dict[tuple[int, int], npt.NDArray[np.uint8]] = {}
+    def _laid(self, block: npt.NDArray[np.uint8], room: list[int], null_rings: list[Place]) -> dict[str, Any]:
+        """Return the attributes with which the rings lie in `block`, one after the other, from multiples of 64 on."""
+        rings: dict[Place, npt.NDArray[np.uint8]] = {}
+        valid: dict[Place, npt.NDArray[np.uint8]] = {}
         columns, address, start = [], block.ctypes.data, 0
-        for n, place in enumerate(self._rings + self._null_rings):
+        for n, place in enumerate(self._rings + null_rings):
             i = place[0]
             null_ring = n >= len(self._rings)
             width = 1 if null_ring else self._width[place]
-            size = self.room[i] * width
-            (self._valid if null_ring else self._ring)[place] = block[start : start + size].reshape(-1, width)
+            size = room[i] * width
+            (valid if null_ring else rings)[place] = block[start : start + size].reshape(-1, width)
             row = [0] * P_FIELDS
-            row[P_STREAM], row[P_WIDTH], row[P_RING], row[P_MASK] = i, width, address + start, self.room[i] - 1
+            row[P_STREAM], row[P_WIDTH], row[P_RING], row[P_MASK] = i, width, address + start, room[i] - 1
             columns.append(row)
             start += (size + 63) // 64 * 64
-        self._columns = np.array(columns, np.int64).reshape(-1, P_FIELDS)
-        self._widths: list[int] = self._columns[:, P_WIDTH].tolist()
-        self.addresses = dict(zip(self._rings, self._columns[:, P_RING].tolist(), strict=False))
-        """Address of the ring of each (stream, column) kept in one."""
-        self.laid_out += 1
-        self._block = block
+        described = np.array(columns, np.int64).reshape(-1, P_FIELDS)
+        return {
+            "room": room,
+            "_null_rings": null_rings,
+            "_ring": rings,
+            "_valid": valid,
+            "_columns": described,
+            "_widths": described[:, P_WIDTH].tolist(),
+            "addresses": dict(zip(self._rings, described[:, P_RING].tolist(), strict=False)),
+            "laid_out": self.laid_out + 1,
+            "_block": block,
+        }
 
     # Kept for another process (`eddy.live`)
 
@@ -196,8 +224,8 @@ class Payload:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._saved = {}
-        self._bind(self._block)
+        self._saved = None
+        vars(self).update(self._laid(self._block, self.room, self._null_rings))
 
     def _counted(self) -> int:
         return self.nbytes
@@ -213,8 +241,7 @@ class Payload:
                     ring = np.full((room, kept[place].shape[1]), fill, np.uint8)
                     ring[seqs & (room - 1)] = kept[place][seqs & (old - 1)]
                     kept[place] = ring
-        self.room[i] = room
-        self._layout(values, valid)
+        self._layout(values, valid, [*self.room[:i], room, *self.room[i + 1 :]])
 
     @property
     def nbytes(self) -> int:
@@ -239,14 +266,19 @@ class Payload:
     # A push
 
     def begin(self) -> None:
-        """Open a push: from here `undo` can take it back."""
+        """Open a push: from here `undo` can take it back, until `commit`."""
         if self._logs:
             self._saved = {place: log.chunks for place, log in self._logs.items()}
 
+    def commit(self) -> None:
+        """Close the push: from here on it can't be undone."""
+        self._saved = None
+
     def undo(self) -> None:
-        """Take the push back. What it left in the rings lies beyond the next sequence number and means nothing."""
-        for place, chunks in self._saved.items():
+        """Take the push under way back. What it left in the rings lies beyond the next sequence number."""
+        for place, chunks in (self._saved or {}).items():
             self._logs[place].chunks = chunks
+        self._saved = None
 
     def keeps_nulls(self, i: int, k: int) -> bool:
         """Whether column k of stream i has a ring of marks for its nulls, which `append_marks` must then write."""
@@ -260,8 +292,7 @@ class Payload:
         place = (i, k)
         if place not in self._valid:
             self.allowance.ask(-(-self.room[i] // 64) * 64, "room for the nulls of a column")
-            self._null_rings.append(place)
-            self._layout(self._ring, self._valid)
+            self._layout(self._ring, self._valid, null_rings=[*self._null_rings, place])
         valid = np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)
         for slots, rows in slices:
             self._valid[place][slots] = valid[rows]
@@ -307,9 +338,8 @@ class Payload:
         firsts   per stream, the arrival number of its tuple 0
         columns  per stream its kept columns, or none when it has no tuples; they are copied
         """
-        self.room = list(room)
-        self._null_rings = [(i, k) for i, k in self._rings if columns[i] and columns[i][k].null_count]
-        self._layout({}, {})
+        null_rings = [(i, k) for i, k in self._rings if columns[i] and columns[i][k].null_count]
+        self._layout({}, {}, list(room), null_rings)
         for i, k in self._places:
             if not columns[i]:
                 continue

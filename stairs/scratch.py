@@ -75,8 +75,10 @@ class Scratch:
     def take_in(self, words: int, rows: int) -> None:
         """Make room for so many key words, and for so many rows, none of them marked."""
         if len(self.words) < words:
-            self.words = np.empty(2 * words, np.int64)
-            self.address = self.words.ctypes.data
+            room = np.empty(2 * words, np.int64)
+            address = room.ctypes.data
+            # No call between the two: an exception must not leave the address of memory that is gone.
+            self.words, self.address = room, address
         if len(self.dead) < rows:
             self.dead = np.empty(2 * rows, np.uint8)
         self.dead[:rows] = 0

@@ -28,6 +28,12 @@ class Segments:
         """Return segment k without a copy."""
         return self.array[self.base[k] : self.base[k] + self.size[k]]
 
+    def copy(self) -> Segments:
+        """Return segments of the same sizes with the same contents. O(whole array)."""
+        new = Segments(self.array.dtype, self.size, self.fill)
+        new.array[:] = self.array
+        return new
+
     def resized(self, k: int, size: int) -> Segments:
         """Return a copy in which segment k has another size and holds `fill` only. O(whole array).
 

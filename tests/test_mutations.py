@@ -104,12 +104,12 @@ DEFECTS = (
     ),
     Defect(
         "a push that fails leaves the plan it changed to",
-        (Edit("eddy/runtime.py", "strategy.restore(saved[0])", "strategy.undone()"),),
+        (Edit("eddy/runtime.py", "self._strategy.restore(pending.saved)", "self._strategy.restore(self._strategy.save())"),),
         "mjoin",
     ),
     Defect(
         "a decision within a push that fails is not taken back",
-        (Edit("eddy/runtime.py", "if saved is not None and not saved:", "if saved is not None and lean:"),),
+        (Edit("eddy/runtime.py", "    self._route(lean)\n", "    self._route(lean)\n                self._begin()\n"),),
         "eddy",
         5,
         "chaos",
@@ -130,7 +130,7 @@ DEFECTS = (
     ),
     Defect(
         "a push that fails leaves states that know what was taken back",
-        (Edit("stairs/store.py", "            stair.forget()\n", "            stair.trim()\n"),),
+        (Edit("jisc/strategies/stored.py", "vars(self).update(store=StairStore(self.modules), _gone=gone, **self._nothing())", "return"),),
         "eddy",
         5,
         "chaos",

@@ -6,7 +6,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -95,11 +95,16 @@ class Transition:
 
 @dataclass
 class Saved:
-    """What takes a strategy back to where it was: its trees, its marks, its counters, the states it chose to store."""
+    """What takes a strategy back to where it was: its trees, its marks, its counters, the states it chose to store.
+
+    marks      int64[plans, streams], the first arrival that each plan knows of each stream; None = one plan, which
+               knows all
+    counters   those of the tables; None = they are in `past`
+    """
 
     trees: list[Tree]
     marks: Int64s | None
-    counters: Int64s
+    counters: Int64s | None
     past: Int64s
     transitions: int
     open: list[tuple[Transition, dict[str, int]]] = field(default_factory=list)
@@ -163,11 +168,9 @@ class Strategy(ABC):
     def transitions(self) -> list[Transition]:
         """All transitions, oldest first. Those written down are read: `happened` and `newest` do without."""
         if self._archive:
-            self._transitions = [
-                *(one for chapter in self._archive for one in pickle.loads(chapter)),
-                *self._transitions,
-            ]
-            self._archive, self._archived = [], 0
+            read = [one for chapter in self._archive for one in pickle.loads(chapter)]
+            # In one statement, lest an exception between two leave some of them twice.
+            vars(self).update(_transitions=[*read, *self._transitions], _archive=[], _archived=0)
         return self._transitions
 
     @property
@@ -184,9 +187,6 @@ class Strategy(ABC):
     def nbytes(self) -> int:
         """Bytes of the STAIRs."""
         return 0
-
-    def trim(self) -> None:  # noqa: B027 - most strategies have nothing to do
-        """Give back room that states do not need, after a push was refused for want of it."""
 
     # Changing plans
 
@@ -281,24 +281,40 @@ class Strategy(ABC):
     # Taking back
 
     def save(self) -> Saved:
-        """Note what `restore` needs. Before a push in which plans change."""
+        """Note what `restore` needs. Before a push, and before plans change. O(plans that run)."""
         counters = self.routes.hops[:, COUNTERS].copy()
         return Saved(self.trees, self._marks(), counters, self.past.copy(), len(self._transitions), list(self._open))
 
+    def standing(self) -> Saved:
+        """Return what `restore` needs to run the newest plan alone, with the counts so far. After `abandon`."""
+        self._retire_counters(self.routes)
+        return replace(self.save(), trees=[self.tree], marks=None, counters=None)
+
+    def abandon(self) -> None:  # noqa: B027 - most strategies store nothing
+        """Let go of all states, in whatever condition an exception left them: they are only caches over the SteMs.
+
+        The SteMs tell them nothing any more. `restore` comes next; both may be done again from the beginning.
+        """
+
     def restore(self, saved: Saved) -> None:
-        """Run the plans there were; after the modules were undone. States are recomputed, results are the same."""
+        """Run the plans that were noted, with states that hold nothing yet; after `abandon`, and `Modules.undo`.
+
+        It reads nothing that an exception within a change of plan can leave half done.
+        """
+        self.modules.meta[M_MODE] = self.mode
         self._restore(saved.trees, saved.marks)
         self.tree = saved.trees[-1]
-        self.routes.hops[:, COUNTERS] = saved.counters
-        self.past = saved.past
+        if saved.counters is not None:
+            self.routes.hops[:, COUNTERS] = saved.counters
+        self.past = saved.past.copy()
         self._transitions = self._transitions[: saved.transitions]
-        self._open = saved.open
+        self._open = list(saved.open)
         self._watched = [watched for watched in self._watched if watched[0] in self._transitions]
         for done, _ in self._open:
             done.ended = None
 
     def undone(self) -> None:  # noqa: B027 - most strategies have nothing to do
-        """Put states right after a push was taken back, which made them forget."""
+        """Compute what the strategy wants computed at all times, after `restore` or when states were made to forget."""
 
     @abstractmethod
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:

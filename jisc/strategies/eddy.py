@@ -10,7 +10,6 @@ Source of caching some subjoins of a pipeline and not others, by measured benefi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from jisc.plan import Tree
@@ -92,7 +91,9 @@ class Eddy(Jisc):
 
     def save(self) -> Saved:
         """Note what `restore` needs, the stored states as well."""
-        return replace(super().save(), stored=self.stored, prefer=self.prefer)
+        saved = super().save()
+        saved.stored, saved.prefer = self._wanted, self.prefer
+        return saved
 
     def restore(self, saved: Saved) -> None:
         """Run the plan there was, with the states there were."""

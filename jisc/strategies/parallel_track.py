@@ -16,6 +16,7 @@ sec. 4.3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,8 @@ from jisc.strategies.base import Transition
 from jisc.strategies.stored import StoredStrategy
 from stairs.arena import Int64s
 from stairs.errors import CapacityError
-from stairs.fields import E_LOWS, S_LO, S_NEXT
+from stairs.fields import E_LOWS, S_BASE, S_LO, S_NEXT
+from stairs.graph import FOREVER
 from stairs.modules import Modules
 from stairs.stair import Stair
 
@@ -73,11 +75,12 @@ class ParallelTrack(StoredStrategy):
     def _change(self, tree: Tree, done: Transition) -> None:
         trees, marks = self.trees, self._marks()
         try:
-            self.store.set_marks(np.concatenate([marks, self.modules.streams[None, :, S_NEXT]]))
+            self.store.set_marks(np.concatenate([self.store.marks, self.modules.streams[None, :, S_NEXT]]))
             self._open_track(tree)
             self._compile(tree)
             self.modules.allowance.ask(0, "a second plan beside the first")
         except (CapacityError, MemoryError):
+            self.abandon()
             self._restore(trees, marks)
             raise
         done.complete = len(self.tracks[-1].states)
@@ -120,13 +123,16 @@ class ParallelTrack(StoredStrategy):
         return [track.tree for track in self.tracks]
 
     def _marks(self) -> Int64s:
-        return self.store.marks.copy()
+        # Sequence numbers may be given anew before they are needed again; arrival numbers stay.
+        marks: Int64s = self.store.marks + self.modules.streams[:, S_BASE]
+        return marks
+
+    def _nothing(self) -> dict[str, Any]:
+        return {"tracks": []}
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
-        assert marks is not None
-        self._remove(self.stairs)
-        self.tracks = []
-        self.store.set_marks(marks)
+        if marks is not None:
+            self.store.set_marks(np.maximum(marks - self.modules.streams[:, S_BASE], -FOREVER))
         for tree in trees:
             self._open_track(tree)
         self._compile(trees[-1])

@@ -134,17 +134,20 @@ class StoredStrategy(Strategy):
         """Bytes of the STAIRs."""
         return self.store.nbytes
 
-    def trim(self) -> None:
-        """Give back room of rings. O(entries)."""
-        for stair in self.stairs:
-            stair.trim()
-
     def counters(self) -> dict[str, int]:
         """Return running totals, states that are gone included."""
         stored, _, promoted, computed = (self._gone + self.store.counters(self.stairs)).tolist()
         return {**super().counters(), "promoted": promoted, "computed": computed, "intermediate": stored}
 
+    def abandon(self) -> None:
+        """Let go of all states."""
+        self.modules.caches.remove(self.store)
+        gone = self._gone + self.store.counters(self.stairs)
+        vars(self).update(store=StairStore(self.modules), _gone=gone, **self._nothing())
+
+    def _nothing(self) -> dict[str, Any]:
+        """Return the attributes of a strategy that has no states."""
+        return {"states": {}}
+
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
-        wanted = self._states(trees[-1])
-        self._drop([state for state in self.states if state not in frozenset(wanted)])
-        self._install(trees[-1], [state for state in wanted if state not in self.states])
+        self._install(trees[-1], self._states(trees[-1]))

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from stairs.fields import C_CAPACITY, C_DEBT, C_FREE, C_HAND, C_NEXT, C_SHIFT
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.keys_kernels import FREED, SLACK, adopt, drop_all, find_slot, sweep
+from stairs.keys_kernels import FREED, SLACK, adopt, drop_key, find_slot, sweep
 from stairs.modules import FIRST_KEYS, FIRST_SLOTS, Modules
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 
@@ -46,7 +46,7 @@ class Directory:
         return int(adopt(self.modules.arena, 0, np.array(key, np.int64), 0, self.place(key)))
 
     def drop(self, kid: int) -> None:
-        drop_all(self.modules.arena, 0, np.array([kid], np.int64))
+        drop_key(self.modules.arena, 0, kid)
 
     def slot(self, key: Key) -> int:
         """Give the slot of a key, counted from the start of the table."""
