@@ -194,6 +194,19 @@ class Runtime:
         return int(self._modules.meta[M_ARRIVALS]) if happened is None else happened.position
 
     @property
+    def max_bytes(self) -> int | None:
+        """The bound on bytes, None = there is none. It may be set between two pushes, and holds from the next one on.
+
+        Setting it raises InputError for what is no number of bytes.
+        """
+        return self._bound.max_bytes
+
+    @max_bytes.setter
+    @in_turn
+    def max_bytes(self, max_bytes: int | None) -> None:
+        self._bound = Bound(max_bytes, self._modules, self._payload)
+
+    @property
     def stairs(self) -> list[Stair]:
         """The states that are stored, for looking in and for tests."""
         return self._strategy.stairs

@@ -104,7 +104,7 @@ DEFECTS = (
     ),
     Defect(
         "a push that fails leaves the plan it changed to",
-        (Edit("eddy/runtime.py", "self._strategy.restore(pending.saved)", "self._strategy.restore(self._strategy.save())"),),
+        (Edit("eddy/runtime.py", "_strategy.restore(pending.saved)", "_strategy.restore(self._strategy.save())"),),
         "mjoin",
     ),
     Defect(
@@ -130,7 +130,7 @@ DEFECTS = (
     ),
     Defect(
         "a push that fails leaves states that know what was taken back",
-        (Edit("jisc/strategies/stored.py", "vars(self).update(store=StairStore(self.modules), _gone=gone, **self._nothing())", "return"),),
+        (Edit("stairs/store.py", "            stair.forget()\n", "            stair.trim()\n"),),
         "eddy",
         5,
         "chaos",

@@ -138,15 +138,22 @@ class Demote:
     key: int
 
 
-Step = Push | BadPush | Transition | Reload | Demote
+@dataclass(frozen=True)
+class Limit:
+    """Set the bound on bytes; None = there is none from now on."""
+
+    max_bytes: int | None
+
+
+Step = Push | BadPush | Transition | Reload | Demote | Limit
 
 
 @dataclass(frozen=True)
 class Case:
     """A query, the options of its runtime, and what it goes through.
 
-    The policy is a name of `eddy.policies.POLICIES`, or CHAOS, which is made from `seed`. With `max_bytes` a push may
-    be refused; there the case ends.
+    The policy is a name of `eddy.policies.POLICIES`, or CHAOS, which is made from `seed`. With a bound on bytes a step
+    may be refused for lack of room; then nothing has changed, and the case goes on.
     """
 
     shape: Shape

@@ -125,6 +125,8 @@ def print_summary(console: Console, hunt: Hunt) -> None:
         table.add_section()
         table.add_row("all", *(str(getattr(hunt.total, head)) for head in heads))
     console.print(table)
+    if hunt.total.refused:
+        console.print(f"{hunt.total.refused} steps refused for lack of room", highlight=False)
 
 
 def print_failure(console: Console, failure: Failure, save: Path | None, seed: int) -> None:

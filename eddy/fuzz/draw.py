@@ -19,6 +19,7 @@ from eddy.fuzz.case import (
     BadPush,
     Case,
     Demote,
+    Limit,
     OutputMode,
     Push,
     Reload,
@@ -43,9 +44,11 @@ SKEWS = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 EVERY = (1, 2, 3, 5, 9, 20)
 """Arrivals from decision to decision: less than a policy needs to measure time, so that it decides the same again."""
 BOUNDS = (8_000, 12_000, 16_000, 24_000, 40_000, 80_000)
+LONG_KEY = 400
+"""Characters by which some keys that are text are longer, so that strings are what there is no room for."""
 ALL_POLICIES = (CHAOS, *POLICIES)
 
-KINDS = (*["push"] * 5, "flood", *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail")
+KINDS = (*["push"] * 5, "flood", *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail", "limit")
 
 Seed = tuple[str, bytes, bytes]
 """A step as it is drawn: its kind, its picks, the picks of its rows."""
@@ -154,6 +157,7 @@ class Writer:
     plans: list[str]
     strategy: str
     policy: str
+    bounded: bool = False
     clock: int = 0
     judge: Judge = field(init=False)
 
@@ -181,6 +185,10 @@ class Writer:
                 yield Demote(picks[0], picks[1])
             case "reload":
                 yield self.reload(picks)
+            case "limit":
+                # A case without a bound from the start gets none: most cases are about something else.
+                if self.bounded:
+                    yield Limit((None, *BOUNDS, *BOUNDS)[picks[0] % (1 + 2 * len(BOUNDS))])
             case "schedule":
                 yield self.schedule(picks, picks[1] % 12)
             case _:
@@ -230,7 +238,8 @@ class Writer:
             keys: dict[str, int | str | None] = {}
             for x, column in enumerate(self.shape.columns[i]):
                 value = self.skew[own[3 + x % (ROW_BYTES - 3)] % len(self.skew)] + base // 4
-                keys[column] = f"key {value}" if text else value
+                long = "-" * LONG_KEY * (own[2] % 8 == 7)
+                keys[column] = f"key {value}{long}" if text else value
             if own[2] == 255:
                 keys[self.shape.columns[i][0]] = None
             age = own[2] % 16 % (self.shape.lateness + 3) if own[2] % 4 == 3 else 0
@@ -275,7 +284,8 @@ def cases(
     ordered = [name for name in ("fixed",) if name in policies] + [name for name in policies if name != "fixed"]
     policy = draw(st.sampled_from(ordered + [CHAOS] * (len(ordered) - 2 if CHAOS in policies else 0)))
     skew, drift = draw(st.sampled_from(SKEWS)), draw(st.integers(0, 1))
-    writer = Writer(shape, skew, drift, strategies, policies, [plan], strategy, policy)
+    max_bytes = draw(st.sampled_from((None,) * 10 + BOUNDS))
+    writer = Writer(shape, skew, drift, strategies, policies, [plan], strategy, policy, max_bytes is not None)
     case = Case(
         shape,
         plan,
@@ -288,7 +298,7 @@ def cases(
         seed=draw(st.integers(0, 255)),
         decide_every=draw(st.sampled_from(EVERY)),
         store=some_states(plan, shape, draw(st.integers(0, 255))) if strategy == "eddy" else None,
-        max_bytes=draw(st.sampled_from((None,) * 10 + BOUNDS)),
+        max_bytes=max_bytes,
     )
     # A list is drawn about as long as twice the least it may be.
     few, many = st.lists(SEEDS, min_size=1, max_size=4), st.lists(SEEDS, min_size=6, max_size=STEPS)

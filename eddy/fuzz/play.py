@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Push, Reload, Step, Transition
+from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Step, Transition
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
 from eddy.fuzz.judge import Judge, Result, Row, Verdict
@@ -28,6 +29,7 @@ class Tally:
     transitions: int = 0
     snapshots: int = 0
     results: int = 0
+    refused: int = 0
 
     def add(self, other: Tally) -> None:
         """Add the numbers of another one."""
@@ -107,16 +109,20 @@ class Game:
         self.runtime = Runtime(self.query, case.plan, policy=policy_of(case.policy, case.seed), **case.options())
 
     def take(self, step: Step) -> bool:
-        """Do a step. Raises AssertionError where the runtime differs from the judge. False = the bound was reached."""
+        """Do a step; False = it was refused for lack of room. Raises AssertionError where the runtime is wrong."""
+        before = counted(self.runtime)
+        done = True
         try:
             self.do(step)
         except CapacityError:
-            if self.case.max_bytes is None:
+            if self.runtime.max_bytes is None:
                 raise
-            self.runtime.check()
-            return False
+            done = False
+            self.tally.refused += 1
+            after = counted(self.runtime)
+            assert after == before, f"a step that was refused changed the counts from {before} to {after}"
         self.see()
-        return True
+        return done
 
     def do(self, step: Step) -> None:
         """Do a step."""
@@ -131,13 +137,17 @@ class Game:
                 self.reload(step)
             case Demote():
                 self.demote(step)
+            case Limit(max_bytes):
+                self.runtime.max_bytes = max_bytes
 
     def push(self, rows: tuple[Row, ...]) -> None:
         """Push rows and compare the results and the late rows."""
-        verdicts, late = judged(self.course.judge, rows)
+        judge = self.course.judge.fork()
+        verdicts, late = judged(judge, rows)
         table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows])
-        compare(table, expected_groups(self.case, self.course.judge, verdicts))
-        used, most = self.runtime._modules.allowance.used, self.case.max_bytes
+        self.course.judge = judge
+        compare(table, expected_groups(self.case, judge, verdicts))
+        used, most = self.runtime._modules.allowance.used, self.runtime.max_bytes
         assert most is None or used <= most, f"{used} bytes, not {most} at most"
         got = {name: found["n"].to_pylist() for name, found in self.runtime.late().items()}
         assert got == late, f"late rows {got}, not {late}"
@@ -204,9 +214,24 @@ def play(case: Case) -> Tally:
     """Play a case to its end and return what was done. Raises whatever goes wrong."""
     game = Game(case)
     for step in case.steps:
-        if not game.take(step):
-            break
+        game.take(step)
     return game.tally
+
+
+def refusals(case: Case) -> frozenset[int]:
+    """Play a case as far as it goes well and return which of its steps were refused for lack of room."""
+    game, refused = Game(case), set()
+    with suppress(Exception):
+        for k, step in enumerate(case.steps):
+            if not game.take(step):
+                refused.add(k)
+    return frozenset(refused)
+
+
+def counted(runtime: Runtime) -> tuple[int, int, int, list[tuple[int, str]]]:
+    """Give what a step that is refused leaves as it was."""
+    figures = runtime.metrics()
+    return runtime.position, figures["results"], figures["late"], runtime.scheduled()
 
 
 def policy_of(name: str | None, seed: int) -> Policy | str | None:

@@ -6,16 +6,16 @@ import inspect
 
 from eddy.fuzz import chaos
 from eddy.fuzz import compare as comparison
-from eddy.fuzz.case import CHAOS, BadPush, Case, Demote, Push, Reload, Shape, Step, Transition
+from eddy.fuzz.case import CHAOS, BadPush, Case, Demote, Limit, Push, Reload, Shape, Step, Transition
 from eddy.fuzz.judge import Row
-from eddy.fuzz.play import Course, expected_groups, judged, must_fail
+from eddy.fuzz.play import Course, expected_groups, judged, must_fail, refusals
 
 _HEAD = '''"""{title}"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -79,6 +79,17 @@ def transition_in_vain(plan: str, at: int | None) -> None:
     raise AssertionError("another plan was taken")
 '''
 
+_NO_ROOM = '''
+
+def refused(step: Callable[[], Any]) -> None:
+    """Do a step for which there is no room."""
+    try:
+        step()
+    except eddy.CapacityError:
+        return
+    raise AssertionError("there was room for a step that was refused when this script was written")
+'''
+
 _DEMOTE = '''
 
 def demote(state: int, key: int) -> None:
@@ -94,7 +105,6 @@ def script(case: Case, title: str) -> str:
     """Return a case as a script that raises AssertionError, or the engine's error, if the case goes wrong."""
     kinds = {type(step) for step in case.steps}
     imports = "import pyarrow.compute as pc\n" if case.shape.breakable else ""
-    bounded = case.max_bytes is not None
     lines = _calls(case)
     text = _HEAD.format(title=title, imports=imports)
     if Demote in kinds:
@@ -106,14 +116,10 @@ def script(case: Case, title: str) -> str:
     text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + inspect.getsource(comparison.compare) + _TAIL
     text += _FAIL if any(line.startswith("push_in_vain") for line in lines) else ""
     text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
+    text += _NO_ROOM if any(line.startswith("refused(") for line in lines) else ""
     text += _DEMOTE if Demote in kinds else ""
     text += "\n\n" + inspect.getsource(chaos.Chaos) if case.chaotic else ""
-    if not bounded:
-        return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
-    # Text of a case has no line breaks within a literal, so that lines may be moved.
-    indented = "\n".join(f"    {line}" for line in lines)
-    ending = "except eddy.CapacityError:\n    # Its case ends where the bound is reached.\n    runtime.check()\n"
-    return text + "\n\n" + _setup(case) + f"try:\n{indented or '    pass'}\n{ending}"
+    return text + "\n\n" + _setup(case) + "\n".join(lines) + "\n"
 
 
 def _setup(case: Case) -> str:
@@ -148,10 +154,25 @@ def _window(shape: Shape, i: int) -> str:
 def _calls(case: Case) -> list[str]:
     """Write the steps, with what the judge says to each."""
     course, lines = Course(case), []
-    for step in case.steps:
-        lines += _call(course, step)
+    refused = refusals(case)
+    for k, step in enumerate(case.steps):
+        lines += _refused(case, step) if k in refused else _call(course, step)
         lines.append(f"see({course.judge.position}, {course.plans()!r}, {course.waiting()!r})")
     return lines
+
+
+def _refused(case: Case, step: Step) -> list[str]:
+    """Write a step for which there is no room; the judge does not hear of it."""
+    match step:
+        case Push(rows) | BadPush(rows):
+            v = 0 if isinstance(step, BadPush) and step.how == "where" else 1
+            listed = _listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
+            return ["refused(lambda: push(", *listed, "    [], {}))"]
+        case Transition(plan, _, store):
+            chosen = "" if store is None else f", store={list(store)!r}"
+            return [f"refused(lambda: runtime.transition({plan!r}{chosen}))"]
+        case _:
+            raise AssertionError(f"{step} is never refused for lack of room")
 
 
 def _call(course: Course, step: Step) -> list[str]:
@@ -181,6 +202,8 @@ def _call(course: Course, step: Step) -> list[str]:
             return [f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"]
         case Demote(state, key):
             return [f"demote({state}, {key})"]
+        case Limit(max_bytes):
+            return [f"runtime.max_bytes = {max_bytes}"]
 
 
 def _listed(items: list[str]) -> list[str]:

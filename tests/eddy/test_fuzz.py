@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_cases(monkeypatch: pytest.MonkeyPatch) -> 
     assert {case.strategy for case in first} == set(STRATEGIES)
     assert {len(case.shape.windows) for case in first} == {2, 3, 4, 5}
     kinds = {type(step).__name__ for case in first for step in case.steps}
-    assert kinds == {"Push", "BadPush", "Transition", "Reload", "Demote"}
+    assert kinds == {"Push", "BadPush", "Transition", "Reload", "Demote", "Limit"}
 
 
 def test_a_short_run_passes_and_says_what_it_did() -> None:
