@@ -1,42 +1,215 @@
-"""Rows that came too late to join anything: kept until they are asked for, and counted."""
+"""Rows that came too late to join anything: counted, and kept up to a bound until somebody takes them.
+
+A `LateRows` never changes: what changes it gives another one, so that a push can prepare the next one while it may
+still fail, and put it in place by one assignment.
+
+    chunks   per stream its late rows, oldest first, as record batches with memory of their own
+
+A chunk has memory of its own, so that a late row does not hold on to the batch it was pushed with. Pushes with few late
+rows make small chunks; a new one is merged with those before it that are no larger, so there are O(log rows) small
+ones, and each row is copied O(log rows) times. Chunks grow no further than CHUNK_ROWS and CHUNK_BYTES. Of the oldest
+chunk of a stream, rows may be cut off without a copy; once half of it is gone, the rest is copied.
+
+Invariants: counts[i] >= dropped[i] + rows[i]; rows[i] is the sum over the chunks of stream i, nbytes the sum over all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from eddy.arrivals import TooLate
 from eddy.snapshot import from_stream, to_stream
+
+CHUNK_ROWS = 4096
+CHUNK_BYTES = 1 << 16
+
+
+class Chunk(NamedTuple):
+    """Late rows of one stream.
+
+    batch    the rows
+    n_bytes  of all the memory that they hold on to
+    held     rows in that memory: those of the batch and those cut off
+    """
+
+    batch: pa.RecordBatch
+    n_bytes: int
+    held: int
 
 
 class LateRows:
-    """The late rows of each stream.
+    """The late rows of each stream at one moment.
 
-    batches  per stream, those since the last `take`
     counts   per stream, how many there were since the start
+    dropped  per stream, how many of them had to go before they were taken
+    taken    per stream, how many had been dropped when rows were taken last
+    rows     per stream, how many are kept
+    nbytes   bytes of the rows kept
     """
 
-    def __init__(self, streams: int) -> None:
-        self.batches: list[list[pa.RecordBatch]] = [[] for _ in range(streams)]
-        self.counts = [0] * streams
+    def __init__(
+        self,
+        chunks: Sequence[tuple[Chunk, ...]],
+        counts: Sequence[int],
+        dropped: Sequence[int],
+        taken: Sequence[int],
+    ) -> None:
+        self.chunks = tuple(chunks)
+        self.counts, self.dropped, self.taken = tuple(counts), tuple(dropped), tuple(taken)
+        self.rows = tuple(sum(len(chunk.batch) for chunk in own) for own in self.chunks)
+        self.nbytes = sum(chunk.n_bytes for own in self.chunks for chunk in own)
 
-    def add(self, rows: Mapping[int, pa.RecordBatch]) -> None:
-        """Keep and count rows, by stream."""
-        for i, batch in rows.items():
-            self.batches[i].append(batch)
-            self.counts[i] += len(batch)
+    @classmethod
+    def none(cls, streams: int) -> LateRows:
+        """Return what there is before the first late row."""
+        nothing = (0,) * streams
+        return cls(((),) * streams, nothing, nothing, nothing)
 
-    def take(self, names: Sequence[str]) -> dict[str, pa.Table]:
-        """Return what is kept, by the names of the streams (those without any left out), and keep nothing of it."""
-        taken, self.batches = self.batches, [[] for _ in self.batches]
-        return {name: pa.Table.from_batches(own) for name, own in zip(names, taken, strict=True) if own}
+    @classmethod
+    def restored(
+        cls, batches: Sequence[Sequence[pa.RecordBatch]], counts: Sequence[int], dropped: Sequence[int]
+    ) -> LateRows:
+        """Return what a snapshot has, given the rows per stream; their memory is not held on to."""
+        chunks = [tuple(_chunk(_own_memory(batch)) for batch in own if len(batch)) for own in batches]
+        return cls(chunks, counts, dropped, dropped)
+
+    def with_added(self, late: Mapping[int, TooLate]) -> LateRows:
+        """Return these and the late rows of a push, by stream. O(streams + chunks + rows of the push), amortised."""
+        if not late:
+            return self
+        chunks, counts = list(self.chunks), list(self.counts)
+        for i, one in late.items():
+            counts[i] += one.n_rows
+            if one.rows is not None:
+                chunks[i] = _joined(chunks[i], _chunks(one.rows))
+        return LateRows(chunks, counts, self.dropped, self.taken)
+
+    def within(self, rows: int, n_bytes: float) -> LateRows:
+        """Return these without the oldest of those that are too many: more than so many of a stream, or bytes in all.
+
+        To save bytes whole chunks go, each time of the stream that takes the most.
+        """
+        if self.nbytes <= n_bytes and all(own <= rows for own in self.rows):
+            return self
+        chunks = [
+            _newest(own, kept - rows) if kept > rows else own for own, kept in zip(self.chunks, self.rows, strict=True)
+        ]
+        sizes = [sum(chunk.n_bytes for chunk in own) for own in chunks]
+        while (largest := max(sizes)) and sum(sizes) > n_bytes:
+            i = sizes.index(largest)
+            sizes[i] -= chunks[i][0].n_bytes
+            chunks[i] = chunks[i][1:]
+        dropped = [
+            already + kept - sum(len(chunk.batch) for chunk in own)
+            for already, kept, own in zip(self.dropped, self.rows, chunks, strict=True)
+        ]
+        return LateRows(chunks, self.counts, dropped, self.taken)
+
+    def without(self, streams: Iterable[int]) -> LateRows:
+        """Return these after the rows of some streams were taken."""
+        chunks, taken = list(self.chunks), list(self.taken)
+        for i in streams:
+            chunks[i], taken[i] = (), self.dropped[i]
+        return LateRows(chunks, self.counts, self.dropped, taken)
+
+    def batches(self, i: int) -> list[pa.RecordBatch]:
+        """Return the rows kept of a stream."""
+        return [chunk.batch for chunk in self.chunks[i]]
+
+    def table(self, i: int) -> pa.Table:
+        """Return the rows kept of a stream that has some."""
+        return pa.Table.from_batches(self.batches(i))
 
     # Kept for another process: rows are given away, so they must not lie in memory that others go on to write.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"counts": self.counts, "batches": [own and to_stream(own) for own in self.batches]}
+        batches = [self.batches(i) for i in range(len(self.chunks))]
+        return {
+            "counts": self.counts,
+            "dropped": self.dropped,
+            "taken": self.taken,
+            "batches": [own and to_stream(own) for own in batches],
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.counts = state["counts"]
-        self.batches = [own and from_stream(own) for own in state["batches"]]
+        batches = [own and from_stream(own) for own in state["batches"]]
+        found = LateRows.restored(batches, state["counts"], state["dropped"])
+        vars(self).update(vars(found), taken=state["taken"])
+
+
+def _chunk(batch: pa.RecordBatch) -> Chunk:
+    return Chunk(batch, batch.get_total_buffer_size(), len(batch))
+
+
+def _chunks(rows: pa.RecordBatch) -> Iterable[Chunk]:
+    """Cut rows into chunks."""
+    step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * len(rows) // max(rows.nbytes, 1)))
+    for start in range(0, len(rows), step):
+        yield _chunk(_own_memory(rows.slice(start, step)))
+
+
+def _joined(chunks: tuple[Chunk, ...], new: Iterable[Chunk]) -> tuple[Chunk, ...]:
+    joined = list(chunks)
+    for chunk in new:
+        while joined and len(joined[-1].batch) <= len(chunk.batch) and _fit(joined[-1], chunk):
+            chunk = _chunk(pa.concat_batches([joined.pop().batch, chunk.batch]))
+        joined.append(chunk)
+    return tuple(joined)
+
+
+def _fit(one: Chunk, other: Chunk) -> bool:
+    return len(one.batch) + len(other.batch) <= CHUNK_ROWS and one.n_bytes + other.n_bytes <= CHUNK_BYTES
+
+
+def _newest(chunks: tuple[Chunk, ...], excess: int) -> tuple[Chunk, ...]:
+    """Return the chunks without so many of their oldest rows."""
+    first = 0
+    while excess and excess >= len(chunks[first].batch):
+        excess -= len(chunks[first].batch)
+        first += 1
+    if not excess:
+        return chunks[first:]
+    batch, n_bytes, held = chunks[first]
+    rest = batch.slice(excess)
+    cut = _chunk(_own_memory(rest)) if 2 * len(rest) <= held else Chunk(rest, n_bytes, held)
+    return (cut, *chunks[first + 1 :])
+
+
+def _own_memory(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows in memory that nothing else needs: of a dictionary only the values that they have."""
+    copied = pa.concat_batches([rows, rows.slice(0, 0)])
+    columns = [_unshared(column) for column in copied.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _unshared(column: pa.Array) -> pa.Array:
+    """Return a column without the memory that Arrow's own copies share: dictionaries, and the text behind views."""
+    kind = _flat(column.type)
+    if kind == column.type:
+        return column
+    try:
+        written = column.cast(kind).cast(column.type)
+    except pa.ArrowException:
+        # Arrow cannot encode all types, nor nulls in all places: then the rows hold on to all, and its bytes are counted.
+        return column
+    return written if written.type == column.type else column
+
+
+def _flat(kind: pa.DataType) -> pa.DataType:
+    """Return the type without dictionaries and views."""
+    if pa.types.is_dictionary(kind):
+        return _flat(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_flat(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_flat(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_flat(field.type)) for field in kind])
+    return kind
