@@ -3,19 +3,20 @@
 A `LateRows` never changes: what changes it gives another one, so that a push can prepare the next one while it may
 still fail, and put it in place by one assignment.
 
-    chunks   per stream its late rows, oldest first, as record batches with memory of their own
+    kept     per stream its late rows in chunks, oldest first: record batches with memory of their own
 
 A chunk has memory of its own, so that a late row does not hold on to the batch it was pushed with. Pushes with few late
 rows make small chunks; a new one is merged with those before it that are no larger, so there are O(log rows) small
 ones, and each row is copied O(log rows) times. Chunks grow no further than CHUNK_ROWS and CHUNK_BYTES. Of the oldest
 chunk of a stream, rows may be cut off without a copy; once half of it is gone, the rest is copied.
 
-Invariants: counts[i] >= dropped[i] + rows[i]; rows[i] is the sum over the chunks of stream i, nbytes the sum over all.
+Invariants: counts[i] >= dropped[i] + rows[i] and dropped[i] >= taken[i]; rows and bytes are the sums over the chunks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -40,84 +41,125 @@ class Chunk(NamedTuple):
     held: int
 
 
+class Kept(NamedTuple):
+    """The late rows kept of one stream: chunks, oldest first, and the sums of their rows and bytes."""
+
+    chunks: tuple[Chunk, ...] = ()
+    rows: int = 0
+    n_bytes: int = 0
+
+    @classmethod
+    def of(cls, chunks: Iterable[Chunk]) -> Kept:
+        """Add them up."""
+        listed = tuple(chunks)
+        return cls(listed, sum(len(one.batch) for one in listed), sum(one.n_bytes for one in listed))
+
+    def with_added(self, new: Iterable[Chunk]) -> Kept:
+        """Return these and newer ones, merged where they are small."""
+        chunks, rows, n_bytes = list(self.chunks), self.rows, self.n_bytes
+        for chunk in new:
+            rows += len(chunk.batch)
+            while chunks and len(chunks[-1].batch) <= len(chunk.batch) and _fit(chunks[-1], chunk):
+                n_bytes -= chunks[-1].n_bytes
+                chunk = _chunk(pa.concat_batches([chunks.pop().batch, chunk.batch]))
+            chunks.append(chunk)
+            n_bytes += chunk.n_bytes
+        return Kept(tuple(chunks), rows, n_bytes)
+
+    def newest(self, most: int) -> Kept:
+        """Return the newest rows, `most` or fewer."""
+        excess = self.rows - most
+        if excess <= 0:
+            return self
+        first, n_bytes = 0, self.n_bytes
+        while excess and excess >= len(self.chunks[first].batch):
+            excess -= len(self.chunks[first].batch)
+            n_bytes -= self.chunks[first].n_bytes
+            first += 1
+        if not excess:
+            return Kept(self.chunks[first:], most, n_bytes)
+        old = self.chunks[first]
+        rest = old.batch.slice(excess)
+        cut = _chunk(_own_memory(rest)) if 2 * len(rest) <= old.held else old._replace(batch=rest)
+        return Kept((cut, *self.chunks[first + 1 :]), most, n_bytes - old.n_bytes + cut.n_bytes)
+
+
 class LateRows:
     """The late rows of each stream at one moment.
 
+    kept     per stream, the rows that nobody has taken yet
     counts   per stream, how many there were since the start
     dropped  per stream, how many of them had to go before they were taken
     taken    per stream, how many had been dropped when rows were taken last
-    rows     per stream, how many are kept
     nbytes   bytes of the rows kept
     """
 
     def __init__(
-        self,
-        chunks: Sequence[tuple[Chunk, ...]],
-        counts: Sequence[int],
-        dropped: Sequence[int],
-        taken: Sequence[int],
+        self, kept: Sequence[Kept], counts: Sequence[int], dropped: Sequence[int], taken: Sequence[int]
     ) -> None:
-        self.chunks = tuple(chunks)
+        self.kept = tuple(kept)
         self.counts, self.dropped, self.taken = tuple(counts), tuple(dropped), tuple(taken)
-        self.rows = tuple(sum(len(chunk.batch) for chunk in own) for own in self.chunks)
-        self.nbytes = sum(chunk.n_bytes for own in self.chunks for chunk in own)
+        self.nbytes = sum(own.n_bytes for own in self.kept)
 
     @classmethod
     def none(cls, streams: int) -> LateRows:
         """Return what there is before the first late row."""
         nothing = (0,) * streams
-        return cls(((),) * streams, nothing, nothing, nothing)
+        return cls([Kept()] * streams, nothing, nothing, nothing)
 
     @classmethod
     def restored(
         cls, batches: Sequence[Sequence[pa.RecordBatch]], counts: Sequence[int], dropped: Sequence[int]
     ) -> LateRows:
         """Return what a snapshot has, given the rows per stream; their memory is not held on to."""
-        chunks = [tuple(_chunk(_own_memory(batch)) for batch in own if len(batch)) for own in batches]
-        return cls(chunks, counts, dropped, dropped)
+        kept = [Kept.of(_chunk(_own_memory(batch)) for batch in own if len(batch)) for own in batches]
+        return cls(kept, counts, dropped, dropped)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """How many rows are kept of each stream."""
+        return tuple(own.rows for own in self.kept)
 
     def with_added(self, late: Mapping[int, TooLate]) -> LateRows:
         """Return these and the late rows of a push, by stream. O(streams + chunks + rows of the push), amortised."""
         if not late:
             return self
-        chunks, counts = list(self.chunks), list(self.counts)
+        kept, counts = list(self.kept), list(self.counts)
         for i, one in late.items():
             counts[i] += one.n_rows
             if one.rows is not None:
-                chunks[i] = _joined(chunks[i], _chunks(one.rows))
-        return LateRows(chunks, counts, self.dropped, self.taken)
+                kept[i] = kept[i].with_added(_chunks(one.rows))
+        return LateRows(kept, counts, self.dropped, self.taken)
 
     def within(self, rows: int, n_bytes: float) -> LateRows:
         """Return these without the oldest of those that are too many: more than so many of a stream, or bytes in all.
 
         To save bytes whole chunks go, each time of the stream that takes the most.
         """
-        if self.nbytes <= n_bytes and all(own <= rows for own in self.rows):
+        if self.nbytes <= n_bytes and all(own.rows <= rows for own in self.kept):
             return self
-        chunks = [
-            _newest(own, kept - rows) if kept > rows else own for own, kept in zip(self.chunks, self.rows, strict=True)
-        ]
-        sizes = [sum(chunk.n_bytes for chunk in own) for own in chunks]
-        while (largest := max(sizes)) and sum(sizes) > n_bytes:
-            i = sizes.index(largest)
-            sizes[i] -= chunks[i][0].n_bytes
-            chunks[i] = chunks[i][1:]
+        kept = [own.newest(rows) for own in self.kept]
+        left = sum(own.n_bytes for own in kept)
+        while left > n_bytes and left:
+            i, most = max(enumerate(kept), key=lambda own: own[1].n_bytes)
+            kept[i] = most.newest(most.rows - len(most.chunks[0].batch))
+            left += kept[i].n_bytes - most.n_bytes
         dropped = [
-            already + kept - sum(len(chunk.batch) for chunk in own)
-            for already, kept, own in zip(self.dropped, self.rows, chunks, strict=True)
+            already + before.rows - after.rows
+            for already, before, after in zip(self.dropped, self.kept, kept, strict=True)
         ]
-        return LateRows(chunks, self.counts, dropped, self.taken)
+        return LateRows(kept, self.counts, dropped, self.taken)
 
     def without(self, streams: Iterable[int]) -> LateRows:
         """Return these after the rows of some streams were taken."""
-        chunks, taken = list(self.chunks), list(self.taken)
+        kept, taken = list(self.kept), list(self.taken)
         for i in streams:
-            chunks[i], taken[i] = (), self.dropped[i]
-        return LateRows(chunks, self.counts, self.dropped, taken)
+            kept[i], taken[i] = Kept(), self.dropped[i]
+        return LateRows(kept, self.counts, self.dropped, taken)
 
     def batches(self, i: int) -> list[pa.RecordBatch]:
         """Return the rows kept of a stream."""
-        return [chunk.batch for chunk in self.chunks[i]]
+        return [chunk.batch for chunk in self.kept[i].chunks]
 
     def table(self, i: int) -> pa.Table:
         """Return the rows kept of a stream that has some."""
@@ -126,7 +168,7 @@ class LateRows:
     # Kept for another process: rows are given away, so they must not lie in memory that others go on to write.
 
     def __getstate__(self) -> dict[str, Any]:
-        batches = [self.batches(i) for i in range(len(self.chunks))]
+        batches = [self.batches(i) for i in range(len(self.kept))]
         return {
             "counts": self.counts,
             "dropped": self.dropped,
@@ -151,31 +193,8 @@ def _chunks(rows: pa.RecordBatch) -> Iterable[Chunk]:
         yield _chunk(_own_memory(rows.slice(start, step)))
 
 
-def _joined(chunks: tuple[Chunk, ...], new: Iterable[Chunk]) -> tuple[Chunk, ...]:
-    joined = list(chunks)
-    for chunk in new:
-        while joined and len(joined[-1].batch) <= len(chunk.batch) and _fit(joined[-1], chunk):
-            chunk = _chunk(pa.concat_batches([joined.pop().batch, chunk.batch]))
-        joined.append(chunk)
-    return tuple(joined)
-
-
 def _fit(one: Chunk, other: Chunk) -> bool:
     return len(one.batch) + len(other.batch) <= CHUNK_ROWS and one.n_bytes + other.n_bytes <= CHUNK_BYTES
-
-
-def _newest(chunks: tuple[Chunk, ...], excess: int) -> tuple[Chunk, ...]:
-    """Return the chunks without so many of their oldest rows."""
-    first = 0
-    while excess and excess >= len(chunks[first].batch):
-        excess -= len(chunks[first].batch)
-        first += 1
-    if not excess:
-        return chunks[first:]
-    batch, n_bytes, held = chunks[first]
-    rest = batch.slice(excess)
-    cut = _chunk(_own_memory(rest)) if 2 * len(rest) <= held else Chunk(rest, n_bytes, held)
-    return (cut, *chunks[first + 1 :])
 
 
 def _own_memory(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -193,11 +212,12 @@ def _unshared(column: pa.Array) -> pa.Array:
     try:
         written = column.cast(kind).cast(column.type)
     except pa.ArrowException:
-        # Arrow cannot encode all types, nor nulls in all places: then the rows hold on to all, and its bytes are counted.
+        # Arrow cannot encode all types, nor nulls in all places. Then all that is shared is held on to, and counted.
         return column
     return written if written.type == column.type else column
 
 
+@lru_cache(maxsize=1024)
 def _flat(kind: pa.DataType) -> pa.DataType:
     """Return the type without dictionaries and views."""
     if pa.types.is_dictionary(kind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -43,8 +44,10 @@ def late(first: int, count: int) -> TooLate:
 
 def checked(rows: LateRows) -> LateRows:
     """Check the invariants, and that the bytes are those of the memory held."""
-    for i, own in enumerate(rows.chunks):
-        assert rows.rows[i] == sum(len(chunk.batch) for chunk in own)
+    for i, kept in enumerate(rows.kept):
+        own = kept.chunks
+        assert rows.rows[i] == kept.rows == sum(len(chunk.batch) for chunk in own)
+        assert kept.n_bytes == sum(chunk.n_bytes for chunk in own)
         assert rows.counts[i] >= rows.dropped[i] + rows.rows[i]
         assert rows.dropped[i] >= rows.taken[i]
         for chunk in own:
@@ -53,10 +56,10 @@ def checked(rows: LateRows) -> LateRows:
             assert chunk.n_bytes == chunk.batch.get_total_buffer_size()
             chunk.batch.validate(full=True)
         # Chunks but the last grow up to a bound, or are larger than the one that follows.
-        for one, other in zip(own[:-1], own[1:], strict=True):
+        for one, other in pairwise(own):
             full = one.held + other.held > CHUNK_ROWS or one.n_bytes + other.n_bytes > CHUNK_BYTES
             assert full or one.held > other.held
-    assert rows.nbytes == sum(chunk.n_bytes for own in rows.chunks for chunk in own)
+    assert rows.nbytes == sum(kept.n_bytes for kept in rows.kept)
     return rows
 
 
@@ -119,12 +122,12 @@ def test_rows_by_the_piece_make_few_chunks() -> None:
         rows = rows.with_added({0: late(n, 1)})
     checked(rows)
     most = CHUNK_BYTES // 2  # of the larger of two chunks that were not merged
-    assert len(rows.chunks[0]) < rows.nbytes / most * 2 + 20
+    assert len(rows.kept[0].chunks) < rows.nbytes / most * 2 + 20
 
 
 def test_many_rows_at_a_time_are_cut() -> None:
     rows = checked(LateRows.none(1).with_added({0: late(0, 20_000)}))
-    assert len(rows.chunks[0]) >= 5
+    assert len(rows.kept[0].chunks) >= 5
     assert rows.nbytes < 3 * batch(0, 20_000).nbytes
     few = checked(rows.within(150, float("inf")))
     assert few.rows == (150,)
