@@ -60,7 +60,7 @@ class LateOutput:
             self._counts[i] += rows
 
     def hand_over(self, manifest: Manifest) -> None:
-        """Give the late rows of a batch to the functions of their streams. Raises SparkJoinError from what they raise."""
+        """Give the late rows of a batch to functions, a file at a time. Raises SparkJoinError from what they raise."""
         for file in manifest.late:
             assert file.stream is not None
             choice, stream = self._choices[file.stream], self._query.streams[file.stream]
@@ -72,7 +72,7 @@ class LateOutput:
                 choice(stream.name, rows)
             except Exception as problem:
                 raise SparkJoinError(
-                    f"stream {stream.name}: the function that takes late rows raised {type(problem).__name__}: {problem},"
-                    f" in batch {manifest.batch}. The batch is committed and its results are published; the call is made"
-                    " again with the same rows when the job is started again"
+                    f"stream {stream.name}: the function that takes late rows failed in batch {manifest.batch}:"
+                    f" {type(problem).__name__}: {problem}; the batch is committed and its results are published, and"
+                    " the call will be made again with the same rows when the job is started again"
                 ) from problem
