@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from numbers import Integral
 from typing import Literal
 
 import pyarrow as pa
@@ -43,13 +44,14 @@ def check_late(late: object, place: str) -> None:
         )
 
 
-def check_late_rows(late_rows: object) -> None:
-    """Raise QueryError unless this is a number of rows that can be kept."""
-    if isinstance(late_rows, bool) or not isinstance(late_rows, int) or late_rows < 1:
+def checked_late_rows(late_rows: object) -> int:
+    """Return how many rows can be kept. Raises QueryError for what is no number of rows."""
+    if isinstance(late_rows, bool) or not isinstance(late_rows, Integral) or late_rows < 1:
         raise QueryError(
             f"late_rows is how many late rows of each stream are kept, 1 or more, not {late_rows!r}; to keep none, use"
             " late='count'"
         )
+    return int(late_rows)
 
 
 def _nanoseconds(ticks: int, kind: pa.DataType) -> int | None:

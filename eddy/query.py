@@ -9,7 +9,7 @@ from fractions import Fraction
 import pyarrow as pa
 
 from eddy.filters import Filter, Predicate, conditions
-from eddy.lateness import LATE_ROWS, Late, check_late, check_late_rows
+from eddy.lateness import LATE_ROWS, Late, check_late, checked_late_rows
 from eddy.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
 from eddy.stream import Stream
 from eddy.types import text_words, ticks_per_second, unified_time, word_count
@@ -65,9 +65,8 @@ class Query:
         """The type in which event times are compared; None when no stream has any."""
         self.lateness = lateness
         check_late(late, "")
-        check_late_rows(late_rows)
         self.late = late
-        self.late_rows = late_rows
+        self.late_rows = checked_late_rows(late_rows)
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """What becomes of the late rows of each stream."""
         self.graph = self._graph()

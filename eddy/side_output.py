@@ -33,8 +33,9 @@ class SideOutput:
     def take(self) -> dict[str, pa.Table]:
         """Return the rows kept, by the names of the streams (those without any left out), and keep nothing of them."""
         rows, streams = self.rows, self.query.streams
+        tables = {stream.name: rows.table(i) for i, stream in enumerate(streams) if rows.rows[i]}
         self.rows = rows.without(range(len(streams)))
-        return {stream.name: rows.table(i) for i, stream in enumerate(streams) if rows.rows[i]}
+        return tables
 
     def settle(self, late: Mapping[int, TooLate], left: float, given: bool) -> None:
         """Do what there is to do for late rows after a push that brought some, or none: tell, hand over, drop.

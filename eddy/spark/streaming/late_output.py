@@ -53,9 +53,9 @@ class LateOutput:
                 span = span_text(behind, kind)
                 goes = "They are counted only" if self._choices[i] == "count" else f"They are kept for late({name!r})"
                 logger.warning(
-                    f"stream {name}: in batch {batch} came its first late rows since the start, {rows:,} that joined"
-                    f" nothing. The oldest is {span} older than the watermark; join(…, lateness=…) with {span} more"
-                    f" would let such rows in. {goes}"
+                    f"stream {name}: its first late rows since the start came in batch {batch}, {rows:,} in all. They"
+                    f" join nothing. The oldest is {span} older than the watermark; join(…, lateness=…) with {span}"
+                    f" more would let such rows in. {goes}"
                 )
             self._counts[i] += rows
 

@@ -157,9 +157,9 @@ def test_late_rows_go_where_the_query_says(
     assert len(published(tmp_path / "out")) == 4  # one pair, and both with the rows at 150
     told = [one.getMessage() for one in caplog.records if one.name.startswith("eddy.")]
     assert len(told) == 2
-    assert told[0].startswith("stream R: in batch 1 came its first late rows since the start, 1 that joined nothing.")
+    assert told[0].startswith("stream R: its first late rows since the start came in batch 1, 1 in all.")
     assert "60 ticks older than the watermark" in told[0]
-    assert told[1].startswith("stream S: in batch 1 came its first late rows since the start, 2 that joined nothing.")
+    assert told[1].startswith("stream S: its first late rows since the start came in batch 1, 2 in all.")
     assert "80 ticks older than the watermark" in told[1]
 
     failing = False
