@@ -22,7 +22,16 @@ from eddy.runtime import Runtime
 from eddy.stream import Stream
 from eddy.warmup import warmup
 from eddy.windows import Range, Rows, Unbounded
-from stairs.errors import CapacityError, EddyError, InputError, PlanError, QueryError, SnapshotError, StateError
+from stairs.errors import (
+    CapacityError,
+    EddyError,
+    InputError,
+    LateRowsError,
+    PlanError,
+    QueryError,
+    SnapshotError,
+    StateError,
+)
 
 __version__ = "0.1.0"
 
@@ -32,6 +41,7 @@ __all__ = [
     "CapacityError",
     "EddyError",
     "InputError",
+    "LateRowsError",
     "PlanError",
     "Predicate",
     "Query",

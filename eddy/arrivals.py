@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,19 @@ Times = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 
 
+class TooLate(NamedTuple):
+    """Late rows of one stream in one push.
+
+    rows    the rows, None if they are counted only
+    n_rows  how many they are
+    behind  ticks by which the first of them is older than the greatest event time before it, or the watermark given
+    """
+
+    rows: pa.RecordBatch | None
+    n_rows: int
+    behind: int
+
+
 @dataclass
 class Arrivals:
     """One push, ready for the state modules.
@@ -42,7 +56,7 @@ class Arrivals:
     batches: list[pa.RecordBatch | None]
     order: Order
     times: list[Times | None]
-    late: dict[int, pa.RecordBatch]
+    late: dict[int, TooLate]
     sorted: bool = False
     watermark: int | None = None
 
@@ -197,13 +211,14 @@ class Gate:
             batches, sequence, by_time = self._by_time(batches)
             if self.ranged:
                 times = by_time
-        late: dict[int, pa.RecordBatch] = {}
+        late: dict[int, TooLate] = {}
         if self.ranged and len(sequence):
             if oldest is None:
-                marks = self._late_rows(sequence, times, watermark)
+                marks, newest = self._late_rows(sequence, times, watermark)
             else:
                 marks = {i: ticks < oldest for i, ticks in enumerate(times) if ticks is not None}
-            batches, sequence, times, late = self._without_late(batches, sequence, times, marks)
+                newest = [oldest] * len(times)
+            batches, sequence, times, late = self._without_late(batches, sequence, times, marks, newest)
         return Arrivals(batches, sequence, times, late, self.ranged and order is None)
 
     def _batches(self, pushed: Mapping[str, pa.RecordBatch | pa.Table]) -> list[pa.RecordBatch | None]:
@@ -335,17 +350,20 @@ class Gate:
 
     def _late_rows(
         self, sequence: Order, times: list[Times | None], watermark: int
-    ) -> dict[int, npt.NDArray[np.bool_]]:
-        """Mark the rows that are late when their turn comes, by stream; none when no row is."""
+    ) -> tuple[dict[int, npt.NDArray[np.bool_]], Sequence[int]]:
+        """Mark the rows that are late when their turn comes, by stream; none when no row is.
+
+        Returns as well, per stream with any, the greatest event time before the first of them.
+        """
         present = [(i, ticks) for i, ticks in enumerate(times) if ticks is not None]
         first = np.zeros(len(times), np.int64)
         np.cumsum([0 if ticks is None else len(ticks) for ticks in times[:-1]], out=first[1:])
         all_times = np.concatenate([ticks for _, ticks in present])
         marks = np.zeros(len(all_times), np.uint8)
-        starts = first.copy()
-        if not mark_late(sequence, all_times, first, marks, watermark, self.query.graph.lateness):
-            return {}
-        return {i: marks[starts[i] : starts[i] + len(ticks)] != 0 for i, ticks in present}
+        starts, newest = first.copy(), np.full(len(times), -FOREVER, np.int64)
+        if not mark_late(sequence, all_times, first, marks, newest, watermark, self.query.graph.lateness):
+            return {}, ()
+        return {i: marks[starts[i] : starts[i] + len(ticks)] != 0 for i, ticks in present}, newest.tolist()
 
     def _without_late(
         self,
@@ -353,14 +371,19 @@ class Gate:
         sequence: Order,
         times: list[Times | None],
         marks: dict[int, npt.NDArray[np.bool_]],
-    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None], dict[int, pa.RecordBatch]]:
-        """Set the rows marked, by stream, aside."""
+        newest: Sequence[int],
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None], dict[int, TooLate]]:
+        """Set the rows marked, by stream, aside; the first one of stream i was late by newest[i]."""
         keep, late = {}, {}
         for i, own in marks.items():
-            batch = batches[i]
-            if batch is not None and own.any():
+            batch, ticks = batches[i], times[i]
+            if batch is not None and ticks is not None and own.any():
                 keep[i] = np.flatnonzero(~own)
-                late[i] = batch.take(pa.array(np.flatnonzero(own)))
+                rows = np.flatnonzero(own)
+                wanted = self.query.late_by_stream[i] != "count"
+                late[i] = TooLate(
+                    batch.take(pa.array(rows)) if wanted else None, len(rows), newest[i] - int(ticks[rows[0]])
+                )
         if not keep:
             return batches, sequence, times, {}
         on_time = [ticks if i not in keep or ticks is None else ticks[keep[i]] for i, ticks in enumerate(times)]

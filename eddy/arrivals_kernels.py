@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.accelerate import jit, u64
+from stairs.graph import FOREVER
 
 
 @jit
@@ -40,13 +41,19 @@ def merge_by_time(
 
 @jit
 def mark_late(
-    order: np.ndarray, times: np.ndarray, cursor: np.ndarray, late: np.ndarray, greatest: int, lateness: int
+    order: np.ndarray,
+    times: np.ndarray,
+    cursor: np.ndarray,
+    late: np.ndarray,
+    newest: np.ndarray,
+    greatest: int,
+    lateness: int,
 ) -> int:
     """Mark the rows that are older than the watermark when their turn comes and return how many there are.
 
     order uint8[arrivals]; times int64[rows] and late uint8[rows], stream after stream; cursor int64[streams], where
-    each stream's rows start (used up); greatest: the greatest event time before. A late row does not move the
-    watermark.
+    each stream's rows start (used up); newest int64[streams], -FOREVER before: the greatest event time when the first
+    late row of each stream came; greatest: the greatest event time before. A late row does not move the watermark.
     """
     found = 0
     for a in range(order.shape[0]):
@@ -57,5 +64,7 @@ def mark_late(
         elif t < greatest - lateness:
             late[cursor[i]] = 1
             found += 1
+            if newest[i] == -FOREVER:
+                newest[i] = greatest
         cursor[i] += 1
     return found

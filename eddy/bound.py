@@ -5,8 +5,11 @@ the rings is known before it begins, so a push too large for the bound is refuse
 directories and states grow while keys are seen: each asks before it grows (`stairs.allowance`), and what is refused
 takes the push back. Payload kept as Arrow arrays is counted when the push is over, and goes when it is taken back.
 
-Counted are records, times, key directories, payload and stored states; not counted is what comes and goes with a push,
-its input and its results, nor the router's sample, which has one size.
+Late rows that are kept may take what all of these leave (`left`). They never get in the way of a push: once it has
+committed, the oldest of them go until the rest fits. While it runs they lie beside what it needs.
+
+Counted are records, times, key directories, payload, stored states and late rows; not counted is what comes and goes
+with a push, its input and its results, nor the router's sample, which has one size.
 """
 
 from __future__ import annotations
@@ -30,6 +33,11 @@ class Bound:
     def base(self) -> int:
         """Return the bytes that are there whatever is stored: windows, keys, payload."""
         return self.modules.state_bytes + self.payload.nbytes
+
+    @property
+    def left(self) -> float:
+        """Bytes that neither windows, keys and payload nor states take: late rows may have them. O(parts)."""
+        return float("inf") if self.max_bytes is None else self.max_bytes - self.modules.allowance.used
 
     def room(self, rows: Sequence[int]) -> float:
         """Return the bytes that states may take in a push of rows[i] rows of stream i. O(streams).

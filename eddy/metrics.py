@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eddy.late_rows import LateRows
 from jisc.strategies import Strategy
 from stairs.fields import (
     H_MATCHES,
@@ -24,11 +25,12 @@ from stairs.payload import Payload
 
 
 def metrics(
-    modules: Modules, strategy: Strategy, payload: Payload, late: list[int], results: int, deleted: int
+    modules: Modules, strategy: Strategy, payload: Payload, late: LateRows, results: int, deleted: int
 ) -> dict[str, Any]:
     """Return counts since the start.
 
-    In all: arrivals, results, combinations, inserts, expired, late, probes, matches, bytes. "states" has the same for
+    In all: arrivals, results, combinations, inserts, expired, late, late_dropped (late rows that had to go before they
+    were taken), probes, matches, bytes, and late_bytes (of them, those of late rows kept). "states" has the same for
     each SteM, by name, with rows live now, and `walked`, the arrivals that found something at each of their leaf hops;
     "classes" has keys and bytes of each key directory; "hops" one entry for each probe of each route that runs now:
     from, to (a stream, or the streams of a STAIR), probes (chains walked) and matches (tuples found in them that
@@ -57,7 +59,8 @@ def metrics(
             "walked": int(modules.streams[i, S_WALKED]),
             "rows": modules.rows(i),
             "expired": int(modules.streams[i, S_LO] + modules.streams[i, S_BASE]),
-            "late": late[i],
+            "late": late.counts[i],
+            "late_dropped": late.dropped[i],
             "probes": sum(hop["probes"] for hop in to) + int(strategy.past[i, 0]),
             "matches": sum(hop["matches"] for hop in to) + int(strategy.past[i, 1]),
             "bytes": modules.stem_bytes(i) + payload.bytes_of(i),
@@ -70,10 +73,12 @@ def metrics(
         "combinations": int(modules.meta[M_RESULTS]),
         "inserts": sum(state["inserts"] for state in states.values()),
         "expired": sum(state["expired"] for state in states.values()),
-        "late": sum(late),
+        "late": sum(late.counts),
+        "late_dropped": sum(late.dropped),
         "probes": sum(hop["probes"] for hop in hops) + int(strategy.past[:, 0].sum()),
         "matches": sum(hop["matches"] for hop in hops) + int(strategy.past[:, 1].sum()),
-        "bytes": modules.nbytes + payload.nbytes + strategy.nbytes,
+        "bytes": modules.nbytes + payload.nbytes + strategy.nbytes + late.nbytes,
+        "late_bytes": late.nbytes,
         "states": states,
         "classes": classes,
         "hops": hops,

@@ -9,6 +9,7 @@ from fractions import Fraction
 import pyarrow as pa
 
 from eddy.filters import Filter, Predicate, conditions
+from eddy.lateness import LATE_ROWS, Late, check_late, checked_late_rows
 from eddy.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
 from eddy.stream import Stream
 from eddy.types import text_words, ticks_per_second, unified_time, word_count
@@ -27,6 +28,10 @@ class Query:
                 the columns its function reads, or a list of such: a result is dropped unless all of them hold
     lateness    how much older than the greatest event time so far a tuple may be and still arrive: a timedelta, or
                 ticks of the common time type; only in queries with a Range window
+    late        what becomes of rows that come later than that: "keep", until `Runtime.late()` takes them; "count", they
+                are counted only; or a function of a stream's name and a table of late rows, which is called after the
+                push has committed. A stream may say something else (docs/semantics.md)
+    late_rows   late rows of each stream that are kept at most: of more the oldest are dropped
 
     Raises QueryError that names the stream and the column for everything that does not fit together.
 
@@ -44,6 +49,8 @@ class Query:
         select: Sequence[str] | Mapping[str, str] | None = None,
         where: Filter | None = None,
         lateness: int | timedelta = 0,
+        late: Late = "keep",
+        late_rows: int = LATE_ROWS,
     ) -> None:
         self.streams = tuple(streams)
         if isinstance(predicates, str):
@@ -57,6 +64,11 @@ class Query:
         self.time_type = self._time_type()
         """The type in which event times are compared; None when no stream has any."""
         self.lateness = lateness
+        check_late(late, "")
+        self.late = late
+        self.late_rows = checked_late_rows(late_rows)
+        self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
+        """What becomes of the late rows of each stream."""
         self.graph = self._graph()
         """The join as the state modules see it."""
         self.select = self._select(select)
@@ -169,6 +181,8 @@ class Query:
             )
         if isinstance(self.lateness, bool) or not isinstance(self.lateness, int | timedelta):
             raise QueryError(f"lateness is a timedelta or a whole number of ticks, not {self.lateness!r}")
+        if (self.lateness < timedelta(0)) if isinstance(self.lateness, timedelta) else (self.lateness < 0):
+            raise QueryError(f"lateness {self.lateness!r} is negative; give 0 for no row older than those before it")
         if self.lateness and not ranged:
             raise QueryError(
                 f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples"

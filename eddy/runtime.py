@@ -30,6 +30,7 @@ from eddy.query import Query
 from eddy.reasons import reason_lines
 from eddy.results import Results
 from eddy.router import Router, make_policy
+from eddy.side_output import SideOutput
 from eddy.snapshot import Held, Snapshot, write
 from eddy.statistics import stats_table
 from eddy.transaction import Happened, LastPush, Pending
@@ -43,6 +44,7 @@ from jisc.strategies import Eddy, Transition
 from jisc.strategies.base import refuse
 from stairs.errors import CapacityError, EddyError, InputError, PlanError, StateError
 from stairs.fields import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO, S_NEXT
+from stairs.graph import FOREVER
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
 from stairs.stair import Stair
@@ -65,7 +67,8 @@ class Runtime:
                 strategy "eddy", "fixed" under the others
     strategy    how plans run and change, a name of `jisc.strategies.STRATEGIES`
     store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]
-    max_bytes   bytes that windows, keys, payload and stored states may take in all; states are dropped to keep to it
+    max_bytes   bytes that windows, keys, payload, stored states and late rows may take in all; late rows, then states
+                are dropped to keep to it
     decide_every  arrivals from one decision of the policy to the next; None = as often as it is worth its time
     background  keys that are promoted after each push in each incomplete state, beside those probed ("jisc", "eddy")
     output      "append": each result once; "changelog": a first column `op` tells "+I", the result appears, from "-D",
@@ -133,7 +136,7 @@ class Runtime:
         kinds = [[query.streams[i].type_of(column) for column in columns] for i, columns in enumerate(self._kept)]
         self._payload = Payload(kinds, self._modules.capacity, self._modules.allowance)
         self._bound = Bound(max_bytes, self._modules, self._payload)
-        self._late = LateRows(graph.n_streams)
+        self._late = SideOutput(query)
         self._results = 0
         self._deleted = 0
         self.pushes = 0
@@ -250,6 +253,7 @@ class Runtime:
                 raise
             self._router.told()
             self._pending = None
+            self._late.keep_within(self._bound.left)
             return done
         if at < self.position:
             raise InputError(f"at={at} is past: {self.position} arrivals were taken; leave `at` out for a change now")
@@ -357,6 +361,8 @@ class Runtime:
         self._happened = happened
         self._finish(happened)
         self._strategy.note_push(happened.inserted, happened.arrivals, perf_counter() - began)
+        if happened.late.nbytes or arrivals.late:
+            self._late.settle(arrivals.late, self._bound.left, watermark is not None)
         assert happened.last is not None
         return happened.last.results
 
@@ -402,7 +408,7 @@ class Runtime:
             self._results,
             self._deleted,
             self._schedule,
-            self._late,
+            self._late.rows,
             None,
             self.pushes,
         )
@@ -424,7 +430,7 @@ class Runtime:
         payload.commit()
         modules.meta[M_ARRIVALS] = happened.position
         self._results, self._deleted = happened.results, happened.deleted
-        self._schedule, self._late = happened.schedule, happened.late
+        self._schedule, self._late.rows = happened.schedule, happened.late
         self._last, self.pushes = happened.last, happened.pushes
         if payload.logged:
             payload.expire((modules.streams[:, S_LO] + modules.streams[:, S_BASE]).tolist())
@@ -483,7 +489,7 @@ class Runtime:
             self._results + made.inserted,
             self._deleted + made.deleted,
             _sorted(self._schedule[changes:]) if changes else self._schedule,
-            self._late.plus(arrivals.late),
+            self._late.rows.with_added(arrivals.late),
             LastPush(position, made.table),
             self.pushes + 1,
             taken,
@@ -635,7 +641,10 @@ class Runtime:
                 f"the snapshot has {len(to_come)} transitions to come, the first at arrival {to_come[0].at}, and"
                 f" strategy {runtime.strategy!r} keeps its plan; restore with another strategy"
             )
-        snapshot.fill(runtime._held())
+        held = runtime._held()
+        snapshot.fill(held)
+        counts = snapshot.counts
+        runtime._late.rows = LateRows.restored(held.late, counts["late"], counts["late_dropped"])
         # What was stored for empty windows is not what is stored for these.
         runtime._modules.caches.clear()
         tree = runtime._strategy.tree
@@ -646,8 +655,7 @@ class Runtime:
         runtime._strategy.undone()
         runtime._router = runtime._router.with_strategy(runtime._strategy)
         runtime._schedule = _sorted(to_come)
-        runtime._results, runtime._deleted = snapshot.counts["results"], snapshot.counts["deleted"]
-        runtime._late.counts = snapshot.counts["late"]
+        runtime._results, runtime._deleted = counts["results"], counts["deleted"]
         return runtime
 
     def _options(self) -> dict[str, Any]:
@@ -671,8 +679,15 @@ class Runtime:
         return None if store is None else sorted(streams_text(state, self.query.graph) for state in store)
 
     def _held(self) -> Held:
-        counts = {"results": self._results, "deleted": self._deleted, "late": list(self._late.counts)}
-        return Held(self.query, self._modules, self._payload, self._kept, self._late.batches, counts)
+        late = self._late.rows
+        counts = {
+            "results": self._results,
+            "deleted": self._deleted,
+            "late": list(late.counts),
+            "late_dropped": list(late.dropped),
+        }
+        batches = [late.batches(i) for i in range(len(self.query.streams))]
+        return Held(self.query, self._modules, self._payload, self._kept, batches, counts)
 
     # Kept for another process (`eddy.live`)
 
@@ -712,14 +727,33 @@ class Runtime:
 
     @in_turn
     def late(self) -> dict[str, pa.Table]:
-        """Return the late rows since the last call, by stream (streams without any left out), and forget them."""
-        taken, self._late = self._late.taken(self.query.graph.names)
-        return taken
+        """Return the late rows kept since the last call, by stream (streams without any left out), and forget them.
+
+        They are those that `Query.late` says to keep, the newest `Query.late_rows` of each stream, in order of arrival;
+        and those whose function raised.
+        """
+        return self._late.take()
+
+    @property
+    def late_counts(self) -> dict[str, int]:
+        """How many rows of each stream were late since the start, whatever became of them."""
+        return dict(zip(self.query.graph.names, self._late.rows.counts, strict=True))
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark: rows older than it are late. In ticks of the common time type; None = there is none yet.
+
+        The greatest event time that arrived less `Query.lateness`, or the one given with the last push.
+        """
+        if self._modules.given is not None or not self.query.graph.timed:
+            return self._modules.given
+        greatest = int(self._modules.meta[M_WATERMARK])
+        return None if greatest == -FOREVER else greatest - self.query.graph.lateness
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all state: SteMs, STAIRs, key directories, payload and the room for results."""
-        return self._modules.nbytes + self._payload.nbytes + self._strategy.nbytes
+        """Bytes of all state: SteMs, STAIRs, key directories, payload, late rows kept and the room for results."""
+        return self._modules.nbytes + self._payload.nbytes + self._strategy.nbytes + self._late.rows.nbytes
 
     @in_turn
     def metrics(self) -> dict[str, Any]:
@@ -727,7 +761,7 @@ class Runtime:
         return self._metrics()
 
     def _metrics(self) -> dict[str, Any]:
-        return metrics(self._modules, self._strategy, self._payload, self._late.counts, self._results, self._deleted)
+        return metrics(self._modules, self._strategy, self._payload, self._late.rows, self._results, self._deleted)
 
     @in_turn
     def stats(self) -> pa.Table:

@@ -33,7 +33,7 @@ class Held:
 
     kept     per stream the columns in `payload`, by name
     late     per stream the late rows not yet collected
-    counts   counters that are nobody else's: "results", "deleted", and "late", one a stream
+    counts   counters that are nobody else's: "results", "deleted", and "late" and "late_dropped", one a stream
     """
 
     query: Query

@@ -25,7 +25,7 @@ from typing import Any
 from stairs.errors import EddyError, SnapshotError
 
 MAGIC = b"eddysnap"
-VERSION = 2
+VERSION = 3
 DIGEST_BYTES = 16
 _START = struct.Struct("<8sQQQ")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from eddy.filters import Filter, Predicate, conditions
+from eddy.lateness import Late, check_late
 from eddy.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
 
@@ -17,8 +18,8 @@ class Stream:
 
     `filter` says which tuples the stream consists of: rows for which it is false or null never arrive. The same source
     may stand in a query under several names. A filter is an Arrow expression, a function of a batch, a `Predicate`, or
-    a list of these, all of which must hold (docs/filters.md). Raises QueryError for a schema, column or filter that
-    does not fit.
+    a list of these, all of which must hold (docs/filters.md). `late` says what becomes of rows that come too late;
+    None = what the query says. Raises QueryError for a schema, column, filter or `late` that does not fit.
 
     >>> Stream("R", pa.schema([("a", pa.int64()), ("t", pa.timestamp("us"))]), window=Rows(1000), time="t").name
     'R'
@@ -29,6 +30,7 @@ class Stream:
     window: Window = field(default_factory=Unbounded)
     time: str | None = None
     filter: Filter | None = None
+    late: Late | None = None
     conditions: tuple[Predicate, ...] = field(init=False, repr=False, default=())
     """What `filter` says, one by one, named."""
 
@@ -55,6 +57,8 @@ class Stream:
             raise QueryError(
                 f"stream {self.name}: a RANGE window needs event times; name the stream's time column with time=…"
             )
+        if self.late is not None:
+            check_late(self.late, f"stream {self.name}: ")
         # The way to set a field of a frozen class.
         object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"stream {self.name}: its filter"))
 

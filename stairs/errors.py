@@ -23,6 +23,10 @@ class CapacityError(EddyError):
     """There is no room for what the call needs. The state is as it was before the call."""
 
 
+class LateRowsError(EddyError):
+    """A function that takes late rows raised. The push before it has committed: it must not be repeated."""
+
+
 class SnapshotError(EddyError):
     """What should be restored is no snapshot, is damaged, or is one of another query. Nothing was built."""
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import eddy
+from eddy.lateness import Late
 from tests.key_types import UNIT_NS, to_arrow, to_plain, to_text
 from tests.oracle import Oracle, OracleQuery, OracleStream, Outcome, Row
 
@@ -43,6 +44,7 @@ class StreamCase:
     size: int = 0
     time: str | None = None
     filter: Condition | None = None
+    late: Late | None = None
 
     def stream(self) -> eddy.Stream:
         """Give the engine's form."""
@@ -54,7 +56,7 @@ class StreamCase:
         else:
             window = eddy.Unbounded()
         keep = self.filter.expression if self.filter else None
-        return eddy.Stream(self.name, self.schema, window=window, time=self.time, filter=keep)
+        return eddy.Stream(self.name, self.schema, window=window, time=self.time, filter=keep, late=self.late)
 
     def oracle_stream(self) -> OracleStream:
         """Give the oracle's form."""
@@ -95,14 +97,15 @@ class Case:
         every = ((stream.name, column) for stream in self.streams for column in stream.schema.names)
         return tuple((f"{name}.{column}", (name, column)) for name, column in every)
 
-    def query(self) -> eddy.Query:
-        """Give the engine's form of the query."""
+    def query(self, **more: Any) -> eddy.Query:
+        """Give the engine's form of the query; `more` are arguments that do not concern the oracle."""
         return eddy.Query(
             streams=[stream.stream() for stream in self.streams],
             predicates=[predicate_text(predicate) for predicate in self.predicates],
             select=None if self.select is None else {out: column_text(*column) for out, column in self.select},
             where=self.where.expression if self.where else None,
             lateness=self._lateness(),
+            **more,
         )
 
     def oracle(self) -> Oracle:

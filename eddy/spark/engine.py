@@ -82,10 +82,6 @@ class PartitionEngine:
             if batch.num_rows:
                 yield batch
 
-    def late(self) -> dict[str, pa.Table]:
-        """Return the late rows since the last call, per stream with any."""
-        return {name: table for name, table in self._runtime.late().items() if table.num_rows}
-
 
 def as_spark(results: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return results in the types of Spark: `schema` is `spark_schema` of theirs."""

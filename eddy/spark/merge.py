@@ -155,9 +155,9 @@ def join_blobs(job: Job, blobs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
                 yield from push(rows)
     for rows in merger.finish():
         yield from push(rows)
-    late = engine.late() if engine is not None else {}
+    late = {} if engine is None else {name: n for name, n in engine.runtime.late_counts.items() if n}
     if late:
         raise SparkJoinError(
             "a partition met tuples out of order and would have lost them; this is a defect, please report it: "
-            + ", ".join(f"{table.num_rows} of stream {name!r}" for name, table in late.items())
+            + ", ".join(f"{n} of stream {name!r}" for name, n in late.items())
         )

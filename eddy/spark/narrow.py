@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from eddy.lateness import Late
 from eddy.query import Query
 from eddy.stream import Stream
 from eddy.types import plain
@@ -23,7 +24,8 @@ def narrowed(
 
     The query keeps the columns of keys, of `sequence`, of the projection and of `where`; all of them when `whole`. It
     has no filters, as the rows are filtered when they are read (so a column only the filter reads goes no further),
-    no lateness, as its arrivals come in order, and event times only if `timed`.
+    no lateness, as its arrivals come in order, and event times only if `timed`. What a function does with late rows is
+    done on the driver, so workers keep those.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     for one in query.classes:
@@ -35,11 +37,12 @@ def narrowed(
         if place is not None:
             needed[stream.name].add(place)
     streams, inputs = [], []
-    for stream in query.streams:
+    for stream, choice in zip(query.streams, query.late_by_stream, strict=True):
+        late: Late = "count" if choice == "count" else "keep"
         kept = set(stream.schema.names) if whole else needed[stream.name]
         read = kept.union(*(one.read(stream.schema) for one in stream.conditions))
         time = stream.time if timed else None
-        streams.append(Stream(stream.name, _flat(stream.schema, kept), stream.window, time))
+        streams.append(Stream(stream.name, _flat(stream.schema, kept), stream.window, time, late=late))
         inputs.append(_flat(stream.schema, read))
     select = {name: f"{stream}.{column}" for name, (stream, column) in query.select.items()}
     return Query(streams, query.predicates, select=select, where=query.where), tuple(inputs)

@@ -17,12 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from eddy.lateness import Late
 from eddy.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.checkpoint import recover
 from eddy.spark.streaming.compaction import prune
 from eddy.spark.streaming.figures import Figures
 from eddy.spark.streaming.joining import DONE_COLUMNS, GroupTask, JoinGroups, PartitionDone, PartitionTask
+from eddy.spark.streaming.late_output import LateOutput
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.partition_map import PartitionMap
 from eddy.spark.streaming.rebalancing import Load, Manual, Rebalancer, balanced
@@ -44,12 +46,14 @@ class Settings:
     rules       how watermarks follow from event times
     rebalancer  decides which key groups change partitions
     keep        manifests kept, and what they need
+    late        per stream, what becomes of its late rows
     """
 
     partitions: int
     rules: WatermarkRules
     rebalancer: Rebalancer
     keep: int
+    late: tuple[Late, ...]
 
 
 def token_after(before: str | None, segments: Sequence[Segment], watermark: int | None) -> str:
@@ -86,6 +90,7 @@ class Batches:
         self._asked = Manual()
         self._closing = threading.Lock()
         self._tidying = Tidying(run, settings.keep)
+        self._late = LateOutput(job.query, settings.late, places.late)
         places.forget_others()
         run.sink.prepare(schema=job.query.output_schema, owner=places.state, scratch=places.root)
 
@@ -112,6 +117,11 @@ class Batches:
     def late_files(self, stream: int) -> list[str]:
         """Return the files of late rows of a stream, of all batches committed that are still kept."""
         return [str(path) for path in self._run.checkpoint.late_files(stream)]
+
+    @property
+    def late_counts(self) -> dict[str, int]:
+        """Late rows of each stream since the start."""
+        return self._late.counts
 
     @property
     def compaction_problem(self) -> BaseException | None:
@@ -147,6 +157,7 @@ class Batches:
         self._run.checkpoint.commit(manifest)
         committed = time.perf_counter()
         self.manifest = manifest
+        self._late.note(batch, (part.late_rows for part in done))
         self._publish(manifest)
         seconds = {
             "log": logged - began,
@@ -161,6 +172,7 @@ class Batches:
     def _publish(self, manifest: Manifest) -> None:
         if not self._run.checkpoint.is_published(manifest.batch):
             self._run.sink.publish(manifest.batch, [one.file for one in manifest.results], self._run.spark)
+            self._late.hand_over(manifest)
             self._run.checkpoint.mark_published(manifest.batch)
 
     def _join(self, batch: int, told: Told) -> tuple[Manifest, list[PartitionDone]]:

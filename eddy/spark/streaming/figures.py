@@ -106,7 +106,7 @@ class Figures:
         row = {
             "batch": manifest.batch,
             "rows": sum(told.rows),
-            "late": sum(file.rows for file in manifest.late),
+            "late": sum(one["late"] for one in groups),
             "results": sum(one["results"] for one in groups),
             "log_bytes": told.bytes,
             "groups": len(groups),

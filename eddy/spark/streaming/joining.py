@@ -79,12 +79,24 @@ class PartitionTask:
     groups: tuple[GroupTask, ...]
 
 
+class LateFigures(NamedTuple):
+    """Late rows of one stream: how many there are, and by how many ticks the oldest of them missed the watermark."""
+
+    rows: int = 0
+    behind: int = 0
+
+    def plus(self, other: LateFigures) -> LateFigures:
+        """Return the figures of both."""
+        return LateFigures(self.rows + other.rows, max(self.behind, other.behind))
+
+
 @dataclass
 class PartitionDone:
-    """What a task gives back: files that it wrote, and a row of figures for each of its groups."""
+    """Result of a task: the files that it wrote, late rows by stream, and a row of figures for each of its groups."""
 
     results: list[OutputFile] = field(default_factory=list)
     late: list[OutputFile] = field(default_factory=list)
+    late_rows: dict[int, LateFigures] = field(default_factory=dict)
     groups: list[dict[str, Any]] = field(default_factory=list)
 
     def packed(self) -> bytes:
@@ -231,6 +243,7 @@ class _Joining:
         self._state = _State(job, places, task.previous)
         self._results = _ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
         self._late: list[list[pa.RecordBatch]] = [[] for _ in job.query.streams]
+        self._late_rows: dict[int, LateFigures] = {}
         self._timed = job.query.graph.timed
 
     def run(self) -> PartitionDone:
@@ -242,7 +255,7 @@ class _Joining:
         finally:
             self._state.close()
             done.results = self._results.close()
-        done.late = self._write_late()
+        done.late, done.late_rows = self._write_late(), self._late_rows
         return done
 
     def _given(self, watermark: int | None) -> int | None:
@@ -283,11 +296,11 @@ class _Joining:
                 found = runtime.push(pushed, order, watermark=self._given(self._watermark(pushed, to_come)))
                 results += found.num_rows
                 self._results.write(found)
-            lost = runtime.late()
-            if any(table.num_rows for table in lost.values()):
+            lost = {name: n for name, n in runtime.late_counts.items() if n}
+            if lost:
                 raise SparkJoinError(
                     f"key group {one.group} would have lost rows in batch {task.batch}; this is a defect, please report"
-                    f" it: {', '.join(f'{table.num_rows} of stream {name!r}' for name, table in lost.items())}"
+                    f" it: {', '.join(f'{n} of stream {name!r}' for name, n in lost.items())}"
                 )
             joined = perf_counter()
             figures: dict[str, Any] = {
@@ -320,11 +333,20 @@ class _Joining:
             # A late row that was copied to several groups is told once.
             if too_late.num_rows and job.shares.is_first(segment.stream, one.group):
                 late += too_late.num_rows
-                self._late[segment.stream].append(too_late)
+                self._note_late(segment, too_late)
             if rows.num_rows:
                 positions = job.positions(rows.slice(0, 1), segment.stream)
                 arrived.append(_Arrived(0 if positions is None else int(positions[0]), segment.stream, rows))
         return sorted(arrived, key=lambda own: (own.first, own.stream)), late
+
+    def _note_late(self, segment: Segment, rows: pa.RecordBatch) -> None:
+        """Keep late rows for their file, unless they are counted only."""
+        stream, marks = segment.stream, self._task.late_below
+        assert marks is not None
+        figures = LateFigures(rows.num_rows, marks[stream] - segment.first)
+        self._late_rows[stream] = self._late_rows.get(stream, LateFigures()).plus(figures)
+        if self._job.query.late_by_stream[stream] != "count":
+            self._late[stream].append(rows)
 
     def _write_late(self) -> list[OutputFile]:
         """Write the late rows, a file for each stream with any."""

@@ -85,7 +85,7 @@ def prepare(
     places = Places(checkpoint, state, Path(scratch.split(",")[0]))
     told = observed(job, told_of_files(job, places, ordered, transport) or told_of_rows(job, places, ordered))
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
-    settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep)
+    settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep, late=query.late_by_stream)
     return StreamingJoin(ordered[0].sparkSession, job, places, told, settings, checkpoint)
 
 

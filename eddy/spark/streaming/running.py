@@ -149,7 +149,8 @@ class StreamingJoinQuery:
         """Return the rows of a stream that came too late as a batch DataFrame: those of all batches committed so far.
 
         Late rows of earlier starts are among them; they are never deleted. Rows with a null key are not: they match
-        nothing, and are not kept. Columns: those that the query needs. Raises SparkJoinError for an unknown stream.
+        nothing, and are not kept; nor are those that came while the query said late="count" for the stream. Columns:
+        those that the query needs. Raises SparkJoinError for an unknown stream.
         """
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:
@@ -157,6 +158,11 @@ class StreamingJoinQuery:
         schema = struct_type(self._batches.query.streams[names.index(stream)].schema)
         files = self._batches.late_files(names.index(stream))
         return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
+
+    @property
+    def late_counts(self) -> dict[str, int]:
+        """Late rows of each stream since the start, whatever became of them."""
+        return self._batches.late_counts
 
     def forget_live_engines(self) -> None:
         """Delete the live engines on the driver's host, so that they are loaded from the log when next wanted.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -124,10 +125,51 @@ def test_late_rows_are_those_the_rules_say(
         running.late("X")
 
 
-def two_streams(**more: Any) -> tuple[eddy.Query, pa.Schema]:
+def two_streams(choices: Mapping[str, Any] | None = None, **more: Any) -> tuple[eddy.Query, pa.Schema]:
     schema = pa.schema([("k", pa.int64()), ("t", pa.int64())])
-    streams = [eddy.Stream(name, schema, window=eddy.Range(50), time="t") for name in "RS"]
+    streams = [eddy.Stream(name, schema, eddy.Range(50), "t", late=(choices or {}).get(name)) for name in "RS"]
     return eddy.Query(streams, ["R.k = S.k"], **more), schema
+
+
+def test_late_rows_go_where_the_query_says(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of R to a function, which fails at first; those of S are counted and written nowhere."""
+    taken: list[tuple[str, list[dict[str, int]]]] = []
+    lock = threading.Lock()  # cannot be sent to a worker
+    failing = True
+
+    def take(name: str, table: pa.Table) -> None:
+        with lock:
+            taken.append((name, table.to_pylist()))
+        if failing:
+            raise OSError("no route to host")
+
+    query, schema = two_streams({"R": take}, late="count")
+    inputs = Inputs(tmp_path / "in", R=schema, S=schema)
+    for r, s in (([100], [100]), ([40, 150], [30, 20, 150]), ([45, 160], [10, 160])):
+        inputs.add("R", [{"k": 1, "t": t} for t in r])
+        inputs.add("S", [{"k": 1, "t": t} for t in s])
+    where = (inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    with pytest.raises(Exception, match=r"stream R: the function .* batch 1: OSError: no route to host; .* committed"):
+        run(query, *where)
+    assert taken == [("R", [{"k": 1, "t": 40}])]
+    assert len(published(tmp_path / "out")) == 4  # one pair, and both with the rows at 150
+    told = [one.getMessage() for one in caplog.records if one.name.startswith("eddy.")]
+    assert len(told) == 2
+    assert told[0].startswith("stream R: its first late rows since the start came in batch 1, 1 in all.")
+    assert "60 ticks older than the watermark" in told[0]
+    assert told[1].startswith("stream S: its first late rows since the start came in batch 1, 2 in all.")
+    assert "80 ticks older than the watermark" in told[1]
+
+    failing = False
+    running = run(query, *where)
+    assert taken[1:] == [("R", [{"k": 1, "t": 40}]), ("R", [{"k": 1, "t": 45}])]
+    assert running.late_counts == {"R": 1, "S": 1}  # since this start
+    assert running.batches()["late"].to_pylist() == [2]
+    assert sorted(row["t"] for row in running.late("R").toArrow().to_pylist()) == [40, 45]
+    assert running.late("S").count() == 0
+    assert len(list((tmp_path / "state" / "late").glob("*.parquet"))) == 2
 
 
 def test_a_silent_source_is_waited_for_unless_it_is_idle(

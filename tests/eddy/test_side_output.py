@@ -1,0 +1,418 @@
+"""What becomes of late rows in a runtime: kept up to a bound, counted, handed over; what is logged, and what fails."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import eddy
+from eddy.lateness import LATE_ROWS
+from eddy.live import Arena
+from tests.cases import Case, feed, late_rows, results, text_rows
+from tests.strategies import arrivals, cases, splits
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+CASES = cases()
+
+
+def two_streams(kind: pa.DataType | None = None, streams: dict[str, Any] | None = None, **more: Any) -> eddy.Query:
+    schema = SCHEMA if kind is None else pa.schema([("k", pa.int64()), ("t", kind)])
+    span = timedelta(days=1) if kind is not None else 100
+    made = [eddy.Stream(name, schema, eddy.Range(span), "t", late=(streams or {}).get(name)) for name in "RS"]
+    return eddy.Query(made, ["R.k = S.k"], **more)
+
+
+def rows(*times: Any, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    """Make rows of key 1 at these times."""
+    return pa.RecordBatch.from_pylist([{"k": 1, "t": t} for t in times], schema=schema)
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Give what was logged as a warning since the last call."""
+    found = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert all(one.name.startswith("eddy.") for one in caplog.records)
+    caplog.clear()
+    return found
+
+
+class Taker:
+    """A function for late rows that remembers them, and fails when told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, list[int]]] = []
+        self.error: BaseException | None = None
+
+    def __call__(self, stream: str, table: pa.Table) -> None:
+        self.taken.append((stream, table["t"].to_pylist()))
+        if self.error is not None:
+            raise self.error
+
+
+# --- against the oracle ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=max(settings().max_examples // 3, 1))
+@given(st.data())
+def test_every_late_row_of_the_oracle_is_counted_kept_or_handed_over(data: st.DataObject) -> None:
+    case: Case = data.draw(CASES)
+    assume(any(stream.window == "range" for stream in case.streams))
+    given_to: dict[str, list[tuple[str, ...]]] = {}
+
+    def take(name: str, table: pa.Table) -> None:
+        given_to.setdefault(name, []).extend(text_rows(table))
+
+    choices = {name: data.draw(st.sampled_from(["keep", "count", take, None])) for name in case.names}
+    usual = data.draw(st.sampled_from(["keep", "count", take]))
+    most = data.draw(st.integers(1, 8))
+    case = replace(case, streams=tuple(replace(stream, late=choices[stream.name]) for stream in case.streams))
+    query = case.query(late=usual, late_rows=most)
+    runtime, oracle = eddy.Runtime(query, ids_only=True), case.oracle()
+    late: dict[str, list[tuple[str, ...]]] = {name: [] for name in case.names}
+    greatest = None
+    for one in data.draw(splits(data.draw(arrivals(case)))):
+        found = runtime.push(one.batches(case), one.order()).num_rows
+        outcomes = feed(case, oracle, one.arrivals)
+        assert found == len(results(outcomes))
+        for name, own in late_rows(case, one.arrivals, outcomes).items():
+            late[name] += own
+        assert runtime.late_counts == {name: len(own) for name, own in late.items()}
+        if any(outcome.fate == "arrived" for outcome in outcomes):
+            assert runtime.watermark is not None
+            assert greatest is None or runtime.watermark >= greatest
+            greatest = runtime.watermark
+    chosen = {name: usual if choices[name] is None else choices[name] for name in case.names}
+    kept = {name: own for name, own in late.items() if own and chosen[name] == "keep"}
+    if data.draw(st.booleans()):
+        # Neither the choice nor the bound is part of what a query is.
+        runtime = eddy.Runtime.restore(runtime.snapshot(), case.query())
+    counts = runtime.metrics()
+    assert {name: state["late"] for name, state in counts["states"].items()} == {n: len(own) for n, own in late.items()}
+    assert {name: state["late_dropped"] for name, state in counts["states"].items()} == {
+        name: max(len(kept.get(name, ())) - most, 0) for name in case.names
+    }
+    assert {name: text_rows(table) for name, table in runtime.late().items()} == {
+        n: own[-most:] for n, own in kept.items()
+    }
+    assert given_to == {name: own for name, own in late.items() if own and chosen[name] is take}
+
+
+def test_the_watermark() -> None:
+    runtime = eddy.Runtime(two_streams(lateness=5))
+    assert runtime.watermark is None
+    runtime.push({"R": rows(10)})
+    assert runtime.watermark == 5
+    runtime.push({"S": rows(4, 7, 30, 25)}, [1] * 4)
+    assert runtime.watermark == 25
+    assert runtime.late_counts == {"R": 0, "S": 1}
+    assert eddy.Runtime.restore(runtime.snapshot(), runtime.query).watermark == 25
+    told = eddy.Runtime(two_streams(lateness=5))
+    told.push({"R": rows(10)}, watermark=3)
+    assert told.watermark == 3
+    told.push({}, watermark=50)
+    assert told.watermark == 50
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Rows(5), time="t") for name in "RS"]
+    counted = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"]))
+    counted.push({"R": rows(10)})
+    assert counted.watermark is None
+
+
+# --- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_million_and_a_half_late_rows_stay_within_the_bound() -> None:
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("text", pa.string())])
+    streams = [eddy.Stream(name, schema, window=eddy.Range(100), time="t") for name in "RS"]
+    runtime = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"]))
+    runtime.push({"R": pa.record_batch({"k": [1], "t": [10**9], "text": ["x"]}, schema=schema)})
+    state, allocated, each = runtime.nbytes, pa.total_allocated_bytes(), 30_000
+    text = pa.array(["late " * 20] * each)
+    for start in range(0, 1_500_000, each):
+        times = pa.array(range(start, start + each))
+        runtime.push({"R": pa.record_batch([times, times, text], schema=schema)})
+    del times, text
+    row = 8 + 8 + 100 + 4
+    kept = runtime.nbytes - state
+    assert LATE_ROWS * row <= kept <= LATE_ROWS * row * 1.1
+    assert pa.total_allocated_bytes() - allocated <= kept * 1.1
+    assert runtime.metrics()["late_bytes"] == kept
+    assert runtime.metrics()["bytes"] == runtime.nbytes
+    assert runtime.late_counts["R"] == 1_500_000
+    assert runtime.metrics()["late_dropped"] == 1_500_000 - LATE_ROWS
+    assert runtime.late()["R"]["t"].to_pylist() == list(range(1_500_000 - LATE_ROWS, 1_500_000))
+    assert runtime.nbytes == state
+    assert pa.total_allocated_bytes() - allocated < 10_000
+
+
+def test_late_rows_take_what_max_bytes_leaves_and_refuse_no_push(caplog: pytest.LogCaptureFixture) -> None:
+    """The same pushes with late rows counted only: the same are refused."""
+    most = 150_000
+    runtimes = [eddy.Runtime(two_streams(late=late), max_bytes=most) for late in ("keep", "count")]
+    refused, kept = [0, 0], 0
+    for k in range(200):
+        size = 20_000 if k % 50 == 49 else 50
+        on_time = rows(*range(100_000 + 10 * k, 100_000 + 10 * k + size))
+        batches = {"R": pa.concat_batches([on_time, rows(*range(100))]), "S": rows(*range(100))}
+        order = [0] * (size + 100) + [1] * 100
+        found: list[pa.Table] = []
+        for n, runtime in enumerate(runtimes):
+            try:
+                found.append(runtime.push(batches, order))
+            except eddy.CapacityError:
+                refused[n] += 1
+            used = runtime._modules.allowance.used + runtime.metrics()["late_bytes"]
+            assert used <= most, k
+        assert len(found) in (0, 2)
+        kept = max(kept, runtimes[0].metrics()["late_bytes"])
+    assert refused[0] == refused[1] > 0
+    assert runtimes[0].late_counts == runtimes[1].late_counts
+    assert 10_000 < kept < 200 * 200 * 16
+    told = messages(caplog)
+    assert sum("max_bytes" in one for one in told) in (1, 2)  # at most once for each stream
+
+
+def test_states_stored_at_a_change_of_plan_make_late_rows_go() -> None:
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(10**6), time="t") for name in "RST"]
+    query = eddy.Query(streams, ["R.k = S.k", "S.k = T.k"])
+
+    def filled(max_bytes: int | None) -> eddy.Runtime:
+        runtime = eddy.Runtime(query, "(R S) T", policy="fixed", max_bytes=max_bytes)
+        on_time = pa.record_batch({"k": list(range(500)), "t": [2 * 10**6] * 500}, schema=SCHEMA)
+        runtime.push({"R": on_time, "S": on_time})
+        runtime.push({"T": rows(*range(2000))})
+        return runtime
+
+    free = filled(None)
+    stored = filled(None)
+    stored.transition("(R S) T", store=["R S"])
+    states = stored._modules.allowance.used - free._modules.allowance.used
+    assert states > 1000
+    most = free._modules.allowance.used + free.metrics()["late_bytes"] + states // 2
+    runtime = filled(most)
+    assert runtime.metrics()["late_dropped"] == 0
+    runtime.transition("(R S) T", store=["R S"])
+    assert runtime.metrics()["late_dropped"] > 0
+    assert runtime._modules.allowance.used + runtime.metrics()["late_bytes"] <= most
+
+
+# --- what is logged --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "lateness", "newest", "late", "words"),
+    [
+        (
+            pa.timestamp("us"),
+            0,
+            datetime(2024, 3, 1, 12, 0, 1),
+            datetime(2024, 3, 1, 12),
+            ["1 second older", "lateness is 0;", "Query(…, lateness=timedelta(seconds=1))"],
+        ),
+        (
+            pa.timestamp("ns", "UTC"),
+            timedelta(minutes=1),
+            datetime(2024, 3, 1, 12),
+            datetime(2024, 3, 1, 10, 57, 57),
+            ["1 hour 2 minutes older", "lateness is 1 minute;", "lateness=timedelta(seconds=3723)"],
+        ),
+        (pa.date32(), timedelta(days=2), datetime(2024, 3, 9), datetime(2024, 3, 1), ["8 days", "2 days", "(days=8)"]),
+        (None, 5, 1000, 990, ["10 ticks older", "lateness is 5 ticks", "Query(…, lateness=10)"]),
+    ],
+    ids=["microseconds", "nanoseconds", "days", "integers"],
+)
+def test_the_first_late_row_is_told_with_what_would_have_let_it_in(
+    caplog: pytest.LogCaptureFixture, kind: Any, lateness: Any, newest: Any, late: Any, words: list[str]
+) -> None:
+    query = two_streams(kind, lateness=lateness)
+    schema = query.streams[0].schema
+
+    def pushed(query: eddy.Query) -> eddy.Runtime:
+        runtime = eddy.Runtime(query)
+        runtime.push({"S": rows(newest, schema=schema)})
+        assert messages(caplog) == []
+        # The row that counts is the first late one, and the time that was there before it.
+        runtime.push({"R": rows(newest, late, schema=schema)}, [0, 0])
+        return runtime
+
+    runtime = pushed(query)
+    assert runtime.late_counts == {"R": 1, "S": 0}
+    (told,) = messages(caplog)
+    for word in ["stream R", "runtime.late()", *words]:
+        assert word in told
+    runtime.push({"R": rows(late, schema=schema)})
+    eddy.Runtime.restore(runtime.snapshot(), query).push({"R": rows(late, schema=schema)})
+    assert messages(caplog) == []
+    runtime.push({"S": rows(late, schema=schema)})
+    assert [one.split(":")[0] for one in messages(caplog)] == ["stream S"]
+    # The advice is right, and no more than needed.
+    assert pushed(two_streams(kind, lateness=newest - late)).late_counts == {"R": 0, "S": 0}
+
+
+def test_with_a_watermark_that_is_given_the_message_speaks_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = eddy.Runtime(two_streams(late="count"))
+    runtime.push({"R": rows(5, 80)}, [0, 0], watermark=50)
+    runtime.push({"R": rows(70, 43)}, [0, 0], watermark=60)
+    (told,) = messages(caplog)
+    assert "7 ticks older than the watermark given" in told
+    assert "counted only" in told
+    assert "lateness" not in told
+
+
+def test_dropping_is_told_once_until_rows_are_taken(caplog: pytest.LogCaptureFixture) -> None:
+    runtime = eddy.Runtime(two_streams(late_rows=3))
+    runtime.push({"R": rows(1000)})
+    for _ in range(2):
+        for t in range(10):
+            runtime.push({"S": rows(t)})
+        (told,) = [one for one in messages(caplog) if "dropped" in one]
+        assert "stream S" in told
+        assert "late_rows=3" in told
+        assert runtime.late()["S"]["t"].to_pylist() == [7, 8, 9]
+    assert runtime.metrics()["late_dropped"] == 14
+
+
+def test_a_push_that_fails_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    taker = Taker()
+    runtime = eddy.Runtime(two_streams(streams={"R": taker}, late_rows=1))
+    runtime.push({"S": rows(100)})
+    before = runtime.snapshot()
+    with pytest.raises(eddy.InputError):
+        runtime.push({"R": rows(1, 2), "S": rows(1, 2, None)}, [0, 1] * 2 + [1])
+    assert (taker.taken, messages(caplog), runtime.snapshot()) == ([], [], before)
+
+
+# --- functions -------------------------------------------------------------------------------------------------------
+
+
+def test_functions_take_all_late_rows_of_their_stream() -> None:
+    """More than are kept, and never those that lie there for another stream."""
+    taker = Taker()
+    runtime = eddy.Runtime(two_streams(late=taker, late_rows=2, streams={"S": "keep"}))
+    runtime.push({"R": rows(100)})
+    runtime.push({"R": rows(1, 2, 3), "S": rows(4)}, [0, 0, 0, 1])
+    runtime.push({"R": rows(200)})
+    runtime.push({"R": rows(5)})
+    assert taker.taken == [("R", [1, 2, 3]), ("R", [5])]
+    assert {name: table["t"].to_pylist() for name, table in runtime.late().items()} == {"S": [4]}
+    assert runtime.metrics()["late_dropped"] == 0
+
+
+def test_a_function_that_raises_does_not_undo_the_push() -> None:
+    taker, other = Taker(), Taker()
+    runtime = eddy.Runtime(two_streams(streams={"R": taker, "S": other}, late_rows=2))
+    runtime.push({"R": rows(100)})
+    taker.error = ValueError("the disk is full")
+    with pytest.raises(eddy.LateRowsError, match=r"stream R: .* ValueError: the disk is full.* committed") as caught:
+        runtime.push({"R": rows(1, 110), "S": rows(2)}, [0, 0, 1])
+    assert caught.value.__cause__ is taker.error
+    assert isinstance(caught.value, eddy.EddyError)
+    runtime.check()
+    assert (runtime.position, runtime.watermark) == (2, 110)
+    assert runtime.late_counts == {"R": 1, "S": 1}
+    # It is tried again, with what came since, also after a push without late rows.
+    with pytest.raises(eddy.LateRowsError):
+        runtime.push({"S": rows(120)})
+    taker.error = None
+    runtime = eddy.Runtime.restore(runtime.snapshot(), runtime.query)
+    assert runtime.push({"R": rows(3, 121)}, [0, 0]).num_rows == 1
+    assert taker.taken == [("R", [1]), ("R", [1]), ("R", [1, 3])]
+    assert other.taken == [("S", [2])]
+    assert runtime.late() == {}
+    # While it fails, what is not handed over is bounded as well.
+    taker.error = KeyError("x")
+    for t in range(5):
+        with pytest.raises(eddy.LateRowsError, match="KeyError"):
+            runtime.push({"R": rows(t)})
+    assert runtime.late()["R"]["t"].to_pylist() == [3, 4]
+    assert runtime.metrics()["late_dropped"] == 3
+    runtime.push({"R": rows(130)})
+    assert len(taker.taken) == 8
+
+
+def test_an_interrupt_in_a_function_loses_no_late_row() -> None:
+    taker = Taker()
+    runtime = eddy.Runtime(two_streams(late=taker))
+    runtime.push({"R": rows(100)})
+    taker.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        runtime.push({"R": rows(1)})
+    taker.error = None
+    runtime.push({"R": rows(2)})
+    assert taker.taken == [("R", [1]), ("R", [1, 2])]
+
+
+def test_a_function_may_take_the_rows_that_are_kept() -> None:
+    seen: list[dict[str, int]] = []
+
+    def take(name: str, table: pa.Table) -> None:
+        seen.append({stream: own.num_rows for stream, own in runtime.late().items()})
+
+    runtime = eddy.Runtime(two_streams(streams={"R": take}))
+    runtime.push({"R": rows(100)})
+    runtime.push({"S": rows(1, 2)})
+    runtime.push({"R": rows(3)})
+    assert seen == [{"R": 1, "S": 2}]
+    assert runtime.late() == {}
+
+
+# --- between processes, and what is refused --------------------------------------------------------------------------
+
+
+def test_late_rows_go_on_in_snapshots_and_live_engines(path: Path) -> None:
+    runtime = eddy.Runtime(two_streams(late_rows=5))
+    runtime.push({"R": rows(1000)})
+    for t in range(8):
+        runtime.push({"S": rows(t)})
+    saved = runtime.snapshot()
+    again = eddy.Runtime.restore(saved, two_streams(late_rows=5))
+    assert again.snapshot() == saved
+    assert again.nbytes - again.metrics()["late_bytes"] <= runtime.nbytes
+    with Arena(path) as arena:
+        arena.keep(again, b"1")
+    with Arena(path) as arena:
+        # A bound that is smaller now holds from the next push on.
+        woken = arena.wake(b"1", two_streams(late_rows=2))
+        assert woken is not None
+        assert woken.late_counts == {"R": 0, "S": 8}
+        woken.push({"R": rows(1001)})
+        assert woken.metrics()["late_dropped"] == 6
+        assert woken.late()["S"]["t"].to_pylist() == [6, 7]
+        arena.keep(woken, b"2")
+    assert Counter(runtime.late()["S"]["t"].to_pylist()) == Counter(range(3, 8))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"late": "drop"}, ["'keep', 'count' or a function", "'drop'"]),
+        ({"late": None}, ["'keep', 'count' or a function", "None"]),
+        ({"streams": {"R": "drop"}}, ["stream R", "'keep', 'count' or a function", "'drop'"]),
+        ({"streams": {"R": ["keep"]}}, ["stream R", "['keep']"]),
+        ({"late_rows": 0}, ["late_rows", "not 0", "late='count'"]),
+        ({"late_rows": -1}, ["late_rows", "not -1"]),
+        ({"late_rows": True}, ["late_rows", "not True"]),
+        ({"late_rows": 1.5}, ["late_rows", "not 1.5"]),
+        ({"late_rows": None}, ["late_rows", "not None"]),
+        ({"lateness": -1}, ["lateness", "-1"]),
+        ({"lateness": timedelta(seconds=-1), "kind": pa.timestamp("us")}, ["lateness", "negative"]),
+        ({"lateness": 2**61 + 1}, ["lateness", "2^61"]),
+        ({"lateness": timedelta.max, "kind": pa.timestamp("ns")}, ["lateness", "2^61"]),
+        ({"lateness": float("nan")}, ["lateness", "nan"]),
+        ({"lateness": True}, ["lateness", "True"]),
+        ({"lateness": "1 hour"}, ["lateness", "1 hour"]),
+    ],
+    ids=repr,
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any], named: list[str]) -> None:
+    with pytest.raises(eddy.QueryError) as caught:
+        two_streams(**wrong)
+    for word in named:
+        assert word in str(caught.value)
