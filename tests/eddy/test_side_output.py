@@ -349,18 +349,22 @@ def test_an_interrupt_in_a_function_loses_no_late_row() -> None:
     assert taker.taken == [("R", [1]), ("R", [1, 2])]
 
 
-def test_a_function_may_take_the_rows_that_are_kept() -> None:
-    seen: list[dict[str, int]] = []
+def test_a_function_does_not_call_its_runtime() -> None:
+    seen: list[int] = []
 
     def take(name: str, table: pa.Table) -> None:
-        seen.append({stream: own.num_rows for stream, own in runtime.late().items()})
+        seen.append(table.num_rows)
+        if len(seen) == 1:
+            runtime.late()
 
     runtime = eddy.Runtime(two_streams(streams={"R": take}))
     runtime.push({"R": rows(100)})
     runtime.push({"S": rows(1, 2)})
-    runtime.push({"R": rows(3)})
-    assert seen == [{"R": 1, "S": 2}]
-    assert runtime.late() == {}
+    with pytest.raises(eddy.LateRowsError, match="late: this runtime is in the middle of another call"):
+        runtime.push({"R": rows(3)})
+    runtime.push({})
+    assert seen == [1, 1]
+    assert {name: table.num_rows for name, table in runtime.late().items()} == {"S": 2}
 
 
 # --- between processes, and what is refused --------------------------------------------------------------------------
