@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from eddy.snapshot import from_stream, to_stream
+from stairs.parts import Parts, Plain
 
 
 class LateRows:
@@ -34,9 +35,17 @@ class LateRows:
 
     # Kept for another process: rows are given away, so they must not lie in memory that others go on to write.
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"counts": self.counts, "batches": [own and to_stream(own) for own in self.batches]}
+    def kept(self) -> Plain:
+        """Return all that goes on."""
+        written = [to_stream(own) if own else b"" for own in self.batches]
+        return {"counts": self.counts, "batches": [np.frombuffer(one, np.uint8) for one in written]}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.counts = state["counts"]
-        self.batches = [own and from_stream(own) for own in state["batches"]]
+    def wake(self, parts: Parts, schemas: Sequence[pa.Schema]) -> None:
+        """Go on from the late rows of streams with these schemas."""
+        counts = parts.integers("counts", len(self.counts))
+        written = parts.arrays("batches", np.uint8, (-1,))
+        parts.require(len(written) == len(counts), f"batches of {len(written)} streams")
+        batches = [from_stream(one.tobytes()) if len(one) else [] for one in written]
+        for own, schema in zip(batches, schemas, strict=True):
+            parts.require(all(batch.schema.equals(schema) for batch in own), "rows of another schema")
+        self.counts, self.batches = counts, batches
