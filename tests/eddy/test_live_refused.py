@@ -161,16 +161,62 @@ def test_a_push_under_way_is_not_kept(path: Path) -> None:
     assert not wakes(path, query=long_query())
 
 
-def test_a_policy_that_cannot_be_kept(path: Path) -> None:
-    class Local:
-        name = "local"
+class Recording:
+    """A policy of a user's: it counts how often it was asked."""
 
-        def decide(self, view: View) -> Decision | None:
-            return None
+    name = "recording"
 
-    runtime = Runtime(long_query(), policy=Local())
-    with Arena(path, KEY) as arena, pytest.raises(InputError, match="policy 'local' cannot be kept"):
+    def __init__(self) -> None:
+        self.asked = 0
+        self.resumed: object = None
+
+    def decide(self, view: View) -> Decision | None:
+        self.asked += 1
+        return None
+
+
+class Remembering(Recording):
+    """The same, and it can tell."""
+
+    def learnt(self) -> Any:
+        return {"asked": self.asked}
+
+    def resume(self, learnt: Any) -> None:
+        self.resumed = learnt
+        self.asked = learnt["asked"]
+
+
+def test_a_policy_of_a_user_is_handed_in_and_resumes_if_it_can(path: Path) -> None:
+    for kind, remembers in ((Recording, False), (Remembering, True)):
+        policy = kind()
+        runtime = Runtime(long_query(), policy=policy, decide_every=20)
+        runtime.push(long_rows(0), watermark=0)
+        assert policy.asked
+        with Arena(path, KEY) as arena:
+            arena.keep(runtime, b"token")
+        with Arena(path, KEY) as arena:
+            with pytest.raises(InputError, match=r"policy 'recording', which is yours: hand it to wake"):
+                arena.wake(b"token", long_query())
+            again = kind()
+            woken = arena.wake(b"token", long_query(), again)
+            assert woken is not None
+            left = policy.asked if remembers else 0
+            assert (again.asked, again.resumed) == (left, {"asked": left} if remembers else None)
+            woken.push(long_rows(40), watermark=0)
+            assert again.asked > left
+            arena.keep(woken, b"token")
+
+
+def test_what_a_policy_has_learnt_is_json(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    runtime = Runtime(long_query(), policy=Remembering())
+    runtime._router.policy.learnt = lambda: {"asked": Remembering}  # type: ignore[attr-defined]
+    with Arena(path, KEY) as arena, pytest.raises(InputError, match=r"policy 'recording'.*learnt\(\).*not JSON"):
         arena.keep(runtime, b"token")
     assert not wakes(path, query=long_query())
     # It is still of use.
     assert runtime.push(long_rows(0), watermark=0).num_rows
+    runtime._router.policy.learnt = lambda: [1]  # type: ignore[attr-defined]
+    with Arena(path, KEY) as arena:
+        arena.keep(runtime, b"token")
+        assert arena.wake(b"token", long_query(), Remembering()) is None
+    assert "policy 'recording' cannot resume" in caplog.text

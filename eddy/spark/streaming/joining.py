@@ -30,7 +30,7 @@ from eddy.spark.job import Job
 from eddy.spark.merge import Merger, interleave
 from eddy.spark.streaming.batch_names import batch_name
 from eddy.spark.streaming.checkpoint import read_manifest
-from eddy.spark.streaming.durable import sync_directory
+from eddy.spark.streaming.durable import private_opener, sync_directory
 from eddy.spark.streaming.manifest import GroupState, OutputFile
 from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.segments import Segment, SegmentReader
@@ -341,6 +341,7 @@ class _Joining:
                 name = f"{batch_name(self._task.batch)}-{i}-{uuid.uuid4().hex}.parquet"
                 table = pa.Table.from_batches(batches)
                 table = as_spark(table, spark_schema(table.schema))
-                pq.write_table(table, self._places.late / name)
+                with open(self._places.late / name, "xb", opener=private_opener) as file:
+                    pq.write_table(table, file)
                 files.append(written(self._places.late, name, table.num_rows, i))
         return files
