@@ -154,10 +154,10 @@ class Arena:
                  (`eddy.policies`), and starts as it is handed in if not
 
         It is not here when another token was given, when it was not left by `keep` to the end, when it is of another
-        query or was left by another version of the libraries, or before the machine was started the last time; and, with
-        a warning in the log, when its seal does not fit, because the file is damaged or was written without the key.
-        From here on the file is dirty: without `keep` nobody finds an engine in it. Reads every byte once; nothing is
-        copied. Raises StateError without the lock, InputError for a policy of yours that is not handed in.
+        query or was left by another version of the libraries, or before the machine was started the last time; and,
+        with a warning in the log, when its seal does not fit, because the file is damaged or was written without the
+        key. From here on the file is dirty: without `keep` nobody finds an engine in it. Reads every byte once; nothing
+        is copied. Raises StateError without the lock, InputError for a policy of yours that is not handed in.
         """
         file = self._locked()
         file.close()
@@ -183,7 +183,9 @@ class Arena:
             return None
         if unknown is not None:
             file.close()
-            raise InputError(f"the engine in {self.path} has policy {unknown!r}, which is yours: hand it to wake(policy=…)")
+            raise InputError(
+                f"the engine in {self.path} has policy {unknown!r}, which is yours: hand it to wake(policy=…)"
+            )
         self._runtime = runtime
         _woken.add(runtime)
         return runtime

@@ -104,7 +104,7 @@ class LiveFile:
             and header.clean == 1
             and HEADER_BYTES <= header.end <= size
             and header.end % ALIGNMENT == 0
-            and HEADER_BYTES <= header.index_start
+            and header.index_start >= HEADER_BYTES
             and header.index_start + header.index_bytes <= header.end
             and header.n_blocks * PLACE_BYTES <= header.index_bytes
         )

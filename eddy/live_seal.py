@@ -30,7 +30,9 @@ class Seal:
 
     def __init__(self, key: bytes) -> None:
         if not isinstance(key, bytes) or len(key) < LEAST_KEY_BYTES:
-            raise InputError(f"the key of a live engine is {LEAST_KEY_BYTES} secret bytes or more: secrets.token_bytes(32)")
+            raise InputError(
+                f"the key of a live engine is {LEAST_KEY_BYTES} secret bytes or more, such as secrets.token_bytes(32)"
+            )
         self._index_key, self._block_key, self._fold_key = _derived(key)
 
     def of_index(self, header: bytes, index: bytes) -> bytes:

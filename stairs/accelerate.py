@@ -5,8 +5,8 @@ directory is named after a digest of all kernel sources: an edit anywhere starts
 `$EDDY_CACHE_DIR`, or `eddy` under `$XDG_CACHE_HOME` or `~/.cache`, or under the temporary directory when none of them
 can be written to. numba's own setting is put back, so the caches of other libraries in the process stay where they are.
 
-What lies in the directory is loaded as code, in numba's own format. So a directory that belongs to another user, or that
-others may write to, is passed over with a warning (`stairs.private`).
+What lies in the directory is loaded as code, in numba's own format. So a directory that belongs to another user, or
+that others may write to, is passed over with a warning (`stairs.private`).
 
 Two habits of the kernels have their reason here. They allocate nothing and are compiled without numba's reference
 counting: with it, each array field named in a branch costs atomic operations, measured at four times the run time of a

@@ -180,7 +180,7 @@ class Modules:
 
     def wake(self, parts: Parts) -> None:
         """Go on from what modules of the same graph kept. Raises StateError for what does not fit together."""
-        graph, m, n = self.graph, self.graph.n_streams, self.graph.n_classes
+        m, n = self.graph.n_streams, self.graph.n_classes
         capacity = parts.integers("capacity", m, FIRST_ROOM, RENUMBER_AT)
         parts.require(powers_of_two(capacity), f"rings of {capacity} slots")
         streams = self.streams.copy()

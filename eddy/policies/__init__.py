@@ -32,4 +32,16 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 """Every policy by its name."""
 
-__all__ = ["POLICIES", "AGreedy", "Bandit", "Cost", "Decision", "Fixed", "Learning", "Lottery", "Policy", "Rank", "View"]
+__all__ = [
+    "POLICIES",
+    "AGreedy",
+    "Bandit",
+    "Cost",
+    "Decision",
+    "Fixed",
+    "Learning",
+    "Lottery",
+    "Policy",
+    "Rank",
+    "View",
+]

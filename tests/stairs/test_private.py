@@ -39,8 +39,8 @@ def test_directories_that_others_can_change_are_refused(tmp_path: Path, monkeypa
         (tmp_path / "open").chmod(mode)
         with pytest.raises(InputError, match=rf"has mode {mode:04o}, so other users .* chmod 700"):
             private_directory(tmp_path / "open")
+    (tmp_path / "open").chmod(0o777)
     with pytest.raises(InputError, match="where other users can put another one in its place"):
-        (tmp_path / "open").chmod(0o777)
         private_directory(tmp_path / "open" / "own")
     (tmp_path / "open").chmod(0o1777)
     own = private_directory(tmp_path / "open" / "own")
