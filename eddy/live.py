@@ -34,7 +34,7 @@ from eddy.query_text import query_text
 from eddy.runtime import Runtime
 from stairs.arena import Int64s
 from stairs.errors import EddyError, InputError, StateError
-from stairs.parts import Parts, Plain
+from stairs.parts import Parts
 from stairs.private import check_directory, open_private
 
 log = logging.getLogger("eddy.live")
@@ -153,10 +153,10 @@ class Arena:
         policy   the policy it was made with if that is an object of yours; it resumes what it had learnt, if it can
                  (`eddy.policies`), and starts as it is handed in if not
 
-        It is not here when another token was given, when it was not left by `keep` to the end, when it is of another
-        query or was left by another version of the libraries, or before the machine was started the last time; and,
-        with a warning in the log, when its seal does not fit, because the file is damaged or was written without the
-        key. From here on the file is dirty: without `keep` nobody finds an engine in it. Reads every byte once; nothing
+        It is not here when another token or key was given, when it was not left by `keep` to the end, when it is of
+        another query or was left by another version of the libraries, or before the machine was started the last time;
+        and, with a warning in the log, when its seal does not fit, because the file is damaged or was written without
+        the key. From here on the file is dirty: without `keep` nobody finds an engine in it. Reads every byte once; nothing
         is copied. Raises StateError without the lock, InputError for a policy of yours that is not handed in.
         """
         file = self._locked()
@@ -164,7 +164,11 @@ class Arena:
         self._runtime = None
         header = file.header()
         if header is None or header != header._replace(
-            boot=_boot() or b"", library=_library(), query=_query_digest(query), token=_digest(token, size=32)
+            boot=_boot() or b"",
+            library=_library(),
+            query=_query_digest(query),
+            token=_digest(token, size=32),
+            key=self._seal.name,
         ):
             file.clear()
             return None
@@ -229,9 +233,7 @@ class Arena:
             )
         file.spoil()
         writer = Writer(file)
-        values = runtime.kept()
-        _check_learnt(runtime, values)
-        text = json.dumps(writer.written(values), separators=(",", ":")).encode()
+        text = json.dumps(writer.written(runtime.kept()), separators=(",", ":")).encode()
         kept = sorted(writer.kept)
         sizes = [memory.nbytes for _, memory in writer.fresh]
         index_bytes = PLACE_BYTES * writer.count + len(text)
@@ -252,6 +254,7 @@ class Arena:
             _library(),
             _query_digest(runtime.query),
             _digest(token, size=32),
+            self._seal.name,
             new[-1],
             index_bytes,
             writer.count,
@@ -272,14 +275,3 @@ def _check_places(places: Int64s, end: int) -> None:
     inside = (starts >= HEADER_BYTES) & (starts % ALIGNMENT == 0) & (sizes > 0) & (sizes <= end) & (ends <= end)
     if not inside.all() or (starts[1:] < ends[:-1]).any():
         raise StateError(f"blocks lie at {places.tolist()} in a file of {end} bytes")
-
-
-def _check_learnt(runtime: Runtime, values: Plain) -> None:
-    """Raise InputError if what the policy has learnt is not JSON."""
-    try:
-        json.dumps(values["router"]["learnt"])
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"policy {runtime.policy!r} cannot be kept between processes: what learnt() returned is not JSON: {error};"
-            " return None, booleans, numbers, strings, lists and dictionaries by strings"
-        ) from error

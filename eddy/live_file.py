@@ -25,7 +25,7 @@ ALIGNMENT = 64
 """Blocks start at multiples of it, and reach to the next one as far as their seal goes."""
 SPARE = 1 << 20
 """Gaps of so many bytes are always fine."""
-_HEADER = struct.Struct("<8sQ16s16s16s32sQQQQ32s32s")
+_HEADER = struct.Struct("<8sQ16s16s16s32s32sQQQQ32s32s")
 _CLEAN = struct.Struct("<Q")
 _CLEAN_AT = 8
 
@@ -47,6 +47,7 @@ class Header(NamedTuple):
     boot               of the machine, when it was left
     library, query     digests of what wrote it, and of its query
     token              digest of the caller's name for this state of the engine
+    key                name of the key of the seals
     index_start, index_bytes   where the index lies
     n_blocks           how many blocks the index begins with
     end                the end of the last block, a multiple of ALIGNMENT
@@ -59,6 +60,7 @@ class Header(NamedTuple):
     library: bytes
     query: bytes
     token: bytes
+    key: bytes
     index_start: int
     index_bytes: int
     n_blocks: int

@@ -33,7 +33,8 @@ class Seal:
             raise InputError(
                 f"the key of a live engine is {LEAST_KEY_BYTES} secret bytes or more, such as secrets.token_bytes(32)"
             )
-        self._index_key, self._block_key, self._fold_key = _derived(key)
+        self.name, self._index_key, self._block_key, self._fold_key = _derived(key)
+        """`name` tells keys apart and says nothing of them."""
 
     def of_index(self, header: bytes, index: bytes) -> bytes:
         """Return the seal of header and index."""
@@ -56,8 +57,8 @@ class Seal:
 
 
 @lru_cache(maxsize=4)
-def _derived(key: bytes) -> tuple[bytes, bytes, npt.NDArray[np.uint32]]:
-    """Return independent keys for the parts of a seal."""
-    stretched = hashlib.shake_256(b"eddy live" + key).digest(2 * SEAL_BYTES + 4 * KEY_WORDS)
-    words = np.frombuffer(stretched, np.uint32, KEY_WORDS, 2 * SEAL_BYTES).copy()
-    return stretched[:SEAL_BYTES], stretched[SEAL_BYTES : 2 * SEAL_BYTES], words
+def _derived(key: bytes) -> tuple[bytes, bytes, bytes, npt.NDArray[np.uint32]]:
+    """Return a name of the key, and independent keys for the parts of a seal."""
+    stretched = hashlib.shake_256(b"eddy live" + key).digest(3 * SEAL_BYTES + 4 * KEY_WORDS)
+    name, index, block = (stretched[at : at + SEAL_BYTES] for at in range(0, 3 * SEAL_BYTES, SEAL_BYTES))
+    return name, index, block, np.frombuffer(stretched, np.uint32, KEY_WORDS, 3 * SEAL_BYTES).copy()

@@ -11,6 +11,7 @@ out of that push, which is taken back.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from time import thread_time
 
@@ -351,7 +352,6 @@ class Router:
 
     def kept(self) -> Plain:
         """Return all that goes on, with what the policy has learnt if it can tell."""
-        policy = self.policy
         return {
             "samples": self.samples.kept(),
             "random": random_state(self.rng),
@@ -362,8 +362,7 @@ class Router:
             "counts": [getattr(self, name) for name in _COUNTS],
             "seconds": [float(getattr(self, name)) for name in _SECONDS],
             "settled": bool(self._settled),
-            "policy": policy.name,
-            "learnt": policy.learnt() if isinstance(policy, Learning) else None,
+            "learnt": self._learnt(),
         }
 
     def wake(self, parts: Parts) -> None:
@@ -377,14 +376,27 @@ class Router:
             setattr(self, name, count)
         for name, seconds in zip(_SECONDS, parts.numbers("seconds", len(_SECONDS)), strict=True):
             setattr(self, name, seconds)
-        learnt = parts.plain("learnt")
-        if learnt is not None and isinstance(self.policy, Learning):
+        if parts.plain("learnt") is not None and isinstance(self.policy, Learning):
             try:
-                self.policy.resume(learnt)
+                self.policy.resume(json.loads(parts.text("learnt")))
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 raise StateError(f"policy {self.policy.name!r} cannot resume what it had learnt: {error!r}") from error
         if parts.plain("seen") is not None:
             self.view = self._woken_view(parts.part("seen"))
+
+    def _learnt(self) -> str | None:
+        """Return what the policy has learnt as JSON text, None if it cannot tell."""
+        policy = self.policy
+        if not isinstance(policy, Learning):
+            return None
+        learnt = policy.learnt()
+        try:
+            return json.dumps(learnt)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"policy {policy.name!r} cannot be kept between processes: what learnt() returned is not JSON: {error};"
+                " return None, booleans, numbers, strings, lists and dictionaries by strings"
+            ) from error
 
     def _seen(self) -> Plain | None:
         """Return what the policy considered when it looked last."""
