@@ -156,8 +156,8 @@ class Arena:
         It is not here when another token or key was given, when it was not left by `keep` to the end, when it is of
         another query or was left by another version of the libraries, or before the machine was started the last time;
         and, with a warning in the log, when its seal does not fit, because the file is damaged or was written without
-        the key. From here on the file is dirty: without `keep` nobody finds an engine in it. Reads every byte once; nothing
-        is copied. Raises StateError without the lock, InputError for a policy of yours that is not handed in.
+        the key. From here on the file is dirty: without `keep` nobody finds an engine in it. Reads every byte once;
+        nothing is copied. Raises StateError without the lock, InputError for a policy of yours that is not handed in.
         """
         file = self._locked()
         file.close()
