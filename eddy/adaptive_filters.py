@@ -25,9 +25,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.filter_profile import CallCost, Profile
+from eddy.filter_profile import COST_NUMBERS, CallCost, Profile
 from eddy.filters import Filter, Mask, Predicate, conditions, mask_of
+from eddy.random_state import random_state, set_random_state
 from stairs.errors import InputError, QueryError
+from stairs.parts import Parts, Plain
 
 SLICE_ROWS = 65_536
 SAMPLE_ROWS = 256
@@ -51,13 +53,6 @@ drifted, which was seen for nothing: then a new profile may make samples take so
 
 TAKE_CALL_S, TAKE_ROW_S = 20e-6, 20e-9
 """What narrowing costs as long as it was not measured: the latter for each row kept and column."""
-
-LEARNT = (
-    *("reorders", "sampled", "seconds", "sample_seconds"),
-    *("_order", "_costs", "_taking", "_profile", "_random", "_allowed", "_surprised", "_expected", "_slices"),
-    *("_slice_rows", "_seen", "_accepted", "_spent", "_schema", "_read"),
-)
-"""What a filter knows beside what it was made with."""
 
 Rows = npt.NDArray[np.int64]
 
@@ -303,13 +298,46 @@ class AdaptiveFilter:
 
     # Kept for another process (`eddy.live`)
 
-    def learnt(self) -> dict[str, Any]:
+    def kept(self) -> Plain:
         """Return what was learnt and counted so far, without the conditions."""
-        return {name: getattr(self, name) for name in LEARNT}
+        return {
+            "reorders": self.reorders,
+            "sampled": self.sampled,
+            "seconds": float(self.seconds),
+            "sample_seconds": float(self.sample_seconds),
+            "order": self._order,
+            "costs": [cost.kept() for cost in (*self._costs, self._taking)],
+            "profile": self._profile.kept(),
+            "random": random_state(self._random),
+            "allowed": float(self._allowed),
+            "surprised": bool(self._surprised),
+            "expected": float(self._expected),
+            "slices": self._slices,
+            "slice_rows": float(self._slice_rows),
+            "seen": self._seen,
+            "accepted": self._accepted,
+            "spent": [float(seconds) for seconds in self._spent],
+        }
 
-    def resume(self, learnt: dict[str, Any]) -> None:
-        """Go on from what a filter of the same conditions had learnt."""
-        vars(self).update(learnt)
+    def wake(self, parts: Parts) -> None:
+        """Go on from what a filter of the same conditions kept."""
+        n = len(self.predicates)
+        order = parts.integers("order", n, high=n)
+        parts.require(sorted(order) == list(range(n)), f"order {order} of {n} conditions")
+        for cost, numbers in zip((*self._costs, self._taking), parts.sequence("costs", n + 1), strict=True):
+            whole = type(numbers) is list and all(type(value) is float for value in numbers)
+            parts.require(whole and len(numbers) == COST_NUMBERS, f"costs {numbers}")
+            cost.wake(numbers)
+        self._order = order
+        self._profile.wake(parts.part("profile"))
+        set_random_state(self._random, parts.part("random"))
+        self.reorders, self.sampled = parts.integer("reorders"), parts.integer("sampled")
+        self.seconds, self.sample_seconds = parts.number("seconds"), parts.number("sample_seconds")
+        self._allowed, self._expected = parts.number("allowed"), parts.number("expected")
+        self._surprised, self._slices = parts.flag("surprised"), parts.integer("slices")
+        self._slice_rows = parts.number("slice_rows")
+        self._seen, self._accepted = parts.integers("seen", n), parts.integers("accepted", n)
+        self._spent = parts.numbers("spent", n)
 
     # Looking in
 

@@ -26,6 +26,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from stairs.parts import Parts, Plain
+
 WINDOW = 512
 PRIOR_ROWS = 8.0
 MARGIN = 0.2
@@ -44,6 +46,9 @@ SPIKE = 8.0
 
 TINY = 1e-9
 
+COST_NUMBERS = 8
+"""Numbers that say what was learnt of a call."""
+
 
 class CallCost:
     """Seconds of a call on n rows, as call_s + row_s * n, fitted to recent calls by least squares."""
@@ -55,6 +60,15 @@ class CallCost:
         # Weighted sums of 1, n, n², t, n·t. A call on a few rows should say as much as one on many: so what is fitted
         # is the time of a row, but where calls are short that of a call.
         self._sums = [0.0] * 5
+
+    def kept(self) -> list[float]:
+        """Return what was learnt, as numbers."""
+        return [float(self.calls), float(self.call_s), float(self.row_s), *map(float, self._sums)]
+
+    def wake(self, numbers: list[float]) -> None:
+        """Go on from what was learnt."""
+        calls, self.call_s, self.row_s, *self._sums = numbers
+        self.calls = int(calls)
 
     def of(self, rows: float) -> float:
         """Return the seconds expected of a call; of less than a row, as a mean over calls that may not be made."""
@@ -96,6 +110,16 @@ class Profile:
         """Rows in the window."""
         self._dropped = np.zeros((WINDOW, n), np.bool_)
         self._next = 0
+
+    def kept(self) -> Plain:
+        """Return all that goes on."""
+        return {"rows": self.rows, "next": self._next, "dropped": self._dropped}
+
+    def wake(self, parts: Parts) -> None:
+        """Go on from the profile of as many conditions."""
+        dropped = parts.array("dropped", np.bool_, self._dropped.shape)
+        self.rows, self._next = parts.integer("rows", high=WINDOW), parts.integer("next", high=WINDOW - 1)
+        self._dropped = dropped
 
     def add(self, dropped: npt.NDArray[np.bool_]) -> None:
         """Take the outcomes of some rows, bool[k, n]; the oldest give way."""

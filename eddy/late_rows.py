@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from eddy.arrivals import TooLate
 from eddy.snapshot import from_stream, to_stream
+from stairs.parts import Parts, Plain
 
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 1 << 16
@@ -167,19 +169,27 @@ class LateRows:
 
     # Kept for another process: rows are given away, so they must not lie in memory that others go on to write.
 
-    def __getstate__(self) -> dict[str, Any]:
+    def plain(self) -> Plain:
+        """Return all that goes on."""
         batches = [self.batches(i) for i in range(len(self.kept))]
         return {
-            "counts": self.counts,
-            "dropped": self.dropped,
-            "taken": self.taken,
-            "batches": [own and to_stream(own) for own in batches],
+            "counts": list(self.counts),
+            "dropped": list(self.dropped),
+            "taken": list(self.taken),
+            "batches": [np.frombuffer(to_stream(own) if own else b"", np.uint8) for own in batches],
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        batches = [own and from_stream(own) for own in state["batches"]]
-        found = LateRows.restored(batches, state["counts"], state["dropped"])
-        vars(self).update(vars(found), taken=state["taken"])
+    @classmethod
+    def woken(cls, parts: Parts, schemas: Sequence[pa.Schema]) -> LateRows:
+        """Return the late rows of streams with these schemas that `plain` gave."""
+        counts, dropped, taken = (parts.integers(name, len(schemas)) for name in ("counts", "dropped", "taken"))
+        written = parts.arrays("batches", np.uint8, (-1,))
+        parts.require(len(written) == len(schemas), f"batches of {len(written)} streams")
+        batches = [from_stream(one.tobytes()) if len(one) else [] for one in written]
+        for own, schema in zip(batches, schemas, strict=True):
+            parts.require(all(batch.schema.equals(schema) for batch in own), "rows of another schema")
+        found = cls.restored(batches, counts, dropped)
+        return cls(found.kept, counts, dropped, taken)
 
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:

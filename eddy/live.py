@@ -1,8 +1,8 @@
 """Live engines kept between processes: one file each, mapped by whoever works on it.
 
 A process takes the engine out (`wake`), pushes, and leaves it (`keep`) under a token that says which state it is in.
-Another process of the same host finds it there: its arrays lie in the mapped file and are not read, written or copied;
-the Python objects around them come back from a small pickle. How it lies in the file: docs/live.md.
+Another process of the same host finds it there: its arrays lie in the mapped file and are not copied; everything else
+comes back from JSON. A seal under a secret key covers all of it. How it lies in the file: docs/live.md.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
+import mmap
 import os
-import pickle
 import platform
 import weakref
 from functools import cache
+from hmac import compare_digest
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -23,13 +25,21 @@ import numpy as np
 
 import jisc
 import stairs
-from eddy.live_file import MAGIC, Block, Header, LiveFile
-from eddy.live_pickle import Pickler, Unpickler
+from eddy.live_file import ALIGNMENT, HEADER_BYTES, MAGIC, PLACE_BYTES, Block, Header, LiveFile
+from eddy.live_parts import Mapped, Writer
+from eddy.live_seal import Seal
+from eddy.policies import POLICIES, Policy
 from eddy.query import Query
 from eddy.query_text import query_text
 from eddy.runtime import Runtime
-from stairs.errors import InputError, StateError
+from stairs.arena import Int64s
+from stairs.errors import EddyError, InputError, StateError
+from stairs.parts import Parts
+from stairs.private import check_directory, open_private
 
+log = logging.getLogger("eddy.live")
+
+WRONG_SEAL = "the seal of its {} does not fit: the file is damaged, or was written without the key"
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 _LIBRARIES = ("numpy", "pyarrow", "sortedcontainers")
 _woken: weakref.WeakSet[Runtime] = weakref.WeakSet()
@@ -74,19 +84,24 @@ def _query_digest(query: Query) -> bytes:
 class Arena:
     """A file that holds one live engine, for one process at a time.
 
-        with Arena(path) as arena:
+        with Arena(path, key) as arena:
             if arena.held:
                 runtime = arena.wake(before, query) or rebuilt()
                 runtime.push(…)
                 arena.keep(runtime, after)
 
+    key   secret bytes, the same in all processes that share the file, 16 or more (`secrets.token_bytes(32)`). Do not
+          keep them where the file is.
+
     Entering takes an exclusive lock on the file, without waiting; `held` tells whether that went well. If not, nothing
-    else may be asked of it. After `keep`, and after leaving, the runtime is of no use any more: its memory belongs to
+    else may be asked of it. Raises InputError if another user owns the directory or the file or may write to either,
+    and for a link. After `keep`, and after leaving, the runtime is of no use any more: its memory belongs to
     whoever wakes it next. Only on systems with memory maps and `flock`. Not thread-safe.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: Path, key: bytes) -> None:
+        self.path = Path(path).absolute()
+        self._seal = Seal(key)
         self.held = False
         """Whether this process has the lock."""
         self._file: LiveFile | None = None
@@ -94,12 +109,13 @@ class Arena:
 
     def __enter__(self) -> Arena:
         self.held = False
+        check_directory(self.path.parent)
         while not self.held:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            handle = open_private(self.path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # A file that was removed meanwhile, or replaced, is locked for nobody.
-                self.held = self.path.exists() and os.path.samestat(os.fstat(handle), os.stat(self.path))
+                self.held = self.path.exists() and os.path.samestat(os.fstat(handle), os.lstat(self.path))
             except BlockingIOError:
                 os.close(handle)
                 return self
@@ -131,41 +147,83 @@ class Arena:
             raise StateError(f"{self.path} is not locked by this process: enter it, and look at `held`")
         return self._file
 
-    def wake(self, token: bytes, query: Query) -> Runtime | None:
+    def wake(self, token: bytes, query: Query, policy: str | Policy | None = None) -> Runtime | None:
         """Return the engine that was kept under exactly this token, None if it is not here.
 
-        It is not here when another token was given, when it was not left by `keep` to the end, when it is of another
-        query or was left by another version of the libraries, or before the machine was started the last time. From
-        here on the file is dirty: without `keep` nobody finds an engine in it. Costs some hundred Python objects,
-        whatever the engine holds. Raises StateError without the lock.
+        policy   the policy it was made with if that is an object of yours; it resumes what it had learnt, if it can
+                 (`eddy.policies`), and starts as it is handed in if not
+
+        It is not here when another token or key was given, when it was not left by `keep` to the end, when it is of
+        another query or was left by another version of the libraries, or before the machine was started the last time;
+        and, with a warning in the log, when its seal does not fit, because the file is damaged or was written without
+        the key. From here on the file is dirty: without `keep` nobody finds an engine in it. Reads every byte once;
+        nothing is copied. Raises StateError without the lock, InputError for a policy of yours that is not handed in.
         """
         file = self._locked()
         file.close()
         self._runtime = None
         header = file.header()
         if header is None or header != header._replace(
-            boot=_boot() or b"", library=_library(), query=_query_digest(query), token=_digest(token, size=32)
+            boot=_boot() or b"",
+            library=_library(),
+            query=_query_digest(query),
+            token=_digest(token, size=32),
+            key=self._seal.name,
         ):
             file.clear()
             return None
-        file.spoil()
-        index = os.pread(file.handle, header.index_bytes, header.index_start)
-        n_blocks, n_buffers = np.frombuffer(index, np.int64, 2).tolist()
-        places = np.frombuffer(index, np.int64, 2 * n_blocks, 16).reshape(-1, 2).tolist()
-        buffers = np.frombuffer(index, np.int64, 3 * n_buffers, 16 + 16 * n_blocks).reshape(-1, 3).tolist()
-        memory = file.open(header, sorted(Block(*place) for place in places))
-        starts = [start for start, _ in places]
-        data = index[16 + 16 * n_blocks + 24 * n_buffers :]
-        self._runtime = runtime = Unpickler(data, memory, starts, buffers, query).load()
+        unknown = None
+        try:
+            parts = self._read(file, header)
+            if policy is None and parts.text("policy") not in POLICIES:
+                unknown = parts.text("policy")
+            else:
+                file.spoil()
+                runtime = Runtime.woken(parts, query, policy)
+        except EddyError as fault:
+            log.warning("%s: no engine is woken: %s", self.path, fault)
+            file.close()
+            file.clear()
+            return None
+        if unknown is not None:
+            file.close()
+            raise InputError(
+                f"the engine in {self.path} has policy {unknown!r}, which is yours: hand it to wake(policy=…)"
+            )
+        self._runtime = runtime
         _woken.add(runtime)
         return runtime
+
+    def _read(self, file: LiveFile, header: Header) -> Parts:
+        """Return the parts of the engine. Raises StateError if a seal does not fit."""
+        index = file.index(header)
+        if not compare_digest(self._seal.of_index(header.sealed, index), header.index_seal):
+            raise StateError(WRONG_SEAL.format("header and index"))
+        places = np.frombuffer(index, np.int64, 2 * header.n_blocks).reshape(-1, 2)
+        _check_places(places, header.end)
+        memory = file.mapped(header.end)
+        if not compare_digest(self._block_seal(memory, header.index_seal, places), header.block_seal):
+            raise StateError(WRONG_SEAL.format("memory"))
+        try:
+            values = json.loads(index[places.nbytes :])
+        except ValueError as fault:
+            raise StateError(f"the index cannot be read: {fault}") from fault
+        blocks = [Block(*place) for place in places.tolist()]
+        file.open(memory, sorted(blocks))
+        return Parts(values, Mapped(memory, blocks), "the engine")
+
+    def _block_seal(self, memory: mmap.mmap, index_seal: bytes, places: Int64s) -> bytes:
+        whole = places.copy()
+        whole[:, 1] = -(-whole[:, 1] // ALIGNMENT) * ALIGNMENT
+        return self._seal.of_blocks(index_seal, np.frombuffer(memory, np.uint8), whole)
 
     def keep(self, runtime: Runtime, token: bytes) -> None:
         """Leave the engine here under this token, to be found until the next `wake`.
 
-        Memory that lies in the file already stays; what was made since is copied. The runtime is of no use afterwards.
-        Raises InputError for a policy that cannot be pickled, StateError in a push, without the lock, and for a runtime
-        that was woken elsewhere, OSError when the disk is full; then there is no engine in the file.
+        Memory that lies in the file already stays; what was made since is copied, and every byte is read once for the
+        seal. The runtime is of no use afterwards. Raises InputError for a policy whose `learnt()` is not JSON,
+        StateError in a push, without the lock, and for a runtime that was woken elsewhere, OSError when the disk is
+        full; then there is no engine in the file.
         """
         file = self._locked()
         if runtime is not self._runtime and runtime in _woken:
@@ -174,50 +232,46 @@ class Arena:
                 " it was woken, before leaving"
             )
         file.spoil()
-        pickler = Pickler(file)
-        try:
-            data = pickler.dump(runtime)
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise _refused(runtime, error) or error from error
-        kept = sorted(pickler.kept)
-        sizes = [memory.nbytes for _, memory in pickler.fresh]
-        index_bytes = 16 + 16 * pickler.count + 24 * len(pickler.buffers) + len(data)
+        writer = Writer(file)
+        text = json.dumps(writer.written(runtime.kept()), separators=(",", ":")).encode()
+        kept = sorted(writer.kept)
+        sizes = [memory.nbytes for _, memory in writer.fresh]
+        index_bytes = PLACE_BYTES * writer.count + len(text)
         old, new, end = file.lay_out(kept, [*sizes, index_bytes])
-        places = [(0, 0)] * pickler.count
+        places = np.zeros((writer.count, 2), np.int64)
         for k in kept:
-            places[pickler.kept[k]] = old[k], file.blocks[k].size
-        for (number, memory), at in zip(pickler.fresh, new, strict=False):
+            places[writer.kept[k]] = old[k], file.blocks[k].size
+        for (number, memory), at in zip(writer.fresh, new, strict=False):
             file.write(memory, at)
             places[number] = at, memory.nbytes
-        counts = np.array([pickler.count, len(pickler.buffers)], np.int64).tobytes()
-        tables = np.array(places, np.int64).tobytes() + np.array(pickler.buffers, np.int64).tobytes()
-        file.write(counts + tables + data, new[-1])
-        boot = _boot()
-        file.seal(
-            Header(
-                MAGIC,
-                1,
-                boot or b"",
-                _library(),
-                _query_digest(runtime.query),
-                _digest(token, size=32),
-                new[-1],
-                index_bytes,
-                end,
-            )
+        index = places.tobytes() + text
+        file.write(index, new[-1])
+        file.fill(end)
+        header = Header(
+            MAGIC,
+            1,
+            _boot() or b"",
+            _library(),
+            _query_digest(runtime.query),
+            _digest(token, size=32),
+            self._seal.name,
+            new[-1],
+            index_bytes,
+            writer.count,
+            end,
         )
+        index_seal = self._seal.of_index(header.sealed, index)
+        block_seal = self._block_seal(file.mapped(end), index_seal, places)
+        file.seal(header._replace(index_seal=index_seal, block_seal=block_seal))
         runtime.dismantle()
         file.close()
         self._runtime = None
 
 
-def _refused(runtime: Runtime, error: Exception) -> InputError | None:
-    """Return what to say if it is the policy that cannot be written."""
-    try:
-        Pickler(LiveFile(-1)).dump(runtime.policy_itself)
-    except (pickle.PicklingError, TypeError, AttributeError):
-        return InputError(
-            f"policy {runtime.policy!r} cannot be kept between processes: {error}; define its class at the top of a"
-            " module that every worker can import, and let it hold no functions, files or locks"
-        )
-    return None
+def _check_places(places: Int64s, end: int) -> None:
+    """Raise StateError unless blocks lie in the file, from multiples of ALIGNMENT on, and do not overlap."""
+    starts, sizes = places[np.argsort(places[:, 0])].T
+    ends = starts + -(-sizes // ALIGNMENT) * ALIGNMENT
+    inside = (starts >= HEADER_BYTES) & (starts % ALIGNMENT == 0) & (sizes > 0) & (sizes <= end) & (ends <= end)
+    if not inside.all() or (starts[1:] < ends[:-1]).any():
+        raise StateError(f"blocks lie at {places.tolist()} in a file of {end} bytes")

@@ -19,20 +19,25 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-MAGIC = b"eddylive"
+MAGIC = b"eddyliv2"
 HEADER_BYTES = 4096
+ALIGNMENT = 64
+"""Blocks start at multiples of it, and reach to the next one as far as their seal goes."""
 SPARE = 1 << 20
 """Gaps of so many bytes are always fine."""
-_HEADER = struct.Struct("<8sQ16s16s16s32sQQQ")
+_HEADER = struct.Struct("<8sQ16s16s16s32s32sQQQQ32s32s")
 _CLEAN = struct.Struct("<Q")
 _CLEAN_AT = 8
+
+PLACE_BYTES = 16
+"""What the index takes for each block: start and length, int64."""
 
 Memory = npt.NDArray[np.uint8]
 
 
 def aligned(n: int) -> int:
     """Return the first multiple of 64 from n on."""
-    return (n + 63) // 64 * 64
+    return -(-n // ALIGNMENT) * ALIGNMENT
 
 
 class Header(NamedTuple):
@@ -42,8 +47,11 @@ class Header(NamedTuple):
     boot               of the machine, when it was left
     library, query     digests of what wrote it, and of its query
     token              digest of the caller's name for this state of the engine
+    key                name of the key of the seals
     index_start, index_bytes   where the index lies
-    end                the end of the last block
+    n_blocks           how many blocks the index begins with
+    end                the end of the last block, a multiple of ALIGNMENT
+    index_seal, block_seal     of everything else here and the index, and of all blocks (`eddy.live_seal`)
     """
 
     magic: bytes
@@ -52,9 +60,18 @@ class Header(NamedTuple):
     library: bytes
     query: bytes
     token: bytes
+    key: bytes
     index_start: int
     index_bytes: int
+    n_blocks: int
     end: int
+    index_seal: bytes = b""
+    block_seal: bytes = b""
+
+    @property
+    def sealed(self) -> bytes:
+        """What the index seal covers of the header."""
+        return _HEADER.pack(*self._replace(clean=1, index_seal=b"", block_seal=b""))
 
 
 class Block(NamedTuple):
@@ -83,8 +100,21 @@ class LiveFile:
         if len(read) < _HEADER.size:
             return None
         header = Header(*_HEADER.unpack(read))
-        whole = header.magic == MAGIC and header.clean == 1 and header.end <= os.fstat(self.handle).st_size
+        size = os.fstat(self.handle).st_size
+        whole = (
+            header.magic == MAGIC
+            and header.clean == 1
+            and HEADER_BYTES <= header.end <= size
+            and header.end % ALIGNMENT == 0
+            and header.index_start >= HEADER_BYTES
+            and header.index_start + header.index_bytes <= header.end
+            and header.n_blocks * PLACE_BYTES <= header.index_bytes
+        )
         return header if whole else None
+
+    def index(self, header: Header) -> bytes:
+        """Return the index."""
+        return os.pread(self.handle, header.index_bytes, header.index_start)
 
     def spoil(self) -> None:
         """Say that nothing here may be used."""
@@ -101,14 +131,17 @@ class LiveFile:
 
     # Taking out
 
-    def open(self, header: Header, blocks: list[Block]) -> mmap.mmap:
-        """Map the file and return the mapping; `blocks` are those of the engine, ascending."""
-        if os.fstat(self.handle).st_size > header.end:
-            os.ftruncate(self.handle, header.end)
-        self.memory = mmap.mmap(self.handle, header.end, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    def mapped(self, end: int) -> mmap.mmap:
+        """Return the file up to `end` as memory."""
+        return mmap.mmap(self.handle, end, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def open(self, memory: mmap.mmap, blocks: list[Block]) -> None:
+        """Go on with this mapping of the file; `blocks` are those of the engine, ascending."""
+        if os.fstat(self.handle).st_size > len(memory):
+            os.ftruncate(self.handle, len(memory))
+        self.memory = memory
         self.blocks, self._starts = blocks, [block.start for block in blocks]
-        self._address, self._length = address_of(np.frombuffer(self.memory, np.uint8)), header.end
-        return self.memory
+        self._address, self._length = address_of(np.frombuffer(memory, np.uint8)), len(memory)
 
     def place_of(self, address: int) -> tuple[int, int] | None:
         """Return the block in which an address lies, and how far from its start; None if it is in none."""
@@ -148,6 +181,12 @@ class LiveFile:
         """Write a new block. Raises OSError when there is no room."""
         self._write(memory, at)
 
+    def fill(self, end: int) -> None:
+        """Let the file reach to `end`, with a page of its own for the last bytes."""
+        size = os.fstat(self.handle).st_size
+        if size < end:
+            self._write(bytes(end - size), size)
+
     def _write(self, memory: memoryview | bytes, at: int) -> None:
         left = memoryview(memory).cast("B")
         while left:
@@ -172,7 +211,7 @@ def _fit(old: list[Block], sizes: list[int]) -> tuple[list[int], int]:
             places[n] = gap[0]
             gap[0], gap[1] = gap[0] + size, gap[1] - size
     ends = [place + size for place, size in zip(places, sizes, strict=True)]
-    return places, max([HEADER_BYTES, *(block.start + block.size for block in old), *ends])
+    return places, aligned(max([HEADER_BYTES, *(block.start + block.size for block in old), *ends]))
 
 
 def address_of(array: npt.NDArray[np.generic]) -> int:

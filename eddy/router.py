@@ -11,23 +11,26 @@ out of that push, which is taken back.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from time import thread_time
 
 import numpy as np
 
-from eddy.policies import POLICIES, Decision, Policy
+from eddy.policies import POLICIES, Decision, Learning, Policy
 from eddy.policies.view import NOTHING, Tables, View
+from eddy.random_state import random_state, set_random_state
 from eddy.transitions import no_choice, resolve
 from jisc.orders import has_choice, is_cyclic
-from jisc.plan import Tree
+from jisc.plan import Tree, parse
 from jisc.routes import Preference
 from jisc.states import StateId, states_of
 from jisc.strategies import Eddy, Strategy
-from jisc.strategies.base import COUNTERS
-from stairs.errors import InputError
+from jisc.strategies.base import COUNTERS, woken_states
+from stairs.errors import InputError, StateError
 from stairs.fields import H_TARGET, M_ARRIVAL, M_ARRIVALS, S_BASE, S_NEXT
 from stairs.modules import Modules
+from stairs.parts import Parts, Plain
 from stairs.samples import Floats, Samples
 
 SAMPLE = 0.005
@@ -56,6 +59,9 @@ SHORT_STRETCH = 4096
 """Arrivals taken at most in one go where a drift may be dear."""
 FIRST_STRETCH = 2048
 """Arrivals taken before anything is known of what they cost."""
+_COUNTS = ("decisions", "drifts", "_taken", "_arrivals", "_since", "_alert")
+_SECONDS = ("seconds", "_unsampled", "_undecided", "_last", "_recent", "_usual", "_patience")
+"""Counts and measurements that go on in another process."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +347,77 @@ class Router:
     def view_now(self) -> View:
         """Return what a policy would see if it were asked now, for showing; nothing is sampled for good."""
         return replace(self._look_around(), shares=self.shares_now, _picks=self.samples.newest(self.shares_now))
+
+    # Kept for another process (`eddy.live`)
+
+    def kept(self) -> Plain:
+        """Return all that goes on, with what the policy has learnt if it can tell."""
+        return {
+            "samples": self.samples.kept(),
+            "random": random_state(self.rng),
+            "shares": self.shares,
+            "probed": self._probed,
+            "room": float(self.room),
+            "seen": self._seen(),
+            "counts": [getattr(self, name) for name in _COUNTS],
+            "seconds": [float(getattr(self, name)) for name in _SECONDS],
+            "settled": bool(self._settled),
+            "learnt": self._learnt(),
+        }
+
+    def wake(self, parts: Parts) -> None:
+        """Go on from what a router of the same kind kept. After the modules and the strategy woke."""
+        self.samples.wake(parts.part("samples"))
+        set_random_state(self.rng, parts.part("random"))
+        self.shares = parts.array("shares", np.float64, self.shares.shape)
+        self._probed = parts.array("probed", np.float64, self._probed.shape)
+        self.room, self._settled = parts.number("room"), parts.flag("settled")
+        for name, count in zip(_COUNTS, parts.integers("counts", len(_COUNTS)), strict=True):
+            setattr(self, name, count)
+        for name, seconds in zip(_SECONDS, parts.numbers("seconds", len(_SECONDS)), strict=True):
+            setattr(self, name, seconds)
+        if parts.plain("learnt") is not None and isinstance(self.policy, Learning):
+            try:
+                self.policy.resume(json.loads(parts.text("learnt")))
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise StateError(f"policy {self.policy.name!r} cannot resume what it had learnt: {error!r}") from error
+        if parts.plain("seen") is not None:
+            self.view = self._woken_view(parts.part("seen"))
+
+    def _learnt(self) -> str | None:
+        """Return what the policy has learnt as JSON text, None if it cannot tell."""
+        policy = self.policy
+        if not isinstance(policy, Learning):
+            return None
+        learnt = policy.learnt()
+        try:
+            return json.dumps(learnt)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"policy {policy.name!r} cannot be kept between processes: what learnt() returned is not JSON: {error};"
+                " return None, booleans, numbers, strings, lists and dictionaries by strings"
+            ) from error
+
+    def _seen(self) -> Plain | None:
+        """Return what the policy considered when it looked last."""
+        if self.view is None:
+            return None
+        names = self.modules.graph.names
+        return {
+            "position": self.view.position,
+            "plans": [tree.text(names) for tree, _ in self.view.considered],
+            "states": [{"stored": [list(state) for state in stored]} for _, stored in self.view.considered],
+            "costs": [float(cost) for cost in self.view.considered.values()],
+        }
+
+    def _woken_view(self, parts: Parts) -> View:
+        graph, plans = self.modules.graph, parts.texts("plans")
+        states = parts.items("states", len(plans))
+        considered = {
+            (parse(text, graph.names), frozenset(woken_states(own, "stored", graph))): cost
+            for text, own, cost in zip(plans, states, parts.numbers("costs", len(plans)), strict=True)
+        }
+        return replace(self._look_around(), position=parts.integer("position"), considered=considered)
 
     # From outside
 

@@ -26,6 +26,7 @@ from eddy.late_rows import LateRows
 from eddy.loader import Loader
 from eddy.metrics import metrics
 from eddy.policies import Policy
+from eddy.policies.view import tables_of
 from eddy.query import Query
 from eddy.reasons import reason_lines
 from eddy.results import Results
@@ -41,17 +42,18 @@ from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.routes import Preference
 from jisc.states import StateId
 from jisc.strategies import Eddy, Transition
-from jisc.strategies.base import refuse
+from jisc.strategies.base import refuse, woken_states
 from stairs.errors import CapacityError, EddyError, InputError, PlanError, StateError
 from stairs.fields import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.graph import FOREVER
 from stairs.modules import RENUMBER_AT, Modules
+from stairs.parts import Parts, Plain
 from stairs.payload import Payload
 from stairs.stair import Stair
 
 OUTPUTS = ("append", "changelog")
-ATTACHED = frozenset({"_gate", "_loader", "_output", "output_schema", "_turn", "_pending", "_happened", "_last"})
-"""What follows from the query, or is of the call at work."""
+OPTIONS = ("plan", "strategy", "statistics", "background", "output", "count_only", "ids_only", "renumber_at")
+"""What a runtime is made with that is kept for another process as it is."""
 NO_ROOM = "there was no room for the states"
 
 
@@ -141,10 +143,6 @@ class Runtime:
         self._deleted = 0
         self.pushes = 0
         """Pushes that happened, in this object."""
-        self._attach()
-
-    def _attach(self) -> None:
-        """Make what follows from the query: the way in, and the way out; nobody is at work."""
         self._turn = Turn()
         self._pending: Pending | None = None
         """What takes back what is under way; None = nothing is."""
@@ -691,28 +689,76 @@ class Runtime:
 
     # Kept for another process (`eddy.live`)
 
-    __copy__ = refuse_copy
-    __deepcopy__ = refuse_copy
+    __reduce_ex__ = refuse_copy
 
-    def __getstate__(self) -> dict[str, Any]:
-        if self._modules.pushing:
-            raise StateError("a push is under way; an engine is kept between two pushes")
-        state = {name: value for name, value in vars(self).items() if name not in ATTACHED}
-        state["learnt"] = {place: one.learnt() for place, one in self._filters().items()}
-        return state
+    @in_turn
+    def kept(self) -> Plain:
+        """Return all that goes on, as plain parts (`stairs.parts`)."""
+        options = self._options()
+        return {
+            **{name: options[name] for name in OPTIONS},
+            "max_bytes": self._bound.max_bytes,
+            "decide_every": self._router.every,
+            "policy": self.policy,
+            "modules": self._modules.kept(),
+            "payload": self._payload.kept(),
+            "running": self._strategy.kept(),
+            "router": self._router.kept(),
+            "late": self._late.rows.plain(),
+            "counts": [self._results, self._deleted],
+            "schedule": [
+                {"at": one.at, "plan": one.tree.text(self.query.graph.names), "store": one.store and list(one.store)}
+                for one in self._schedule
+            ],
+            "filters": {place: one.kept() for place, one in self._filters().items()},
+        }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        learnt = state.pop("learnt")
-        vars(self).update(state)
-        self._attach()
-        for place, one in self._filters().items():
-            one.resume(learnt[place])
-        self._strategy.relocated()
+    @classmethod
+    def woken(cls, parts: Parts, query: Query, policy: str | Policy | None = None) -> Runtime:
+        """Return the runtime that gave these parts, for the same query.
 
-    @property
-    def policy_itself(self) -> Policy:
-        """The policy as an object."""
-        return self._router.policy
+        policy   the policy it had, if that is one of the caller's own; it resumes what it had learnt
+
+        Raises StateError, PlanError, QueryError or InputError for parts that do not fit together.
+        """
+        runtime = cls(
+            query,
+            parts.text("plan"),
+            policy=parts.text("policy") if policy is None else policy,
+            strategy=parts.text("strategy"),
+            statistics=parts.flag("statistics"),
+            background=parts.integer("background"),
+            decide_every=parts.optional("decide_every"),
+            output=parts.text("output"),
+            count_only=parts.flag("count_only"),
+            ids_only=parts.flag("ids_only"),
+            renumber_at=parts.integer("renumber_at"),
+        )
+        parts.require(runtime.policy == parts.text("policy"), f"policy {runtime.policy!r} in place of its own")
+        runtime._resume(parts)
+        return runtime
+
+    def _resume(self, parts: Parts) -> None:
+        graph, strategy, router = self.query.graph, self._strategy, self._router
+        # Tables of plans that were tried are kept in the process, for all engines of a query.
+        router.tables = tables = tables_of(graph)
+        strategy.masks = tables.masks
+        self._modules.wake(parts.part("modules"))
+        self._payload.wake(parts.part("payload"), self._modules.capacity)
+        strategy.wake(parts.part("running"))
+        router.wake(parts.part("router"))
+        self._late.rows = LateRows.woken(parts.part("late"), [stream.schema for stream in self.query.streams])
+        self._results, self._deleted = parts.integers("counts", 2)
+        schedule = []
+        for one in parts.items("schedule"):
+            tree = self._checked_plan(one.text("plan"))
+            store = None if one.plain("store") is None else frozenset(woken_states(one, "store", graph))
+            schedule.append(Scheduled(one.integer("at", self.position), tree, store))
+        self._schedule = _sorted(schedule)
+        filters, kept = self._filters(), parts.part("filters")
+        for place, own in filters.items():
+            own.wake(kept.part(place))
+        self._bound = Bound(parts.optional("max_bytes"), self._modules, self._payload)
 
     def dismantle(self) -> None:
         """Let go of all memory now, not when cycles are collected some day. Every later call raises StateError."""

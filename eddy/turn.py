@@ -113,5 +113,5 @@ def in_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P
 
 
 def refuse_copy(self: Any, *_: Any) -> Any:
-    """Refuse to copy a runtime: two would share state."""
-    raise StateError("a Runtime cannot be copied; make another one with Runtime.restore(runtime.snapshot(), query)")
+    """Refuse to copy or pickle a runtime: two would share state."""
+    raise StateError("a Runtime cannot be copied or pickled: make another with Runtime.restore(rt.snapshot(), query)")

@@ -43,7 +43,7 @@ class Tree:
         return self._hash
 
     def __reduce__(self) -> tuple[type[Tree], tuple[int, Tree | None, Tree | None]]:
-        # The hash is another one in another process.
+        # A policy that Spark sends to its workers may hold trees, and the hash is another one in another process.
         return Tree, (self.stream, self.left, self.right)
 
     def __post_init__(self) -> None:

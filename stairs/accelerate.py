@@ -5,6 +5,9 @@ directory is named after a digest of all kernel sources: an edit anywhere starts
 `$EDDY_CACHE_DIR`, or `eddy` under `$XDG_CACHE_HOME` or `~/.cache`, or under the temporary directory when none of them
 can be written to. numba's own setting is put back, so the caches of other libraries in the process stay where they are.
 
+What lies in the directory is loaded as code, in numba's own format. So a directory that belongs to another user, or
+that others may write to, is passed over with a warning (`stairs.private`).
+
 Two habits of the kernels have their reason here. They allocate nothing and are compiled without numba's reference
 counting: with it, each array field named in a branch costs atomic operations, measured at four times the run time of a
 walk. And they index the large arrays by `u64(…)`: for a signed index numba adds the wrap-around of negative ones to
@@ -16,6 +19,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import hashlib
+import logging
 import os
 import tempfile
 import threading
@@ -28,7 +32,12 @@ import numba
 from numba.core import config
 from numpy import uint64 as u64
 
+from stairs.errors import InputError
+from stairs.private import private_directory
+
 __all__ = ["cache_directory", "inlined", "jit", "u64"]
+
+log = logging.getLogger("eddy.kernels")
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COMPILING = _thread.allocate_lock()
@@ -42,11 +51,14 @@ def _let_it_end() -> None:
         pass
 
 
-def _writable(directory: Path) -> bool:
+def _usable(directory: Path) -> bool:
+    """Make a directory if it is missing, and tell whether this user alone can write to it."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        return os.access(directory, os.W_OK | os.X_OK)
+        return os.access(private_directory(directory), os.W_OK | os.X_OK)
     except OSError:
+        return False
+    except InputError as refused:
+        log.warning("compiled kernels are kept elsewhere: %s", refused)
         return False
 
 
@@ -66,7 +78,7 @@ def cache_directory() -> Path:
     candidates += [Path(user) / "eddy", Path(tempfile.gettempdir()) / f"eddy-{os.getuid()}"]
     for candidate in candidates:
         directory = candidate / digest.hexdigest()[:16]
-        if _writable(directory):
+        if _usable(directory):
             return directory
     return Path(tempfile.mkdtemp(prefix="eddy-"))
 

@@ -37,6 +37,7 @@ from stairs.bytes_kernels import (
     settle,
 )
 from stairs.errors import StateError
+from stairs.parts import Parts, Plain, powers_of_two
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -80,6 +81,31 @@ class BytesDirectory:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arena)
+
+    # Kept for another process (`eddy.live`)
+
+    def kept(self) -> Plain:
+        """Return all that goes on."""
+        return self.arena._asdict()
+
+    def wake(self, parts: Parts) -> None:
+        """Go on from what a directory kept."""
+        heap, start = parts.array("heap", np.uint8, (-1,)), parts.array("start", np.int64, (-1,))
+        n, meta = len(start), parts.array("meta", np.int64, (B_FIELDS,))
+        parts.require(powers_of_two([n]), f"room for {n} strings")
+        parts.require(0 <= meta[B_FREE] <= meta[B_NEXT] <= n, f"{meta[B_FREE]} ids free of {meta[B_NEXT]}, {n} in all")
+        parts.require(0 <= meta[B_DEAD] <= meta[B_HEAP] <= len(heap), f"{meta[B_HEAP]} bytes of {len(heap)} in use")
+        self.arena = BytesArena(
+            heap,
+            start,
+            parts.array("size", np.int32, (n,)),
+            parts.array("hashes", np.int64, (n,)),
+            parts.array("users", np.int32, (n,)),
+            parts.array("table", np.int32, (2 * n,)),
+            parts.array("freed", np.int32, (n,)),
+            parts.array("fresh", np.int32, (n,)),
+            meta,
+        )
 
     def intern(self, offsets: Int64s, text: Bytes, dead: Bytes) -> Int64s:
         """Return the id of each row's string; rows marked dead get 0.

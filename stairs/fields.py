@@ -1,6 +1,6 @@
 """Names of the columns of the descriptor tables that kernels read (int64, one row per stream, class, attribute, hop).
 
-The tables are arrays, not objects, because arrays of them pass into a kernel, cache and pickle, whatever their number.
+The tables are arrays, not objects, because arrays of them pass into a kernel and cache, whatever their number.
 """
 
 from __future__ import annotations

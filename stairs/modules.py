@@ -32,9 +32,11 @@ from stairs.fields import (
     A_OFFSET,
     A_STREAM,
     C_CAPACITY,
+    C_DEBT,
     C_FREE,
     C_FREE0,
     C_FREELIST,
+    C_HAND,
     C_HEADS,
     C_MEMBER,
     C_NEXT,
@@ -59,6 +61,7 @@ from stairs.fields import (
     M_RESULTS,
     M_STARTED,
     M_STOP,
+    M_SUPPRESSED,
     M_TIMED,
     M_WATERMARK,
     NEED_ENTRIES,
@@ -76,15 +79,17 @@ from stairs.fields import (
     S_RECS,
     S_SIZE,
     S_TIMES,
+    S_WALKED,
     S_WIDTH,
 )
 from stairs.graph import FOREVER, JoinGraph
 from stairs.keys_kernels import sweep
 from stairs.modules_check import check_modules
 from stairs.modules_kernels import rehash, transpose, undo
+from stairs.parts import MOST, Parts, Plain, powers_of_two
 from stairs.push_kernels import push
 from stairs.routes import no_entries
-from stairs.scratch import Scratch
+from stairs.scratch import Room, Scratch
 from stairs.segments import Segments
 
 NEVER = 2 * FOREVER
@@ -113,8 +118,14 @@ class Growth(NamedTuple):
     factors: list[int]
 
 
-NOT_KEPT = frozenset({"arena", "_no_entries", "_saved", "caches"})
-"""What a push needs, or follows from the rest."""
+MOST_ROOM = 1 << 40
+"""Room for a push that nobody needs."""
+MOST_NUMBER = (1 << 31) - 1
+"""The greatest sequence number or key id."""
+KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
+KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
+KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
+"""What of the descriptors does not follow from the graph, the strategy and the rest."""
 
 
 class Modules:
@@ -168,18 +179,66 @@ class Modules:
 
     # Kept for another process (`eddy.live`)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name not in NOT_KEPT}
-        state["caches"] = list(self.caches)
-        return state
+    def kept(self) -> Plain:
+        """Return all that goes on, but what is computed from these modules."""
+        return {
+            "capacity": self.capacity,
+            "streams": self.streams[:, KEPT_STREAMS].tolist(),
+            "classes": self.classes[:, KEPT_CLASSES].tolist(),
+            "meta": self.meta[KEPT_META].tolist(),
+            "room": list(self.scratch.room),
+            "texts": [strings.kept() for strings in self.texts.values()],
+            **{name: own.array for name, own in self._segments().items()},
+        }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        caches = state.pop("caches")
-        vars(self).update(state)
-        self._saved = None
-        self.caches = Caches(caches)
-        self._no_entries = no_entries()
-        self._install()
+    def wake(self, parts: Parts) -> None:
+        """Go on from what modules of the same graph kept. Raises StateError for what does not fit together."""
+        m, n = self.graph.n_streams, self.graph.n_classes
+        capacity = parts.integers("capacity", m, FIRST_ROOM, RENUMBER_AT)
+        parts.require(powers_of_two(capacity), f"rings of {capacity} slots")
+        streams = self.streams.copy()
+        for i, (following, low, base, walked) in enumerate(parts.rows("streams", m, len(KEPT_STREAMS))):
+            parts.require(low <= following <= MOST_NUMBER, f"stream {i}: low mark {low}, next {following}")
+            parts.require(following - low <= capacity[i], f"stream {i}: {following - low} tuples, {capacity[i]} slots")
+            streams[i, KEPT_STREAMS] = following, low, base, walked
+        classes, factors = self.classes.copy(), []
+        for c, (room, following, free, hand, debt) in enumerate(parts.rows("classes", n, len(KEPT_CLASSES))):
+            factor = room // FIRST_KEYS
+            parts.require(powers_of_two([factor]) and room == factor * FIRST_KEYS, f"class {c}: room for {room} keys")
+            parts.require(
+                free <= following <= room <= MOST_NUMBER and hand <= following,
+                f"class {c}: {free} ids free of {following}, room for {room}, hand at {hand}",
+            )
+            factors.append(factor)
+            classes[c, KEPT_CLASSES] = room, following, free, hand, debt
+            classes[c, C_SHIFT] = 66 - FIRST_SLOTS.bit_length() - factor.bit_length()
+        sizes = self._sizes(capacity, factors)
+        segments = {
+            name: Segments.over(parts.array(name, own.array.dtype, (sum(sizes[name]),)), sizes[name], own.fill)
+            for name, own in self._segments().items()
+        }
+        meta = parts.integers("meta", len(KEPT_META), low=-MOST)
+        rooms = Room(*parts.integers("room", len(Room._fields), high=MOST_ROOM))
+        for strings, own_parts in zip(self.texts.values(), parts.items("texts", len(self.texts)), strict=True):
+            strings.wake(own_parts)
+        self.meta[KEPT_META] = meta
+        self.scratch = Scratch(m, n, rooms)
+        self._install(streams, classes, capacity, **segments)
+
+    def _segments(self) -> dict[str, Segments]:
+        return {name: getattr(self, name) for name in SEGMENTS}
+
+    def _sizes(self, capacity: list[int], factors: list[int]) -> dict[str, list[int]]:
+        """Return the sizes of all segments, with `factors` times the key ids to begin with in each class."""
+        graph = self.graph
+        return {
+            "recs": [room * width for room, width in zip(capacity, self._widths, strict=True)],
+            "times": capacity if graph.timed else [0] * len(capacity),
+            "heads": [factor * FIRST_KEYS * stride for factor, stride in zip(factors, self._strides, strict=True)],
+            "words": [factor * FIRST_KEYS * width for factor, width in zip(factors, graph.widths, strict=True)],
+            "freed": [factor * FIRST_KEYS for factor in factors],
+            "table": [factor * 2 * FIRST_SLOTS for factor in factors],
+        }
 
     def _counted(self) -> int:
         return self.state_bytes + sum(cache.counted_bytes for cache in self.caches)

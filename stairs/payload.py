@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stairs.allowance import Allowance
+from stairs.parts import Parts, Plain
 from stairs.payload_kernels import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
 
 _BOOL = pa.bool_()
@@ -58,9 +59,6 @@ def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
     """Return n bytes of 0 and 1 as a bitmap."""
     return pa.py_buffer(np.packbits(np.frombuffer(memory, np.uint8, n, start), bitorder="little"))
 
-
-NOT_KEPT = frozenset({"_ring", "_valid", "_columns", "_widths", "addresses", "_saved"})
-"""What follows from the rest, or is for a push."""
 
 
 class ChunkLog:
@@ -216,16 +214,30 @@ class Payload:
 
     # Kept for another process (`eddy.live`)
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name not in NOT_KEPT}
+    def kept(self) -> Plain:
+        """Return all that goes on. Arrow arrays get memory of their own first."""
         for log in self._logs.values():
             log.compact()
-        return state
+        return {
+            "nulls": [list(place) for place in self._null_rings],
+            "rings": self._block,
+            "logs": [
+                [{"first": first, "values": values} for first, values in log.chunks] for log in self._logs.values()
+            ],
+        }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._saved = None
-        vars(self).update(self._laid(self._block, self.room, self._null_rings))
+    def wake(self, parts: Parts, room: list[int]) -> None:
+        """Go on from what a payload of the same columns kept; room[i] is the slots of stream i."""
+        nulls = [(i, k) for i, k in parts.rows("nulls", len(parts.sequence("nulls")), 2)]
+        parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")
+        sizes = [room[i] * self._width[i, k] for i, k in self._rings] + [room[i] for i, _ in nulls]
+        block = parts.array("rings", np.uint8, (sum((size + 63) // 64 * 64 for size in sizes),))
+        chunks = []
+        for log, own in zip(self._logs.values(), parts.lists("logs", len(self._logs)), strict=True):
+            chunks.append([(one.integer("first"), one.arrow("values", log.kind)) for one in own])
+        for log, found in zip(self._logs.values(), chunks, strict=True):
+            log.chunks = found
+        vars(self).update(self._laid(block, list(room), nulls))
 
     def _counted(self) -> int:
         return self.nbytes

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from stairs.arena import Int64s, Routes
 from stairs.fields import S_BASE, S_LO, S_NEXT
 from stairs.modules import Modules
+from stairs.parts import Parts, Plain
 from stairs.sample_kernels import W_FIELDS, count_partners, sample, trace
 
 Floats = npt.NDArray[np.float64]
@@ -137,6 +138,31 @@ class Samples:
         streams, tuples = np.ascontiguousarray(picks[:, 0]), np.ascontiguousarray(picks[:, 1])
         trace(self.modules.arena, routes, self.modules.walk, streams, tuples, budget, visits, work)
         return Trace(visits, work, bool(work[0] == len(picks)))
+
+    # Kept for another process (`eddy.live`)
+
+    def kept(self) -> Plain:
+        """Return all that goes on."""
+        return {
+            "profiles": self.profiles,
+            "picked": self.picked,
+            "progress": self.progress,
+            "owed": self._owed,
+        }
+
+    def wake(self, parts: Parts) -> None:
+        """Go on from what a sample of the same graph kept. After the modules woke."""
+        m = self.modules.graph.n_streams
+        profiles = parts.array("profiles", np.float64, self.profiles.shape)
+        picked = parts.array("picked", np.int64, self.picked.shape)
+        progress, owed = parts.array("progress", np.int64, (m + 1, 3)), parts.array("owed", np.float64, (m,))
+        streams, numbers = picked.T
+        parts.require(bool(((streams >= 0) & (streams < m)).all()), "a pick of no stream")
+        parts.require(bool((progress >= 0).all()), "a negative count")
+        # Beyond those picked since the last undo there may be some that were taken back; they are not read.
+        used = np.arange(min(int(progress[-1, 2]), PICKS))
+        parts.require(bool((numbers < self.modules.streams[streams, S_NEXT])[used].all()), "a pick to come")
+        self.profiles, self.picked, self.progress, self._owed = profiles, picked, progress, owed
 
     # What changes underneath (`stairs.caches.Cache`)
 

@@ -33,8 +33,6 @@ class Scratch:
     words    int64, the key words of a push, beginning at `address`
     dead     uint8, a mark for each of its rows
     walk     what kernels walk in, and the results they found
-
-    Pickled it is only how much room there was.
     """
 
     def __init__(self, n_streams: int, n_classes: int, room: Room | None = None) -> None:
@@ -56,9 +54,6 @@ class Scratch:
             frames=np.zeros((room.frames, T_FIELDS + 2 * (m + n)), np.int64),
             lows=np.zeros(m, np.int32),
         )
-
-    def __reduce__(self) -> tuple[type[Scratch], tuple[int, int, Room]]:
-        return Scratch, (self._streams, self._classes, self.room)
 
     @property
     def room(self) -> Room:

@@ -17,6 +17,14 @@ class Segments:
         self.base = self._bases()
         self.array: npt.NDArray[Any] = np.full(sum(sizes), fill, dtype)
 
+    @classmethod
+    def over(cls, array: npt.NDArray[Any], sizes: list[int], fill: int) -> Segments:
+        """Return the segments of an array that is there, which has the length of all sizes together."""
+        new = cls(array.dtype, [], fill)
+        new.size, new.array = list(sizes), array
+        new.base = new._bases()
+        return new
+
     def _bases(self) -> list[int]:
         bases, total = [], 0
         for size in self.size:

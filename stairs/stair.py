@@ -78,6 +78,7 @@ from stairs.fields import (
     E_COUNT,
     E_DEBT,
     E_FIELDS,
+    E_HAND,
     E_HEADS,
     E_KEY_OFFSET,
     E_KEY_PART,
@@ -102,7 +103,8 @@ from stairs.fields import (
     S_LO,
     S_NEXT,
 )
-from stairs.modules import power_of_two
+from stairs.modules import MOST_NUMBER, power_of_two
+from stairs.parts import Parts, Plain
 from stairs.stair_check import check_stair
 from stairs.stair_kernels import (
     MOST_ENTRIES,
@@ -123,6 +125,8 @@ if TYPE_CHECKING:
     from stairs.store import StairStore
 
 FIRST_ROOM = 64
+KEPT_STATE = [E_BIRTH, E_TAIL, E_NEXT, E_UNMARKED, E_MARKED, E_HAND, E_STORED, E_PASSED, E_PROMOTED, E_COMPUTED, E_DEBT]
+"""What of the descriptor does not follow from the rest."""
 
 
 class Spare(NamedTuple):
@@ -217,6 +221,30 @@ class Stair:
     def publish(self) -> None:
         """Write down where heads and ring lie; after either was made anew."""
         self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
+
+    # Kept for another process (`eddy.live`)
+
+    def kept(self) -> Plain:
+        """Return all that goes on."""
+        return {
+            "row": self.row,
+            "streams": list(self.streams),
+            "by": self.by,
+            "track": self.track,
+            "state": self.state[KEPT_STATE].tolist(),
+            "heads": self.heads,
+            "ring": self.ring,
+        }
+
+    def wake(self, parts: Parts) -> None:
+        """Go on from the numbers that a state with these heads and this ring kept."""
+        found = parts.integers("state", len(KEPT_STATE), low=-1)
+        birth, tail, following = found[:3]
+        parts.require(
+            birth < tail <= following <= min(tail + self.capacity, MOST_NUMBER),
+            f"birth {birth}, tail {tail}, next {following}, {self.capacity} slots",
+        )
+        self.state[KEPT_STATE] = found
 
     # Room
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from stairs.arena import Entries, Int64s, Routes
 from stairs.fields import (
+    C_CAPACITY,
     C_NEXT,
     E_BIRTH,
     E_CLASS,
@@ -26,11 +27,13 @@ from stairs.fields import (
 )
 from stairs.graph import FOREVER
 from stairs.modules import Modules
+from stairs.parts import Parts, Plain
 from stairs.routes import no_routes
-from stairs.stair import Spare, Stair
+from stairs.stair import FIRST_ROOM, Spare, Stair
 from stairs.stair_kernels import advance_all, promote_keys
 
 FIRST_STATES = 4
+MOST_STATES = 1 << 20
 
 
 class StairStore:
@@ -88,11 +91,43 @@ class StairStore:
             states=np.concatenate([states, np.zeros_like(states)]), parts=np.concatenate([parts, np.zeros_like(parts)])
         )
 
-    def relocated(self) -> None:
-        """Note where heads and rings lie, in memory of another process now. O(states)."""
+    # Kept for another process (`eddy.live`)
+
+    def kept(self, stairs: Iterable[Stair]) -> Plain:
+        """Return all that goes on, states in this order; memory of states that were dropped does not."""
+        return {
+            "rows": len(self.entries.states),
+            "marks": self.marks.tolist(),
+            "stairs": [stair.kept() for stair in stairs],
+        }
+
+    def wake(self, parts: Parts) -> list[Stair]:
+        """Hold the states that a store kept and no others; return them in their order. After the modules woke."""
+        graph, classes = self.modules.graph, self.modules.classes
+        m, rows = graph.n_streams, parts.integer("rows", FIRST_STATES, MOST_STATES)
+        n_tracks = len(parts.sequence("marks"))
+        marks = parts.rows("marks", n_tracks, m, low=-FOREVER)
+        parts.require(n_tracks > 0, "no track")
         self.release()
-        for stair in self.stairs.values():
-            stair.publish()
+        self.stairs = {}
+        self.entries = self.entries._replace(
+            states=np.zeros((rows, E_FIELDS), np.int64), parts=np.zeros((rows * m, P_FIELDS), np.int64)
+        )
+        self.set_marks(np.array(marks, np.int64))
+        for own in parts.items("stairs"):
+            row, by = own.integer("row", high=rows - 1), own.integer("by", high=graph.n_classes - 1)
+            streams = own.integers("streams", high=m - 1)
+            fits = row not in self.stairs and streams == sorted(set(streams)) and len(streams) > 1
+            own.require(fits, f"row {row}, streams {streams}")
+            heads, ring = own.array("heads", np.int32, (-1,)), own.array("ring", np.int32, (-1,))
+            own.require(0 < len(heads) <= classes[by, C_CAPACITY], f"{len(heads)} heads")
+            own.require(len(ring) >= FIRST_ROOM * (1 + len(streams)), f"a ring of {len(ring)} numbers")
+            spare = Spare(heads, ring, 0, heads.ctypes.data, ring.ctypes.data)
+            stair = Stair(self, row, streams, by, track=own.integer("track", high=n_tracks - 1), spare=spare)
+            stair.wake(own)
+            self.stairs[row] = stair
+        self._free = [row for row in range(rows) if row not in self.stairs][::-1]
+        return list(self.stairs.values())
 
     # Tracks
 

@@ -118,7 +118,7 @@ def use_strategy(strategy: str, output: str) -> None:
             stair.trim()
             assert stair.settle() or stair.pending
     runtime.check()
-    with tempfile.TemporaryDirectory() as folder, Arena(Path(folder) / "engine") as arena:
+    with tempfile.TemporaryDirectory() as folder, Arena(Path(folder) / "engine", b"a secret of this program") as arena:
         # Arrays over mapped memory, from here on.
         arena.keep(runtime, b"1")
         woken = arena.wake(b"1", one)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from eddy.policies.a_greedy import AGreedy
 from eddy.policies.bandit import Bandit
-from eddy.policies.base import Decision, Policy
+from eddy.policies.base import Decision, Learning, Policy
 from eddy.policies.cost import Cost
 from eddy.policies.fixed import Fixed
 from eddy.policies.lottery import Lottery
@@ -32,4 +32,16 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 """Every policy by its name."""
 
-__all__ = ["POLICIES", "AGreedy", "Bandit", "Cost", "Decision", "Fixed", "Lottery", "Policy", "Rank", "View"]
+__all__ = [
+    "POLICIES",
+    "AGreedy",
+    "Bandit",
+    "Cost",
+    "Decision",
+    "Fixed",
+    "Learning",
+    "Lottery",
+    "Policy",
+    "Rank",
+    "View",
+]

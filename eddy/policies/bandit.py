@@ -8,10 +8,11 @@ Source: Garivier, Moulines, "On upper-confidence bound policies for switching ba
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from eddy.policies.base import Decision
+from eddy.policies.base import Decision, plan_texts, plans_of
 from eddy.policies.greedy import Greedy
 from eddy.policies.view import View
 from jisc.orders import has_choice, random_order
@@ -34,6 +35,26 @@ class Bandit:
     _plans: list[Tree] = field(default_factory=list)
     _played: list[float] = field(default_factory=list)
     _losses: list[float] = field(default_factory=list)
+
+    def learnt(self) -> dict[str, Any]:
+        """Return the arms, how often they were played, and their losses."""
+        return {
+            "arms": self.arms,
+            "fading": self.fading,
+            "boldness": self.boldness,
+            "streams": len(self._plans[0].streams) if self._plans else 0,
+            "plans": plan_texts(self._plans),
+            "played": [float(played) for played in self._played],
+            "losses": [float(loss) for loss in self._losses],
+        }
+
+    def resume(self, learnt: dict[str, Any]) -> None:
+        """Go on with the arms."""
+        self.arms, self.fading = int(learnt["arms"]), float(learnt["fading"])
+        self.boldness = float(learnt["boldness"])
+        self._plans = plans_of(learnt["plans"], learnt["streams"])
+        self._played = [float(played) for played in learnt["played"]]
+        self._losses = [float(loss) for loss in learnt["losses"]]
 
     def decide(self, view: View) -> Decision | None:
         """Note what the present plan cost, play the arm with the least lower bound."""

@@ -3,16 +3,20 @@
 A policy of one's own is a class with a `name` and `decide`; an object of it is given to `Runtime(policy=…)`. It is
 called between two arrivals and may keep whatever it likes from call to call. It cannot make results wrong: any plan
 without a cross product gives the same ones.
+
+A policy may also have `learnt()`, which returns what it has learnt as JSON values (None, booleans, numbers, strings,
+lists, dictionaries by strings), and `resume(learnt)`, which takes that back. They are called where an engine is kept
+for another process (`eddy.live`), as streaming jobs do between two micro-batches. A policy without them begins anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from eddy.policies.view import View
-from jisc.plan import Tree
+from jisc.plan import Tree, parse
 from jisc.states import StateId
 
 
@@ -40,3 +44,25 @@ class Policy(Protocol):
 
     def decide(self, view: View) -> Decision | None:
         """Return the plan to go over to, None to go on as it is."""
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """A policy whose learning goes on in another process (see the module)."""
+
+    def learnt(self) -> Any:
+        """Return what was learnt so far, as JSON values."""
+
+    def resume(self, learnt: Any) -> None:
+        """Go on from what was learnt."""
+
+
+def plan_texts(trees: Iterable[Tree]) -> list[str]:
+    """Return plans as text, with the numbers of streams for names."""
+    return [tree.text([str(stream) for stream in range(len(tree.streams))]) for tree in trees]
+
+
+def plans_of(texts: Sequence[str], streams: int) -> list[Tree]:
+    """Return the plans that `plan_texts` gave. Raises PlanError for other texts."""
+    names = tuple(map(str, range(streams)))
+    return [parse(text, names) for text in texts]

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
-from eddy.policies.base import Decision
+from eddy.policies.base import Decision, plan_texts, plans_of
 from eddy.policies.costs import PROBE, VISIT
 from eddy.policies.greedy import Greedy, centre
 from eddy.policies.view import NOTHING, View
@@ -65,6 +66,31 @@ class Cost:
     _wished: bool = False
     _scales: dict[bool, float] = field(default_factory=dict)
     """What was measured in terms of what was predicted, for plans with something stored and with nothing."""
+
+    def learnt(self) -> dict[str, Any]:
+        """Return the pool, the corrections, and where the search stands."""
+        pool = list(self._pool.values())
+        return {
+            "margin": self.margin,
+            "storing": self.storing,
+            "choice": self._choice,
+            "streams": len(pool[0].streams) if pool else 0,
+            "kinds": [kind.hex() for kind in self._pool],
+            "plans": plan_texts(pool),
+            "turn": self._turn,
+            "stale": self._stale,
+            "wished": self._wished,
+            "scales": [[stored, float(scale)] for stored, scale in self._scales.items()],
+        }
+
+    def resume(self, learnt: dict[str, Any]) -> None:
+        """Go on with the pool, and from where the search stood."""
+        self.margin, self.storing = float(learnt["margin"]), float(learnt["storing"])
+        self._choice = None if learnt["choice"] is None else bool(learnt["choice"])
+        plans = plans_of(learnt["plans"], learnt["streams"])
+        self._pool = dict(zip(map(bytes.fromhex, learnt["kinds"]), plans, strict=True))
+        self._turn, self._stale, self._wished = int(learnt["turn"]), int(learnt["stale"]), bool(learnt["wished"])
+        self._scales = {bool(stored): float(scale) for stored, scale in learnt["scales"]}
 
     def decide(self, view: View) -> Decision | None:
         """Try what the search proposes, and take the best if it saves enough."""

@@ -8,6 +8,7 @@ Source: Avnur, Hellerstein, "Eddies: continuously adaptive query processing", SI
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,16 @@ class Lottery:
     fading: float = 0.8
     name: str = "lottery"
     _tickets: Floats | None = None
+
+    def learnt(self) -> dict[str, Any]:
+        """Return the tickets."""
+        return {"fading": self.fading, "tickets": None if self._tickets is None else self._tickets.tolist()}
+
+    def resume(self, learnt: dict[str, Any]) -> None:
+        """Go on with the tickets."""
+        tickets = learnt["tickets"]
+        self.fading = float(learnt["fading"])
+        self._tickets = None if tickets is None else np.array(tickets, np.float64)
 
     def decide(self, view: View) -> Decision | None:
         """Count tickets, draw an order."""

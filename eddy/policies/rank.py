@@ -8,6 +8,7 @@ equally good would follow each other for ever.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from eddy.policies.base import Decision
 from eddy.policies.greedy import Greedy, centre
@@ -24,6 +25,14 @@ class Rank:
     margin: float = 0.1
     name: str = "rank"
     conditional = False
+
+    def learnt(self) -> dict[str, Any]:
+        """Return the margin: nothing is learnt."""
+        return {"margin": self.margin}
+
+    def resume(self, learnt: dict[str, Any]) -> None:
+        """Go on with the margin."""
+        self.margin = float(learnt["margin"])
 
     def decide(self, view: View) -> Decision | None:
         """Take the greedy order if it is cheaper by the margin."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +24,7 @@ BUDGET = 3000
 FEW = 64
 """Recent tuples that plans are tried on while the data drift."""
 KNOWN = 256
+KIND_BYTES = 16
 NOTHING: frozenset[StateId] = frozenset()
 
 
@@ -41,7 +44,8 @@ class Tables:
                 self._virtual.clear()
             routes = compile_routes(tree, self.masks.graph, prefer)
             # Which streams a tuple goes to, one after the other, and by what, is all there is to a route.
-            alike = routes.span.tobytes() + routes.hops[:, [H_TARGET, H_CLASS]].tobytes()
+            taken = routes.span.tobytes() + routes.hops[:, [H_TARGET, H_CLASS]].tobytes()
+            alike = hashlib.blake2b(taken, digest_size=KIND_BYTES).digest()
             known = self._virtual[tree, prefer] = routes, alike
         return known
 
@@ -53,6 +57,12 @@ class Tables:
                 self._climbs.clear()
             known = self._climbs[tree] = compile_stored([StoredPlan(tree, {})], self.masks)[0]
         return known
+
+
+@lru_cache(maxsize=32)
+def tables_of(graph: JoinGraph) -> Tables:
+    """Return the tables that all engines of a query in this process share."""
+    return Tables(Masks(graph))
 
 
 @dataclass

@@ -42,10 +42,13 @@ class EngineOptions:
             query,
             plan=self.plan if plan is None else plan,
             strategy=self.strategy,
-            # What a policy learns is of one engine.
-            policy=copy.deepcopy(self.policy),
+            policy=self.new_policy(),
             max_bytes=self.max_bytes,
         )
+
+    def new_policy(self) -> str | Policy | None:
+        """Return the policy for one more engine: what an object learns is of one engine."""
+        return copy.deepcopy(self.policy)
 
     @property
     def text(self) -> str:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import pickle
+import json
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from jisc.plan import Tree
+from jisc.plan import Tree, parse
 from jisc.routes import Preference
 from jisc.states import Difference, Masks, StateId
-from stairs.arena import Entries, Int64s, Routes
+from stairs.arena import Bytes, Entries, Int64s, Routes
 from stairs.errors import PlanError
 from stairs.fields import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
+from stairs.graph import JoinGraph
 from stairs.modules import Modules
+from stairs.parts import MOST, NO_MEMORY, Parts, Plain
 from stairs.stair import Stair
 
 AROUND = 16
@@ -93,6 +95,49 @@ class Transition:
         return self.plans[1].text(self.names)
 
 
+    def plain(self) -> Plain:
+        """Return it as JSON values."""
+        return {
+            **{name: getattr(self, name) for name in (*_COUNTS, *_FIGURES, *_TEXTS)},
+            "ended": self.ended,
+            "plans": [self.old, self.new],
+            "states": [list(state) for state in self.states],
+        }
+
+    @classmethod
+    def woken(cls, parts: Parts, graph: JoinGraph) -> Transition:
+        """Return the transition that `plain` gave."""
+        names, plans = graph.names, parts.texts("plans")
+        parts.require(len(plans) == 2, f"{len(plans)} plans")
+        done = cls(
+            parts.integer("position"),
+            parts.text("strategy"),
+            (parse(plans[0], names), parse(plans[1], names)),
+            names,
+            ended=parts.optional("ended"),
+            reason=parts.text("reason"),
+            states=woken_states(parts, "states", graph),
+        )
+        for name in _COUNTS:
+            setattr(done, name, parts.integer(name, low=-MOST))
+        for name in _FIGURES:
+            setattr(done, name, parts.number(name))
+        return done
+
+
+_COUNTS = [one.name for one in fields(Transition) if one.type == "int"]
+_FIGURES = [one.name for one in fields(Transition) if one.type == "float"]
+_TEXTS = ["strategy", "reason"]
+
+
+def woken_states(parts: Parts, name: str, graph: JoinGraph) -> tuple[StateId, ...]:
+    """Return the states that were kept as a list of (streams as bits, class)."""
+    found = tuple(StateId(mask, by) for mask, by in parts.masks(name))
+    fits = all(0 < mask < 1 << graph.n_streams and 0 <= by < graph.n_classes for mask, by in found)
+    parts.require(fits, f"{name} of other streams or classes")
+    return found
+
+
 @dataclass
 class Saved:
     """What takes a strategy back to where it was: its trees, its marks, its counters, the states it chose to store.
@@ -131,8 +176,8 @@ class Strategy(ABC):
         self.masks = Masks(modules.graph)
         self.tree = tree
         self.routes: Routes
-        self._archive: list[bytes] = []
-        """Transitions of long ago, oldest first, as they were written down: CHAPTER or more each."""
+        self._archive: list[Bytes] = []
+        """Transitions of long ago, oldest first, as they were written down in JSON: CHAPTER or more each."""
         self._archived = 0
         """How many they are."""
         self._transitions: list[Transition] = []
@@ -168,7 +213,7 @@ class Strategy(ABC):
     def transitions(self) -> list[Transition]:
         """All transitions, oldest first. Those written down are read: `happened` and `newest` do without."""
         if self._archive:
-            read = [one for chapter in self._archive for one in pickle.loads(chapter)]
+            read = [one for chapter in self._archive for one in self._read(chapter)]
             # In one statement, lest an exception between two leave some of them twice.
             vars(self).update(_transitions=[*read, *self._transitions], _archive=[], _archived=0)
         return self._transitions
@@ -258,21 +303,57 @@ class Strategy(ABC):
 
     # Kept for another process (`eddy.live`)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def kept(self) -> Plain:
+        """Return all that goes on, but the plan that runs and its tables."""
+        self._write_down()
+        place = {id(done): n for n, done in enumerate(self._transitions)}
+        return {
+            "counters": self.routes.hops[:, COUNTERS],
+            "past": self.past,
+            "archive": self._archive,
+            "archived": self._archived,
+            "transitions": [done.plain() for done in self._transitions],
+            "open": [{"place": place[id(done)], "before": before} for done, before in self._open],
+            "recent": [list(push) for push in self._recent],
+            "watched": [
+                {"place": place[id(done)], "pushes": [list(push) for push in pushes]} for done, pushes in self._watched
+            ],
+        }
+
+    def wake(self, parts: Parts) -> None:
+        """Go on from what a strategy of this name, with this plan, kept. After the modules woke."""
+        hops, graph = self.routes.hops, self.modules.graph
+        counters = parts.array("counters", np.int64, hops[:, COUNTERS].shape)
+        past = parts.array("past", np.int64, self.past.shape)
+        transitions = [Transition.woken(own, graph) for own in parts.items("transitions")]
+        last, names = len(transitions) - 1, self.counters().keys()
+        self._open = [
+            (transitions[own.integer("place", high=last)], _totals(own.part("before"), names))
+            for own in parts.items("open")
+        ]
+        self._watched = [
+            (transitions[own.integer("place", high=last)], _pushes(own, "pushes")) for own in parts.items("watched")
+        ]
+        self._recent = deque(_pushes(parts, "recent"), maxlen=AROUND)
+        self._archive = parts.arrays("archive", np.uint8, (-1,))
+        self._archived = parts.integer("archived")
+        self._transitions, self.past, hops[:, COUNTERS] = transitions, past, counters
+
+    def _write_down(self) -> None:
+        """Move transitions that are over to the archive, once they fill a chapter: what is over does not change."""
         busy = {id(done) for done, _ in (*self._open, *self._watched)}
         # The newest stays at hand.
         own = self._transitions[:-1]
         over = next((n for n, done in enumerate(own) if id(done) in busy), len(own))
-        state = dict(vars(self))
         if over >= CHAPTER:
-            # What is over does not change: it is written once, not each time.
-            state["_archive"] = [*self._archive, pickle.dumps(self._transitions[:over], protocol=5)]
-            state["_archived"] = self._archived + over
-            state["_transitions"] = self._transitions[over:]
-        return state
+            text = json.dumps([done.plain() for done in own[:over]])
+            self._archive = [*self._archive, np.frombuffer(text.encode(), np.uint8)]
+            self._archived += over
+            self._transitions = self._transitions[over:]
 
-    def relocated(self) -> None:  # noqa: B027 - most strategies know no addresses
-        """Note where states lie, in memory of another process now."""
+    def _read(self, chapter: Bytes) -> list[Transition]:
+        written = Parts({"transitions": json.loads(chapter.tobytes())}, NO_MEMORY, "the archive of transitions")
+        return [Transition.woken(own, self.modules.graph) for own in written.items("transitions")]
 
     def dismantle(self) -> None:
         """Let go of everything; it is of no use afterwards."""
@@ -334,6 +415,19 @@ class Strategy(ABC):
         """Raise StateError unless all states are as they should be. O(all combinations), for tests."""
         for stair in self.stairs:
             stair.check()
+
+
+def _totals(parts: Parts, names: Iterable[str]) -> dict[str, int]:
+    return {name: parts.integer(name) for name in names}
+
+
+def _pushes(parts: Parts, name: str) -> list[tuple[int, int, float]]:
+    """Return pushes as they were kept: results, arrivals, seconds."""
+    found = []
+    for push in parts.sequence(name):
+        parts.require(type(push) is list and [type(value) for value in push] == [int, int, float], f"{name} {push}")
+        found.append((push[0], push[1], push[2]))
+    return found
 
 
 def _rates(pushes: Iterable[tuple[int, int, float]]) -> tuple[float, float]:

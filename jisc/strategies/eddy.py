@@ -10,7 +10,6 @@ Source of caching some subjoins of a pipeline and not others, by measured benefi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from jisc.plan import Tree
 from jisc.routes import Preference, compile_routes
@@ -20,6 +19,7 @@ from jisc.strategies.jisc import Jisc
 from stairs.arena import Entries, Routes
 from stairs.fields import M_MODE, STORED, VIRTUAL
 from stairs.modules import Modules
+from stairs.parts import Parts, Plain
 from stairs.routes import no_routes
 
 PLANS = 64
@@ -41,8 +41,20 @@ class Eddy(Jisc):
         """By which class streams are probed while nothing is stored (`jisc.routes.compile_routes`)."""
         super().__init__(modules, tree, background)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_virtual": {}}
+    def kept(self) -> Plain:
+        """Return all that goes on."""
+        return {**super().kept(), "prefer": None if self.prefer is None else [list(own) for own in self.prefer]}
+
+    def wake(self, parts: Parts) -> None:
+        """Go on with the states that were kept."""
+        prefer = parts.plain("prefer")
+        if prefer is not None:
+            own = self.modules.graph.attributes
+            fits = type(prefer) is list and all(type(row) is list for row in prefer)
+            parts.require(fits and [sorted(row) for row in prefer] == [list(row) for row in own], f"prefer {prefer}")
+            prefer = tuple(map(tuple, prefer))
+        self.prefer = prefer
+        super().wake(parts)
 
     @property
     def stored(self) -> frozenset[StateId]:

@@ -20,16 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from jisc.plan import Tree
+from jisc.plan import Tree, check_connected, parse
 from jisc.states import StateId, states_of
 from jisc.stored_routes import StoredPlan
 from jisc.strategies.base import Transition
-from jisc.strategies.stored import StoredStrategy
+from jisc.strategies.stored import StoredStrategy, state_of
 from stairs.arena import Int64s
 from stairs.errors import CapacityError
 from stairs.fields import E_LOWS, S_BASE, S_LO, S_NEXT
 from stairs.graph import FOREVER
 from stairs.modules import Modules
+from stairs.parts import Parts, Plain
 from stairs.stair import Stair
 
 
@@ -71,6 +72,24 @@ class ParallelTrack(StoredStrategy):
             for track in self.tracks
         ]
         self._use(plans)
+
+    def kept(self) -> Plain:
+        """Return all that goes on."""
+        names = self.modules.graph.names
+        return {**super().kept(), "plans": [track.tree.text(names) for track in self.tracks]}
+
+    def _take(self, stairs: list[Stair], parts: Parts) -> None:
+        graph = self.modules.graph
+        trees = [parse(text, graph.names) for text in parts.texts("plans")]
+        fits = len(trees) == len(self.store.marks) and trees[-1] == self.tree
+        parts.require(fits, f"{len(trees)} plans run beside one another, with marks for {len(self.store.marks)}")
+        self.tracks = []
+        for number, tree in enumerate(trees):
+            check_connected(tree, graph)
+            states = {state_of(stair): stair for stair in stairs if stair.track == number}
+            parts.require(list(states) == states_of(tree, self.masks), f"states of another plan in track {number}")
+            self.tracks.append(Track(tree, states))
+        self._compile(self.tree)
 
     def _change(self, tree: Tree, done: Transition) -> None:
         trees, marks = self.trees, self._marks()

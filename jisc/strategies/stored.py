@@ -15,6 +15,7 @@ from stairs.arena import Entries, Int64s, Routes
 from stairs.errors import CapacityError
 from stairs.fields import E_BASE, E_ROUTE, S_LO, S_NEXT, STORED
 from stairs.modules import Modules
+from stairs.parts import Parts, Plain
 from stairs.stair import Stair
 from stairs.store import StairStore
 
@@ -37,13 +38,25 @@ class StoredStrategy(Strategy):
         self._tables: dict[tuple[Any, ...], tuple[Routes, dict[int, tuple[int, int]]]] = {}
         self._install(tree, self._states(tree))
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Tables are quickly made again, and kept they would be most of what is written.
-        return {**super().__getstate__(), "_tables": {}}
+    # Kept for another process (`eddy.live`)
 
-    def relocated(self) -> None:
-        """Note where states lie."""
-        self.store.relocated()
+    def kept(self) -> Plain:
+        """Return all that goes on. Tables are quickly made again, and kept they would be most of what is written."""
+        return {**super().kept(), "store": self.store.kept(self.stairs), "gone": self._gone}
+
+    def wake(self, parts: Parts) -> None:
+        """Go on with the states that were kept."""
+        stairs = self.store.wake(parts.part("store"))
+        self._gone = parts.array("gone", np.int64, self._gone.shape)
+        self._take(stairs, parts)
+        super().wake(parts)
+
+    def _take(self, stairs: list[Stair], parts: Parts) -> None:
+        """Make these the states of the plan, and compile it."""
+        self.states = {state_of(stair): stair for stair in stairs}
+        possible = frozenset(states_of(self.tree, self.masks))
+        parts.require(len(self.states) == len(stairs) and self.states.keys() <= possible, "states of another plan")
+        self._compile(self.tree)
 
     def dismantle(self) -> None:
         """Let go of everything."""
@@ -151,3 +164,8 @@ class StoredStrategy(Strategy):
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
         self._install(trees[-1], self._states(trees[-1]))
+
+
+def state_of(stair: Stair) -> StateId:
+    """Return the identity of a STAIR."""
+    return StateId(sum(1 << j for j in stair.streams), stair.by)

@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from eddy import Predicate, Query, Range, Runtime, Stream
 from eddy.live import Arena
 
+KEY = b"a secret of all tests"
+
 SCHEMA = pa.schema(
     [
         ("k", pa.int64()),
@@ -78,7 +80,7 @@ class Life:
 
     def __init__(self, path: Path, runtime: Runtime) -> None:
         self.path, self.runtime = path, runtime
-        self._arena = Arena(path).__enter__()
+        self._arena = Arena(path, KEY).__enter__()
         assert self._arena.held
 
     def again(self, query: Query, token: bytes = b"t") -> Runtime:

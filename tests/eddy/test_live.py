@@ -17,7 +17,7 @@ from eddy.live import Arena
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import CHAPTER
 from tests.cases import Case, text_rows
-from tests.eddy.lives import Life, in_child, long_query, long_rows, looks
+from tests.eddy.lives import KEY, Life, in_child, long_query, long_rows, looks
 from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
 
 ROOT = Path(__file__).parent.parent.parent
@@ -128,12 +128,12 @@ def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None
 
 def test_an_engine_goes_from_process_to_process(path: Path) -> None:
     whole, kept = Runtime(long_query(), policy="fixed"), Runtime(long_query(), policy="fixed")
-    with Arena(path) as arena:
+    with Arena(path, KEY) as arena:
         arena.keep(kept, b"0")
     for step in range(4):
 
         def work(step: int = step) -> None:
-            with Arena(path) as arena:
+            with Arena(path, KEY) as arena:
                 runtime = arena.wake(b"%d" % step, long_query())
                 assert runtime is not None
                 runtime.push(long_rows(40 * step), watermark=40 * step)
@@ -141,7 +141,7 @@ def test_an_engine_goes_from_process_to_process(path: Path) -> None:
 
         assert in_child(work) == 0
         whole.push(long_rows(40 * step), watermark=40 * step)
-    with Arena(path) as arena:
+    with Arena(path, KEY) as arena:
         woken = arena.wake(b"4", long_query())
         assert woken is not None
         woken.check()
@@ -152,9 +152,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from eddy.live import Arena
-from tests.eddy.lives import long_query, long_rows
+from tests.eddy.lives import KEY, long_query, long_rows
 
-with Arena(Path(sys.argv[1])) as arena:
+with Arena(Path(sys.argv[1]), KEY) as arena:
     runtime = arena.wake(b"here", long_query())
     runtime.check()
     runtime.transition("(R S) T", store=["R S"])
@@ -169,7 +169,7 @@ def test_a_process_with_another_layout_of_memory_finds_it(path: Path) -> None:
     for step in range(4):
         for runtime in (whole, kept):
             runtime.push(long_rows(40 * step), watermark=40 * step)
-    with Arena(path) as arena:
+    with Arena(path, KEY) as arena:
         arena.keep(kept, b"here")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=100
@@ -177,7 +177,7 @@ def test_a_process_with_another_layout_of_memory_finds_it(path: Path) -> None:
     assert done.returncode == 0, done.stderr
     whole.transition("(R S) T", store=["R S"])
     whole.push(long_rows(160), watermark=160)
-    with Arena(path) as arena:
+    with Arena(path, KEY) as arena:
         woken = arena.wake(b"there", query)
         assert woken is not None
         woken.check()

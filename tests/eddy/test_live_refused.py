@@ -14,18 +14,18 @@ from eddy import InputError, Query, Rows, Runtime, StateError, live
 from eddy.live import Arena
 from eddy.live_file import HEADER_BYTES, LiveFile
 from eddy.policies import Decision, View
-from tests.eddy.lives import Life, in_child, long_query, long_rows
+from tests.eddy.lives import KEY, Life, in_child, long_query, long_rows
 from tests.eddy.snapshots import filled, make_query
 
 
 def kept_file(path: Path) -> Path:
-    with Arena(path) as arena:
+    with Arena(path, KEY) as arena:
         arena.keep(filled(), b"token")
     return path
 
 
 def wakes(path: Path, token: bytes = b"token", query: Query | None = None) -> bool:
-    with Arena(path) as arena:
+    with Arena(path, KEY) as arena:
         return arena.wake(token, query or make_query()) is not None
 
 
@@ -61,7 +61,7 @@ def test_a_file_that_is_cut_off_or_of_other_times_is_not_woken(path: Path, monke
 def test_a_process_killed_at_any_moment_leaves_nothing_to_wake(path: Path) -> None:
     query = long_query()
     for moment in count():
-        with Arena(path) as arena:
+        with Arena(path, KEY) as arena:
             runtime = Runtime(query, policy="fixed")
             runtime.push(long_rows(0), watermark=0)
             arena.keep(runtime, b"before")
@@ -76,7 +76,7 @@ def test_a_process_killed_at_any_moment_leaves_nothing_to_wake(path: Path) -> No
                 write(self, memory, at)
 
             LiveFile._write = killed  # type: ignore[method-assign]
-            with Arena(path) as arena:
+            with Arena(path, KEY) as arena:
                 runtime = arena.wake(b"before", query)
                 assert runtime is not None
                 runtime.push(long_rows(40, 200), watermark=40)
@@ -92,10 +92,10 @@ def test_a_process_killed_at_any_moment_leaves_nothing_to_wake(path: Path) -> No
 
 def test_one_process_at_a_time(path: Path) -> None:
     kept_file(path)
-    with Arena(path) as mine:
+    with Arena(path, KEY) as mine:
         runtime = mine.wake(b"token", make_query())
         assert runtime is not None
-        with Arena(path) as other:
+        with Arena(path, KEY) as other:
             assert mine.held
             assert not other.held
             for use in (
@@ -107,7 +107,7 @@ def test_one_process_at_a_time(path: Path) -> None:
                     use()
 
         def work() -> None:
-            with Arena(path) as arena:
+            with Arena(path, KEY) as arena:
                 assert not arena.held
 
         assert in_child(work) == 0
@@ -116,22 +116,22 @@ def test_one_process_at_a_time(path: Path) -> None:
     with pytest.raises(StateError, match="not locked by this process"):
         mine.wake(b"token", make_query())
     assert wakes(path)
-    with Arena(path) as mine:
+    with Arena(path, KEY) as mine:
         path.unlink()
         # The file that is locked is nobody's any more; this is another one.
-        with Arena(path) as other:
+        with Arena(path, KEY) as other:
             assert mine.held
             assert other.held
 
 
 def test_a_runtime_is_kept_where_it_was_woken(path: Path) -> None:
     other = path.with_name("other")
-    with Arena(kept_file(path)) as arena:
+    with Arena(kept_file(path), KEY) as arena:
         runtime = arena.wake(b"token", make_query())
         assert runtime is not None
-        with Arena(other) as elsewhere, pytest.raises(StateError, match="woken from another file"):
+        with Arena(other, KEY) as elsewhere, pytest.raises(StateError, match="woken from another file"):
             elsewhere.keep(runtime, b"token")
-    with Arena(path) as arena, pytest.raises(StateError, match="before this one was entered"):
+    with Arena(path, KEY) as arena, pytest.raises(StateError, match="before this one was entered"):
         arena.keep(runtime, b"token")
 
 
@@ -151,7 +151,7 @@ def test_a_push_under_way_is_not_kept(path: Path) -> None:
         name = "peeking"
 
         def decide(self, view: View) -> Decision | None:
-            with Arena(path) as arena:
+            with Arena(path, KEY) as arena:
                 arena.keep(runtime, b"token")
             return None
 
@@ -161,16 +161,62 @@ def test_a_push_under_way_is_not_kept(path: Path) -> None:
     assert not wakes(path, query=long_query())
 
 
-def test_a_policy_that_cannot_be_kept(path: Path) -> None:
-    class Local:
-        name = "local"
+class Recording:
+    """A policy of a user's: it counts how often it was asked."""
 
-        def decide(self, view: View) -> Decision | None:
-            return None
+    name = "recording"
 
-    runtime = Runtime(long_query(), policy=Local())
-    with Arena(path) as arena, pytest.raises(InputError, match="policy 'local' cannot be kept"):
+    def __init__(self) -> None:
+        self.asked = 0
+        self.resumed: object = None
+
+    def decide(self, view: View) -> Decision | None:
+        self.asked += 1
+        return None
+
+
+class Remembering(Recording):
+    """The same, and it can tell."""
+
+    def learnt(self) -> Any:
+        return {"asked": self.asked}
+
+    def resume(self, learnt: Any) -> None:
+        self.resumed = learnt
+        self.asked = learnt["asked"]
+
+
+def test_a_policy_of_a_user_is_handed_in_and_resumes_if_it_can(path: Path) -> None:
+    for kind, remembers in ((Recording, False), (Remembering, True)):
+        policy = kind()
+        runtime = Runtime(long_query(), policy=policy, decide_every=20)
+        runtime.push(long_rows(0), watermark=0)
+        assert policy.asked
+        with Arena(path, KEY) as arena:
+            arena.keep(runtime, b"token")
+        with Arena(path, KEY) as arena:
+            with pytest.raises(InputError, match=r"policy 'recording', which is yours: hand it to wake"):
+                arena.wake(b"token", long_query())
+            again = kind()
+            woken = arena.wake(b"token", long_query(), again)
+            assert woken is not None
+            left = policy.asked if remembers else 0
+            assert (again.asked, again.resumed) == (left, {"asked": left} if remembers else None)
+            woken.push(long_rows(40), watermark=0)
+            assert again.asked > left
+            arena.keep(woken, b"token")
+
+
+def test_what_a_policy_has_learnt_is_json(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    runtime = Runtime(long_query(), policy=Remembering())
+    runtime._router.policy.learnt = lambda: {"asked": Remembering}  # type: ignore[attr-defined]
+    with Arena(path, KEY) as arena, pytest.raises(InputError, match=r"policy 'recording'.*learnt\(\).*not JSON"):
         arena.keep(runtime, b"token")
     assert not wakes(path, query=long_query())
     # It is still of use.
     assert runtime.push(long_rows(0), watermark=0).num_rows
+    runtime._router.policy.learnt = lambda: [1]  # type: ignore[attr-defined]
+    with Arena(path, KEY) as arena:
+        arena.keep(runtime, b"token")
+        assert arena.wake(b"token", long_query(), Remembering()) is None
+    assert "policy 'recording' cannot resume" in caplog.text

@@ -265,5 +265,6 @@ class Batches:
         if not tasks:
             return []
         numbers = self._run.spark.range(0, len(tasks), 1, len(tasks))
-        joined = numbers.mapInArrow(JoinGroups(self._run.job, self._run.places, tasks), DONE_COLUMNS).toArrow()
+        run = self._run
+        joined = numbers.mapInArrow(JoinGroups(run.job, run.places, tasks, run.key), DONE_COLUMNS).toArrow()
         return [PartitionDone.unpacked(one) for one in joined.column(0).to_pylist()]

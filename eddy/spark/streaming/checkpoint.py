@@ -34,6 +34,7 @@ from pathlib import Path
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.batch_names import batch_name, batch_named, batch_of
 from eddy.spark.streaming.durable import (
+    PRIVATE_FILE,
     TEMPORARY,
     Found,
     final_name,
@@ -172,7 +173,7 @@ class Checkpoint:
 
     def mark_published(self, batch: int) -> None:
         """Note that the results of a committed batch were published. Survives a power cut; twice is like once."""
-        os.close(os.open(self.published / batch_name(batch), os.O_WRONLY | os.O_CREAT, 0o666))
+        os.close(os.open(self.published / batch_name(batch), os.O_WRONLY | os.O_CREAT, PRIVATE_FILE))
         sync_directory(self.published)
 
     def is_published(self, batch: int) -> bool:
@@ -278,7 +279,7 @@ class Checkpoint:
         if self._lock is not None:
             return
         path = self.root / "lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,6 +4,8 @@
     write_twice   the same for two copies, first the copy and then the file itself
     read_twice    the file, mended from its copy when it is damaged, and the copy mended from the file
 
+Files have mode 0600 and directories 0700, whatever the umask: they hold rows of the user's streams.
+
 A reader therefore never sees a file that is half written by this library; what it finds damaged was damaged later.
 Temporary names end in `.tmp` and belong to nobody after a crash.
 """
@@ -22,6 +24,10 @@ from eddy.spark.errors import StreamingStateError
 T = TypeVar("T")
 
 TEMPORARY = ".tmp"
+PRIVATE_FILE, PRIVATE_DIRECTORY = 0o600, 0o700
+"""Modes of what a checkpoint holds."""
+RESULT_FILE, RESULT_DIRECTORY = 0o666, 0o777
+"""Modes of what is written for others to read, before the umask."""
 
 
 def temporary_name(name: str) -> str:
@@ -43,7 +49,7 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def make_directories(*directories: Path) -> None:
+def make_directories(*directories: Path, mode: int = PRIVATE_DIRECTORY) -> None:
     """Make those that are missing, parents first, so that they survive a power cut."""
     for directory in directories:
         if directory.is_dir():
@@ -51,14 +57,19 @@ def make_directories(*directories: Path) -> None:
         # A file among the parents stays, so that the system says which name is no directory.
         missing = [directory, *(one for one in directory.parents if not one.exists())]
         for one in reversed(missing):
-            one.mkdir(exist_ok=True)
+            one.mkdir(exist_ok=True, mode=mode)
             sync_directory(one.parent)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def private_opener(path: str, flags: int) -> int:
+    """Open a file as `open(…, opener=private_opener)` does; one that is made is for this user alone."""
+    return os.open(path, flags, PRIVATE_FILE)
+
+
+def write_whole(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     """Write a file, over one that is there, so that it is the old one or the new one at each moment."""
     temporary = path.with_name(temporary_name(path.name))
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         try:
             rest = memoryview(data)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eddy.spark.streaming.batch_names import batch_name
+from eddy.spark.streaming.durable import make_directories, private_opener
 from eddy.spark.streaming.manifest import Manifest
 from eddy.spark.streaming.splitting import Told
 
@@ -85,7 +86,7 @@ class Figures:
 
     def __init__(self, root: Path) -> None:
         self._directory = root / "metrics"
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directories(self._directory)
         self._groups: deque[list[dict[str, Any]]] = deque(maxlen=BATCHES_KEPT)
         self._batches: deque[dict[str, Any]] = deque(maxlen=BATCHES_KEPT)
         self._lock = threading.Lock()
@@ -125,7 +126,8 @@ class Figures:
         # A full disk shall fail the job where it loses something, not here.
         with contextlib.suppress(OSError):
             name = f"{batch_name(manifest.batch)}.parquet"
-            pq.write_table(pa.Table.from_pylist(list(groups), schema=GROUPS), self._directory / name)
+            with open(self._directory / name, "wb", opener=private_opener) as file:
+                pq.write_table(pa.Table.from_pylist(list(groups), schema=GROUPS), file)
             if manifest.batch >= BATCHES_KEPT:
                 (self._directory / f"{batch_name(manifest.batch - BATCHES_KEPT)}.parquet").unlink(missing_ok=True)
 

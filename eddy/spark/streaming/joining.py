@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
-import pickle
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from eddy.spark.job import Job
 from eddy.spark.merge import Merger, interleave
 from eddy.spark.streaming.batch_names import batch_name
 from eddy.spark.streaming.checkpoint import read_manifest
-from eddy.spark.streaming.durable import sync_directory
+from eddy.spark.streaming.durable import private_opener, sync_directory
 from eddy.spark.streaming.manifest import GroupState, OutputFile
 from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.segments import Segment, SegmentReader
@@ -101,13 +101,14 @@ class PartitionDone:
 
     def packed(self) -> bytes:
         """Return it as bytes that the driver unpacks."""
-        return pickle.dumps(self)
+        return json.dumps(asdict(self)).encode()
 
     @staticmethod
     def unpacked(data: bytes) -> PartitionDone:
         """Return what a worker packed."""
-        done: PartitionDone = pickle.loads(data)
-        return done
+        done = json.loads(data)
+        files = [[OutputFile(**file) for file in done[kind]] for kind in ("results", "late")]
+        return PartitionDone(files[0], files[1], done["groups"])
 
 
 class _Arrived(NamedTuple):
@@ -218,26 +219,31 @@ def settled(token: str, job: Job) -> bytes:
 
 
 class JoinGroups:
-    """What a worker does with numbers of tasks: runs each and gives back what it did, packed."""
+    """What a worker does with numbers of tasks: runs each and gives back what it did, packed.
 
-    def __init__(self, job: Job, places: Places, tasks: Sequence[PartitionTask]) -> None:
+    key   of the live engines (`eddy.live`); it goes from the driver to the workers and is in no file of theirs
+    """
+
+    def __init__(self, job: Job, places: Places, tasks: Sequence[PartitionTask], key: bytes) -> None:
         self._job = job
         self._places = places
         self._tasks = tasks
+        self._key = key
         self.__name__ = "eddy_join"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                done = _Joining(self._job, self._places, self._tasks[number]).run()
+                done = _Joining(self._job, self._places, self._tasks[number], self._key).run()
                 yield pa.RecordBatch.from_arrays([pa.array([done.packed()], pa.binary())], names=["done"])
 
 
 class _Joining:
     """Joins the groups of one task."""
 
-    def __init__(self, job: Job, places: Places, task: PartitionTask) -> None:
+    def __init__(self, job: Job, places: Places, task: PartitionTask, key: bytes) -> None:
         self._job = job
+        self._key = key
         self._places = places
         self._task = task
         self._state = _State(job, places, task.previous)
@@ -275,11 +281,12 @@ class _Joining:
     def _join(self, one: GroupTask) -> dict[str, Any]:
         task, job = self._task, self._job
         began = perf_counter()
-        with Arena(self._places.arena(one.group)) as arena:
+        with Arena(self._places.arena(one.group), self._key) as arena:
             runtime, source = None, NEW
             if one.before is not None:
                 source = LIVE
-                runtime = arena.wake(settled(one.before, job), job.query) if arena.held else None
+                if arena.held:
+                    runtime = arena.wake(settled(one.before, job), job.query, job.options.new_policy())
             if runtime is None:
                 runtime = job.options.runtime(job.query, one.plan)
                 if one.before is not None:
@@ -356,6 +363,7 @@ class _Joining:
                 name = f"{batch_name(self._task.batch)}-{i}-{uuid.uuid4().hex}.parquet"
                 table = pa.Table.from_batches(batches)
                 table = as_spark(table, spark_schema(table.schema))
-                pq.write_table(table, self._places.late / name)
+                with open(self._places.late / name, "xb", opener=private_opener) as file:
+                    pq.write_table(table, file)
                 files.append(written(self._places.late, name, table.num_rows, i))
         return files

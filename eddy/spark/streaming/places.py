@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from stairs.private import private_directory
+
 FORGOTTEN_AFTER_S = 7 * 24 * 3600
 """Live engines of a job that has not run on this host for so long are deleted."""
 
@@ -46,10 +48,11 @@ class Places:
         return scratch / f"eddy-{os.getuid()}" / self.state
 
     def arena(self, group: int) -> Path:
-        """Return the file of a key group's live engine on this host; its directory is there."""
-        directory = self.arenas
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return directory / f"{group:06d}.arena"
+        """Return the file of a key group's live engine on this host; its directory is there.
+
+        Raises InputError for a directory that another user owns or may write to.
+        """
+        return private_directory(self.arenas) / f"{group:06d}.arena"
 
     def forget_arenas(self) -> None:
         """Delete the live engines of this host."""
@@ -57,8 +60,7 @@ class Places:
 
     def forget_others(self) -> None:
         """Delete the live engines of jobs that have not run on this host for a week."""
-        directory = self.arenas
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        directory = private_directory(self.arenas)
         os.utime(directory)
         for other in directory.parent.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another driver may tidy as well

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eddy.spark.job import Job
@@ -22,6 +23,7 @@ class Run:
     places      where tasks find and leave things
     checkpoint  locked by this driver
     sink        where results go
+    key         of live engines: those that another start left are not read
     """
 
     spark: SparkSession
@@ -29,3 +31,4 @@ class Run:
     places: Places
     checkpoint: Checkpoint
     sink: Sink
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)

@@ -28,7 +28,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.durable import sync_directory, temporary_name
+from eddy.spark.streaming.durable import private_opener, sync_directory, temporary_name
 
 MAGIC = b"eddyslog"
 VERSION = 1
@@ -89,7 +89,7 @@ class SegmentWriter:
         if self._over:
             raise StreamingStateError(f"{self._path}: the file is finished, no segment can be added to it")
         if self._file is None:
-            self._file = open(self._temporary, "xb")  # noqa: SIM115 - open until finish or abort
+            self._file = open(self._temporary, "xb", opener=private_opener)  # noqa: SIM115 - open until finish or abort
             self._at = self._file.write(_HEADER)
         body = rows.serialize()
         padding = -self._at % ALIGNMENT

@@ -122,7 +122,7 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
         print(f"{count:5d} {kind}")
     assert results > 1500
     assert late >= 5
-    with Arena(tmp_path / "an.arena") as arena:
+    with Arena(tmp_path / "an.arena", b"a secret of this test") as arena:
         # Where no engine is kept live there is none to damage.
         kinds = {**KINDS, **({"live engines damaged": ("damage: arenas",)} if arena.held else {})}
     if number + 1 < JOBS:

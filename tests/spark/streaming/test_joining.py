@@ -64,7 +64,7 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
         directory.mkdir()
     group = GroupTask(0, None, "after", tuple(logged(job, places, tables)), None)
     task = PartitionTask(0, 0, None, None, None, 990, tmp_path / "staging", (group,))
-    (told,) = JoinGroups(job, places, [task])(iter([pa.record_batch({"id": [0]})]))
+    (told,) = JoinGroups(job, places, [task], b"a secret of a test")(iter([pa.record_batch({"id": [0]})]))
     done = PartitionDone.unpacked(told.column(0)[0].as_py())
     (figures,) = done.groups
     assert (figures["rows"], figures["late"], done.late) == (1000, 0, [])

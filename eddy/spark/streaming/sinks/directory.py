@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.batch_names import batch_name
-from eddy.spark.streaming.durable import make_directories
+from eddy.spark.streaming.durable import RESULT_DIRECTORY, make_directories
 from eddy.spark.streaming.sinks.ownership import claim
 from eddy.spark.streaming.sinks.staging import Staging, explained, local_path
 
@@ -46,7 +46,7 @@ class DirectorySink(ABC):
                     f"{self.path} holds {foreign[0]!r}, which no job published there; give an empty directory, or one"
                     " this job published to"
                 )
-            make_directories(*self._directories())
+            make_directories(*self._directories(), mode=RESULT_DIRECTORY)
             claim(self.path, owner, self._has_batches())
         self._staging.prepare()
         staging, final = self._staging.root, self._directories()[0]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.durable import write_whole
+from eddy.spark.streaming.durable import RESULT_FILE, write_whole
 
 _FILE = "_owner.json"
 
@@ -32,4 +32,4 @@ def claim(path: Path, owner: str, used: bool) -> None:
             f"{path} holds results of {whose}, this is job {owner}; give each job a directory of its own, or go on from"
             " the checkpoint with which that one ran"
         )
-    write_whole(marker, json.dumps({"owner": owner}).encode())
+    write_whole(marker, json.dumps({"owner": owner}).encode(), RESULT_FILE)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.batch_names import batch_name, batch_named
-from eddy.spark.streaming.durable import make_directories, sync_directory
+from eddy.spark.streaming.durable import RESULT_DIRECTORY, make_directories, sync_directory
 
 _COLLECTED = "publish-"
 _GLOB = set("*?[]{}\\")
@@ -59,7 +59,7 @@ class Staging:
         """Return where tasks write the results of a batch. The directory is there; it may hold files of other tries."""
         path = self.root / batch_name(batch)
         with explained(path, "making a staging directory"):
-            make_directories(path)
+            make_directories(path, mode=RESULT_DIRECTORY)
         return path
 
     def collected(self, batch: int) -> Path:
@@ -71,7 +71,7 @@ class Staging:
     def prepare(self) -> None:
         """See that files can be made here. Raises SparkJoinError when not."""
         with explained(self.root, "writing a first file"):
-            make_directories(self.root)
+            make_directories(self.root, mode=RESULT_DIRECTORY)
             probe = self.root / ".writable"
             probe.write_bytes(b"")
             probe.unlink()

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.batch_names import batch_name, batch_named
-from eddy.spark.streaming.durable import sync_directory, write_whole
+from eddy.spark.streaming.durable import RESULT_FILE, sync_directory, write_whole
 from eddy.spark.streaming.sinks.directory import DirectorySink, check_same
 from eddy.spark.streaming.sinks.frames import frame
 from eddy.spark.streaming.sinks.staging import checked_names, explained, local_path, row_count
@@ -66,7 +66,7 @@ class TransactionSink(DirectorySink):
                 return
             self._staging.take(batch, names, paths)
             listed = [{"name": path.name, "rows": row_count(path), "bytes": path.stat().st_size} for path in paths]
-            write_whole(entry, json.dumps({"batch": batch, "files": listed}).encode())
+            write_whole(entry, json.dumps({"batch": batch, "files": listed}).encode(), RESULT_FILE)
 
     def _makes(self, name: str) -> bool:
         return name == self._data.name
@@ -80,7 +80,7 @@ class TransactionSink(DirectorySink):
     def _keep(self, schema: pa.Schema) -> None:
         kept = _schema(self.path)
         if kept is None:
-            write_whole(self._log / _SCHEMA, schema.serialize().to_pybytes())
+            write_whole(self._log / _SCHEMA, schema.serialize().to_pybytes(), RESULT_FILE)
         elif not kept.equals(schema):
             raise SparkJoinError(
                 f"{self.path} holds results with the columns {_columns(kept)}, not {_columns(schema)}; give the results"

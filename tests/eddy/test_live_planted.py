@@ -1,0 +1,193 @@
+"""Files that somebody planted or that were damaged: nothing in them is run, and no engine comes from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eddy import InputError, Runtime, live
+from eddy.live import Arena
+from eddy.live_file import HEADER_BYTES, Header, LiveFile
+from tests.eddy.lives import KEY, long_query, long_rows
+from tests.stairs.test_private import give_away
+
+WRONG = "no engine is woken: the seal of its"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with an engine that has rings, strings, chunks, stored states, a history and late rows."""
+    path = tmp_path_factory.mktemp("kept") / "engine"
+    runtime = Runtime(long_query(), "(R S) T", strategy="jisc", policy="bandit", decide_every=50)
+    for step in range(6):
+        runtime.push(long_rows(40 * step - 20), watermark=40 * step)
+    runtime.transition("R (S T)")
+    runtime.push(long_rows(220), watermark=240)
+    with Arena(path, KEY) as arena:
+        arena.keep(runtime, b"token")
+    return path
+
+
+def woken(path: Path, key: bytes = KEY) -> Runtime | None:
+    with Arena(path, key) as arena:
+        return arena.wake(b"token", long_query())
+
+
+class Command:
+    """What a pickle can be: a command."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (f"touch {self.target}",)
+
+
+def test_a_planted_pickle_is_not_run(kept: Path, path: Path) -> None:
+    target = path.with_name("ran")
+    command = pickle.dumps(Command(target))
+    pickle.loads(command)
+    assert target.exists()
+    target.unlink()
+    path.write_bytes(command)
+    path.chmod(0o600)
+    assert woken(path) is None
+    # In place of the index, under a header that is right.
+    shutil.copy(kept, path)
+    handle = os.open(path, os.O_RDWR)
+    header = LiveFile(handle).header()
+    assert header is not None
+    os.pwrite(handle, command, header.index_start)
+    os.close(handle)
+    assert woken(path) is None
+    assert not target.exists()
+
+
+def test_a_file_with_other_bytes_anywhere_is_not_woken(
+    kept: Path, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copy(kept, path)
+    assert woken(path) is not None
+    whole, chance = kept.read_bytes(), random.Random(7)
+    handle = os.open(kept, os.O_RDONLY)
+    header = LiveFile(handle).header()
+    assert header is not None
+    places = np.frombuffer(LiveFile(handle).index(header), np.int64, 2 * header.n_blocks).reshape(-1, 2).tolist()
+    os.close(handle)
+    places += [[8, 200], [header.index_start, header.index_bytes]]
+    for start, size in [*places, *(chance.choice(places) for _ in range(60))]:
+        at = start + chance.randrange(size)
+        data = bytearray(whole)
+        data[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        caplog.clear()
+        assert woken(path) is None, at
+        assert at < HEADER_BYTES or WRONG in caplog.text, at
+        # Nothing is left that could be found.
+        assert not path.stat().st_size
+
+
+def test_without_the_key_no_engine_is_found(kept: Path, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copy(kept, path)
+    # So it is after each start of a driver, which is no fault.
+    assert woken(path, b"another secret of the tests") is None
+    assert not caplog.text
+    # Somebody who knows all but the key.
+    for part in ("_index_key", "_block_key", "_fold_key"):
+        with Arena(path, KEY) as arena:
+            other = live.Seal(b"another secret of the tests")
+            setattr(arena._seal, part, getattr(other, part))
+            arena.keep(Runtime(long_query(), policy="fixed"), b"token")
+        caplog.clear()
+        assert woken(path) is None
+        assert WRONG in caplog.text
+    for key in (b"", b"too short", "a secret of all tests"):
+        with pytest.raises(InputError, match="16 secret bytes or more"):
+            Arena(path, key)  # type: ignore[arg-type]
+
+
+def test_links_strangers_and_open_directories_are_refused(
+    kept: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious = path.with_name("precious")
+    precious.write_bytes(b"not to be lost")
+    precious.chmod(0o600)
+    path.symlink_to(precious)
+    with pytest.raises(InputError, match="is a link"), Arena(path, KEY):
+        pass
+    assert precious.read_bytes() == b"not to be lost"
+    path.unlink()
+    shutil.copy(kept, path)
+    path.parent.chmod(0o770)
+    with pytest.raises(InputError, match="has mode 0770"), Arena(path, KEY):
+        pass
+    path.parent.chmod(0o700)
+    path.chmod(0o606)
+    with pytest.raises(InputError, match="has mode 0606"), Arena(path, KEY):
+        pass
+    path.chmod(0o600)
+    with monkeypatch.context() as patch:
+        give_away(path, patch)
+        with pytest.raises(InputError, match="another user may have written it"), Arena(path, KEY):
+            pass
+
+
+def altered(value: Any, chance: random.Random) -> Any:
+    """Return JSON with one value somewhere in it replaced."""
+    if isinstance(value, dict) and value and chance.random() < 0.95:
+        name = chance.choice(list(value))
+        if chance.random() < 0.05:
+            return {k: v for k, v in value.items() if k != name}
+        return {**value, name: altered(value[name], chance)}
+    if isinstance(value, list) and value and chance.random() < 0.95:
+        k = chance.randrange(len(value))
+        return [*value[:k], altered(value[k], chance), *value[k + 1 :]]
+    if type(value) is int and chance.random() < 0.7:
+        return value + chance.choice((-1, 1, 7, -1000, 1 << 20, 1 << 40))
+    return chance.choice((None, True, -1, 0, 3, 1 << 62, 1 << 70, 0.5, float("nan"), "x", [], {}, [0], {"x": 0}))
+
+
+def test_an_index_that_was_altered_under_the_right_key_breaks_nothing_at_once(kept: Path, path: Path) -> None:
+    """Only a defect could write one. It is refused, or gives an engine whose arrays are those in the file."""
+    chance, outcomes = random.Random(11), set[bool]()
+    handle = os.open(kept, os.O_RDONLY)
+    header = LiveFile(handle).header()
+    assert header is not None
+    index = LiveFile(handle).index(header)
+    os.close(handle)
+    tables, values = index[: 16 * header.n_blocks], json.loads(index[16 * header.n_blocks :])
+    for _ in range(300):
+        shutil.copy(kept, path)
+        write_index(path, header, tables + json.dumps(altered(values, chance)).encode())
+        outcomes.add(woken(path) is None)
+    assert outcomes == {False, True}
+
+
+def write_index(path: Path, header: Header, index: bytes) -> None:
+    """Put another index behind the last block, and seal the file."""
+    with Arena(path, KEY) as arena:
+        file = arena._locked()
+        end = -(-(header.end + len(index)) // 64) * 64
+        file.write(index, header.end)
+        file.fill(end)
+        header = header._replace(index_start=header.end, index_bytes=len(index), end=end)
+        places = np.frombuffer(index, np.int64, 2 * header.n_blocks).reshape(-1, 2)
+        index_seal = arena._seal.of_index(header.sealed, index)
+        memory = file.mapped(end)
+        file.seal(header._replace(index_seal=index_seal, block_seal=arena._block_seal(memory, index_seal, places)))
+
+
+def test_no_file_of_ours_is_unpickled() -> None:
+    """The word stands in no module that reads something; what Spark sends to its workers, Spark reads."""
+    root = Path(live.__file__).parent.parent
+    for package in ("stairs", "jisc", "eddy"):
+        for source in sorted((root / package).rglob("*.py")):
+            assert "import pickle" not in source.read_text(), source

@@ -1,0 +1,98 @@
+"""What a streaming job leaves on disk is for its user alone, and what is not in a file travels from the driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eddy import InputError
+from eddy.policies import Decision, View
+from eddy.spark.streaming.joining import PartitionDone
+from eddy.spark.streaming.manifest import OutputFile
+from eddy.spark.streaming.places import Places
+from tests.spark.streaming.test_moves import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Counting:
+    """A policy that notes in a directory how often its engine was kept before it was woken."""
+
+    name = "counting"
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+        self.kept = 0
+
+    def decide(self, view: View) -> Decision | None:
+        return None
+
+    def learnt(self) -> Any:
+        return {"kept": self.kept + 1}
+
+    def resume(self, learnt: Any) -> None:
+        self.kept = learnt["kept"]
+        (self.notes / str(self.kept)).touch()
+
+
+def test_a_policy_defined_in_a_script_goes_on_from_batch_to_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No worker can import the module of a script.
+    monkeypatch.setattr(Counting, "__module__", "__main__")
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    run = Run(spark, tmp_path)
+    running = run.start(partitions=2, rebalance="off", policy=Counting(notes))
+    ran = [run.batch(running) for _ in range(4)]
+    figures = running.groups().to_pylist()
+    running.stop()
+    run.check()
+    assert {one["source"] for one in figures if one["batch"] == figures[-1]["batch"]} == {"live"}
+    assert {path.name for path in notes.iterdir()} == {"1", "2", "3"}
+    assert len(set(map(tuple, ran))) == 1
+
+
+def test_what_is_in_a_checkpoint_is_for_its_user_alone(spark: SparkSession, tmp_path: Path) -> None:
+    run = Run(spark, tmp_path)
+    running = run.start(partitions=2)
+    for _ in range(2):
+        run.batch(running)
+    run.inputs.add("R", [{"k": 1, "t": -1000, "n": 0}])
+    running.processAllAvailable()
+    assert sum(running.batches()["late"].to_pylist()) == 1
+    running.stop()
+    root = tmp_path / "state"
+    ours = [root, *(path for path in root.rglob("*") if path.relative_to(root).parts[0] != "spark")]
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in ours}
+    assert modes == {(True, 0o700), (False, 0o600)}
+    parts = {path.relative_to(root).parts[0] for path in ours[1:] if path.is_file()}
+    assert parts >= {"log", "late", "manifests", "metrics", "published", "identity.json", "lock"}
+    # Results are for whoever the umask lets read them.
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "out").rglob("*.parquet")} == {0o044}
+
+
+def test_a_scratch_directory_that_others_can_change_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
+        monkeypatch.delenv(name, raising=False)
+    places = Places(tmp_path, "job", tmp_path / "scratch")
+    assert places.arena(3).parent.stat().st_mode & 0o777 == 0o700
+    places.arenas.chmod(0o777)
+    for use in (lambda: places.arena(3), places.forget_others):
+        with pytest.raises(InputError, match=r"has mode 0777, so other users can change the files in it"):
+            use()
+    places.arenas.chmod(0o700)
+    places.arenas.parent.chmod(0o777)
+    with pytest.raises(InputError, match="other users can put another one in its place"):
+        places.arena(3)
+
+
+def test_what_a_task_did_is_told_in_json() -> None:
+    groups = [{"group": 1, "plan": "R S", "reason": None, "join_seconds": 0.25}]
+    done = PartitionDone([OutputFile("part", 7, 900)], [OutputFile("late", 1, 80, 2)], groups)
+    assert PartitionDone.unpacked(done.packed()) == done
