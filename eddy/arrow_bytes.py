@@ -1,0 +1,122 @@
+"""Record batches as bytes in a file, and back again with all of it validated.
+
+What is written is an Arrow IPC stream without the schema at its beginning: who reads has the schema, and puts it there
+again. So no schema comes from a file, and with it no extension type whose class would be asked to read something.
+
+What Arrow reads it does not validate: the offsets of strings and lists, the indices of dictionaries and the sizes of
+buffers may say anything, and are followed without a look by whatever works on the arrays. Compressed batches, which this
+library does not write, are refused before they are read: a few bytes could ask for any amount of memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from stairs.payload import fixed_width
+
+_DICTIONARY, _BATCH = 2, 3
+"""Numbers of messages in Arrow's Message.fbs."""
+
+
+class ArrowBytesError(ValueError):
+    """The bytes, or the arrays to be written, are no valid batches of the schema."""
+
+
+def write_batches(schema: pa.Schema, batches: Iterable[Sequence[pa.Array]]) -> memoryview:
+    """Return batches, given as their columns, as bytes. Raises ArrowBytesError for an array that Arrow finds invalid."""
+    schema = schema.remove_metadata()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for columns in batches:
+            batch = pa.RecordBatch.from_arrays(list(columns), schema=schema)
+            validate(batch)
+            writer.write_batch(batch)
+    return memoryview(sink.getvalue())[schema.serialize().size :]
+
+
+def read_batches(section: memoryview, schema: pa.Schema, most: int) -> list[pa.RecordBatch]:
+    """Return the batches of `write_batches`, in memory of their own, every array validated. O(bytes).
+
+    most   rows that they have at most, all together
+
+    Raises ArrowBytesError for bytes that are anything else.
+    """
+    begin = schema.remove_metadata().serialize().to_pybytes()
+    data = pa.py_buffer(b"".join([begin, section]))
+    try:
+        _check_messages(data.slice(len(begin)))
+        with pa.ipc.open_stream(data) as reader:
+            if reader.schema.types != schema.types:
+                raise ArrowBytesError(
+                    f"Arrow reads {reader.schema.types}, not {schema.types}; register the extension types that it was"
+                    " written with"
+                )
+            batches = [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in reader]
+    except (pa.ArrowException, OSError, MemoryError) as problem:
+        raise ArrowBytesError(f"Arrow cannot read it ({problem})") from problem
+    rows = sum(batch.num_rows for batch in batches)
+    if rows > most:
+        raise ArrowBytesError(f"it has {rows} rows, there are {most} at most")
+    for batch in batches:
+        validate(batch)
+    return batches
+
+
+def validate(batch: pa.RecordBatch) -> None:
+    """Raise ArrowBytesError unless nobody who works on the columns can leave their buffers. O(bytes)."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        try:
+            # Of values of fixed width only their number can be wrong: whether they mean something is the caller's.
+            column.validate(full=not fixed_width(field.type))
+        except (pa.ArrowException, OSError) as problem:
+            raise ArrowBytesError(f"column {field.name!r}: {problem}") from problem
+
+
+def _check_messages(data: pa.Buffer) -> None:
+    """Look at the messages without reading what they hold."""
+    reader = pa.ipc.MessageReader.open_stream(data)
+    while True:
+        try:
+            message = reader.read_next_message()
+        except StopIteration:
+            return
+        if message.type not in ("record batch", "dictionary"):
+            raise ArrowBytesError(f"it holds a message of type {message.type!r}, which is not written")
+        if is_compressed(message.metadata.to_pybytes()):
+            raise ArrowBytesError("it is compressed, which is not written")
+
+
+def is_compressed(metadata: bytes) -> bool:
+    """Say whether the metadata of a message, a flatbuffer, names a compression. Raises ArrowBytesError for no message.
+
+    Tables of Arrow's Message.fbs: field 1 of a Message is the type of its header, 2 the header; field 1 of a
+    DictionaryBatch is a RecordBatch, and field 3 of that the compression.
+    """
+    try:
+        message = _follow(metadata, 0)
+        kind = metadata[message + _field(metadata, message, 1)]
+        batch = _follow(metadata, message + _field(metadata, message, 2))
+        if kind == _DICTIONARY:
+            batch = _follow(metadata, batch + _field(metadata, batch, 1))
+        elif kind != _BATCH:
+            raise ArrowBytesError(f"it holds a message of type {kind}, which is not written")
+        return bool(_field(metadata, batch, 3))
+    except (struct.error, IndexError) as problem:
+        raise ArrowBytesError(f"the metadata of a message is damaged ({problem})") from problem
+
+
+def _follow(data: bytes, at: int) -> int:
+    return at + int(struct.unpack_from("<I", data, at)[0])
+
+
+def _field(data: bytes, table: int, number: int) -> int:
+    """Return where in a table a field lies, counted from its beginning, 0 = it is left out."""
+    entries = table - int(struct.unpack_from("<i", data, table)[0])
+    if entries < 0:
+        raise ArrowBytesError("the metadata of a message is damaged")
+    (size,) = struct.unpack_from("<H", data, entries)
+    at = 4 + 2 * number
+    return int(struct.unpack_from("<H", data, entries + at)[0]) if at < size else 0
