@@ -14,8 +14,7 @@ import struct
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
-
-from stairs.payload import fixed_width
+import pyarrow.types as pt
 
 _DICTIONARY, _BATCH = 2, 3
 """Numbers of messages in Arrow's Message.fbs."""
@@ -65,14 +64,61 @@ def read_batches(section: memoryview, schema: pa.Schema, most: int) -> list[pa.R
     return batches
 
 
+def read_batch(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch that `RecordBatch.serialize` wrote, where it lies, every array validated. O(bytes).
+
+    Raises ArrowBytesError for bytes that are anything else.
+    """
+    try:
+        message = pa.ipc.read_message(body)
+        _check_message(message)
+        batch = pa.ipc.read_record_batch(message, schema)
+    except (pa.ArrowException, OSError, EOFError, MemoryError) as problem:
+        raise ArrowBytesError(f"Arrow cannot read it ({problem})") from problem
+    validate(batch)
+    return batch
+
+
 def validate(batch: pa.RecordBatch) -> None:
-    """Raise ArrowBytesError unless nobody who works on the columns can leave their buffers. O(bytes)."""
+    """Raise ArrowBytesError unless nobody who works on the columns can leave their buffers. O(bytes).
+
+    Whether a text is UTF-8, a decimal fits its precision or a time its day is not asked: who pushed such a value has it in
+    the windows, and its bytes are safe.
+    """
     for field, column in zip(batch.schema, batch.columns, strict=True):
         try:
-            # Of values of fixed width only their number can be wrong: whether they mean something is the caller's.
-            column.validate(full=not fixed_width(field.type))
+            column.view(_layout(column.type)).validate(full=True)
         except (pa.ArrowException, OSError) as problem:
             raise ArrowBytesError(f"column {field.name!r}: {problem}") from problem
+
+
+def _layout(kind: pa.DataType) -> pa.DataType:
+    """Return a type whose values lie in memory alike, and may be any bytes."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _layout(kind.storage_type)
+    if pt.is_string(kind):
+        return pa.binary()
+    if pt.is_large_string(kind):
+        return pa.large_binary()
+    if pt.is_string_view(kind):
+        return pa.binary_view()
+    if pt.is_date64(kind) or pt.is_time64(kind):
+        return pa.int64()
+    if pt.is_time32(kind):
+        return pa.int32()
+    if pt.is_decimal(kind):
+        return pa.binary(kind.byte_width)
+    if pt.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, _layout(kind.value_type))
+    if pt.is_struct(kind):
+        return pa.struct([own.with_type(_layout(own.type)) for own in kind])
+    if pt.is_map(kind):
+        return pa.map_(_layout(kind.key_type), kind.item_field.with_type(_layout(kind.item_type)))
+    if pt.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_layout(kind.value_type)))
+    if pt.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_layout(kind.value_type)))
+    return kind
 
 
 def _check_messages(data: pa.Buffer) -> None:
@@ -83,10 +129,14 @@ def _check_messages(data: pa.Buffer) -> None:
             message = reader.read_next_message()
         except StopIteration:
             return
-        if message.type not in ("record batch", "dictionary"):
-            raise ArrowBytesError(f"it holds a message of type {message.type!r}, which is not written")
-        if is_compressed(message.metadata.to_pybytes()):
-            raise ArrowBytesError("it is compressed, which is not written")
+        _check_message(message)
+
+
+def _check_message(message: pa.ipc.Message) -> None:
+    if message.type not in ("record batch", "dictionary"):
+        raise ArrowBytesError(f"it holds a message of type {message.type!r}, which is not written")
+    if is_compressed(message.metadata.to_pybytes()):
+        raise ArrowBytesError("it is compressed, which is not written")
 
 
 def is_compressed(metadata: bytes) -> bool:

@@ -92,6 +92,13 @@ def text(value: object, place: str) -> None:
             raise FormError(f"{place} is {shown(value)}, which no UTF-8 can say") from None
 
 
+def file_name(value: object, place: str) -> None:
+    """Check for a relative path, with /, that stays below the directory it is taken from."""
+    text(value, place)
+    parts = str(value).split("/")
+    _require(not {"", ".", ".."} & set(parts) and "\0" not in str(value), value, place, "a path below its directory")
+
+
 def one_of(choices: Collection[str]) -> Form:
     """Return the form of a text that is one of some."""
 
