@@ -3,9 +3,9 @@
 What is written is an Arrow IPC stream without the schema at its beginning: who reads has the schema, and puts it there
 again. So no schema comes from a file, and with it no extension type whose class would be asked to read something.
 
-What Arrow reads it does not validate: the offsets of strings and lists, the indices of dictionaries and the sizes of
-buffers may say anything, and are followed without a look by whatever works on the arrays. Compressed batches, which this
-library does not write, are refused before they are read: a few bytes could ask for any amount of memory.
+Arrow does not validate what it reads: the offsets of strings and lists, the indices of dictionaries and the sizes of
+buffers may say anything, and whatever works on the arrays follows them without a look. Compressed batches, which
+this library does not write, are refused before they are read: a few bytes could ask for any amount of memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ArrowBytesError(ValueError):
 
 
 def write_batches(schema: pa.Schema, batches: Iterable[Sequence[pa.Array]]) -> memoryview:
-    """Return batches, given as their columns, as bytes. Raises ArrowBytesError for an array that Arrow finds invalid."""
+    """Return batches, given as their columns, as bytes. Raises ArrowBytesError for an array that is invalid."""
     schema = schema.remove_metadata()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
@@ -82,8 +82,8 @@ def read_batch(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 def validate(batch: pa.RecordBatch) -> None:
     """Raise ArrowBytesError unless nobody who works on the columns can leave their buffers. O(bytes).
 
-    Whether a text is UTF-8, a decimal fits its precision or a time its day is not asked: who pushed such a value has it in
-    the windows, and its bytes are safe.
+    A text that is not UTF-8, a decimal beyond its precision and a time beyond its day pass: they may have been pushed,
+    and their bytes are safe.
     """
     for field, column in zip(batch.schema, batch.columns, strict=True):
         try:

@@ -65,7 +65,7 @@ def integer(least: int, most: int | None = None) -> Form:
     return check
 
 
-def number(least: float = -math.inf) -> Form:
+def finite(least: float = -math.inf) -> Form:
     """Return the form of a finite number of `least` or more."""
 
     def check(value: object, place: str) -> None:

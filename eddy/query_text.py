@@ -124,8 +124,8 @@ def _same_condition(saved: Text, condition: Predicate) -> bool:
         return True
     if not own["arrow"] or "function" in saved:
         return False
-    # Another version of Arrow may write the same expression in other bytes, or show it as another text. What was saved is
-    # compared only: Arrow does not check an expression that it reads.
+    # Another version of Arrow may write the same expression in other bytes, or show it as another text. What was saved
+    # is only compared, never read as an expression: Arrow would follow whatever it says.
     if saved["arrow"] == own["arrow"]:
         return True
     return bool(own["values"]) and (saved["text"], saved["values"]) == (own["text"], own["values"])

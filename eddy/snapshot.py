@@ -105,9 +105,9 @@ def write(held: Held, options: dict[str, Any], schedule: Sequence[tuple[int, str
     sections: Sections = {}
     for c, words in enumerate(windows.words):
         sections[f"class {c} keys"] = _bytes(words, "<i8")
-    for (c, word), (offsets, text) in windows.texts.items():
+    for (c, word), (offsets, heap) in windows.texts.items():
         sections[f"class {c} word {word} offsets"] = _bytes(offsets, "<i8")
-        sections[f"class {c} word {word} text"] = _bytes(text, "<u1")
+        sections[f"class {c} word {word} text"] = _bytes(heap, "<u1")
     for (i, c), x in modules.attribute_rows.items():
         sections[f"stream {i} class {c}"] = _bytes(windows.numbers[x], "<i4")
     for i, times in enumerate(windows.times):
@@ -203,7 +203,7 @@ class Snapshot:
     def fill(self, held: Held) -> None:
         """Put everything into the objects of a runtime just made for the same query. O(live tuples).
 
-        Raises SnapshotError for sections that are not those of the header and the query; then the objects are of no use.
+        Raises SnapshotError for sections that do not fit the header or the query; then the objects are of no use.
         """
         modules, graph = held.modules, held.query.graph
         firsts = [stream["first"] for stream in self._header["streams"]]

@@ -10,8 +10,8 @@
 
 Numbers are little-endian. BLAKE2b at 128 bits, because a checksum of 32 bits lets one damage in four thousand million
 pass, and a hash of this width none that comes by chance; it takes a second a gigabyte. It is no signature: whoever
-changes a snapshot on purpose can write the right digest. So what the header and the sections say is validated by whoever
-reads them, as if there were none.
+changes a snapshot on purpose can write the right digest. So whoever reads header and sections validates them as if
+there were none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eddy.json_form import Form, FormError, integer, list_of, parse, row_of, text
+from eddy.json_form import Form, FormError, integer, list_of, mapping, parse, row_of, text
 from stairs.errors import EddyError, SnapshotError
 
 MAGIC = b"eddysnap"
@@ -129,7 +129,8 @@ def _header(body: memoryview, length: int, kind: FileKind) -> tuple[dict[str, An
         raise kind.wrong(f"its header takes {length} bytes of {len(body)}")
     try:
         header = parse(body[:length])
-        sections = header.pop("sections", None) if isinstance(header, dict) else None
+        mapping(header, "header")
+        sections: list[tuple[str, int]] = header.pop("sections", [])
         list_of(row_of(text, integer(0, len(body))))(sections, "header.sections")
     except FormError as problem:
         raise kind.wrong(str(problem)) from None

@@ -64,7 +64,10 @@ def check_background(kind: type[Strategy], background: int) -> None:
 def check_store(
     kind: type[Strategy], tree: Tree, graph: JoinGraph, store: Iterable[StateId | str] | None
 ) -> frozenset[StateId]:
-    """Return the states that a strategy is to store. Raises PlanError when it does not choose them, or has not got one."""
+    """Return the states that a strategy is to store.
+
+    Raises PlanError for one that the plan has not got, and for any when the strategy has a rule of its own.
+    """
     if store is not None and kind is not Eddy:
         raise no_choice(kind.name)
     return resolve(tree, graph, store or ())

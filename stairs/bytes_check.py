@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 from stairs.arena import Int64s
 from stairs.bytes_kernels import B_DEAD, B_FIELDS, B_FREE, B_FRESH, B_HEAP, B_NEXT, BytesArena
@@ -29,12 +32,13 @@ def require(holds: bool, what: str) -> None:
 
 
 def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
-    """Raise StateError unless the kernels may work with the arrays and find every string; return the ids in use. O(bytes).
+    """Raise StateError unless the kernels may work with the arrays and find every string; return the ids in use.
 
-    Nothing is taken for granted, shapes and dtypes included. Only between two pushes.
+    O(bytes). Nothing is taken for granted, shapes and dtypes included. Only between two pushes.
     """
-    for name, array in zip(BytesArena._fields, arena, strict=True):
-        whole = array.dtype == _DTYPES[name] and array.ndim == 1 and array.flags.c_contiguous
+    for name, dtype in _DTYPES.items():
+        array: npt.NDArray[Any] = getattr(arena, name)
+        whole = array.dtype == dtype and array.ndim == 1 and array.flags.c_contiguous
         require(whole, f"{what}: {name} is {array.dtype} of shape {array.shape}")
     room = len(arena.start)
     sizes = [len(array) for array in (arena.size, arena.hashes, arena.users, arena.freed, arena.fresh)]
@@ -45,7 +49,7 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     require(len(arena.meta) == B_FIELDS, f"{what}: {len(arena.meta)} counters")
     following, free, heap, dead, fresh = arena.meta[[B_NEXT, B_FREE, B_HEAP, B_DEAD, B_FRESH]].tolist()
     require(0 <= free <= following <= room, f"{what}: {following} ids, {free} of them free, room for {room}")
-    require(0 <= dead and 0 <= heap <= len(arena.heap), f"{what}: {heap} bytes, {dead} dead, in {len(arena.heap)}")
+    require(dead >= 0 and 0 <= heap <= len(arena.heap), f"{what}: {heap} bytes, {dead} dead, in {len(arena.heap)}")
     live: Int64s = np.flatnonzero(arena.size[:following] >= 0)
     held = np.sort(arena.table[arena.table >= 0])
     require(np.array_equal(held, live), f"{what} in the table {_some(held)} are not those in use {_some(live)}")
@@ -66,5 +70,5 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     return live
 
 
-def _some(numbers: Int64s) -> list[int]:
+def _some(numbers: npt.NDArray[np.signedinteger[Any]]) -> list[int]:
     return [int(one) for one in numbers[:20]]

@@ -23,12 +23,12 @@ def lost_key(arena: Arena, c: int) -> int:
         kid = arena.table[u64(base + 2 * slot + 1)]
         if kid >= 0 and find_slot(arena, c, arena.words, words + kid * width) != base + 2 * slot:
             return kid
-    return np.int64(-1)
+    return -1
 
 
 @jit
 def lost_string(arena: BytesArena) -> int:
-    """Return the id of a string in the table that a look-up of its bytes would not find, -1 for none. O(heap + slots)."""
+    """Return the id of a string in the table that a look-up of its bytes would not find, -1 for none. O(bytes)."""
     for slot in range(arena.table.shape[0]):
         known = np.int64(arena.table[slot])
         if known >= 0:
@@ -36,5 +36,5 @@ def lost_string(arena: BytesArena) -> int:
             last = first + arena.size[known]
             code = hash_bytes(arena.heap, first, last)
             if arena.hashes[known] != code or find(arena, arena.heap, first, last, code) != slot:
-                return known
-    return np.int64(-1)
+                return int(known)
+    return -1

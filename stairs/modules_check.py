@@ -1,8 +1,8 @@
 """The invariants of the arena, asserted one by one; tests call this after each operation.
 
-Nothing is taken for granted but the graph: the arrays may hold anything, as those do that come from a file. First shapes,
-dtypes and descriptors, then every number that kernels use as an index, then what the numbers mean. So a check that passes
-says that no kernel leaves its arrays, and one that fails has not left them either.
+Nothing is taken for granted but the graph: the arrays may hold anything, as those that come from a file do. First come
+shapes, dtypes and descriptors, then every number that kernels use as an index, then what the numbers mean. So a check
+that passes says that no kernel leaves its arrays, and one that fails has not left them either.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from stairs.fields import (
     C_WORDS,
     LOADING,
     M_ARRIVALS,
+    M_CAP,
     M_CHANGELOG,
     M_FIELDS,
     M_GIVEN,
@@ -128,9 +129,10 @@ def _check_shapes(modules: Inspected) -> None:
     keys = modules.classes[:, C_CAPACITY].tolist()
     slots = [size // 2 for size in modules.table.size]
     full = len(slots) == n and all(
-        count > 0 and count & (count - 1) == 0 and 4 * most == 3 * count for most, count in zip(keys, slots, strict=False)
+        count > 0 and count & (count - 1) == 0 and 4 * most == 3 * count
+        for most, count in zip(keys, slots, strict=True)
     )
-    require(full, f"room for {keys} keys in tables of {slots} slots: tables are powers of two, three quarters full at most")
+    require(full, f"room for {keys} keys in tables of {slots} slots: a power of two each, three quarters of it used")
     widths = [2 * len(classes) for classes in graph.attributes]
     sizes: Mapping[str, tuple[Segments, type, list[int]]] = {
         "recs": (modules.recs, np.int32, [one * width for one, width in zip(room, widths, strict=True)]),
@@ -150,8 +152,9 @@ def _check_shapes(modules: Inspected) -> None:
 
 
 def _check_array(array: npt.NDArray[np.generic], dtype: type, shape: tuple[int, ...], what: str) -> None:
-    whole = isinstance(array, np.ndarray) and array.dtype == dtype and array.flags.c_contiguous and array.shape == shape
-    require(whole, f"{what}: {getattr(array, 'dtype', type(array))} of shape {getattr(array, 'shape', ())}, not {shape}")
+    require(isinstance(array, np.ndarray), f"{what} is no array")
+    whole = array.dtype == dtype and array.flags.c_contiguous and array.shape == shape
+    require(whole, f"{what}: {array.dtype} of shape {array.shape}, not {np.dtype(dtype)} of {shape}")
 
 
 def _check_descriptors(modules: Inspected) -> None:
@@ -162,7 +165,8 @@ def _check_descriptors(modules: Inspected) -> None:
         found = modules.streams[i, [S_RECS, S_TIMES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1]].tolist()
         end = x + len(classes)
         ring = [modules.recs.base[i], modules.times.base[i], modules.capacity[i] - 1, 2 * len(classes)]
-        require(found == [*ring, window.kind, window.size, x, end], f"SteM {graph.names[i]}: its descriptors are {found}")
+        right = found == [*ring, window.kind, window.size, x, end]
+        require(right, f"SteM {graph.names[i]}: its descriptors are {found}")
         for k, c in enumerate(classes):
             own = modules.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()
             wanted = [i, c, graph.members[c].index(i), 2 * k]
@@ -183,11 +187,14 @@ def _check_meta(modules: Inspected) -> None:
     mode, timed, changelog, lateness = meta[[M_MODE, M_TIMED, M_CHANGELOG, M_LATENESS]].tolist()
     require(0 <= mode <= LOADING and changelog in (0, 1), f"mode {mode}, changelog {changelog}")
     require(timed == graph.timed, f"times are kept: {timed}, in the query: {graph.timed}")
-    given, watermark = meta[[M_GIVEN, M_WATERMARK]].tolist()
+    given, watermark, cap = meta[[M_GIVEN, M_WATERMARK, M_CAP]].tolist()
     require(-FOREVER <= watermark <= FOREVER and given <= FOREVER, f"watermarks {watermark} and {given} beyond ±2^61")
-    require(lateness == (0 if given >= -FOREVER else graph.lateness), f"lateness {lateness}, {graph.lateness} in the query")
+    bounded = -FOREVER <= cap <= FOREVER if given >= -FOREVER else cap == 2 * FOREVER
+    require(bounded, f"the watermark may rise to {cap}, the one given is {given}")
+    own = 0 if given >= -FOREVER else graph.lateness
+    require(lateness == own, f"lateness {lateness}, it should be {own}")
     counts = meta[[M_ARRIVALS, M_RESULTS]].tolist()
-    require(0 <= min(counts) and max(counts) <= MOST_COUNT, f"arrivals and results {counts} are no counts")
+    require(min(counts) >= 0 and max(counts) <= MOST_COUNT, f"arrivals and results {counts} are no counts")
 
 
 def _check_ring(modules: Inspected, i: int, what: str) -> None:
@@ -212,7 +219,7 @@ def _check_keys(modules: Inspected, c: int, what: str) -> npt.NDArray[np.bool_]:
     width = modules.graph.widths[c]
     following, free, capacity, hand, debt = modules.classes[c, [C_NEXT, C_FREE, C_CAPACITY, C_HAND, C_DEBT]].tolist()
     require(0 <= free <= following <= capacity, f"{what}: {following} ids, {free} of them free, room for {capacity}")
-    require(0 <= hand < max(following, 1) and debt >= 0, f"{what}: the sweep is at {hand} of {following}, owes {debt}")
+    require(0 <= hand < max(following, 1) and 0 <= debt <= MOST_COUNT, f"{what}: the sweep is at {hand} of {following}, owes {debt}")
     held = modules.table.view(c)[1::2]
     held = np.sort(held[held >= 0])
     freed = np.sort(modules.freed.view(c)[:free])
@@ -248,7 +255,8 @@ def _check_chains(modules: Inspected, i: int, c: int, used: npt.NDArray[np.bool_
     links, kids = records[:, offset].astype(np.int64), records[:, offset + 1].astype(np.int64)
     in_use = np.append(used, False)
     known = (kids < 0) | in_use[np.clip(kids, 0, len(used))]
-    require(bool(known.all()), f"{what}: tuples {live[~known][:20].tolist()} have key ids that are not in the directory")
+    strays = live[~known][:20].tolist()
+    require(not strays, f"{what}: tuples {strays} have key ids that are not in the directory")
     # Kernels ask the first key of a tuple whether it can join anything.
     require(np.array_equal(kids < 0, records[:, 1] < 0), f"{what}: a tuple has some of its keys only")
     keyed = np.flatnonzero(kids >= 0)

@@ -32,7 +32,6 @@ from stairs.graph import FOREVER
 from stairs.modules import Modules
 from stairs.snapshot_kernels import adopt_keys, insert_tuples, number
 
-
 LONGEST = 1 << 31
 """Bytes that no string in a key has."""
 
@@ -109,7 +108,7 @@ def _live(modules: Modules, i: int, ring: Int64s, field: int) -> Int64s:
 def fill(modules: Modules, windows: Windows) -> None:
     """Put the windows into modules made for the same graph that nothing was pushed into. O(live tuples + keys).
 
-    Hops and sweeps start anew. Raises SnapshotError when the windows contradict themselves, before there is room made for
+    Hops and sweeps start anew. Raises SnapshotError when the windows contradict themselves, before room is made for
     them; after that only for a key or a string that is there twice, and then the modules are of no use.
     """
     graph = modules.graph
@@ -136,8 +135,8 @@ def fill(modules: Modules, windows: Windows) -> None:
 def _checked(modules: Modules, windows: Windows) -> list[int]:
     """Return how many keys each class has. Raises SnapshotError unless the kernels may go by what the windows say.
 
-    They do not look whether a number is in bounds. That keys and strings are numbered as `live_windows` does it means as
-    well that each is used: so they take no more room than the tuples do.
+    They do not look whether a number is in bounds. Keys and strings are numbered as `live_windows` does it, so each of
+    them is used, and they take no more room than the tuples.
     """
     graph = modules.graph
     for (i, _), x in modules.attribute_rows.items():
@@ -173,7 +172,7 @@ def _checked(modules: Modules, windows: Windows) -> list[int]:
 
 
 def _in_order(numbers: Int64s, count: int) -> bool:
-    """Whether 0, 1, … count - 1 are there, each for the first time after the one before; negative ones do not matter."""
+    """Whether 0, 1, … count - 1 are there, each for the first time after the one before; negative ones are skipped."""
     used = numbers[numbers >= 0]
     most = np.concatenate([[-1], np.maximum.accumulate(used)])
     return int(most[-1]) == count - 1 and bool((used <= most[:-1] + 1).all())

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import eddy
-from eddy.arrow_bytes import validate
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Unbounded
+from eddy.arrow_bytes import validate
 from eddy.snapshot_file import DIGEST_BYTES, pack, unpack
 
 DICTIONARY = pa.dictionary(pa.int16(), pa.string())
@@ -44,8 +44,10 @@ SCHEMA = pa.schema(
     ]
 )
 PUSHES = 6
-NUMBERS = (0, 1, -1, 2, 7, 1 << 15, 1 << 31, (1 << 31) - 1, 1 << 60, 1 << 61, (1 << 63) - 1, -(1 << 63), 1 << 64, -(1 << 31))
-VALUES: tuple[Any, ...] = (*NUMBERS, 0.5, 1e300, -0.0, True, False, None, "", "x", "R", "R S T", "((((R", "\ud800", [], {}, [[]])
+LARGE = tuple(sign * (1 << bits) + more for bits in (31, 61, 63) for sign in (1, -1) for more in (0, -1))
+NUMBERS = (0, 1, -1, 2, 7, 1 << 15, *LARGE)
+NO_NUMBERS = (0.5, 1e300, -0.0, True, False, None, "", "x", "R", "R S T", "((((R", "\ud800", [], {}, [[]])
+VALUES: tuple[Any, ...] = (*NUMBERS, *NO_NUMBERS)
 
 
 def rows(start: int, n: int = 12) -> pa.RecordBatch:
@@ -98,8 +100,7 @@ def push(runtime: Runtime, step: int, given: bool) -> None:
     names = [stream.name for stream in runtime.query.streams]
     batches = {name: rows(100 * k + 10 * step) for k, name in enumerate(names)}
     if given:
-        watermark = 10 * step
-        runtime.push({name: batch for name, batch in batches.items()}, watermark=watermark)
+        runtime.push(batches, watermark=10 * step)
     elif step % 2:
         runtime.push(batches)
     else:
@@ -149,9 +150,8 @@ def alter(data: bytes, rng: random.Random) -> bytes:
 def alter_json(header: dict[str, Any], rng: random.Random) -> None:
     """Replace, remove, double or add a value somewhere below the header."""
     # The options and counts are few beside the query, which is compared as a whole.
-    at: Any = header if rng.random() < 0.1 else header[rng.choice([name for name in header if header[name] not in ([], {})])]
-    if not isinstance(at, dict | list):
-        at = header
+    parts = [header, *(part for part in header.values() if isinstance(part, dict | list) and part)]
+    at: Any = rng.choice(parts)
     while True:
         keys = list(at) if isinstance(at, dict) else list(range(len(at)))
         if not keys:
@@ -194,7 +194,8 @@ def alter_section(contents: dict[str, bytes], rng: random.Random) -> None:
     elif what < 0.5:
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     else:
-        width = rng.choice((4, 4, 8)) if "payload" in name or "late" in name else 4 if "class" in name and "stream" in name else 8
+        widths = {"payload": (4, 4, 8), "late": (4, 4, 8), "class": (4,) if name.startswith("stream") else (8,)}
+        width = rng.choice(next((own for word, own in widths.items() if word in name), (8,)))
         slots = len(content) // width
         if slots:
             at = rng.randrange(slots) * width
@@ -211,7 +212,8 @@ def alter_names(contents: dict[str, bytes], rng: random.Random) -> None:
     if what < 0.3:
         del contents[one]
     elif what < 0.5:
-        contents[rng.choice(("x", "stream 9 late", "stream 0 late", "class 0 word 0 text", one + " "))] = contents[other]
+        name = rng.choice(("x", "stream 9 late", "stream 0 late", "class 0 word 0 text", f"{one} "))
+        contents[name] = contents[other]
     else:
         contents[one], contents[other] = contents[other], contents[one]
 
@@ -221,8 +223,7 @@ def outcome(world: str, forged: bytes) -> str:
     make, _, given = WORLDS[world]
     try:
         runtime = Runtime.restore(forged, make())
-    except SnapshotError as refused:
-        assert 0 < len(str(refused)) < 4000, str(refused)[:4000]
+    except SnapshotError:
         return "refused"
     runtime.check()
     again = runtime.snapshot()

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
 
-from eddy.json_form import FormError, fields, integer, list_of, number
+from eddy.json_form import FormError, fields, finite, integer, list_of
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.partition_map import PartitionMap
 
-
-_FORM = fields({"per_group": list_of(number(0)), "weight": number(0), "batches": integer(0)})
+_FORM = fields({"per_group": list_of(finite(0)), "weight": finite(0), "batches": integer(0)})
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """From the newest manifest to what a job goes on with: whether the manifest fits the join, part by part.
 
-Its digest tells damage, and not who wrote it; and it may be the manifest of another join that came under this name. What is
-asked for here is what the driver and the workers rely on: numbers of key groups, streams and partitions are in bounds, and
-plans are plans of the query.
+Its digest tells damage, and not who wrote it. What is asked for here is what the driver and the workers rely on: key
+groups, streams and partitions are in bounds, and plans are plans of the query.
 """
 
 from __future__ import annotations

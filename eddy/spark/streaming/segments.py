@@ -160,8 +160,9 @@ class SegmentReader:
     def read(self, segment: Segment) -> pa.RecordBatch:
         """Return the rows of a segment, in mapped memory that stays as long as they do.
 
-        Reads every byte twice, to see that it is what was written, and that the arrays keep to their buffers. Raises StreamingStateError for a file that is
-        missing, cut, damaged, of another format, or whose rows are not those the segment says.
+        Reads every byte, to see that it is what was written and that the arrays keep to their buffers. Raises
+        StreamingStateError for a file that is missing, cut, damaged, of another format, or whose rows are not those the
+        segment says.
         """
         data = self._files.get(segment.file)
         if data is None:

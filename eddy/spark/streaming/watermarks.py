@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from eddy.json_form import FormError, fields, integer, list_of, number, optional
+from eddy.json_form import FormError, fields, finite, integer, list_of, optional
 from eddy.spark.errors import SparkJoinError
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ _TICK = optional(integer(LEAST, -LEAST - 1))
 _FORM = fields(
     {
         "greatest": list_of(_TICK),
-        "rows_at": list_of(optional(number())),
+        "rows_at": list_of(optional(finite())),
         "marks": list_of(_TICK),
         "engine": _TICK,
-        "begun_at": optional(number()),
-        "last_at": optional(number()),
+        "begun_at": optional(finite()),
+        "last_at": optional(finite()),
     }
 )
 

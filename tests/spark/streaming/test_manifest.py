@@ -23,9 +23,8 @@ JSON = st.recursive(
 )
 TABLES = st.dictionaries(NAMES, JSON, max_size=3)
 COUNTS = st.integers(0, 2**63 - 1)
-FILES = st.lists(NAMES.filter(lambda name: name not in ("", ".", "..") and not {"/", "\0"} & set(name)), min_size=1).map(
-    "/".join
-)
+PLAIN = NAMES.filter(lambda name: name not in ("", ".", "..") and not {"/", "\0"} & set(name))
+FILES = st.lists(PLAIN, min_size=1).map("/".join)
 SEGMENTS = st.builds(
     lambda times, **others: Segment(first=min(times), last=max(times), **others),
     st.tuples(WORDS, WORDS),
