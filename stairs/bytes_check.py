@@ -47,7 +47,7 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     slots = len(arena.table)
     require(slots == 2 * room, f"{what}: room for {room} strings, a table of {slots} slots")
     require(len(arena.meta) == B_FIELDS, f"{what}: {len(arena.meta)} counters")
-    following, free, heap, dead, fresh = arena.meta[[B_NEXT, B_FREE, B_HEAP, B_DEAD, B_FRESH]].tolist()
+    following, free, heap, dead = arena.meta[[B_NEXT, B_FREE, B_HEAP, B_DEAD]].tolist()
     require(0 <= free <= following <= room, f"{what}: {following} ids, {free} of them free, room for {room}")
     require(dead >= 0 and 0 <= heap <= len(arena.heap), f"{what}: {heap} bytes, {dead} dead, in {len(arena.heap)}")
     live: Int64s = np.flatnonzero(arena.size[:following] >= 0)
@@ -58,7 +58,8 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     require(np.array_equal(freed, others), f"{what}: {len(live)} are in use, ids {_some(freed)} are said to be free")
     idle = live[arena.users[live] <= 0]
     require(not len(idle), f"{what} {_some(idle)} have no user and were not forgotten")
-    require(fresh == 0, f"{what}: {fresh} are of a push that has ended")
+    # From here on they are of a push under way.
+    require(not arena.meta[B_FRESH:].any(), f"{what}: counters {arena.meta[B_FRESH:].tolist()} of a push that has ended")
     start, size = arena.start[live], arena.size[live].astype(np.int64)
     # A place near the end of an int64 would wrap around.
     inside = (start >= 0) & (start <= heap) & (size <= heap - np.minimum(start, heap))

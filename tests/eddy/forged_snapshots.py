@@ -50,9 +50,9 @@ NO_NUMBERS = (0.5, 1e300, -0.0, True, False, None, "", "x", "R", "R S T", "((((R
 VALUES: tuple[Any, ...] = (*NUMBERS, *NO_NUMBERS)
 
 
-def rows(start: int, n: int = 12) -> pa.RecordBatch:
+def rows(stream: int, step: int, n: int = 12) -> pa.RecordBatch:
     """Give rows with keys of every type, payload of every layout, nulls here and there."""
-    rng = random.Random(start)
+    rng, start = random.Random(100 * stream + step), 10 * step
     keys = [rng.randrange(5) for _ in range(n)]
     values = [f"text {k} {'long ' * k}" if rng.random() < 0.9 else None for k in keys]
     columns = [
@@ -98,7 +98,7 @@ WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
 def push(runtime: Runtime, step: int, given: bool) -> None:
     """Push the rows of a step, in an order of its own or by event time."""
     names = [stream.name for stream in runtime.query.streams]
-    batches = {name: rows(100 * k + 10 * step) for k, name in enumerate(names)}
+    batches = {name: rows(k, step) for k, name in enumerate(names)}
     if given:
         runtime.push(batches, watermark=10 * step)
     elif step % 2:

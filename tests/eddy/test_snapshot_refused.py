@@ -238,7 +238,7 @@ def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str)
     [
         ("stream 0 class 0", "<i4", lambda kids: kids + 1000, "keys that are not there"),
         ("stream 0 class 0", "<i4", lambda kids: kids - 1000, "keys that are not there"),
-        ("stream 1 class 0", "<i4", lambda kids: kids[1:], "keys that are not there"),
+        ("stream 1 class 0", "<i4", lambda kids: kids[1:], "stream S has 30 tuples with 29 keys"),
         ("stream 1 times", "<i8", lambda times: times[1:], "event times"),
         ("class 0 keys", "<i8", lambda words: np.concatenate([words[:2], words[:-2]]), "a key twice"),
         ("class 0 keys", "<i8", lambda words: words + 1000, "a string that is not there"),
