@@ -59,7 +59,8 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     idle = live[arena.users[live] <= 0]
     require(not len(idle), f"{what} {_some(idle)} have no user and were not forgotten")
     # From here on they are of a push under way.
-    require(not arena.meta[B_FRESH:].any(), f"{what}: counters {arena.meta[B_FRESH:].tolist()} of a push that has ended")
+    pushing = arena.meta[B_FRESH:].tolist()
+    require(not any(pushing), f"{what}: counters {pushing} of a push that has ended")
     start, size = arena.start[live], arena.size[live].astype(np.int64)
     # A place near the end of an int64 would wrap around.
     inside = (start >= 0) & (start <= heap) & (size <= heap - np.minimum(start, heap))

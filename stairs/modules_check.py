@@ -219,7 +219,8 @@ def _check_keys(modules: Inspected, c: int, what: str) -> npt.NDArray[np.bool_]:
     width = modules.graph.widths[c]
     following, free, capacity, hand, debt = modules.classes[c, [C_NEXT, C_FREE, C_CAPACITY, C_HAND, C_DEBT]].tolist()
     require(0 <= free <= following <= capacity, f"{what}: {following} ids, {free} of them free, room for {capacity}")
-    require(0 <= hand < max(following, 1) and 0 <= debt <= MOST_COUNT, f"{what}: the sweep is at {hand} of {following}, owes {debt}")
+    sweeping = 0 <= hand < max(following, 1) and 0 <= debt <= MOST_COUNT
+    require(sweeping, f"{what}: the sweep is at {hand} of {following}, owes {debt}")
     held = modules.table.view(c)[1::2]
     held = np.sort(held[held >= 0])
     freed = np.sort(modules.freed.view(c)[:free])

@@ -111,7 +111,11 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
         lambda _, contents: ints(contents, "stream 1 times", "<i8", lambda times: times.__setitem__(0, 1 << 60)),
         "stream S has event times beyond the watermark",
     ),
-    "a string of the payload": ("where", lambda _, contents: payload(contents), "stream 0 payload: column 's': .*[Oo]ffset"),
+    "a string of the payload": (
+        "where",
+        lambda _, contents: payload(contents),
+        "stream 0 payload: column 's': .*[Oo]ffset",
+    ),
     "compressed": ("where", lambda _, contents: payload(contents, compression="zstd"), "payload: it is compressed"),
     "a section less": ("rows", lambda _, contents: contents.pop("stream 1 class 0"), "'stream 1 class 0' is missing"),
     "a section more": ("rows", lambda _, contents: contents.update(x=b""), "section 'x' is unknown"),
@@ -211,5 +215,5 @@ def test_a_payload_that_arrow_finds_invalid_makes_no_snapshot() -> None:
     query = Query([Stream(name, schema, window=Rows(5)) for name in "RS"], ["R.k = S.k"], select=["R.s"])
     runtime = Runtime(query)
     runtime.push({"R": pa.RecordBatch.from_arrays([pa.array([1, 2]), text], schema=schema)})
-    with pytest.raises(SnapshotError, match="stream R, column 's': .* could not be restored"):
+    with pytest.raises(SnapshotError, match=r"stream R, column 's': .* could not be restored"):
         runtime.snapshot()

@@ -1,4 +1,4 @@
-"""The check of the state modules is safe on arrays that hold anything, and what it lets pass no kernel stumbles over."""
+"""The check of the state modules is safe on arrays that hold anything, and kernels are safe on what passes it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_a_spoiled_number_is_found_or_harmless(graph: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["recs", "heads", "words", "table", "freed"])
 def test_arrays_of_other_sizes_and_types_are_found(name: str) -> None:
-    for change in (lambda array: array[:-1], lambda array: array.astype(np.float64), lambda array: array.reshape(-1, 2)):
+    changes = (lambda array: array[:-1], lambda array: array.astype(np.float64), lambda array: array.reshape(-1, 2))
+    for change in changes:
         modules = filled("chain").modules
         getattr(modules, name).array = change(getattr(modules, name).array)
         modules._bind()
