@@ -1,6 +1,6 @@
 """Snapshots of many kinds of runtimes, altered and sealed again with the right digest.
 
-    python -m tests.eddy.forged_snapshots 0 20000      alterations 0 to 19999, which takes about an hour
+    python -m tests.eddy.forged_snapshots 0 20000      alterations 0 to 19999, some minutes
 
 What is restored has to be refused with SnapshotError, or to be a runtime whose check passes and that takes more pushes.
 """
@@ -244,7 +244,7 @@ def outcome(world: str, forged: bytes) -> str:
 
 
 def main(first: int, last: int) -> None:
-    """Try alterations by number; print the number before each that is not refused, so that a crash can be repeated."""
+    """Try alterations by number, which is printed before each, so that a crash can be repeated."""
     faulthandler.enable()
     outcomes: Counter[tuple[str, str]] = Counter()
     for number in range(first, last):
