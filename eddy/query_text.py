@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +10,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters import Predicate
+from eddy.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 from eddy.query import Query
 from stairs.graph import WindowKind
 
 Text = dict[str, Any]
 """Text, numbers, lists and mappings only: what JSON can say."""
+
+_CONDITION = fields({"text": text, "arrow": text, "values": text}, others=("function",))
+FILTER_FORM = optional(either(list_of(_CONDITION), _CONDITION))
+"""What `filter_text` gives, as JSON says it."""
+QUERY_FORM = fields(
+    {
+        "streams": list_of(
+            fields(
+                {
+                    "name": text,
+                    "columns": list_of(row_of(text, text)),
+                    "window": row_of(one_of(WindowKind.__members__), integer(0)),
+                    "time": optional(text),
+                    "filter": FILTER_FORM,
+                }
+            )
+        ),
+        "classes": list_of(list_of(row_of(text, rest=list_of(text)))),
+        "predicates": text,
+        "where": FILTER_FORM,
+        "select": list_of(row_of(text, text, text)),
+        "lateness": integer(0),
+    }
+)
+"""What `query_text` gives, as JSON says it."""
 
 
 def query_text(query: Query) -> Text:
@@ -57,19 +83,29 @@ def filter_text(conditions: Sequence[Predicate]) -> Text | list[Text] | None:
 
 
 def _condition_text(condition: Predicate) -> Text:
-    """Return an expression as people read it, where long lists of values are cut, and as Arrow writes it, whole; a
-    function as its name.
+    """Return what tells an expression from others: its text, in which long lists of values are cut, a digest of it as
+    this version of Arrow writes it, and a digest of all values in it; a function as its name.
     """
     if not isinstance(condition.function, pc.Expression):
-        return {"text": condition.title, "arrow": "", "function": condition.title}
+        return {"text": condition.title, "arrow": "", "values": "", "function": condition.title}
+    expression: Any = condition.function
     try:
-        expression: Any = condition.function
         _, (whole,) = expression.__reduce__()
-        written = base64.b64encode(whole).decode()
+        # Its literals and options are the columns of one row.
+        row = pa.ipc.open_file(whole).get_batch(0)
     except pa.ArrowException:
         # Options that Arrow cannot write; the text is all there is.
-        written = ""
-    return {"text": str(condition.function), "arrow": written}
+        return {"text": str(expression), "arrow": "", "values": ""}
+    try:
+        values = _digest("\n".join(f"{column.type}: {column.to_pylist()!r}" for column in row.columns).encode())
+    except ValueError:
+        # Nanoseconds are more than Python's own types hold.
+        values = ""
+    return {"text": str(expression), "arrow": _digest(whole), "values": values}
+
+
+def _digest(data: bytes | pa.Buffer) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _listed(text: Text | list[Text] | None) -> list[Text]:
@@ -86,15 +122,13 @@ def _same_condition(saved: Text, condition: Predicate) -> bool:
     own = _condition_text(condition)
     if saved == own:
         return True
-    if not saved["arrow"] or not own["arrow"]:
+    if not own["arrow"] or "function" in saved:
         return False
-    # Another version of Arrow may write the same expression in other bytes.
-    expression: Any = condition.function
-    read, _ = expression.__reduce__()
-    try:
-        return bool(expression.equals(read(pa.py_buffer(base64.b64decode(saved["arrow"])))))
-    except (pa.ArrowException, OSError):
-        return False
+    # Another version of Arrow may write the same expression in other bytes, or show it as another text. What was saved
+    # is only compared, never read as an expression: Arrow would follow whatever it says.
+    if saved["arrow"] == own["arrow"]:
+        return True
+    return bool(own["values"]) and (saved["text"], saved["values"]) == (own["text"], own["values"])
 
 
 def filter_shown(text: Text | list[Text] | None) -> str:

@@ -25,14 +25,14 @@ from eddy.filter_figures import filter_lines, filter_table
 from eddy.late_rows import LateRows
 from eddy.loader import Loader
 from eddy.metrics import metrics
-from eddy.policies import Policy
+from eddy.policies import POLICIES, Policy
 from eddy.policies.view import tables_of
 from eddy.query import Query
 from eddy.reasons import reason_lines
 from eddy.results import Results
 from eddy.router import Router, make_policy
 from eddy.side_output import SideOutput
-from eddy.snapshot import Held, Snapshot, write
+from eddy.snapshot import OUTPUTS, Held, Snapshot, write
 from eddy.statistics import stats_table
 from eddy.transaction import Happened, LastPush, Pending
 from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
@@ -43,7 +43,7 @@ from jisc.routes import Preference
 from jisc.states import StateId
 from jisc.strategies import Eddy, Transition
 from jisc.strategies.base import refuse, woken_states
-from stairs.errors import CapacityError, EddyError, InputError, PlanError, StateError
+from stairs.errors import CapacityError, EddyError, InputError, PlanError, SnapshotError, StateError
 from stairs.fields import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.graph import FOREVER
 from stairs.modules import RENUMBER_AT, Modules
@@ -51,7 +51,6 @@ from stairs.parts import Parts, Plain
 from stairs.payload import Payload
 from stairs.stair import Stair
 
-OUTPUTS = ("append", "changelog")
 OPTIONS = ("plan", "strategy", "statistics", "background", "output", "count_only", "ids_only", "renumber_at")
 """What a runtime is made with that is kept for another process as it is."""
 NO_ROOM = "there was no room for the states"
@@ -609,8 +608,8 @@ class Runtime:
         Results, arrival numbers, lateness, counts and transitions to come go on as if nothing had happened; the counts
         of hops (probes, matches, walked) and the record of transitions start anew. States that are stored are not in a
         snapshot: "jisc" completes them just in time, the other strategies that have any before this returns. Raises
-        SnapshotError for what is damaged or of another query, PlanError for a plan that does not fit, or transitions to
-        come with a strategy that cannot change its plan, InputError for an unknown strategy.
+        SnapshotError for what is damaged, contradicts itself or is of another query, PlanError for a plan that does not
+        fit, or transitions to come with a strategy that cannot change its plan, InputError for an unknown strategy.
         """
         if not isinstance(query, Query):
             raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
@@ -625,6 +624,11 @@ class Runtime:
             options["store"] = None if options["store"] is None else ()
         if policy is not None:
             options["policy"] = policy
+        elif options["policy"] is not None and options["policy"] not in POLICIES:
+            raise SnapshotError(
+                f"the snapshot was taken under policy {options['policy']!r}, which is none of {', '.join(POLICIES)}:"
+                " give it to restore again, policy=…, or another one"
+            )
         if background is not None:
             options["background"] = background
         # What was within the bound need not ask again while it is laid out anew.

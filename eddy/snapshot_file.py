@@ -10,7 +10,8 @@
 
 Numbers are little-endian. BLAKE2b at 128 bits, because a checksum of 32 bits lets one damage in four thousand million
 pass, and a hash of this width none that comes by chance; it takes a second a gigabyte. It is no signature: whoever
-changes a snapshot on purpose can write the right digest.
+changes a snapshot on purpose can write the right digest. So whoever reads header and sections validates them as if
+there were none.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eddy.json_form import Form, FormError, integer, list_of, mapping, parse, row_of, text
 from stairs.errors import EddyError, SnapshotError
 
 MAGIC = b"eddysnap"
@@ -48,6 +50,17 @@ class FileKind:
     error: type[EddyError]
     source: str
     use: str
+
+    def wrong(self, what: str) -> EddyError:
+        """Return the error for a file with the right digest that this library cannot have written."""
+        return self.error(f"the {self.noun} contradicts itself: {what}; it was not written by this library")
+
+    def check(self, value: object, form: Form, place: str = "header") -> None:
+        """Raise the error of this kind unless a value that was read has its form."""
+        try:
+            form(value, place)
+        except FormError as problem:
+            raise self.wrong(str(problem)) from None
 
 
 SNAPSHOT = FileKind("snapshot", MAGIC, VERSION, SnapshotError, "Runtime.snapshot()", "restore")
@@ -100,9 +113,25 @@ def unpack(data: object, kind: FileKind = SNAPSHOT) -> tuple[dict[str, Any], dic
         raise error(f"the {noun} is damaged: its bytes do not have the digest at its end")
     if version != kind.version:
         raise error(f"there is no format version {version} of {noun}s; this one was not written by this library")
-    header = json.loads(data[_START.size : _START.size + length])
-    at, sections = _START.size + length + _padding(length), {}
-    for name, size in header["sections"]:
+    header, names = _header(view[_START.size : -DIGEST_BYTES], length, kind)
+    at, end, sections = _START.size + length + _padding(length), total - DIGEST_BYTES, {}
+    for name, size in names:
         sections[name] = view[at : at + size]
         at += size + _padding(size)
+    if at != end or len(sections) != len(names):
+        raise kind.wrong("its sections do not fill it, or two have one name")
+    return header, sections
+
+
+def _header(body: memoryview, length: int, kind: FileKind) -> tuple[dict[str, Any], list[tuple[str, int]]]:
+    """Return the header, and the names and bytes of the sections that it lists."""
+    if length > len(body):
+        raise kind.wrong(f"its header takes {length} bytes of {len(body)}")
+    try:
+        header = parse(body[:length])
+        mapping(header, "header")
+        sections: list[tuple[str, int]] = header.pop("sections", [])
+        list_of(row_of(text, integer(0, len(body))))(sections, "header.sections")
+    except FormError as problem:
+        raise kind.wrong(str(problem)) from None
     return header, sections

@@ -40,20 +40,37 @@ def make_strategy(
     """
     if name not in STRATEGIES:
         raise InputError(f"there is no strategy {name!r}; choose one of {', '.join(sorted(STRATEGIES))}")
-    if isinstance(background, bool) or not isinstance(background, int) or background < 0:
-        raise InputError(f"background is a number of keys, 0 or more, not {background!r}")
     kind = STRATEGIES[name]
-    if store is not None and kind is not Eddy:
-        raise no_choice(name)
+    check_background(kind, background)
+    stored = check_store(kind, tree, modules.graph, store)
     if kind is Eddy:
-        return Eddy(modules, tree, background, resolve(tree, modules.graph, store or ()))
+        return Eddy(modules, tree, background, stored)
     if issubclass(kind, Jisc):
         return kind(modules, tree, background)
-    if background:
-        raise InputError(
-            f"background={background} is for strategies 'jisc' and 'eddy'; {name!r} promotes nothing in the background"
-        )
     return kind(modules, tree)
+
+
+def check_background(kind: type[Strategy], background: int) -> None:
+    """Raise InputError unless a strategy can promote so many keys after each push."""
+    if isinstance(background, bool) or not isinstance(background, int) or background < 0:
+        raise InputError(f"background is a number of keys, 0 or more, not {background!r}")
+    if background and not issubclass(kind, Eddy | Jisc):
+        raise InputError(
+            f"background={background} is for strategies 'jisc' and 'eddy'; {kind.name!r} promotes nothing in the"
+            " background"
+        )
+
+
+def check_store(
+    kind: type[Strategy], tree: Tree, graph: JoinGraph, store: Iterable[StateId | str] | None
+) -> frozenset[StateId]:
+    """Return the states that a strategy is to store.
+
+    Raises PlanError for one that the plan has not got, and for any when the strategy has a rule of its own.
+    """
+    if store is not None and kind is not Eddy:
+        raise no_choice(kind.name)
+    return resolve(tree, graph, store or ())
 
 
 def no_choice(name: str) -> PlanError:

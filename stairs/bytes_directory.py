@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from stairs.allowance import Allowance
 from stairs.arena import Bytes, Int64s
+from stairs.bytes_check import check_strings
 from stairs.bytes_kernels import (
     B_DEAD,
     B_FIELDS,
@@ -36,7 +37,6 @@ from stairs.bytes_kernels import (
     release,
     settle,
 )
-from stairs.errors import StateError
 from stairs.parts import Parts, Plain, powers_of_two
 
 Number = TypeVar("Number", bound=np.generic)
@@ -184,20 +184,5 @@ class BytesDirectory:
         self.arena = new._replace(heap=heap)
 
     def check(self) -> None:
-        """Raise StateError unless every invariant of the module holds."""
-        a = self.arena
-        live = np.flatnonzero(a.size[: a.meta[B_NEXT]] >= 0)
-        held = np.sort(a.table[a.table >= 0])
-        if not np.array_equal(held, live):
-            raise StateError(f"strings in the table {held.tolist()} are not those in use {live.tolist()}")
-        if len(live) != len(self):
-            raise StateError(f"{len(live)} strings are in use, {len(self)} ids are not free")
-        if (a.users[live] <= 0).any():
-            raise StateError(f"strings {live[a.users[live] <= 0].tolist()} have no user and were not forgotten")
-        texts = [a.heap[a.start[k] : a.start[k] + a.size[k]].tobytes() for k in live]
-        if len(set(texts)) != len(texts):
-            raise StateError(f"a string has two ids: {sorted(texts)}")
-        if int(a.meta[B_HEAP] - a.meta[B_DEAD]) != sum(map(len, texts)):
-            raise StateError(
-                f"{a.meta[B_DEAD]} bytes are said to be dead of {a.meta[B_HEAP]}, {sum(map(len, texts))} live"
-            )
+        """Raise StateError unless every invariant of the module holds. O(bytes)."""
+        check_strings(self.arena)

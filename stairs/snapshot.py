@@ -28,8 +28,12 @@ from stairs.fields import (
     S_LO,
     S_NEXT,
 )
+from stairs.graph import FOREVER
 from stairs.modules import Modules
 from stairs.snapshot_kernels import adopt_keys, insert_tuples, number
+
+LONGEST = 1 << 31
+"""Bytes that no string in a key has."""
 
 
 @dataclass
@@ -104,28 +108,22 @@ def _live(modules: Modules, i: int, ring: Int64s, field: int) -> Int64s:
 def fill(modules: Modules, windows: Windows) -> None:
     """Put the windows into modules made for the same graph that nothing was pushed into. O(live tuples + keys).
 
-    Hops and sweeps start anew. Raises SnapshotError when the windows contradict themselves; the modules are of no use
-    then.
+    Hops and sweeps start anew. Raises SnapshotError when the windows contradict themselves, before room is made for
+    them; after that only for a key or a string that is there twice, and then the modules are of no use.
     """
     graph = modules.graph
-    keys = [len(words) // width for words, width in zip(windows.words, graph.widths, strict=True)]
+    keys = _checked(modules, windows)
     modules.reserve(windows.rows, keys)
     for c, words in enumerate(windows.words):
         for word, strings in modules.texts_of[c].items():
             offsets, text = windows.texts[c, word]
             ids = strings.intern(offsets, text, np.zeros(len(offsets) - 1, np.uint8))
             _require(np.array_equal(ids, np.arange(len(ids))), f"class {c} has a string twice")
-            used = np.ascontiguousarray(words.reshape(-1, graph.widths[c])[:, word])
-            _require(_within(used, 0, len(ids)), f"class {c} has a key of a string that is not there")
-            strings.settle(used)
+            strings.settle(np.ascontiguousarray(words.reshape(-1, graph.widths[c])[:, word]))
         _require(adopt_keys(modules.arena, c, words) == keys[c], f"class {c} has a key twice")
-    for (i, c), x in modules.attribute_rows.items():
-        kids = windows.numbers[x]
-        whole = len(kids) == windows.rows[i] and _within(kids, -1, keys[c])
-        _require(whole, f"stream {graph.names[i]} has tuples of keys that are not there")
+    for x, kids in enumerate(windows.numbers):
         insert_tuples(modules.arena, x, kids)
     for i, times in enumerate(windows.times):
-        _require(len(times) == windows.rows[i], f"stream {graph.names[i]} has {len(times)} event times")
         modules.times.view(i)[: len(times)] = times
     modules.streams[:, S_BASE] = windows.firsts
     modules.streams[:, S_NEXT] = windows.rows
@@ -134,11 +132,52 @@ def fill(modules: Modules, windows: Windows) -> None:
         modules.give(windows.watermark, rising=False)
 
 
-def _within(numbers: Int64s, least: int, end: int) -> bool:
-    return not len(numbers) or bool(numbers.min() >= least and numbers.max() < end)
+def _checked(modules: Modules, windows: Windows) -> list[int]:
+    """Return how many keys each class has. Raises SnapshotError unless the kernels may go by what the windows say.
+
+    They do not look whether a number is in bounds. Keys and strings are numbered as `live_windows` does it, so each of
+    them is used, and they take no more room than the tuples.
+    """
+    graph = modules.graph
+    for (i, _), x in modules.attribute_rows.items():
+        kids, name = windows.numbers[x], graph.names[i]
+        _require(len(kids) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples with {len(kids)} keys")
+        _require(not len(kids) or kids.min() >= -1, f"stream {name} has tuples of keys that are not there")
+        # A tuple that can join nothing is in no index; the kernels look at its first key for that.
+        first = windows.numbers[modules.attribute_rows[i, graph.attributes[i][0]]]
+        _require(np.array_equal(kids < 0, first < 0), f"stream {name} has a tuple with some of its keys only")
+    keys = []
+    for c, (words, width) in enumerate(zip(windows.words, graph.widths, strict=True)):
+        _require(len(words) % width == 0, f"class {c} has a part of a key")
+        keys.append(len(words) // width)
+        used = np.concatenate([windows.numbers[modules.attribute_rows[i, c]] for i in graph.members[c]])
+        _require(_in_order(used, keys[c]), f"class {c} has {keys[c]} keys, or tuples of keys that are not there")
+        for word in modules.texts_of[c]:
+            offsets, text = windows.texts[c, word]
+            whole = len(offsets) and offsets[0] == 0 and offsets[-1] == len(text)
+            sizes = np.diff(offsets)
+            whole = whole and (not len(sizes) or (sizes.min() >= 0 and sizes.max() < LONGEST))
+            _require(bool(whole), f"class {c} has strings beyond its text")
+            ids = words.reshape(-1, width)[:, word]
+            known = (not len(ids) or ids.min() >= 0) and _in_order(ids, len(sizes))
+            _require(known, f"class {c} has {len(sizes)} strings, or a key of a string that is not there")
+    for i, times in enumerate(windows.times):
+        name = graph.names[i]
+        _require(len(times) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples, {len(times)} event times")
+        if len(times):
+            latest = FOREVER if windows.given else windows.watermark
+            within = times.min() >= -FOREVER and times.max() <= latest
+            _require(within, f"stream {name} has event times beyond the watermark {windows.watermark} or ±2^61")
+    return keys
+
+
+def _in_order(numbers: Int64s, count: int) -> bool:
+    """Whether 0, 1, … count - 1 are there, each for the first time after the one before; negative ones are skipped."""
+    used = numbers[numbers >= 0]
+    most = np.concatenate([[-1], np.maximum.accumulate(used)])
+    return int(most[-1]) == count - 1 and bool((used <= most[:-1] + 1).all())
 
 
 def _require(holds: bool, what: str) -> None:
-    # The kernels do not look whether a number is in bounds.
     if not holds:
         raise SnapshotError(f"the snapshot contradicts itself: {what}; it was not written by this library")

@@ -99,6 +99,7 @@ def use_runtime(one: eddy.Query, **options: Any) -> None:
         with contextlib.suppress(eddy.EddyError):
             runtime.push({"R": batch(start, 70, nulls)}, [0] * 69 + [1])
         runtime = eddy.Runtime.restore(runtime.snapshot(), one)
+        runtime.check()
     runtime.metrics()
     runtime.explain()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import struct
 from collections.abc import Callable
@@ -183,8 +182,12 @@ def test_long_lists_in_expressions_are_compared_whole() -> None:
     ("change", "same"),
     [
         ({"text": "0 < a"}, True),
-        ({"arrow": ""}, False),
-        ({"arrow": base64.b64encode(b"of a later version" * 9).decode()}, False),
+        ({"arrow": "of a later version"}, True),
+        ({"arrow": ""}, True),
+        ({"values": ""}, True),
+        ({"text": "0 < a", "arrow": ""}, False),
+        ({"values": "", "arrow": ""}, False),
+        ({"arrow": "of a later version", "function": "a > 0"}, False),
     ],
     ids=str,
 )
@@ -227,7 +230,6 @@ def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str)
     header, sections = unpack(SAVED)
     section = change(np.frombuffer(sections[name], dtype).copy())
     changed = {**sections, name: memoryview(section.tobytes())}
-    del header["sections"]
     return pack(header, changed)
 
 
@@ -236,7 +238,7 @@ def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str)
     [
         ("stream 0 class 0", "<i4", lambda kids: kids + 1000, "keys that are not there"),
         ("stream 0 class 0", "<i4", lambda kids: kids - 1000, "keys that are not there"),
-        ("stream 1 class 0", "<i4", lambda kids: kids[1:], "keys that are not there"),
+        ("stream 1 class 0", "<i4", lambda kids: kids[1:], "stream S has 30 tuples with 29 keys"),
         ("stream 1 times", "<i8", lambda times: times[1:], "event times"),
         ("class 0 keys", "<i8", lambda words: np.concatenate([words[:2], words[:-2]]), "a key twice"),
         ("class 0 keys", "<i8", lambda words: words + 1000, "a string that is not there"),

@@ -285,7 +285,7 @@ def test_figures() -> None:
         (lambda m: m.streams.__setitem__((0, S_LO), m.streams[0, S_NEXT] + 1), "low mark"),
         (lambda m: m.heads.array.__setitem__(slice(None), -1), "chain of key id"),
         (lambda m: m.table.array.__setitem__(slice(None), -1), "ids in the table"),
-        (lambda m: m.words.array.__setitem__(slice(None), 5), "has tag"),
+        (lambda m: m.words.array.__setitem__(slice(None), 5), "not found by its words"),
         (lambda m: m.classes.__setitem__((0, C_FREE), 1), "ids in the table"),
         (lambda m: m.begin([0, 0, 0]), "neither committed nor undone"),
     ],

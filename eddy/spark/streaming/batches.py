@@ -28,6 +28,7 @@ from eddy.spark.streaming.late_output import LateOutput
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.partition_map import PartitionMap
 from eddy.spark.streaming.rebalancing import Load, Manual, Rebalancer, balanced
+from eddy.spark.streaming.resuming import resume
 from eddy.spark.streaming.run import Run
 from eddy.spark.streaming.segments import Segment
 from eddy.spark.streaming.splitting import Told
@@ -82,11 +83,10 @@ class Batches:
             self._map = PartitionMap.even(groups, settings.partitions)
             self._load = Load.none(groups)
         else:
-            extra = self.manifest.extra
-            self._watermarks = Watermarks.from_json(self.manifest.watermarks).resumed(time.time())
-            ran = PartitionMap(self.manifest.partition_map, extra["partitions"])
-            self._map = ran.with_partitions(settings.partitions)
-            self._load = Load.from_json(extra["load"])
+            found = resume(self.manifest, job, run.checkpoint.manifests)
+            self._watermarks = found.watermarks.resumed(time.time())
+            self._map = found.partition_map.with_partitions(settings.partitions)
+            self._load = found.load
         self._asked = Manual()
         self._closing = threading.Lock()
         self._tidying = Tidying(run, settings.keep)

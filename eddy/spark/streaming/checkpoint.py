@@ -31,6 +31,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from eddy.json_form import FormError, fields, integer, parse, text
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.batch_names import batch_name, batch_named, batch_of
 from eddy.spark.streaming.durable import (
@@ -383,10 +384,11 @@ def _unlink(paths: Iterable[Path]) -> list[Path]:
     return deleted
 
 
-def _holder(text: bytes) -> str:
+def _holder(written: bytes) -> str:
     """Return who has written a lock's file, as far as it can be read."""
     try:
-        found = json.loads(text)
+        found = parse(written)
+        fields({"pid": integer(0), "host": text})(found, "lock")
         return f"process {found['pid']} on {found['host']}"
-    except (ValueError, KeyError, TypeError):
+    except FormError:
         return "another process, which has not written its name yet"

@@ -12,7 +12,7 @@ it, because rows that it kept out are not in the log.
 Functions in filters are compared by their names; what they do cannot be, so a function that now does something else
 goes unnoticed, and the state holds rows that the old one let through.
 
-    {"format": "eddy streaming join", "version": 1, "digest": BLAKE2b of the rest, "identity": {...}}
+    {"format": "eddy streaming join", "version": 2, "digest": BLAKE2b of the rest, "identity": {...}}
 """
 
 from __future__ import annotations
@@ -23,13 +23,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eddy.query_text import difference, filter_shown, filter_text, query_text, same_filter
+from eddy.json_form import FormError, fields, integer, list_of, mapping, optional, parse, text
+from eddy.query_text import FILTER_FORM, QUERY_FORM, difference, filter_shown, filter_text, query_text, same_filter
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.job import Job
 from eddy.spark.streaming.durable import Found, read_twice, write_twice
 
 FORMAT = "eddy streaming join"
-VERSION = 1
+VERSION = 2
+_FORM = fields(
+    {
+        "query": QUERY_FORM,
+        "filters": list_of(FILTER_FORM),
+        "arrival": text,
+        "sequence": list_of(optional(text)),
+        "sequence_type": optional(text),
+        "key_groups": integer(1),
+        "classes": list_of(text),
+        "shares": list_of(integer(1, 1 << 31)),
+        "watermarks": mapping,
+    }
+)
 
 
 def write_identity(root: Path, job: Job, key_groups: int, watermarks: Mapping[str, Any] | None = None) -> None:
@@ -119,9 +133,9 @@ def _read(root: Path) -> Found[dict[str, Any]]:
 
 def _parse(data: bytes) -> dict[str, Any]:
     try:
-        whole = json.loads(data)
+        whole = parse(data)
         found = (whole["format"], whole["version"], whole["digest"], whole["identity"])
-    except (ValueError, KeyError, TypeError) as problem:
+    except (FormError, KeyError, TypeError) as problem:
         raise StreamingStateError(f"it is damaged or of something else ({problem!r})") from problem
     written_as, version, digest, identity = found
     if written_as != FORMAT:
@@ -133,6 +147,14 @@ def _parse(data: bytes) -> dict[str, Any]:
         )
     if not isinstance(identity, dict) or _digest(identity) != digest:
         raise StreamingStateError("it is damaged: what it says does not have its digest")
+    try:
+        _FORM(identity, "identity")
+        m, shares = len(identity["query"]["streams"]), len(identity["classes"])
+        list_of(FILTER_FORM, m)(identity["filters"], "identity.filters")
+        list_of(optional(text), m)(identity["sequence"], "identity.sequence")
+        list_of(integer(1), shares)(identity["shares"], "identity.shares")
+    except FormError as problem:
+        raise StreamingStateError(f"it was not written by this library: {problem}") from problem
     return identity
 
 
@@ -155,6 +177,7 @@ def _difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | N
         ("arrival", "order of arrival"),
         ("sequence_type", "type of the order of arrival"),
         ("key_groups", "number of key groups"),
+        ("classes", "classes of the key groups"),
     ):
         if saved[key] != own[key]:
             return differ(what, saved[key], own[key])

@@ -6,7 +6,7 @@ The bytes are those of `eddy/snapshot_file.py` with another magic: a header in J
 
     header     batch, watermarks, partition map, extra; results and late files as lists; per key group version, token,
                plan and its chain as [batch, late marks or null, number of segments]
-    segments   one Arrow IPC stream with one batch: the segments of all links, in order of key group and chain
+    segments   one batch (`eddy.arrow_bytes`): the segments of all links, in order of key group and chain
 
 Segments are a table, as there are thousands of them and a chain has few links.
 """
@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eddy.arrow_bytes import ArrowBytesError, read_batches, write_batches
+from eddy.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
 from eddy.snapshot_file import FileKind, pack, unpack
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.segments import DIGEST_BYTES, Segment
 
-VERSION = 1
+VERSION = 2
 KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
 
 _NUMBERS = ("offset", "length", "group", "stream", "rows", "first", "last")
@@ -36,6 +38,24 @@ _SCHEMA = pa.schema(
         ("digest", pa.binary(DIGEST_BYTES)),
         *((name, pa.int64()) for name in _NUMBERS),
     ]
+)
+_COUNT = integer(0, (1 << 63) - 1)
+_TICK = integer(-(1 << 63), (1 << 63) - 1)
+_OUTPUTS = list_of(row_of(file_name, _COUNT, _COUNT, optional(_COUNT)))
+_HEADER = fields(
+    {
+        "batch": _COUNT,
+        "watermarks": mapping,
+        "partition_map": list_of(_COUNT),
+        "groups": list_of(
+            row_of(
+                _COUNT, _COUNT, text, optional(text), list_of(row_of(_COUNT, optional(list_of(_TICK)), _COUNT))
+            )
+        ),
+        "results": _OUTPUTS,
+        "late": _OUTPUTS,
+        "extra": mapping,
+    }
 )
 
 
@@ -135,7 +155,12 @@ class Manifest:
     def from_bytes(cls, data: bytes) -> Manifest:
         """Return the manifest that `to_bytes` wrote. Raises StreamingStateError for any other bytes. O(segments)."""
         header, sections = unpack(data, KIND)
-        segments = _segments(sections["segments"])
+        KIND.check(header, _HEADER)
+        numbers = [group for group, *_ in header["groups"]]
+        if numbers != sorted(set(numbers)) or list(sections) != ["segments"]:
+            raise KIND.wrong(f"it has key groups {numbers[:20]} and sections {list(sections)[:20]}")
+        count = sum(length for *_, chain in header["groups"] for _, _, length in chain)
+        segments = _segments(sections["segments"], count)
         return cls(
             batch=header["batch"],
             watermarks=header["watermarks"],
@@ -170,20 +195,29 @@ def _table(segments: list[Segment]) -> memoryview:
         pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(segments), [None, digests]),
         *(pa.array(list(map(attrgetter(name), segments)), pa.int64()) for name in _NUMBERS),
     ]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _SCHEMA) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
-    return memoryview(sink.getvalue())
+    return write_batches(_SCHEMA, [columns])
 
 
-def _segments(section: memoryview) -> Iterator[Segment]:
-    with pa.ipc.open_stream(pa.py_buffer(section)) as reader:
-        rows = reader.read_next_batch()
+def _segments(section: memoryview, count: int) -> Iterator[Segment]:
+    """Return the segments, as many as the links have. Raises StreamingStateError for anything else."""
+    try:
+        batches = read_batches(section, _SCHEMA, count)
+    except ArrowBytesError as problem:
+        raise KIND.wrong(f"its segments: {problem}") from problem
+    if [batch.num_rows for batch in batches] != [count] or any(own.null_count for own in batches[0].columns):
+        raise KIND.wrong(f"it has others than {count} segments")
+    if not count:
+        return iter(())
+    rows = batches[0]
     encoded = rows.column("file")
     names = encoded.dictionary.to_pylist()
+    KIND.check(names, list_of(file_name), "files")
     files = [names[k] for k in encoded.indices.to_numpy().tolist()]
     # A digest of eight bytes is a word, and words become text faster than bytes objects do.
     words = np.frombuffer(rows.column("digest").buffers()[1], ">u8", rows.num_rows).tolist()
     digests = [f"{word:016x}" for word in words]
-    offset, length, *others = (rows.column(name).to_numpy().tolist() for name in _NUMBERS)
+    numbers = [rows.column(name).to_numpy() for name in _NUMBERS]
+    if min(own.min() for own in numbers[:-2]) < 0 or (numbers[-2] > numbers[-1]).any():
+        raise KIND.wrong("a segment has negative numbers, or ends before it begins")
+    offset, length, *others = (own.tolist() for own in numbers)
     return map(Segment, files, offset, length, digests, *others)

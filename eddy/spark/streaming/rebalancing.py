@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
 
+from eddy.json_form import FormError, fields, finite, integer, list_of
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.partition_map import PartitionMap
+
+_FORM = fields({"per_group": list_of(finite(0)), "weight": finite(0), "batches": integer(0)})
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,12 @@ class Load:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
         """Return the load that `to_json` described. Raises SparkJoinError if it is none."""
-        if not isinstance(data.get("per_group"), list) or not {"weight", "batches"} <= data.keys():
+        try:
+            _FORM(data, "load")
+        except FormError as problem:
             raise SparkJoinError(
-                f"{dict(data)!r} is no load of key groups; the file it was read from is damaged or of another version"
-            )
+                f"this is no load of key groups: {problem}; the file it was read from is damaged or of another version"
+            ) from problem
         return cls(tuple(data["per_group"]), data["weight"], data["batches"])
 
 

@@ -27,6 +27,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
+from eddy.arrow_bytes import ArrowBytesError, read_batch
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.durable import private_opener, sync_directory, temporary_name
 
@@ -159,13 +160,14 @@ class SegmentReader:
     def read(self, segment: Segment) -> pa.RecordBatch:
         """Return the rows of a segment, in mapped memory that stays as long as they do.
 
-        Reads every byte once, to see that it is what was written. Raises StreamingStateError for a file that is
-        missing, cut, damaged, of another format, or whose rows are not those the segment says.
+        Reads every byte, to see that it is what was written and that the arrays keep to their buffers. Raises
+        StreamingStateError for a file that is missing, cut, damaged, of another format, or whose rows are not those the
+        segment says.
         """
         data = self._files.get(segment.file)
         if data is None:
             data = self._files[segment.file] = self._open(segment)
-        if segment.offset + segment.length > data.size:
+        if segment.offset < 0 or segment.length < 0 or segment.offset + segment.length > data.size:
             raise self._lost(
                 segment, f"the file is cut off: it has {data.size} bytes, the segment takes {segment.length}"
             )
@@ -175,9 +177,9 @@ class SegmentReader:
         if not 0 <= segment.stream < len(self._schemas):
             raise self._lost(segment, f"it is of stream {segment.stream}, the query has {len(self._schemas)} streams")
         try:
-            rows = pa.ipc.read_record_batch(body, self._schemas[segment.stream])
-        except (pa.ArrowException, OSError) as problem:
-            raise self._lost(segment, f"Arrow cannot read it ({problem})") from problem
+            rows = read_batch(body, self._schemas[segment.stream])
+        except ArrowBytesError as problem:
+            raise self._lost(segment, str(problem)) from problem
         if rows.num_rows != segment.rows:
             raise self._lost(segment, f"it has {rows.num_rows} rows, {segment.rows} were written")
         return rows

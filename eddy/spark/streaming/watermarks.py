@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from eddy.json_form import FormError, fields, finite, integer, list_of, optional
 from eddy.spark.errors import SparkJoinError
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ if TYPE_CHECKING:
 Policy = Literal["slowest", "per-source"]
 LEAST = -(1 << 63)
 """The mark of a stream that has none: no event time is older."""
+_TICK = optional(integer(LEAST, -LEAST - 1))
+_FORM = fields(
+    {
+        "greatest": list_of(_TICK),
+        "rows_at": list_of(optional(finite())),
+        "marks": list_of(_TICK),
+        "engine": _TICK,
+        "begun_at": optional(finite()),
+        "last_at": optional(finite()),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -162,19 +174,22 @@ class Watermarks:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Watermarks:
         """Return the state that `to_json` described. Raises SparkJoinError naming the part that is not as written."""
-        for name in ("greatest", "rows_at", "marks"):
-            if not isinstance(data.get(name), list) or len(data[name]) != len(data["greatest"]):
-                raise SparkJoinError(
-                    f"watermarks: {name!r} is {data.get(name)!r}, not a list with one entry per stream; the file they"
-                    " were read from is damaged or of another version"
-                )
+        try:
+            _FORM(data, "watermarks")
+            lengths = {name: len(data[name]) for name in ("greatest", "rows_at", "marks")}
+            if len(set(lengths.values())) > 1:
+                raise FormError(f"watermarks have one entry per stream each, not {lengths}")
+        except FormError as problem:
+            raise SparkJoinError(
+                f"{problem}; the file they were read from is damaged or of another version"
+            ) from problem
         return cls(
             tuple(data["greatest"]),
             tuple(data["rows_at"]),
             tuple(data["marks"]),
-            data.get("engine"),
-            data.get("begun_at"),
-            data.get("last_at"),
+            data["engine"],
+            data["begun_at"],
+            data["last_at"],
         )
 
 

@@ -179,7 +179,7 @@ def test_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": "something"}, "has format 'something'"), ({"version": 2}, "format version 2, .* reads 1")],
+    [({"format": "something"}, "has format 'something'"), ({"version": 3}, "format version 3, .* reads 2")],
 )
 def test_another_format(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     write_identity(tmp_path, make(), KEY_GROUPS)

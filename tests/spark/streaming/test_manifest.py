@@ -22,29 +22,31 @@ JSON = st.recursive(
     max_leaves=6,
 )
 TABLES = st.dictionaries(NAMES, JSON, max_size=3)
+COUNTS = st.integers(0, 2**63 - 1)
+PLAIN = NAMES.filter(lambda name: name not in ("", ".", "..") and not {"/", "\0"} & set(name))
+FILES = st.lists(PLAIN, min_size=1).map("/".join)
 SEGMENTS = st.builds(
-    Segment,
-    file=NAMES,
-    offset=WORDS,
-    length=WORDS,
+    lambda times, **others: Segment(first=min(times), last=max(times), **others),
+    st.tuples(WORDS, WORDS),
+    file=FILES,
+    offset=COUNTS,
+    length=COUNTS,
     digest=st.binary(min_size=8, max_size=8).map(bytes.hex),
-    group=WORDS,
-    stream=WORDS,
-    rows=WORDS,
-    first=WORDS,
-    last=WORDS,
+    group=COUNTS,
+    stream=COUNTS,
+    rows=COUNTS,
 )
 LINKS = st.builds(
     Link,
-    batch=WORDS,
+    batch=COUNTS,
     late_below=st.none() | st.tuples(WORDS, WORDS),
     segments=st.lists(SEGMENTS, max_size=3).map(tuple),
 )
 OUTPUTS = st.lists(
-    st.builds(OutputFile, file=NAMES, rows=WORDS, bytes=WORDS, stream=st.none() | st.integers(0, 9)), max_size=3
+    st.builds(OutputFile, file=FILES, rows=COUNTS, bytes=COUNTS, stream=st.none() | st.integers(0, 9)), max_size=3
 ).map(tuple)
 STATES = st.builds(
-    GroupState, version=WORDS, token=NAMES, chain=st.lists(LINKS, max_size=3).map(tuple), plan=st.none() | NAMES
+    GroupState, version=COUNTS, token=NAMES, chain=st.lists(LINKS, max_size=3).map(tuple), plan=st.none() | NAMES
 )
 MANIFESTS = st.builds(
     Manifest,

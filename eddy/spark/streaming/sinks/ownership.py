@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from eddy.json_form import FormError, fields, parse, text
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.durable import RESULT_FILE, write_whole
 
@@ -19,8 +20,10 @@ def claim(path: Path, owner: str, used: bool) -> None:
     marker = path / _FILE
     if marker.exists():
         try:
-            found = json.loads(marker.read_bytes())["owner"]
-        except (ValueError, KeyError, TypeError) as problem:
+            whole = parse(marker.read_bytes())
+            fields({"owner": text})(whole, "marker")
+            found = whole["owner"]
+        except FormError as problem:
             raise SparkJoinError(f"{marker} is damaged; remove it if {path} holds the results of this job") from problem
     else:
         found = None

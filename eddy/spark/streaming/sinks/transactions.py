@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from eddy.json_form import FormError, fields, file_name, integer, list_of, parse
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.batch_names import batch_name, batch_named
 from eddy.spark.streaming.durable import RESULT_FILE, sync_directory, write_whole
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 
 _ENTRY = ".json"
 _SCHEMA = "schema.arrow"
+_ENTRY_FORM = fields(
+    {
+        "batch": integer(0),
+        "files": list_of(fields({"name": file_name, "rows": integer(0), "bytes": integer(0)})),
+    }
+)
 
 
 class TransactionSink(DirectorySink):
@@ -129,12 +136,13 @@ def read(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = N
 
 def _entry(path: Path) -> dict[str, Any]:
     try:
-        entry: dict[str, Any] = json.loads(path.read_bytes())
-        if all(isinstance(file["name"], str) for file in entry["files"]):
-            return entry
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise SparkJoinError(f"{path} is damaged; restore it, the files of this batch are named nowhere else")
+        entry: dict[str, Any] = parse(path.read_bytes())
+        _ENTRY_FORM(entry, "entry")
+    except FormError as problem:
+        raise SparkJoinError(
+            f"{path} is damaged; restore it, the files of this batch are named nowhere else ({problem})"
+        ) from problem
+    return entry
 
 
 def _schema(root: Path) -> pa.Schema | None:
@@ -143,7 +151,7 @@ def _schema(root: Path) -> pa.Schema | None:
         return None
     try:
         return pa.ipc.read_schema(pa.py_buffer(path.read_bytes()))
-    except pa.ArrowInvalid as problem:
+    except (pa.ArrowException, OSError) as problem:
         raise SparkJoinError(f"{path} is damaged; remove it, and the job writes it again when it starts") from problem
 
 

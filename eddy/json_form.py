@@ -1,0 +1,181 @@
+"""Reads JSON that may be damaged or forged: what a value has to look like is said first, and checked before it is used.
+
+A form is a function that takes a value and where it stands, and raises FormError unless the value fits:
+
+    form = fields({"rows": integer(0), "plan": optional(text), "late": list_of(integer(0))})
+    form({"rows": -1, "plan": None, "late": []}, "header")
+
+gives "header.rows is -1, not a whole number of 0 or more". A mapping has exactly the fields named.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+Form = Callable[[object, str], None]
+SHOWN = 60
+"""Characters of a value that a message shows."""
+
+
+class FormError(ValueError):
+    """A value does not have its form, or the text is no JSON."""
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it: in ASCII, and not all of a long one."""
+    # Characters of a long value are not looked at, nor is all of a deep one written out.
+    if isinstance(value, dict | list):
+        return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
+    if isinstance(value, str):
+        return ascii(value if len(value) <= SHOWN else f"{value[:SHOWN]}…")
+    written = f"about 2^{value.bit_length()}" if isinstance(value, int) and value.bit_length() > 64 else repr(value)
+    return written
+
+
+def parse(text: bytes | memoryview) -> Any:
+    """Return what a JSON text says. Raises FormError for anything else, however deep it is nested."""
+    try:
+        return json.loads(bytes(text), parse_constant=_no_number)
+    except RecursionError:
+        raise FormError("it is nested too deep") from None
+    except ValueError as problem:
+        raise FormError(f"it is no JSON ({problem})") from problem
+
+
+def _no_number(name: str) -> None:
+    raise FormError(f"{name} is no number")
+
+
+def _require(holds: bool, value: object, place: str, wanted: str) -> None:
+    if not holds:
+        raise FormError(f"{place} is {shown(value)}, not {wanted}")
+
+
+def integer(least: int, most: int | None = None) -> Form:
+    """Return the form of a whole number from `least` to `most`."""
+    wanted = f"a whole number of {least} or more" if most is None else f"a whole number from {least} to {most}"
+
+    def check(value: object, place: str) -> None:
+        fits = isinstance(value, int) and not isinstance(value, bool)
+        _require(fits and least <= value and (most is None or value <= most), value, place, wanted)  # type: ignore[operator]
+
+    return check
+
+
+def finite(least: float = -math.inf) -> Form:
+    """Return the form of a finite number of `least` or more."""
+
+    def check(value: object, place: str) -> None:
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
+        # An int may be too large for a float.
+        _require(fits and least <= value and abs(value) < 1e300, value, place, "a finite number in its range")  # type: ignore[operator, arg-type]
+
+    return check
+
+
+def boolean(value: object, place: str) -> None:
+    """Check for true or false."""
+    _require(isinstance(value, bool), value, place, "true or false")
+
+
+def text(value: object, place: str) -> None:
+    """Check for a text that can be written as UTF-8."""
+    _require(isinstance(value, str), value, place, "a text")
+    assert isinstance(value, str)
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise FormError(f"{place} is {shown(value)}, which no UTF-8 can say") from None
+
+
+def file_name(value: object, place: str) -> None:
+    """Check for a relative path, with /, that stays below the directory it is taken from."""
+    text(value, place)
+    parts = str(value).split("/")
+    _require(not {"", ".", ".."} & set(parts) and "\0" not in str(value), value, place, "a path below its directory")
+
+
+def one_of(choices: Collection[str]) -> Form:
+    """Return the form of a text that is one of some."""
+
+    def check(value: object, place: str) -> None:
+        _require(isinstance(value, str) and value in choices, value, place, f"one of {', '.join(sorted(choices))}")
+
+    return check
+
+
+def optional(form: Form) -> Form:
+    """Return the form of null or a value of `form`."""
+
+    def check(value: object, place: str) -> None:
+        if value is not None:
+            form(value, place)
+
+    return check
+
+
+def either(lists: Form, others: Form) -> Form:
+    """Return the form of a list of the form `lists` or any other value of the form `others`."""
+
+    def check(value: object, place: str) -> None:
+        (lists if isinstance(value, list) else others)(value, place)
+
+    return check
+
+
+def list_of(form: Form, length: int | None = None) -> Form:
+    """Return the form of a list whose values have one form, of a certain length if one is given."""
+
+    def check(value: object, place: str) -> None:
+        _require(isinstance(value, list), value, place, "a list")
+        assert isinstance(value, list)
+        _require(length is None or len(value) == length, value, place, f"a list of {length}")
+        for k, one in enumerate(value):
+            form(one, f"{place}[{k}]")
+
+    return check
+
+
+def row_of(*forms: Form, rest: Form | None = None) -> Form:
+    """Return the form of a list with a form for each place, and one for all places behind if `rest` is given."""
+
+    def check(value: object, place: str) -> None:
+        fits = isinstance(value, list) and (len(value) == len(forms) or (rest is not None and len(value) > len(forms)))
+        _require(fits, value, place, f"a list of {len(forms)}{'' if rest is None else ' or more'}")
+        assert isinstance(value, list)
+        for k, one in enumerate(value):
+            form = forms[k] if k < len(forms) else rest
+            assert form is not None
+            form(one, f"{place}[{k}]")
+
+    return check
+
+
+def fields(forms: Mapping[str, Form], others: Collection[str] = (), ignored: bool = False) -> Form:
+    """Return the form of a mapping with exactly these fields, and maybe some of `others`, which are texts.
+
+    ignored   whether there may be any other field as well
+    """
+
+    def check(value: object, place: str) -> None:
+        _require(isinstance(value, dict), value, place, "a mapping")
+        assert isinstance(value, dict)
+        for name in forms:
+            if name not in value:
+                raise FormError(f"{place} has no {name!r}")
+        for name, one in value.items():
+            if name in forms or name in others:
+                forms.get(name, text)(one, f"{place}.{name}")
+            elif not ignored:
+                raise FormError(f"{place} has {shown(name)}, which is unknown")
+
+    return check
+
+
+def mapping(value: object, place: str) -> None:
+    """Check for a mapping, whatever is in it."""
+    _require(isinstance(value, dict), value, place, "a mapping")

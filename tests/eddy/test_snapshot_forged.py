@@ -1,0 +1,219 @@
+"""A snapshot that was altered and sealed with the right digest is refused, or restored to a runtime that works."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from eddy import Query, Rows, Runtime, SnapshotError, Stream
+from eddy.snapshot_file import pack, unpack
+from tests.eddy.forged_snapshots import WORLDS, alter, outcome, saved, sealed
+
+Header = dict[str, Any]
+Sections = dict[str, Any]
+
+
+@given(st.sampled_from(sorted(WORLDS)), st.integers(0, 1 << 32))
+def test_an_altered_snapshot_is_refused_or_works(world: str, seed: int) -> None:
+    event(outcome(world, alter(saved(world), random.Random(seed))))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_what_is_altered_is_a_whole_snapshot(world: str) -> None:
+    assert outcome(world, saved(world)) == "same"
+
+
+def forged(world: str, change: Callable[[Header, Sections], object]) -> bytes:
+    """Return a snapshot with header and sections as `change` leaves them, and the right digest."""
+    header, sections = unpack(saved(world))
+    contents: Sections = {name: bytes(section) for name, section in sections.items()}
+    change(header, contents)
+    return pack(header, {name: memoryview(content) for name, content in contents.items()})
+
+
+def ints(contents: Sections, name: str, dtype: str, change: Callable[[np.ndarray], object]) -> None:
+    numbers = np.frombuffer(contents[name], dtype).copy()
+    change(numbers)
+    contents[name] = numbers.tobytes()
+
+
+def stream_of(batch: pa.RecordBatch, **options: Any) -> bytes:
+    """Return a batch as sections hold it, with whatever is wrong in it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue()[batch.schema.serialize().size :])
+
+
+def payload(contents: Sections, **options: Any) -> None:
+    """Write the payload of stream 0 of world "where" anew, with a string that lies outside of its buffer."""
+    kept = pa.schema([(field.name, field.type) for field in WORLDS["where"][0]().streams[0].schema])
+    kept = kept.set(6, pa.field("e", pa.string()))
+    begin = kept.serialize().to_pybytes()
+    with pa.ipc.open_stream(begin + contents["stream 0 payload"]) as reader:
+        batch = reader.read_next_batch()
+    if not options:
+        column = batch.column("s")
+        offsets = np.frombuffer(column.buffers()[1], np.int32).copy()
+        offsets[1] = 1 << 30
+        broken = pa.Array.from_buffers(
+            pa.string(), len(column), [column.buffers()[0], pa.py_buffer(offsets), column.buffers()[2]]
+        )
+        batch = batch.set_column(2, "s", broken)
+    contents["stream 0 payload"] = stream_of(batch, **options)
+
+
+FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
+    "rows": (
+        "where",
+        lambda header, _: header["streams"][0].update(rows=1 << 60),
+        r"header.streams\[0\].rows is 1152921504606846976, not a whole number from 0 to 1073741824",
+    ),
+    "more rows than keys": (
+        "where",
+        lambda header, _: (header["streams"][0].update(rows=1 << 29), header["counts"].update(arrivals=(1 << 29) + 72)),
+        r"payload of others",
+    ),
+    "arrivals": (
+        "rows",
+        lambda header, _: header["counts"].update(arrivals=7),
+        "7 arrivals were taken, 144 by their streams",
+    ),
+    "a window too full": (
+        "rows",
+        lambda header, _: header["streams"][0].update(rows=10, first=62),
+        "stream R has 10 tuples from 62 on in a window of 9 rows",
+    ),
+    "some keys only": (
+        "cyclic",
+        lambda _, contents: ints(contents, "stream 0 class 0", "<i4", lambda kids: kids.__setitem__(-1, -1)),
+        "stream R has a tuple with some of its keys only",
+    ),
+    "a key of no tuple": (
+        "rows",
+        lambda _, contents: contents.update({"class 0 keys": contents["class 0 keys"] + bytes(range(8))}),
+        "class 0 has 6 keys, or tuples of keys that are not there",
+    ),
+    "a string beyond the text": (
+        "texts",
+        lambda _, contents: ints(contents, "class 0 word 0 offsets", "<i8", lambda at: at.__setitem__(1, 1 << 40)),
+        "class 0 has strings beyond its text",
+    ),
+    "a time in the future": (
+        "changelog",
+        lambda _, contents: ints(contents, "stream 1 times", "<i8", lambda times: times.__setitem__(0, 1 << 60)),
+        "stream S has event times beyond the watermark",
+    ),
+    "a string of the payload": (
+        "where",
+        lambda _, contents: payload(contents),
+        "stream 0 payload: column 's': .*[Oo]ffset",
+    ),
+    "compressed": ("where", lambda _, contents: payload(contents, compression="zstd"), "payload: it is compressed"),
+    "a section less": ("rows", lambda _, contents: contents.pop("stream 1 class 0"), "'stream 1 class 0' is missing"),
+    "a section more": ("rows", lambda _, contents: contents.update(x=b""), "section 'x' is unknown"),
+    "an option": (
+        "bounded",
+        lambda header, _: header["options"].update(max_bytes=-1),
+        "header.options.max_bytes is -1, not a whole number from 1",
+    ),
+    "an option more": (
+        "rows",
+        lambda header, _: header["options"].update(plugin="os.system"),
+        "header.options has 'plugin', which is unknown",
+    ),
+    "a plan": ("rows", lambda header, _: header["options"].update(plan="(" * 9000), "9000 '\\(' not closed"),
+    "a policy": ("rows", lambda header, _: header["options"].update(policy="mine"), "policy 'mine', which is none of"),
+    "a state of another strategy": (
+        "decimals",
+        lambda header, _: header["options"].update(store=["R S"]),
+        "strategy 'jisc' has a rule of its own",
+    ),
+    "a transition that is past": (
+        "parallel",
+        lambda header, _: header["schedule"][0].__setitem__(0, 3),
+        "a transition was to come at 3, which is past",
+    ),
+    "two forms of results": (
+        "eddy",
+        lambda header, _: header["options"].update(count_only=True),
+        "results are both counted and numbered",
+    ),
+    "half a surrogate": (
+        "rows",
+        lambda header, _: header["options"].update(plan="\ud800"),
+        r"header.options.plan is '\\ud800', which no UTF-8 can say",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_each_kind_of_forgery_is_named(name: str) -> None:
+    world, change, message = FORGERIES[name]
+    with pytest.raises(SnapshotError, match=message):
+        Runtime.restore(forged(world, change), WORLDS[world][0]())
+
+
+def with_header(text: bytes) -> bytes:
+    """Return a snapshot with this text for a header and no sections."""
+    start = saved("rows")[:24]
+    return sealed(start + len(text).to_bytes(8, "little") + text + bytes(-len(text) % 8 + 16))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"[" * 200_000 + b"]" * 200_000, "nested too deep"),
+        (b'{"a":' * 200_000, "nested too deep"),
+        (b"[]", "header is a list of 0, not a mapping"),
+        (b"null", "header is None, not a mapping"),
+        (b'{"sections":[["x",' + b"9" * 5000 + b"]]}", "it is no JSON"),
+        (b'{"sections":[["x",1e999]]}', "inf, not a whole number"),
+        (b'{"sections":[["x",NaN]]}', "NaN is no number"),
+        (b'{"sections":[["x",1152921504606846976]]}', "not a whole number from 0 to"),
+        (b'{"sections":[["x",8],["x",8]]}', "its sections do not fill it"),
+        (b"\xff\xfe", "it is no JSON"),
+        (b'{"sections":[]}', "header has no 'query'"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_headers_that_are_none(text: bytes, message: str) -> None:
+    with pytest.raises(SnapshotError, match=message):
+        Runtime.restore(with_header(text), WORLDS["rows"][0]())
+
+
+def test_a_header_longer_than_the_file() -> None:
+    data = saved("rows")
+    with pytest.raises(SnapshotError, match="its header takes 1152921504606846976 bytes"):
+        Runtime.restore(sealed(data[:24] + (1 << 60).to_bytes(8, "little") + data[32:]), WORLDS["rows"][0]())
+
+
+def test_text_that_is_not_utf_8_survives() -> None:
+    """Arrow takes such columns in, so they may be in the windows: a snapshot must not be lost over them."""
+    schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
+    offsets = pa.py_buffer(np.array([0, 2], np.int32))
+    text = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff\xfe")])
+    batch = pa.RecordBatch.from_arrays([pa.array([1]), text], schema=schema)
+    query = Query([Stream(name, schema, window=Rows(5)) for name in "RS"], ["R.k = S.k"])
+    runtime = Runtime(query)
+    runtime.push({"R": batch})
+    found = Runtime.restore(runtime.snapshot(), query).push({"S": batch})
+    assert found.column("R.s").cast(pa.binary()).to_pylist() == [b"\xff\xfe"]
+
+
+def test_a_payload_that_arrow_finds_invalid_makes_no_snapshot() -> None:
+    schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
+    offsets = pa.py_buffer(np.array([0, 2, 1], np.int32))
+    text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"abc")])
+    query = Query([Stream(name, schema, window=Rows(5)) for name in "RS"], ["R.k = S.k"], select=["R.s"])
+    runtime = Runtime(query)
+    runtime.push({"R": pa.RecordBatch.from_arrays([pa.array([1, 2]), text], schema=schema)})
+    with pytest.raises(SnapshotError, match=r"stream R, column 's': .* could not be restored"):
+        runtime.snapshot()

@@ -1,0 +1,188 @@
+"""Files of a checkpoint that were altered and sealed with the right digest: refused by name, or harmless."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+import eddy
+from eddy import Query, Range, Stream
+from eddy.snapshot_file import pack, unpack
+from eddy.spark.engine import EngineOptions
+from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.spark.job import make_job
+from eddy.spark.streaming.identity import _digest, check_identity, write_identity
+from eddy.spark.streaming.manifest import KIND, GroupState, Link, Manifest
+from eddy.spark.streaming.partition_map import PartitionMap
+from eddy.spark.streaming.rebalancing import Load
+from eddy.spark.streaming.resuming import resume
+from eddy.spark.streaming.segments import Segment, SegmentReader, SegmentWriter
+from eddy.spark.streaming.sinks.transactions import snapshot
+from eddy.spark.streaming.watermarks import WatermarkRules, Watermarks
+from tests.eddy.forged_snapshots import VALUES, alter_json, alter_section
+from tests.spark.streaming.manifests import make_manifest, make_segment
+
+SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("t", pa.int64())])
+QUERY = Query([Stream(name, SCHEMA, window=Range(10), time="t") for name in "RS"], ["R.k = S.k"])
+JOB = make_job(QUERY, options=EngineOptions(), partitions=4)
+WHOLE = make_manifest(3).to_bytes()
+
+
+@given(st.integers(0, 1 << 32))
+def test_a_forged_manifest_is_refused_or_a_manifest(seed: int) -> None:
+    rng = random.Random(seed)
+    header, sections = unpack(WHOLE, KIND)
+    contents = {name: bytes(section) for name, section in sections.items()}
+    if rng.random() < 0.6:
+        alter_json(header, rng)
+    else:
+        alter_section(contents, rng)
+    forged = pack(header, {name: memoryview(content) for name, content in contents.items()}, KIND)
+    try:
+        found = Manifest.from_bytes(forged)
+    except StreamingStateError:
+        event("refused")
+        return
+    event("read")
+    assert Manifest.from_bytes(found.to_bytes()) == found
+    for name in (*found.log_files(), *(one.file for one in (*found.results, *found.late))):
+        assert (Path("/root") / name).resolve().is_relative_to("/root")
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../b", "", "a\0b"])
+def test_names_of_files_stay_in_their_directory(name: str) -> None:
+    manifest = make_manifest(3)
+    state = GroupState(3, "token", (Link(3, None, (make_segment(name),)),), None)
+    late = replace(manifest.late[0], file=name)
+    for forged in (replace(manifest, groups={0: state}), replace(manifest, late=(late,))):
+        with pytest.raises(StreamingStateError, match="not a path below its directory"):
+            Manifest.from_bytes(forged.to_bytes())
+
+
+def resumable(**changes: Any) -> Manifest:
+    """Return a manifest that fits the join."""
+    watermarks = Watermarks.none(2).after((5, 7), 1.0, WatermarkRules("slowest", (0, 0)))
+    extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x"}
+    segment = make_segment("000000000003-0", group=2, stream=1)
+    groups = {2: GroupState(3, "token", (Link(3, (1, 2), (segment,)),), "R S")}
+    given: dict[str, Any] = {"watermarks": watermarks.to_json(), "groups": groups, "extra": extra, **changes}
+    return make_manifest(3, partition_map=PartitionMap.even(4, 2).partitions, **given)
+
+
+def group(**changes: Any) -> dict[int, GroupState]:
+    return {2: replace(resumable().groups[2], **changes)}
+
+
+def extra(**changes: Any) -> dict[str, Any]:
+    return {**resumable().extra, **changes}
+
+
+def test_a_manifest_that_fits_is_gone_on_from() -> None:
+    found = resume(resumable(), JOB, Path("manifests"))
+    assert (found.watermarks.greatest, found.partition_map.n, found.load.batches) == ((5, 7), 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"watermarks": {}}, "watermarks has no 'greatest'"),
+        ({"watermarks": Watermarks.none(3).to_json()}, "3 watermarks for 2 streams"),
+        ({"watermarks": {**Watermarks.none(2).to_json(), "engine": 1 << 80}}, "watermarks.engine is about 2"),
+        ({"extra": {}}, "extra has no 'partitions'"),
+        ({"extra": extra(partitions=1)}, "key group 2 cannot be in partition 1"),
+        ({"extra": extra(load=Load.none(3).to_json())}, "3 loads of key groups, and there are 4"),
+        ({"extra": extra(load={**Load.none(4).to_json(), "weight": 7})}, "weight=7"),
+        ({"groups": {9: resumable().groups[2]}}, "key group 9, and there are 4"),
+        ({"groups": group(plan="R R")}, "stream R stands in it twice"),
+        ({"groups": group(chain=(Link(3, (1,), ()),))}, "key group 2 has late marks of other streams"),
+        ({"groups": group(chain=(Link(3, None, (make_segment("f", 1),)),))}, "has a segment of group 1, stream 0"),
+        ({"groups": group(chain=(Link(3, None, (make_segment("f", 2, 5),)),))}, "has a segment of group 2, stream 5"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(StreamingStateError, match=f"manifests: the manifest of batch 3 does not fit .*{message}"):
+        resume(Manifest.from_bytes(resumable(**changes).to_bytes()), JOB, Path("manifests"))
+
+
+def segment_of(directory: Path, rows: pa.RecordBatch) -> Segment:
+    with SegmentWriter(directory, "000000000000-0") as writer:
+        writer.add(0, 0, rows, 0, 9)
+        (segment,) = writer.finish()
+    return segment
+
+
+def test_strings_of_the_log_stay_in_their_buffer(tmp_path: Path) -> None:
+    offsets = pa.py_buffer(np.array([0, 1 << 30, 3], np.int32))
+    text = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"abc")])
+    rows = pa.RecordBatch.from_arrays([pa.array([1, 2]), text, pa.array([3, 4])], schema=SCHEMA)
+    segment = segment_of(tmp_path, rows)
+    with pytest.raises(StreamingStateError, match=r"0-0, offset 64 .*column 's': .*[Oo]ffset .*from a backup"):
+        SegmentReader(tmp_path, [SCHEMA]).read(segment)
+
+
+@pytest.mark.parametrize("change", [{"offset": -64}, {"length": -1}, {"offset": 1 << 62}, {"length": 1 << 62}])
+def test_segments_stay_in_their_file(tmp_path: Path, change: dict[str, int]) -> None:
+    rows = pa.record_batch([pa.array([1, 2]), pa.array(["a", "b"]), pa.array([3, 4])], schema=SCHEMA)
+    segment = segment_of(tmp_path, rows)
+    with pytest.raises(StreamingStateError, match=r"000000000000-0, offset .*from a backup"):
+        SegmentReader(tmp_path, [SCHEMA]).read(replace(segment, **change))
+
+
+@given(st.integers(0, 1 << 32))
+def test_a_forged_identity_is_refused_or_that_of_the_join(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    rng, root = random.Random(seed), tmp_path_factory.getbasetemp() / "identity"
+    root.mkdir(exist_ok=True)
+    write_identity(root, JOB, 4, {"policy": "slowest"})
+    path = root / "identity.json"
+    whole = json.loads(path.read_bytes())
+    identity = copy.deepcopy(whole["identity"])
+    alter_json(identity, rng)
+    whole.update(identity=identity, digest=_digest(identity))
+    for place in (path, root / "identity-copy.json"):
+        place.write_text(json.dumps(whole))
+    try:
+        check_identity(root, JOB, 4, {"policy": "slowest"})
+    except StreamingStateError as refused:
+        event("refused")
+        if str(root) not in str(refused):
+            raise
+        return
+    event("the same")
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"format":' * 100_000, b"9" * 10_000, b"NaN", b"\xff"])
+def test_an_identity_that_is_no_json(tmp_path: Path, text: bytes) -> None:
+    for name in ("identity.json", "identity-copy.json"):
+        (tmp_path / name).write_bytes(text)
+    with pytest.raises(StreamingStateError, match=r"identity.json: it is damaged or of something else"):
+        check_identity(tmp_path, JOB, 4)
+
+
+@pytest.mark.parametrize(
+    "entry", [{}, [], {"batch": 0, "files": [{"name": "../../x", "rows": 1, "bytes": 1}]}, {"batch": -1, "files": []}]
+)
+def test_an_entry_of_the_log_of_results(tmp_path: Path, entry: Any) -> None:
+    (tmp_path / "_log").mkdir()
+    (tmp_path / "_log" / "000000000000.json").write_text(json.dumps(entry))
+    with pytest.raises(SparkJoinError, match=r"000000000000.json is damaged; restore it"):
+        snapshot(tmp_path)
+
+
+@given(st.sampled_from(sorted(Watermarks.none(2).to_json())), st.sampled_from(VALUES))
+def test_watermarks_of_any_json(name: str, value: Any) -> None:
+    state = {**Watermarks.none(2).to_json(), name: value}
+    try:
+        found = Watermarks.from_json(state)
+    except eddy.EddyError:
+        return
+    found.after((1, 2), 5.0, WatermarkRules("slowest", (0, 0))).resumed(9.0)
