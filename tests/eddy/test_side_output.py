@@ -18,6 +18,7 @@ import eddy
 from eddy.lateness import LATE_ROWS
 from eddy.live import Arena
 from tests.cases import Case, feed, late_rows, results, text_rows
+from tests.eddy.lives import KEY
 from tests.strategies import arrivals, cases, splits
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
@@ -379,9 +380,9 @@ def test_late_rows_go_on_in_snapshots_and_live_engines(path: Path) -> None:
     again = eddy.Runtime.restore(saved, two_streams(late_rows=5))
     assert again.snapshot() == saved
     assert again.nbytes - again.metrics()["late_bytes"] <= runtime.nbytes
-    with Arena(path) as arena:
+    with Arena(path, KEY) as arena:
         arena.keep(again, b"1")
-    with Arena(path) as arena:
+    with Arena(path, KEY) as arena:
         # A bound that is smaller now holds from the next push on.
         woken = arena.wake(b"1", two_streams(late_rows=2))
         assert woken is not None
