@@ -29,6 +29,7 @@ from eddy.spark.streaming.rebalancing import Load, Manual, Rebalancer, balanced
 from eddy.spark.streaming.run import Run
 from eddy.spark.streaming.segments import Segment
 from eddy.spark.streaming.splitting import Told
+from eddy.spark.streaming.stopping import Stopping
 from eddy.spark.streaming.tidying import Tidying
 from eddy.spark.streaming.watermarks import WatermarkRules, Watermarks
 
@@ -83,6 +84,8 @@ class Batches:
             ran = PartitionMap(self.manifest.partition_map, extra["partitions"])
             self._map = ran.with_partitions(settings.partitions)
             self._load = Load.from_json(extra["load"])
+        self.stopping = Stopping(run.spark)
+        """How the query of these batches is stopped."""
         self._asked = Manual()
         self._closing = threading.Lock()
         self._tidying = Tidying(run, settings.keep)
@@ -135,12 +138,17 @@ class Batches:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run a micro-batch. `frame` is the plan of `splitting.py`; nothing of it has run yet."""
+        with self.stopping.micro_batch():
+            self._run_batch(frame, batch)
+
+    def _run_batch(self, frame: DataFrame, batch: int) -> None:
         if self.manifest is not None and batch <= self.manifest.batch:
             self._publish(self.manifest)
             return
         began = time.perf_counter()
         told = Told.of(frame.toArrow(), len(self._run.job.query.streams))
         logged = time.perf_counter()
+        self.stopping.check()
         ran = self._map
         manifest, done = self._join(batch, told)
         joined = time.perf_counter()

@@ -34,6 +34,7 @@ class StreamingJoinQuery:
         self._spark = spark
         self._inner = inner
         self._batches = batches
+        batches.stopping.watch(inner)
         # A query may end by itself, or through Spark (`spark.streams`), and then nobody calls anything here.
         threading.Thread(target=self._close_at_end, name="eddy end of query", daemon=True).start()
 
@@ -102,8 +103,11 @@ class StreamingJoinQuery:
 
         Afterwards, as after any other end, the checkpoint is free for another driver.
         """
-        self._inner.stop()
-        self._batches.close()
+        try:
+            self._batches.stopping.ask()
+        finally:
+            self._inner.stop()
+            self._batches.close()
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:
