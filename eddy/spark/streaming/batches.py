@@ -14,11 +14,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eddy.query import Query
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.described import described
+from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.streaming.checkpoint import recover
 from eddy.spark.streaming.compaction import prune
 from eddy.spark.streaming.figures import Figures
@@ -28,10 +30,12 @@ from eddy.spark.streaming.partition_map import PartitionMap
 from eddy.spark.streaming.rebalancing import Load, Manual, Rebalancer, balanced
 from eddy.spark.streaming.run import Run
 from eddy.spark.streaming.segments import Segment
+from eddy.spark.streaming.spark_files import check_spark_files
 from eddy.spark.streaming.splitting import Told
 from eddy.spark.streaming.stopping import Stopping
 from eddy.spark.streaming.tidying import Tidying
 from eddy.spark.streaming.watermarks import WatermarkRules, Watermarks
+from stairs.errors import EddyError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,6 +76,7 @@ class Batches:
         self._timed = job.query.graph.timed
         streams = len(job.query.streams)
         self.figures = Figures(places.root)
+        check_spark_files(run.checkpoint.spark)
         self.manifest = recover(run.checkpoint)
         groups = job.shares.partitions
         if self.manifest is None:
@@ -86,6 +91,8 @@ class Batches:
             self._load = Load.from_json(extra["load"])
         self.stopping = Stopping(run.spark)
         """How the query of these batches is stopped."""
+        self.problem: EddyError | None = None
+        """What the last micro-batch failed with, if it is an error of this library."""
         self._asked = Manual()
         self._closing = threading.Lock()
         self._tidying = Tidying(run, settings.keep)
@@ -139,14 +146,19 @@ class Batches:
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run a micro-batch. `frame` is the plan of `splitting.py`; nothing of it has run yet."""
         with self.stopping.micro_batch():
-            self._run_batch(frame, batch)
+            try:
+                self._run_batch(frame, batch)
+            except Exception as problem:
+                self.problem = error_of_worker(problem)
+                raise
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         if self.manifest is not None and batch <= self.manifest.batch:
             self._publish(self.manifest)
             return
         began = time.perf_counter()
-        told = Told.of(frame.toArrow(), len(self._run.job.query.streams))
+        with self._described(batch, "log rows"):
+            told = Told.of(frame.toArrow(), len(self._run.job.query.streams))
         logged = time.perf_counter()
         self.stopping.check()
         ran = self._map
@@ -166,9 +178,13 @@ class Batches:
         self.figures.add(manifest, told, self._watermarks, groups, len(ran.moved(self._map)), seconds)
         self._tidying.after(manifest, self._watermarks.engine)
 
+    def _described(self, batch: int, stage: str) -> AbstractContextManager[None]:
+        return described(self._run.spark, f"{self._run.name}: batch {batch}, {stage}")
+
     def _publish(self, manifest: Manifest) -> None:
         if not self._run.checkpoint.is_published(manifest.batch):
-            self._run.sink.publish(manifest.batch, [one.file for one in manifest.results], self._run.spark)
+            with self._described(manifest.batch, "publish results"):
+                self._run.sink.publish(manifest.batch, [one.file for one in manifest.results], self._run.spark)
             self._run.checkpoint.mark_published(manifest.batch)
 
     def _join(self, batch: int, told: Told) -> tuple[Manifest, list[PartitionDone]]:
@@ -261,5 +277,6 @@ class Batches:
         if not tasks:
             return []
         numbers = self._run.spark.range(0, len(tasks), 1, len(tasks))
-        joined = numbers.mapInArrow(JoinGroups(self._run.job, self._run.places, tasks), DONE_COLUMNS).toArrow()
+        with self._described(tasks[0].batch, "join"):
+            joined = numbers.mapInArrow(JoinGroups(self._run.job, self._run.places, tasks), DONE_COLUMNS).toArrow()
         return [PartitionDone.unpacked(one) for one in joined.column(0).to_pylist()]

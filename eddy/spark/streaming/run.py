@@ -22,6 +22,7 @@ class Run:
     places      where tasks find and leave things
     checkpoint  locked by this driver
     sink        where results go
+    name        of the query, as Spark's UI shows it with its jobs
     """
 
     spark: SparkSession
@@ -29,3 +30,4 @@ class Run:
     places: Places
     checkpoint: Checkpoint
     sink: Sink
+    name: str = "eddy"
