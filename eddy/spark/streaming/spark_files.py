@@ -9,6 +9,7 @@ its query's thread, and names neither the file nor what to do.
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def _damage(path: Path) -> str | None:
         if path.name == "metadata":
             json.loads(data)
             return None
-        if not lines[0].startswith("v"):
+        if not re.fullmatch(r"v\d+", lines[0]):
             return f"it begins with {lines[0][:20]!r}, not with the version of its format"
         if path.parent.name in ("offsets", "commits"):
             if len(lines) == 1:

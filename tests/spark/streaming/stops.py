@@ -47,12 +47,13 @@ def main(root: Path) -> None:
     for place in ("split", "join"):
         for through_spark in (False, True):
             here = root / f"{place}-{through_spark}"
-            trap = Trap(0, place, "nap")
+            trap = Trap(0, place, "hold")
             running = start(spark, here, 2, trap)
             while not (Traps(here).sprung / trap.name).exists():
                 assert running.isActive, running.exception()
                 time.sleep(0.005)
             stop(running, through_spark)
+            Traps(here).release()
     for number in range(3):  # at any step
         running = start(spark, root / f"any-{number}", 30)
         while not running.batches().num_rows:

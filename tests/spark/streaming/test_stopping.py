@@ -76,18 +76,19 @@ def made(root: Path, batches: int, *traps: Trap) -> tuple[Workload, Traps]:
 def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no_harm(
     spark: SparkSession, tmp_path: Path, place: str
 ) -> None:
-    trap = Trap(0, place, "nap")
+    trap = Trap(0, place, "hold")
     workload, traps = made(tmp_path, 3, trap)
     running = start(spark, tmp_path)
     until_sprung(traps, trap, running)
     running.stop()
     woke = tmp_path / f"woke-{trap.name}"
-    assert not woke.exists(), "the task should be asleep when the job is stopped"
+    assert not woke.exists(), "the task should be at work when the job is stopped"
     assert running.exception() is None
     assert results(tmp_path) == Counter()
     again = start(spark, tmp_path)  # while the task of the first start goes on
     again.awaitTermination()
-    until = time.monotonic() + 30
+    traps.release()
+    until = time.monotonic() + 60
     while not woke.exists() and time.monotonic() < until:
         time.sleep(0.05)
     assert woke.exists(), "the task should have outlived the stop"
@@ -95,7 +96,7 @@ def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no
 
 
 def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    trap = Trap(0, "join", "nap")
+    trap = Trap(0, "join", "hold")
     workload, traps = made(tmp_path, 2, trap)
     command = [sys.executable, "-c", LOCKED, str(tmp_path / "checkpoint")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -110,6 +111,7 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
     until_sprung(traps, trap, running)
     with pytest.raises(StreamingStateError, match="one driver runs a checkpoint at a time"):
         start(spark, tmp_path)
+    traps.release()
     running.awaitTermination()
     assert results(tmp_path) == workload.expected()[0]
 
