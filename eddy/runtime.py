@@ -271,7 +271,9 @@ class Runtime:
         *,
         watermark: int | None = None,
     ) -> pa.Table:
-        """Take arrivals in and return the results they complete, in the order of their last components.
+        """Take arrivals in and return the results they complete, those of earlier arrivals first.
+
+        The order of the results of one arrival is not promised: it depends on plan, strategy and stored states.
 
         batches    rows by stream; absent streams and empty batches are fine; columns not in its schema are ignored
         order      int[rows of all streams]: the stream (its position in the query) of each arrival; None = by event

@@ -65,6 +65,13 @@ class Run:
         assert_same(results(self.root / "out"), expected, "with moves")
 
 
+def sources(running: StreamingJoinQuery) -> dict[int, str]:
+    """Return where the engine of each key group came from in the newest batch."""
+    figures = running.groups()
+    newest = figures.filter(pc.equal(figures["batch"], running.batches()["batch"][-1]))
+    return dict(zip(newest["group"].to_pylist(), newest["source"].to_pylist(), strict=True))
+
+
 def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     run = Run(spark, tmp_path)
     running = run.start(partitions=2, rebalance="off")
@@ -74,7 +81,9 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     running.move({4: 1})
     moved = {**even, 0: 1}
     assert run.batch(running) == moved
+    assert sources(running) == dict.fromkeys(range(GROUPS), "live"), "a group that moves takes its engine along"
     assert run.batch(running) == moved
+    assert sources(running) == dict.fromkeys(range(GROUPS), "live")
     assert running.partition_map == PartitionMap(tuple(moved.values()), 2)
     assert sum(running.batches()["moved"].to_pylist()) == 1
     for moves, message in (({GROUPS: 0}, "there is no key group 6 to move"), ({0: 2}, "cannot be in partition 2")):
