@@ -22,6 +22,7 @@ from eddy.explain import explain
 from eddy.filter_figures import filter_lines, filter_table
 from eddy.late_rows import LateRows
 from eddy.loader import Loader
+from eddy.log import plan_changes, refusals
 from eddy.metrics import metrics
 from eddy.policies import Policy
 from eddy.query import Query
@@ -181,6 +182,8 @@ class Runtime:
 
     # Changing the plan
 
+    @refusals
+    @plan_changes
     def transition(self, plan: str, at: int | None = None, store: Iterable[str] | None = None) -> Transition | None:
         """Change the plan: now, or when arrival number `at` is next, which may be in the middle of a push.
 
@@ -264,6 +267,8 @@ class Runtime:
 
     # Pushing
 
+    @refusals
+    @plan_changes
     def push(
         self,
         batches: Mapping[str, pa.RecordBatch | pa.Table],
@@ -476,6 +481,7 @@ class Runtime:
         return write(self._held(), self._options(), schedule)
 
     @classmethod
+    @refusals
     def restore(
         cls,
         data: bytes,

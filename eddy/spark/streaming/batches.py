@@ -18,13 +18,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from eddy.log import LOG
 from eddy.query import Query
 from eddy.spark.described import described
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.streaming.checkpoint import recover
 from eddy.spark.streaming.compaction import prune
 from eddy.spark.streaming.figures import Figures
-from eddy.spark.streaming.joining import DONE_COLUMNS, GroupTask, JoinGroups, PartitionDone, PartitionTask
+from eddy.spark.streaming.joining import DONE_COLUMNS, LOADED, GroupTask, JoinGroups, PartitionDone, PartitionTask
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.partition_map import PartitionMap
 from eddy.spark.streaming.rebalancing import Load, Manual, Rebalancer, balanced
@@ -83,6 +84,10 @@ class Batches:
         self.figures = Figures(places.root)
         check_spark_files(run.checkpoint.spark)
         self.manifest = recover(run.checkpoint)
+        self._known_to_spark = run.checkpoint.spark_planned()
+        """The newest batch that Spark had planned before this start."""
+        self._told = 0
+        """Recoveries that were logged."""
         groups = job.shares.partitions
         if self.manifest is None:
             self._watermarks = Watermarks.none(streams)
@@ -103,6 +108,19 @@ class Batches:
         self._tidying = Tidying(run, settings.keep)
         places.forget_others()
         run.sink.prepare(schema=job.query.output_schema, owner=places.state, scratch=places.root)
+        self._tell_recoveries()
+        LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
+
+    @property
+    def title(self) -> str:
+        """How log records name the job."""
+        return f"{self._run.name} ({self._run.checkpoint.root})"
+
+    def _tell_recoveries(self) -> None:
+        found = self._run.checkpoint.recoveries
+        for text in found[self._told :]:
+            LOG.warning("%s: %s", self.title, text)
+        self._told = len(found)
 
     @property
     def partition_map(self) -> PartitionMap:
@@ -159,8 +177,11 @@ class Batches:
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         if self.manifest is not None and batch <= self.manifest.batch:
+            LOG.warning("%s: batch %d comes again; it was joined, and is only published", self.title, batch)
             self._publish(self.manifest)
             return
+        if self._known_to_spark is not None and batch <= self._known_to_spark:
+            LOG.warning("%s: batch %d comes again; it was not committed before this start", self.title, batch)
         began = time.perf_counter()
         with self._described(batch, "log rows"):
             told = Told.of(frame.toArrow(), len(self._run.job.query.streams))
@@ -182,6 +203,20 @@ class Batches:
         groups = [one for part in done for one in part.groups]
         self.figures.add(manifest, told, self._watermarks, groups, len(ran.moved(self._map)), seconds)
         self._tidying.after(manifest, self._watermarks.engine)
+        self._tell_recoveries()
+        self._tell(batch, groups, ran)
+
+    def _tell(self, batch: int, groups: list[dict[str, Any]], ran: PartitionMap) -> None:
+        """Log what a batch did that an operator may want to know."""
+        loaded = [one["group"] for one in groups if one["source"] == LOADED]
+        if loaded:
+            LOG.warning("%s: batch %d: engines of key groups %s were rebuilt from the log", self.title, batch, loaded)
+        if moves := ran.moved(self._map):
+            LOG.debug("%s: batch %d: key groups changed partitions: %s", self.title, batch, moves)
+        for one in groups:
+            if one["transitions"]:
+                decided = one["group"], one["plan"], one["reason"]
+                LOG.debug("%s: batch %d: key group %d runs plan %s; because: %s", self.title, batch, *decided)
 
     def _described(self, batch: int, stage: str) -> AbstractContextManager[None]:
         return described(self._run.spark, f"{self._run.name}: batch {batch}, {stage}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from eddy.log import LOG
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.types import struct_type
 from stairs.errors import EddyError
@@ -40,8 +41,11 @@ class StreamingJoinQuery:
         threading.Thread(target=self._close_at_end, name="eddy end of query", daemon=True).start()
 
     def _close_at_end(self) -> None:
-        with contextlib.suppress(Exception):  # why it ended is told to those who ask; the session may be gone as well
+        try:
             self._inner.awaitTermination()
+            LOG.info("%s has ended", self._batches.title)
+        except Exception as problem:  # told to those who ask as well; the session may be gone
+            LOG.error("%s has failed: %s", self._batches.title, self._batches.problem or problem)
         self._batches.close()
 
     # As in Spark
@@ -123,6 +127,7 @@ class StreamingJoinQuery:
 
         Afterwards, as after any other end, the checkpoint is free for another driver.
         """
+        LOG.info("%s is asked to stop", self._batches.title)
         try:
             self._batches.stopping.ask()
         finally:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eddy.log import LOG
 from eddy.spark.described import described
 from eddy.spark.job import Job
 from eddy.spark.streaming.batch_names import batch_name
@@ -124,3 +125,4 @@ class Tidying:
             self.problem = None
         except Exception as problem:  # the chains stay as they are, and the next batch tries again
             self.problem = problem
+            LOG.warning("%s: compaction of the log failed, and will be tried again: %s", run.name, problem)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eddy.log import refusals
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.streaming.batches import Batches, Settings
@@ -134,6 +135,7 @@ class JoinWriter:
         """Start, writing Parquet to `path`."""
         return self.format("parquet").start(path)
 
+    @refusals
     def start(
         self,
         path: str | Path | None = None,

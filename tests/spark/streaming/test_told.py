@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,36 @@ def test_spark_shows_what_its_jobs_are_for(spark: SparkSession, inputs: Inputs, 
     shown = descriptions(spark)[before:]
     assert {"shop: batch 0, log rows", "shop: batch 0, join"} <= set(shown)
     assert not [one for one in shown if not one.startswith("shop: batch 0, ")]
+
+
+def test_an_operator_reads_of_starts_recoveries_and_refusals(
+    spark: SparkSession, inputs: Inputs, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "eddy")
+    state = tmp_path / "state"
+    damaged = state / "manifests" / "000000000000.manifest"
+    damaged.write_bytes(b"cut")
+    # Spark gives batch 0 again, which is joined and published.
+    for name in ("0", ".0.crc"):
+        (state / "spark" / "commits" / name).unlink()
+    frames = inputs.frames(spark)
+    joined = join(query(), frames, checkpoint=state)
+    running = joined.writeStream.format("parquet").queryName("shop").start(tmp_path / "out")
+    running.processAllAvailable()
+    with pytest.raises(StreamingStateError, match="is in use"):
+        joined.writeStream.format("parquet").start(tmp_path / "out")
+    running.stop()
+    told = [(one.levelname, one.getMessage().replace(f"shop ({state})", "SHOP")) for one in caplog.records]
+    assert ("WARNING", "SHOP: batch 0 comes again; it was joined, and is only published") in told
+    assert any(level == "WARNING" and text.startswith(f"SHOP: {damaged} (") for level, text in told)
+    rebuilt = [text for level, text in told if level == "WARNING" and "were rebuilt from the log" in text]
+    assert len(rebuilt) == 1
+    assert rebuilt[0].startswith("SHOP: batch 1: engines of key groups [")
+    refused = "start was refused: StreamingStateError: "
+    assert any(level == "WARNING" and text.startswith(refused) for level, text in told)
+    started = told.index(("INFO", "SHOP starts after batch 0"))
+    assert told.index(("INFO", "SHOP is asked to stop")) > started
+    assert not [text for level, text in told if level == "ERROR"]
 
 
 def text_of(task: Callable[[], object]) -> str:
