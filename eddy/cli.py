@@ -8,6 +8,8 @@ take the others with it.
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +18,9 @@ from typer.main import get_command
 
 GROUP = "eddy.commands"
 DISTRIBUTION = "eddy-join"
+OURS = ("stairs", "jisc", "eddy", "bench")
+EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz"}
+"""What to install for a command, by its name."""
 
 
 def registered() -> dict[str, EntryPoint]:
@@ -43,11 +48,42 @@ class Commands(TyperGroup):
         command.name = cmd_name
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a package of an extra that is missing ends it with a message instead of a trace."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] in OURS:
+                raise
+            typer.echo(f"eddy {ctx.invoked_subcommand}: {_missing(ctx.invoked_subcommand, error)}", err=True)
+            raise typer.Exit(1) from None
+
+
+def _missing(command: str, error: ModuleNotFoundError) -> str:
+    extra = EXTRAS.get(command)
+    remedy = f"; pip install '{DISTRIBUTION}[{extra}]'" if extra else ""
+    return f"the package {error.name} is not installed{remedy}"
+
+
+def _hidden(module: str) -> str | None:
+    """Return where a package was found that has the name of one of ours, None if it is ours."""
+    top = module.partition(".")[0]
+    spec = find_spec(top)
+    if top not in OURS or spec is None:
+        return None
+    places = [str(Path(place).resolve()) for place in spec.submodule_search_locations or [spec.origin or ""]]
+    return None if str(Path(__file__).resolve().parents[1] / top) in places else places[0]
+
 
 def _broken(entry: EntryPoint, error: ImportError) -> Any:
     """Make a command that says why another one could not be loaded."""
     stand_in = typer.Typer(add_completion=False)
     reason = f"{entry.value} cannot be imported: {error}"
+    other = _hidden(entry.module)
+    if other is not None:
+        reason = f"{other} hides the package of that name that belongs to this command; start it from another directory"
+    elif isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in OURS:
+        reason = _missing(entry.name, error)
 
     @stand_in.command(name=entry.name, help=f"(not available: {reason})")
     def fail() -> None:

@@ -24,6 +24,7 @@ from eddy.explain import explain
 from eddy.filter_figures import filter_lines, filter_table
 from eddy.late_rows import LateRows
 from eddy.loader import Loader
+from eddy.log import plan_changes, refusals
 from eddy.metrics import metrics
 from eddy.policies import POLICIES, Policy
 from eddy.policies.view import tables_of
@@ -213,6 +214,8 @@ class Runtime:
 
     # Changing the plan
 
+    @refusals
+    @plan_changes
     @in_turn
     def transition(self, plan: str, at: int | None = None, store: Iterable[str] | None = None) -> Transition | None:
         """Change the plan: now, or when arrival number `at` is next, which may be in the middle of a push.
@@ -307,6 +310,8 @@ class Runtime:
 
     # Pushing
 
+    @refusals
+    @plan_changes
     @in_turn
     def push(
         self,
@@ -315,7 +320,9 @@ class Runtime:
         *,
         watermark: int | None = None,
     ) -> pa.Table:
-        """Take arrivals in and return the results they complete, in the order of their last components.
+        """Take arrivals in and return the results they complete, those of earlier arrivals first.
+
+        The order of the results of one arrival is not promised: it depends on plan, strategy and stored states.
 
         batches    rows by stream; absent streams and empty batches are fine; columns not in its schema are ignored
         order      int[rows of all streams]: the stream (its position in the query) of each arrival; None = by event
@@ -586,6 +593,7 @@ class Runtime:
         return write(self._held(), self._options(), schedule)
 
     @classmethod
+    @refusals
     def restore(
         cls,
         data: bytes,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, version
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +59,46 @@ def test_a_command_that_cannot_be_loaded_leaves_the_others_alone(monkeypatch: py
     result = RUNNER.invoke(cli.app, ["broken"])
     assert result.exit_code == 1
     assert "eddy_no_such_module" in result.output
+
+
+@pytest.mark.parametrize("contents", ["", "raise AssertionError('the wrong bench')"])
+def test_a_folder_of_that_name_does_not_hide_a_command(contents: str, tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    if contents:
+        (tmp_path / "bench" / "__init__.py").write_text(contents)
+    done = subprocess.run(
+        [sys.executable, "-m", "eddy", "bench", "guard", "--help"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "guard" in done.stdout
+
+
+def test_a_package_that_hides_ours_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One that comes first on PYTHONPATH cannot be passed over."""
+    (tmp_path / "eddy_hidden").mkdir()
+    (tmp_path / "eddy_hidden" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cli, "OURS", ("eddy_hidden",))
+    hidden = EntryPoint("hidden", "eddy_hidden.cli:app", cli.GROUP)
+    monkeypatch.setattr(cli, "registered", lambda: {"hidden": hidden})
+    result = RUNNER.invoke(cli.app, ["hidden"])
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'eddy_hidden'} hides the package of that name" in result.output
+
+
+@pytest.mark.parametrize("missing", ["psutil", "matplotlib"])
+def test_an_extra_that_is_missing_is_named(missing: str) -> None:
+    """Whether a package is missed when the command is loaded or while it runs."""
+    code = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['eddy', 'bench', 'guard']; import eddy.__main__"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert f"the package {missing} is not installed; pip install 'eddy-join[bench]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("to_file", [False, True])

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from eddy.demo import itineraries, tweets
-from eddy.demo.job import EngineRun, Job, SparkRun, read_streams, run_in_process, run_in_spark, same_rows
+from eddy.demo.job import ROUNDS, EngineRun, Job, SparkRun, read_streams, run_in_process, run_in_spark, same_rows
 from eddy.demo.report import print_job
 from eddy.demo.stream import Course, run_stream
 from eddy.demo.stream_report import NEWEST, introduction, print_end, view
@@ -162,6 +162,6 @@ def run_both(console: Console, job: Job, spark: SparkSession, out: Path) -> tupl
         streams = read_streams(job, spark)
         progress.advance(task)
         tuples = sum(table.num_rows for table in streams.values())
-        task = progress.add_task(f"{job.name}, the engine alone", total=tuples, unit="tuples")
+        task = progress.add_task(f"{job.name}, the engine alone", total=ROUNDS * tuples, unit="tuples")
         engine_run = run_in_process(job, streams, lambda done: progress.advance(task, done))
     return spark_run, engine_run

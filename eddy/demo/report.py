@@ -43,8 +43,8 @@ def speeds(spark: SparkRun, engine: EngineRun) -> Table:
     for heading in ("what", "tuples", "seconds", "tuples/s"):
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for what, seconds in (
-        (f"the engine alone, {engine.pushes} pushes", engine.seconds),
-        ("the whole Spark job: read, join, write", spark.seconds),
+        (f"the engine alone, {engine.pushes} pushes, warm", engine.seconds),
+        ("the whole Spark job, its first run: read, join, write", spark.seconds),
     ):
         table.add_row(what, f"{engine.tuples:,}", f"{seconds:.3f}", f"{engine.tuples / seconds:,.0f}")
     return table

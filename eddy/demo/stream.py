@@ -22,6 +22,7 @@ from eddy.demo.feeder import Feeder
 from eddy.demo.transfers import COLUMNS, Arrivals, exact_counts, query, schema
 from eddy.demo.workers import busy_workers, driver_jvm, kill
 from eddy.spark.errors import SparkJoinError
+from stairs.errors import EddyError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -231,7 +232,7 @@ class _Play:
         assert self.running is not None
         try:
             self.running.processAllAvailable()
-        except StreamingQueryException:
+        except (StreamingQueryException, EddyError):
             return  # `_look` finds it, and says why
 
     def _until(self, done: Callable[[], bool]) -> None:

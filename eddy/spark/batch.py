@@ -24,6 +24,7 @@ from eddy.spark.merge import join_blobs
 from eddy.spark.packed import NotPlain, Unit, blobs_of_files, plain_scan
 from eddy.spark.rows import blobs_of_rows
 from eddy.spark.types import struct_type, why_unfit
+from eddy.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -164,13 +165,15 @@ def join_batch(
     columns
 
     Results are those of one engine that gets all rows in the order `job.py` defines, exactly, in no particular order;
-    where `DataFrame.explain()` and `explain` say how they are partitioned. Nothing runs until an action does. Types:
-    as in `types.py`. Raises SparkJoinError for DataFrames that do not fit the query, `Rows` windows with more than
-    one partition or no defined order, and a transport that cannot be; PlanError for a bad plan.
+    where `DataFrame.explain()` and `explain` say how they are partitioned. Nothing runs until an action does, but a
+    job for the first join of a session that checks the Python of the workers. Types: as in `types.py`. Raises
+    SparkJoinError for DataFrames that do not fit the query, `Rows` windows with more than one partition or no defined
+    order, a transport that cannot be, and workers that cannot import this package; PlanError for a bad plan.
     """
     job, ordered, units, _ = _prepare(query, frames, options, partitions, transport, order_by)
     schema = struct_type(query.output_schema)
     options.runtime(job.query)  # a bad plan should fail here and not in a task
+    check_workers(ordered[0].sparkSession)
     if units is None:
         blobs = blobs_of_rows(job, ordered)
     else:

@@ -11,6 +11,7 @@ from eddy.adaptive_filters import AdaptiveFilter, named
 from eddy.filters import Filter, Predicate, conditions
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.rows import quoted
+from eddy.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,8 +43,9 @@ def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None
 
     The schema stays as it is. Each task learns the order in which to ask them by itself (`eddy.AdaptiveFilter`). What
     Spark can say in its own columns is better said to Spark: rows pass through Python here. Raises QueryError for a
-    predicate that does not fit the columns, SparkJoinError for a DataFrame that has a name twice; the job fails with
-    an InputError that names the predicate when one fails on its rows.
+    predicate that does not fit the columns, SparkJoinError for a DataFrame that has a name twice and for workers
+    that cannot import this package; the job fails with an InputError that names the predicate when one fails on its
+    rows.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
@@ -57,6 +59,7 @@ def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None
     checked = named(conditions(predicates, schema, "eddy.spark.filter"), names)
     if not checked:
         return df
+    check_workers(df.sparkSession)
     # Columns go by number: mapInArrow of pyspark 4.3 looks them up by unquoted name and fails on a dot.
     numbered = [StructField(f"c{k}", one.dataType, one.nullable, one.metadata) for k, one in enumerate(df.schema)]
     given = df.select(*(df[quoted(name)].alias(f"c{k}") for k, name in enumerate(df.columns)))

@@ -3,7 +3,7 @@
 States of both plans are matched by identity and moved, which here means that they stay where they are. The others are
 computed in whole, from the leaves up, each from its two children (Algorithms 1 and 2).
 Source: Zhu, Rundensteiner, Heineman, "Dynamic plan migration for continuous queries over data streams", SIGMOD 2004,
-sec. 4.2.
+sec. 4.1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A transition starts the new plan with nothing in its states: it knows only the tuples that come after (`marks`), by low
 marks of its own over the SteMs that all plans share. The old plan goes on with everything. Its root does not emit what
-is new in all components, because the new plan does (the paper's old and new marks, sec. 4.3, Algorithm 3). When the
+is new in all components, because the new plan does (the paper's old and new marks, sec. 4.2, Algorithm 3). When the
 windows have passed the marks, the old plan is dropped. With several transitions under way several plans run, each
 emitting what is not all newer than the marks of the next: so each result is emitted once, by the newest plan that
 knows all its components.
@@ -10,7 +10,7 @@ knows all its components.
 A window that does not expire is never passed, so over UNBOUNDED windows no old plan is ever dropped. That is the
 strategy's, not ours: windows are what it lives by.
 Source: Zhu, Rundensteiner, Heineman, "Dynamic plan migration for continuous queries over data streams", SIGMOD 2004,
-sec. 4.3.
+sec. 4.2.
 """
 
 from __future__ import annotations

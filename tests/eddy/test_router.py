@@ -16,7 +16,7 @@ import pytest
 import eddy
 from eddy import router
 from eddy.policies import POLICIES, Decision, View
-from jisc.strategies import STRATEGIES
+from jisc.strategies import STRATEGIES, base
 from tests.eddy.queries import make_query
 
 CHAIN = {"R": "a", "S": "ab", "T": "bc", "U": "c"}
@@ -304,7 +304,9 @@ def test_what_is_no_number_of_arrivals(query: eddy.Query, every: Any) -> None:
 # --- history ---------------------------------------------------------------------------------------------------------
 
 
-def test_history_gives_reasons_and_effects(query: eddy.Query) -> None:
+def test_history_gives_reasons_and_effects(query: eddy.Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count()
+    monkeypatch.setattr(base, "perf_counter", lambda: 0.25 * next(clock))
     policy = Watch(lambda view, n: Decision("((S T) R) U", ["S T"], "it was time") if n == 1 else None)
     runtime = eddy.Runtime(query, A, policy=policy, decide_every=100, count_only=True)
     runtime.transition(B, at=40)
@@ -315,7 +317,7 @@ def test_history_gives_reasons_and_effects(query: eddy.Query) -> None:
     assert [(row["old"], row["new"], row["stored"]) for row in rows] == [(A, B, ""), (B, "((S T) R) U", "S T")]
     assert [row["position"] for row in rows] == [40, 140]
     for row in rows:
-        assert 0 < row["seconds"] < 5
+        assert row["seconds"] == 0.25
         assert row["ns_after"] > 0
         assert row["longest"] > 0
     assert rows[1]["ns_before"] > 0

@@ -33,6 +33,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         app_name="eddy tests",
         **{
             "spark.driver.memory": "1g",
+            # A worker whose task was given up goes on until the test releases it (`streaming/faults/traps.py`).
+            "spark.python.task.killTimeout": "120s",
             "spark.local.dir": str(scratch / "local"),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         },

@@ -102,13 +102,16 @@ def test_files_appear_whole_and_no_more_than_allowed(tmp_path: Path) -> None:
         assert [pq.read_table(file).num_rows for file in files] == [batch[name].num_rows for batch in batches[:2]]
 
 
-def test_a_worker_that_computes_is_found_below_its_own_jvm_only(spark: SparkSession) -> None:
+def test_a_worker_that_computes_is_found_below_its_own_jvm_only(spark: SparkSession, tmp_path: Path) -> None:
+    begun, enough = tmp_path / "begun", tmp_path / "enough"
+
     def spin(batches: Any) -> Any:
         import os
         import time
 
-        ends = time.monotonic() + 0.5
-        while time.monotonic() < ends:
+        begun.write_text(str(os.getpid()))
+        ends = time.monotonic() + 60
+        while not enough.exists() and time.monotonic() < ends:
             pass
         for batch in batches:
             yield pa.RecordBatch.from_arrays([pa.array([os.getpid()] * batch.num_rows)], names=["pid"])
@@ -121,6 +124,8 @@ def test_a_worker_that_computes_is_found_below_its_own_jvm_only(spark: SparkSess
     found: set[int] = set()
     while job.is_alive():
         found.update(busy_workers(driver_jvm(spark)))
+        if begun.exists() and begun.read_text() in map(str, found):
+            enough.touch()
     assert told
     assert set(told) <= found
     assert busy_workers(told[0]) == []

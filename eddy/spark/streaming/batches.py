@@ -14,16 +14,19 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eddy.lateness import Late
+from eddy.log import LOG
 from eddy.query import Query
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.described import described
+from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.streaming.checkpoint import recover
 from eddy.spark.streaming.compaction import prune
 from eddy.spark.streaming.figures import Figures
-from eddy.spark.streaming.joining import DONE_COLUMNS, GroupTask, JoinGroups, PartitionDone, PartitionTask
+from eddy.spark.streaming.joining import DONE_COLUMNS, LOADED, GroupTask, JoinGroups, PartitionDone, PartitionTask
 from eddy.spark.streaming.late_output import LateOutput
 from eddy.spark.streaming.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.partition_map import PartitionMap
@@ -31,9 +34,12 @@ from eddy.spark.streaming.rebalancing import Load, Manual, Rebalancer, balanced
 from eddy.spark.streaming.resuming import resume
 from eddy.spark.streaming.run import Run
 from eddy.spark.streaming.segments import Segment
+from eddy.spark.streaming.spark_files import check_spark_files
 from eddy.spark.streaming.splitting import Told
+from eddy.spark.streaming.stopping import Stopping
 from eddy.spark.streaming.tidying import Tidying
 from eddy.spark.streaming.watermarks import WatermarkRules, Watermarks
+from stairs.errors import EddyError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,6 +72,11 @@ def token_after(before: str | None, segments: Sequence[Segment], watermark: int 
     return digest.hexdigest()
 
 
+def cost_of(figures: Mapping[str, Any]) -> float:
+    """Return what a key group cost in a batch, from its row of figures: seconds until its rows were joined."""
+    return float(figures["ready_seconds"] + figures["join_seconds"])
+
+
 class Batches:
     """Runs the micro-batches of one job, one call for each."""
 
@@ -76,7 +87,12 @@ class Batches:
         self._timed = job.query.graph.timed
         streams = len(job.query.streams)
         self.figures = Figures(places.root)
+        check_spark_files(run.checkpoint.spark)
         self.manifest = recover(run.checkpoint)
+        self._known_to_spark = run.checkpoint.spark_planned()
+        """The newest batch that Spark had planned before this start."""
+        self._told = 0
+        """Recoveries that were logged."""
         groups = job.shares.partitions
         if self.manifest is None:
             self._watermarks = Watermarks.none(streams)
@@ -87,12 +103,29 @@ class Batches:
             self._watermarks = found.watermarks.resumed(time.time())
             self._map = found.partition_map.with_partitions(settings.partitions)
             self._load = found.load
+        self.stopping = Stopping(run.spark)
+        """How the query of these batches is stopped."""
+        self.problem: EddyError | None = None
+        """What the last micro-batch failed with, if it is an error of this library."""
         self._asked = Manual()
         self._closing = threading.Lock()
         self._tidying = Tidying(run, settings.keep)
         self._late = LateOutput(job.query, settings.late, places.late)
         places.forget_others()
         run.sink.prepare(schema=job.query.output_schema, owner=places.state, scratch=places.root)
+        self._tell_recoveries()
+        LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
+
+    @property
+    def title(self) -> str:
+        """How log records name the job."""
+        return f"{self._run.name} ({self._run.checkpoint.root})"
+
+    def _tell_recoveries(self) -> None:
+        found = self._run.checkpoint.recoveries
+        for text in found[self._told :]:
+            LOG.warning("%s: %s", self.title, text)
+        self._told = len(found)
 
     @property
     def partition_map(self) -> PartitionMap:
@@ -145,12 +178,25 @@ class Batches:
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Run a micro-batch. `frame` is the plan of `splitting.py`; nothing of it has run yet."""
+        with self.stopping.micro_batch():
+            try:
+                self._run_batch(frame, batch)
+            except Exception as problem:
+                self.problem = error_of_worker(problem)
+                raise
+
+    def _run_batch(self, frame: DataFrame, batch: int) -> None:
         if self.manifest is not None and batch <= self.manifest.batch:
+            LOG.warning("%s: batch %d comes again; it was joined, and is only published", self.title, batch)
             self._publish(self.manifest)
             return
+        if self._known_to_spark is not None and batch <= self._known_to_spark:
+            LOG.warning("%s: batch %d comes again; it was not committed before this start", self.title, batch)
         began = time.perf_counter()
-        told = Told.of(frame.toArrow(), len(self._run.job.query.streams))
+        with self._described(batch, "log rows"):
+            told = Told.of(frame.toArrow(), len(self._run.job.query.streams))
         logged = time.perf_counter()
+        self.stopping.check()
         ran = self._map
         manifest, done = self._join(batch, told)
         joined = time.perf_counter()
@@ -168,10 +214,28 @@ class Batches:
         groups = [one for part in done for one in part.groups]
         self.figures.add(manifest, told, self._watermarks, groups, len(ran.moved(self._map)), seconds)
         self._tidying.after(manifest, self._watermarks.engine)
+        self._tell_recoveries()
+        self._tell(batch, groups, ran)
+
+    def _tell(self, batch: int, groups: list[dict[str, Any]], ran: PartitionMap) -> None:
+        """Log what a batch did that an operator may want to know."""
+        loaded = [one["group"] for one in groups if one["source"] == LOADED]
+        if loaded:
+            LOG.warning("%s: batch %d: engines of key groups %s were rebuilt from the log", self.title, batch, loaded)
+        if moves := ran.moved(self._map):
+            LOG.debug("%s: batch %d: key groups changed partitions: %s", self.title, batch, moves)
+        for one in groups:
+            if one["transitions"]:
+                decided = one["group"], one["plan"], one["reason"]
+                LOG.debug("%s: batch %d: key group %d runs plan %s; because: %s", self.title, batch, *decided)
+
+    def _described(self, batch: int, stage: str) -> AbstractContextManager[None]:
+        return described(self._run.spark, f"{self._run.name}: batch {batch}, {stage}")
 
     def _publish(self, manifest: Manifest) -> None:
         if not self._run.checkpoint.is_published(manifest.batch):
-            self._run.sink.publish(manifest.batch, [one.file for one in manifest.results], self._run.spark)
+            with self._described(manifest.batch, "publish results"):
+                self._run.sink.publish(manifest.batch, [one.file for one in manifest.results], self._run.spark)
             self._late.hand_over(manifest)
             self._run.checkpoint.mark_published(manifest.batch)
 
@@ -199,9 +263,7 @@ class Batches:
                 group: replace(state, chain=prune(state.chain, watermarks.engine, spans))
                 for group, state in groups.items()
             }
-        load = self._load.after(
-            {one["group"]: one["ready_seconds"] + one["join_seconds"] for part in done for one in part.groups}
-        )
+        load = self._load.after({one["group"]: cost_of(one) for part in done for one in part.groups})
         manifest = Manifest(
             batch=batch,
             watermarks=watermarks.to_json(),
@@ -266,5 +328,6 @@ class Batches:
             return []
         numbers = self._run.spark.range(0, len(tasks), 1, len(tasks))
         run = self._run
-        joined = numbers.mapInArrow(JoinGroups(run.job, run.places, tasks, run.key), DONE_COLUMNS).toArrow()
+        with self._described(tasks[0].batch, "join"):
+            joined = numbers.mapInArrow(JoinGroups(run.job, run.places, tasks, run.key), DONE_COLUMNS).toArrow()
         return [PartitionDone.unpacked(one) for one in joined.column(0).to_pylist()]

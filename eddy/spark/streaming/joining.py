@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eddy.live import Arena
+from eddy.log import LOG
 from eddy.runtime import Runtime
 from eddy.spark.engine import as_spark
 from eddy.spark.errors import SparkJoinError
@@ -291,6 +292,7 @@ class _Joining:
                 runtime = job.options.runtime(job.query, one.plan)
                 if one.before is not None:
                     source = LOADED
+                    LOG.warning("batch %d: the engine of key group %d is rebuilt from the log", task.batch, one.group)
                     self._state.load(one, runtime, self._given(task.forgotten))
             ready = perf_counter()
             changes = runtime.changes

@@ -24,6 +24,7 @@ class Run:
     checkpoint  locked by this driver
     sink        where results go
     key         of live engines: those that another start left are not read
+    name        of the query, as Spark's UI shows it with its jobs
     """
 
     spark: SparkSession
@@ -31,4 +32,5 @@ class Run:
     places: Places
     checkpoint: Checkpoint
     sink: Sink
+    name: str = "eddy"
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)

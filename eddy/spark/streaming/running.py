@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from eddy.log import LOG
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.types import struct_type
+from stairs.errors import EddyError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,12 +36,16 @@ class StreamingJoinQuery:
         self._spark = spark
         self._inner = inner
         self._batches = batches
+        batches.stopping.watch(inner)
         # A query may end by itself, or through Spark (`spark.streams`), and then nobody calls anything here.
         threading.Thread(target=self._close_at_end, name="eddy end of query", daemon=True).start()
 
     def _close_at_end(self) -> None:
-        with contextlib.suppress(Exception):  # why it ended is told to those who ask; the session may be gone as well
+        try:
             self._inner.awaitTermination()
+            LOG.info("%s has ended", self._batches.title)
+        except Exception as problem:  # told to those who ask as well; the session may be gone
+            LOG.error("%s has failed: %s", self._batches.title, self._batches.problem or problem)
         self._batches.close()
 
     # As in Spark
@@ -78,32 +84,55 @@ class StreamingJoinQuery:
         return dict(self._inner.status)
 
     def exception(self) -> Exception | None:
-        """Return why it ended, None if it runs or was stopped."""
+        """Return why it ended, None if it runs or was stopped.
+
+        An error of this library is returned as it is; Spark's own, with all of its trace, is `inner.exception()`.
+        """
         problem = self._inner.exception()
-        if problem is not None:
-            self._batches.close()
-        return problem
+        if problem is None:
+            return None
+        self._batches.close()
+        return self._batches.problem or problem
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until it ends, `timeout` seconds at most; raise its exception if it failed."""
-        try:
+        """Wait until it ends, `timeout` seconds at most; raise its `exception()` if it failed."""
+        with self._plainly():
             # Spark takes fractions of a second as well, whatever its annotations say.
             return self._inner.awaitTermination() if timeout is None else self._inner.awaitTermination(timeout)  # type: ignore[arg-type]
+
+    def processAllAvailable(self) -> None:
+        """Wait until everything that is there now is joined and published; raise `exception()` if it failed.
+
+        For tests.
+        """
+        with self._plainly():
+            self._inner.processAllAvailable()
+
+    @contextlib.contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Raise an error of this library in the body as itself, and not at the end of a trace of Spark's."""
+        try:
+            yield
+        except Exception:
+            problem = self.exception()
+            if not isinstance(problem, EddyError):
+                raise
+            raise problem.with_traceback(None) from problem.__cause__
         finally:
             if not self._inner.isActive:
                 self._batches.close()
-
-    def processAllAvailable(self) -> None:
-        """Wait until everything that is there now is joined and published. For tests."""
-        self._inner.processAllAvailable()
 
     def stop(self) -> None:
         """Stop it. A micro-batch under way is left undone and comes again at the next start.
 
         Afterwards, as after any other end, the checkpoint is free for another driver.
         """
-        self._inner.stop()
-        self._batches.close()
+        LOG.info("%s is asked to stop", self._batches.title)
+        try:
+            self._batches.stopping.ask()
+        finally:
+            self._inner.stop()
+            self._batches.close()
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:

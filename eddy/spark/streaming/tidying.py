@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eddy.log import LOG
+from eddy.spark.described import described
 from eddy.spark.job import Job
 from eddy.spark.streaming.batch_names import batch_name
 from eddy.spark.streaming.compaction import compact, part
@@ -116,9 +118,11 @@ class Tidying:
             shares = [_Share(name, frontier, tuple(dealt[k::tasks])) for k, name in enumerate(self._names)]
             work = _CompactGroups(run.job, run.places, self.spans)
             found: dict[int, Link] = {}
-            for links in run.spark.sparkContext.parallelize(shares, tasks).map(work).collect():
-                found.update(links)
+            with described(run.spark, f"{run.name}: compaction of the log"):
+                for links in run.spark.sparkContext.parallelize(shares, tasks).map(work).collect():
+                    found.update(links)
             self._links = found
             self.problem = None
         except Exception as problem:  # the chains stay as they are, and the next batch tries again
             self.problem = problem
+            LOG.warning("%s: compaction of the log failed, and will be tried again: %s", run.name, problem)

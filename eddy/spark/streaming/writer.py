@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eddy.log import refusals
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.streaming.batches import Batches, Settings
@@ -16,6 +17,7 @@ from eddy.spark.streaming.places import Places
 from eddy.spark.streaming.run import Run
 from eddy.spark.streaming.running import StreamingJoinQuery
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
+from eddy.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,6 +135,7 @@ class JoinWriter:
         """Start, writing Parquet to `path`."""
         return self.format("parquet").start(path)
 
+    @refusals
     def start(
         self,
         path: str | Path | None = None,
@@ -142,7 +145,8 @@ class JoinWriter:
     ) -> StreamingJoinQuery:
         """Start the join, from where the checkpoint stands if it stands anywhere.
 
-        Raises SparkJoinError for a sink or option that is not one, StreamingStateError for a checkpoint that is
+        Raises SparkJoinError for a sink or option that is not one, and for workers that cannot import this package;
+        StreamingStateError for a checkpoint that is
         damaged, of another join, or in use by another driver.
         """
         if format is not None:
@@ -154,6 +158,7 @@ class JoinWriter:
         self.options(**options)
         join = self._join
         sink = self._sink()
+        check_workers(join.spark)
         checkpoint = Checkpoint(join.checkpoint)
         checkpoint.lock()
         try:
@@ -161,7 +166,8 @@ class JoinWriter:
             begun = has_identity(join.checkpoint) or checkpoint.newest_number() is not None
             if begun:
                 checkpoint.recoveries += check_identity(join.checkpoint, join.job, groups)
-            batches = Batches(Run(join.spark, join.job, join.places, checkpoint, sink), join.settings)
+            run = Run(join.spark, join.job, join.places, checkpoint, sink, self._name or "eddy")
+            batches = Batches(run, join.settings)
             if not begun:
                 # Not before the sink was found fit: a start that fails shall not settle which join it is.
                 write_identity(join.checkpoint, join.job, groups)

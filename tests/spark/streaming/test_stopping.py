@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
+import traceback
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -14,8 +17,10 @@ import pytest
 
 from eddy.spark import join
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.streaming.stopping import StoppedError, Stopping
 from tests.spark.streaming.faults.traps import Trap, Traps
 from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, Result, Workload, counted, query
+from tests.spark.streaming.stops import BEGIN, END
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,18 +76,19 @@ def made(root: Path, batches: int, *traps: Trap) -> tuple[Workload, Traps]:
 def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no_harm(
     spark: SparkSession, tmp_path: Path, place: str
 ) -> None:
-    trap = Trap(0, place, "nap")
+    trap = Trap(0, place, "hold")
     workload, traps = made(tmp_path, 3, trap)
     running = start(spark, tmp_path)
     until_sprung(traps, trap, running)
     running.stop()
     woke = tmp_path / f"woke-{trap.name}"
-    assert not woke.exists(), "the task should be asleep when the job is stopped"
+    assert not woke.exists(), "the task should be at work when the job is stopped"
     assert running.exception() is None
     assert results(tmp_path) == Counter()
     again = start(spark, tmp_path)  # while the task of the first start goes on
     again.awaitTermination()
-    until = time.monotonic() + 30
+    traps.release()
+    until = time.monotonic() + 60
     while not woke.exists() and time.monotonic() < until:
         time.sleep(0.05)
     assert woke.exists(), "the task should have outlived the stop"
@@ -90,7 +96,7 @@ def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no
 
 
 def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    trap = Trap(0, "join", "nap")
+    trap = Trap(0, "join", "hold")
     workload, traps = made(tmp_path, 2, trap)
     command = [sys.executable, "-c", LOCKED, str(tmp_path / "checkpoint")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -105,5 +111,81 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
     until_sprung(traps, trap, running)
     with pytest.raises(StreamingStateError, match="one driver runs a checkpoint at a time"):
         start(spark, tmp_path)
+    traps.release()
     running.awaitTermination()
     assert results(tmp_path) == workload.expected()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_stops_print_nothing(tmp_path: Path) -> None:
+    """In a process of its own, for what the JVM prints goes past this one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.streaming.stops", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.split(f"{BEGIN}\n")[1]
+    assert said.startswith(f"{END}\n"), said[:4000]
+
+
+def test_what_a_stopped_batch_raises_is_short_and_known_to_spark(spark: SparkSession) -> None:
+    """Spark searches it with this expression, which takes a stack frame for each character that it passes over."""
+    raised = traceback.format_exception(StoppedError())
+    known = spark._jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution.PROXY_ERROR()
+    assert known.findFirstIn("".join(raised)).isDefined()
+    assert len("".join(raised)) < 500
+
+
+class Query:
+    """A query of Spark's as a stop sees it."""
+
+    def __init__(self, *triggers: bool) -> None:
+        self.runId = "run"
+        self.isActive = True
+        self._triggers = list(triggers)
+
+    @property
+    def status(self) -> dict[str, bool]:
+        return {"isTriggerActive": self._triggers.pop(0)}
+
+
+def test_a_stop_waits_until_spark_rests() -> None:
+    query = Query(True, True, False, False)
+    stopping = Stopping(None)  # type: ignore[arg-type]
+    stopping.watch(query)  # type: ignore[arg-type]
+    stopping.ask()
+    assert query._triggers == [False]
+
+
+def test_a_batch_that_begins_after_a_stop_was_asked_for_does_nothing() -> None:
+    query, ran = Query(), []
+    no_jobs = SimpleNamespace(getJobIdsForGroup=lambda group: (), getActiveJobsIds=lambda: ())
+    context = SimpleNamespace(statusTracker=lambda: no_jobs)
+    stopping = Stopping(SimpleNamespace(sparkContext=context))  # type: ignore[arg-type]
+    stopping._asked.set()
+    stopping.watch(query)  # type: ignore[arg-type]
+
+    def batch() -> None:
+        with pytest.raises(StoppedError) as raised, stopping.micro_batch():
+            ran.append("the batch")
+        assert raised.value.__suppress_context__
+        ran.append("its end")
+
+    thread = threading.Thread(target=batch, daemon=True)
+    thread.start()
+    stopping.ask()  # returns when the batch waits
+    assert ran == []
+    query.isActive = False
+    thread.join(30)
+    assert ran == ["its end"]
+
+
+def test_an_error_without_a_stop_stays_what_it_is() -> None:
+    stopping = Stopping(None)  # type: ignore[arg-type]
+    stopping.watch(Query())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="mine"), stopping.micro_batch():
+        raise ValueError("mine")

@@ -16,6 +16,8 @@ from pathlib import Path
 
 SLEEPS_S = {"sleep": 0.8, "nap": 1.9, "doze": 4.0}
 """Spark ends a worker that goes on for two seconds after its task was given up; a nap is shorter."""
+HELD_S = 120.0
+"""A worker that is held waits to be released, but not for ever."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ class Traps:
         """Take the first trap at a place, None if there is none."""
         return next((trap for trap in self.waiting(place) if self.take(trap)), None)
 
+    def release(self) -> None:
+        """Let workers go on that are held."""
+        (self.armed.parent / "released").touch()
+
     def happened(self) -> list[Trap]:
         return [Trap.of(name) for name in sorted(os.listdir(self.sprung))]
 
@@ -107,5 +113,10 @@ def pass_by(root: Path, place: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if trap.action == "raise":
         raise Injected(f"injected: {trap.name}")
-    time.sleep(SLEEPS_S[trap.action])
+    if trap.action == "hold":
+        until = time.monotonic() + HELD_S
+        while not (root / "released").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+    else:
+        time.sleep(SLEEPS_S[trap.action])
     (root / f"woke-{trap.name}").touch()

@@ -1,0 +1,101 @@
+"""Spark's own files in a checkpoint, looked at before Spark reads them.
+
+Spark keeps what it planned (`offsets/`), what it saw end (`commits/`), the id of the query (`metadata`) and what file
+sources have listed (`sources/`) as short texts: a line with the version, then a line of JSON for each entry. Beside a
+file lies the checksum that Hadoop's file system takes of it. What Spark says of a damaged one comes as an exception of
+its query's thread, and names neither the file nor what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from eddy.spark.errors import StreamingStateError
+
+_SUMS = struct.Struct(">4sI")
+_MAGIC = b"crc\0"
+
+
+def check_spark_files(spark: Path) -> None:
+    """Raise StreamingStateError, with the file named, if Spark could not resume from its checkpoint. O(bytes read)."""
+    for path in _read_at_start(spark):
+        problem = _damage(path)
+        if problem is None:
+            continue
+        remedy = "restore it from a backup, or start with a new checkpoint"
+        if path.parent.name == "commits":
+            remedy = (
+                f"delete it and {_sums_of(path).name} beside it: Spark then gives batch {path.name} again, which the"
+                " join will know"
+            )
+        raise StreamingStateError(f"{path}: this file of Spark's is damaged: {problem}; {remedy}")
+
+
+def _read_at_start(spark: Path) -> Iterator[Path]:
+    """Yield what Spark reads when it starts a query: of each log the newest batches, of file sources all."""
+    metadata = spark / "metadata"
+    if metadata.exists():
+        yield metadata
+    for log, newest in (("offsets", 2), ("commits", 1)):
+        yield from _batches(spark / log)[-newest:]
+    for source in sorted((spark / "sources").glob("*")):
+        yield from _batches(source)
+
+
+def _batches(log: Path) -> list[Path]:
+    """Return the files of a log, oldest first; of one that is compacted those from the newest compaction on."""
+    named = {}
+    for path in log.glob("*"):
+        number = path.name.removesuffix(".compact")
+        if number.isascii() and number.isdigit():
+            named[int(number)] = path
+    paths = [named[number] for number in sorted(named)]
+    compact = [k for k, path in enumerate(paths) if path.suffix == ".compact"]
+    return paths[compact[-1] :] if compact else paths
+
+
+def _damage(path: Path) -> str | None:
+    """Return what is wrong with a file, None if nothing is."""
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        return f"it cannot be read ({problem})"
+    if not data:
+        return "it is empty"
+    if not _matches(data, _sums_of(path)):
+        return f"its {len(data)} bytes do not have the checksum in {_sums_of(path).name}"
+    try:
+        lines = data.decode().splitlines()
+        if path.name == "metadata":
+            json.loads(data)
+            return None
+        if not re.fullmatch(r"v\d+", lines[0]):
+            return f"it begins with {lines[0][:20]!r}, not with the version of its format"
+        if path.parent.name in ("offsets", "commits"):
+            if len(lines) == 1:
+                return "it is cut off after its first line"
+            json.loads(lines[1])  # what follows is as the sources write it
+    except ValueError as problem:
+        return f"it cannot be understood ({problem})"
+    return None
+
+
+def _sums_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.crc")
+
+
+def _matches(data: bytes, sums: Path) -> bool:
+    """Say whether a file has its checksums, true if none were kept: a CRC-32 for each so many bytes."""
+    try:
+        kept = sums.read_bytes()
+    except OSError:
+        return True
+    if len(kept) < _SUMS.size or (found := _SUMS.unpack_from(kept))[0] != _MAGIC or not found[1]:
+        return True
+    taken = (zlib.crc32(data[low : low + found[1]]) for low in range(0, len(data), found[1]))
+    return b"".join(struct.pack(">I", one) for one in taken) == kept[_SUMS.size :]
