@@ -23,6 +23,7 @@ from eddy.filter_figures import filter_lines, filter_table
 from eddy.late_rows import LateRows
 from eddy.loader import Loader
 from eddy.metrics import metrics
+from eddy.numbers import at_least, whole
 from eddy.policies import Policy
 from eddy.query import Query
 from eddy.reasons import reason_lines
@@ -31,7 +32,7 @@ from eddy.router import Router, make_policy
 from eddy.snapshot import Held, Snapshot, write
 from eddy.statistics import stats_table
 from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
-from eddy.watermark import late_before
+from eddy.watermark import as_ticks, late_before
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.routes import Preference
 from jisc.states import StateId
@@ -105,9 +106,12 @@ class Runtime:
         self.output = output
         graph = query.graph
         tree = self._checked_plan(plan)
-        self._modules = Modules(graph, renumber_at)
+        most = at_least(1, renumber_at)
+        if most is None:
+            raise InputError(f"renumber_at is a sequence number, 1 or more, not {renumber_at!r}")
+        self._modules = Modules(graph, most)
         self._modules.meta[M_CHANGELOG] = output == "changelog"
-        self._background = background
+        self._background = whole(background)
         self._strategy = make_strategy(strategy, self._modules, tree, background, store)
         self._router = Router(
             self._modules, self._strategy, make_policy(policy, self._strategy), decide_every, statistics
@@ -201,9 +205,10 @@ class Runtime:
         if store is not None and not isinstance(self._strategy, Eddy):
             raise no_choice(self.strategy)
         states = None if store is None else resolve(tree, self.query.graph, store)
-        if at is not None and (isinstance(at, bool) or not isinstance(at, int)):
+        position = self.position if at is None else whole(at)
+        if position is None:
             raise InputError(f"at is the number of an arrival, not {at!r}")
-        if at is None or at == self.position:
+        if position == self.position:
             strategy = self._strategy
             if states is not None and isinstance(strategy, Eddy):
                 done = strategy.change(tree, states, "asked for")
@@ -211,9 +216,11 @@ class Runtime:
                 done = strategy.transition(tree, "asked for")
             self._router.told()
             return done
-        if at < self.position:
-            raise InputError(f"at={at} is past: {self.position} arrivals were taken; leave `at` out for a change now")
-        self._schedule.add(Scheduled(at, tree, states))
+        if position < self.position:
+            raise InputError(
+                f"at={position} is past: {self.position} arrivals were taken; leave `at` out for a change now"
+            )
+        self._schedule.add(Scheduled(position, tree, states))
         return None
 
     def _change(
@@ -283,6 +290,7 @@ class Runtime:
         fit and for a watermark that goes back, with the state as it was. Cost: O(arrivals + chains walked + results).
         """
         began = perf_counter()
+        watermark = as_ticks(watermark)
         oldest = self._late_before(watermark)
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]), oldest)
         arrivals.watermark = watermark
@@ -326,6 +334,7 @@ class Runtime:
             raise InputError(f"{self.position} arrivals were taken; rows are loaded into a runtime that has taken none")
         if self._schedule:
             raise InputError(f"transitions are scheduled, the first at {self._schedule[0].at}; load before that")
+        watermark = as_ticks(watermark)
         self._late_before(watermark)
         modules, payload, strategy = self._modules, self._payload, self._strategy
         arrivals, skipped = self._gate.past(batches, watermark)

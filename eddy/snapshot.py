@@ -20,8 +20,9 @@ from eddy.snapshot_file import pack, unpack
 from stairs.arena import Bytes, Int64s
 from stairs.errors import SnapshotError
 from stairs.fields import S_BASE, S_LO, S_NEXT
+from stairs.kinds import Column, plain
 from stairs.modules import Modules
-from stairs.payload import Payload, kept_kind
+from stairs.payload import Payload
 from stairs.snapshot import Windows, fill, live_windows
 
 Sections = dict[str, memoryview]
@@ -68,11 +69,12 @@ def write(held: Held, options: dict[str, Any], schedule: Sequence[tuple[int, str
         if windows.rows[i] and schema.names:
             low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
             columns = held.payload.window(i, low, following, base)
-            sections[f"stream {i} payload"] = _ipc(schema, [columns])
+            sections[f"stream {i} payload"] = _ipc(pa.Table.from_arrays(columns, schema=schema).to_batches())
     for i, batches in enumerate(held.late):
         if batches:
             schema = query.streams[i].schema.remove_metadata()
-            sections[f"stream {i} late"] = _ipc(schema, [batch.columns for batch in batches])
+            rows = [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches]
+            sections[f"stream {i} late"] = _ipc(rows)
     header = {
         "query": query_text(query),
         "options": options,
@@ -132,10 +134,11 @@ class Snapshot:
             times=[_int64s(sections[f"stream {i} times"], "<i8") for i in range(graph.n_streams * graph.timed)],
         )
         fill(modules, windows)
-        columns: list[list[pa.Array]] = []
+        columns: list[list[Column]] = []
         for i, (stream, schema) in enumerate(zip(held.query.streams, _kept_schemas(held), strict=True)):
             payload = self._batches(f"stream {i} payload", schema)
-            columns.append(payload[0].columns if payload else [])
+            whole = pa.Table.from_batches(payload) if len(payload) > 1 else payload[0] if payload else None
+            columns.append([] if whole is None else whole.columns)
             for batch in self._batches(f"stream {i} late", stream.schema):
                 held.late[i].append(batch)
         held.payload.fill(modules.capacity, firsts, columns)
@@ -154,16 +157,16 @@ class Snapshot:
 
 
 def _kept_schemas(held: Held) -> list[pa.Schema]:
-    """Return the schema of each stream's payload as it is kept: a dictionary as its values."""
+    """Return the schema of each stream's payload as it is kept: every column in its plain type."""
     return [
-        pa.schema([(name, kept_kind(stream.type_of(name))) for name in names])
+        pa.schema([(name, plain(stream.type_of(name))) for name in names])
         for stream, names in zip(held.query.streams, held.kept, strict=True)
     ]
 
 
 def to_stream(batches: list[pa.RecordBatch]) -> bytes:
     """Return batches of one schema, one or more, as an Arrow stream."""
-    return bytes(_ipc(batches[0].schema, [batch.columns for batch in batches]))
+    return bytes(_ipc(batches))
 
 
 def from_stream(data: bytes) -> list[pa.RecordBatch]:
@@ -172,11 +175,11 @@ def from_stream(data: bytes) -> list[pa.RecordBatch]:
         return list(reader)
 
 
-def _ipc(schema: pa.Schema, batches: list[list[pa.Array]]) -> memoryview:
+def _ipc(batches: list[pa.RecordBatch]) -> memoryview:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for columns in batches:
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
     return memoryview(sink.getvalue())
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from eddy.numbers import at_least
 from jisc.plan import Tree, names_in, quoted
 from jisc.states import Masks, StateId, states_of
 from jisc.strategies import STRATEGIES, Eddy, Jisc, Strategy, Transition
@@ -40,16 +41,17 @@ def make_strategy(
     """
     if name not in STRATEGIES:
         raise InputError(f"there is no strategy {name!r}; choose one of {', '.join(sorted(STRATEGIES))}")
-    if isinstance(background, bool) or not isinstance(background, int) or background < 0:
+    keys = at_least(0, background)
+    if keys is None:
         raise InputError(f"background is a number of keys, 0 or more, not {background!r}")
     kind = STRATEGIES[name]
     if store is not None and kind is not Eddy:
         raise no_choice(name)
     if kind is Eddy:
-        return Eddy(modules, tree, background, resolve(tree, modules.graph, store or ()))
+        return Eddy(modules, tree, keys, resolve(tree, modules.graph, store or ()))
     if issubclass(kind, Jisc):
-        return kind(modules, tree, background)
-    if background:
+        return kind(modules, tree, keys)
+    if keys:
         raise InputError(
             f"background={background} is for strategies 'jisc' and 'eddy'; {name!r} promotes nothing in the background"
         )
