@@ -18,7 +18,7 @@ from eddy.keys import unified_column
 from eddy.query import Query
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
-from stairs.kinds import TOO_LONG, merged, taken
+from stairs.kinds import TOO_LONG, merged, no_rows, taken
 
 MERGED_ONE_BY_ONE = 12
 """Up to so many streams the least of their next times is found by looking at each; more are sorted."""
@@ -68,7 +68,7 @@ def _one_array(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: str) -
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks < 2:
-        return column.chunk(0) if column.num_chunks else pa.nulls(0, field.type)
+        return column.chunk(0) if column.num_chunks else no_rows(field.type)
     try:
         return merged(column.chunks)
     except TOO_LONG as error:

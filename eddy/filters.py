@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
 from stairs.errors import InputError, QueryError
+from stairs.kinds import no_rows
 
 FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError)
 """What Arrow raises for an expression that does not fit its rows."""
@@ -145,8 +146,7 @@ def _evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
 
 
 def _no_rows(schema: pa.Schema) -> pa.Table:
-    # Not `schema.empty_table()`, which lacks unions and encodings of nested values.
-    return pa.Table.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+    return pa.Table.from_arrays([no_rows(kind) for kind in schema.types], schema=schema)
 
 
 def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) -> None:

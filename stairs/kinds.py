@@ -86,10 +86,12 @@ def _plain_field(field: pa.Field) -> pa.Field:
 def unfit(kind: pa.DataType) -> str | None:
     """Return why columns of a type cannot be kept, None when they can."""
     if pt.is_union(kind):
+        if kind.mode == "dense":
+            return "arrays of dense unions keep values that no row has any more; use a sparse union, or a struct"
         parts = [kind.field(i).type for i in range(kind.num_fields)]
         encoded = [part for part in parts if plain(part) != part]
         if encoded:
-            return f"a union of {encoded[0]} cannot be converted; use {plain(encoded[0])} in the union"
+            return f"a union of {encoded[0]} cannot be converted; let the union be of {plain(encoded[0])}"
     elif _is_encoded(kind):
         parts = [kind.value_type]
     elif isinstance(kind, pa.BaseExtensionType):
@@ -99,6 +101,11 @@ def unfit(kind: pa.DataType) -> str | None:
     else:
         parts = []
     return next((fault for fault in map(unfit, parts) if fault is not None), None)
+
+
+def no_rows(kind: pa.DataType) -> pa.Array:
+    """Return an array of any type without rows; `pa.array([], kind)` has not all of them."""
+    return from_plain(pa.nulls(0, plain(kind)), kind)
 
 
 # In
