@@ -109,7 +109,10 @@ def _beyond(stream: int, names: Sequence[str]) -> InputError:
 
 
 def _checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order:
-    given = np.asarray(order)
+    try:
+        given = np.asarray(order)
+    except ValueError as error:
+        raise InputError(f"order is a one-dimensional array of integers, one for each row pushed: {error}") from error
     if not given.size:
         given = given.astype(np.uint8)
     if given.ndim != 1 or given.dtype.kind not in "iu":
@@ -230,7 +233,10 @@ class Gate:
         assert stream.time is not None
         place = f"stream {stream.name}, column {stream.time}"
         # Only then its nulls are known: those of a dictionary may be among its values.
-        column = unified_column(batch.column(stream.time), self.query.time_type, place)
+        try:
+            column = unified_column(batch.column(stream.time), self.query.time_type, place)
+        except InputError as error:
+            raise InputError(f"{error}; event times lie within ±2^61 ticks, filter out rows beyond them") from error
         if column.null_count:
             row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
             raise InputError(
@@ -241,7 +247,7 @@ class Gate:
             return np.asarray(column.view(pa.int32())).astype(np.int64)
         ticks = np.asarray(column.view(pa.int64()))
         if len(ticks) and (ticks.min() < -FOREVER or ticks.max() > FOREVER):
-            raise InputError(f"{place}: times lie within ±2^61 ticks, here they go from {ticks.min()} to {ticks.max()}")
+            raise InputError(f"{place}: times lie within ±2^61 ticks, here they go from {ticks.min()} to {ticks.max()}; filter out rows beyond them")
         return ticks
 
     def past(

@@ -240,13 +240,16 @@ class Query:
             raise QueryError(f"select is a list of columns or a mapping, not one string: write [{select!r}]")
         if not isinstance(select, Iterable):
             raise QueryError(f"select is a list of columns or a mapping, not {type(select).__name__}")
+        pairs: list[tuple[Any, Any]]
         pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
         if not pairs:
             raise QueryError("select names no column; leave it out for all columns, or use Runtime(…, count_only=True)")
         chosen: dict[str, tuple[str, str]] = {}
         for name, text in pairs:
-            if not isinstance(name, str) or name in chosen:
-                raise QueryError(f"select: {name!r} is {'named twice' if name in chosen else 'not a string'}")
+            if not isinstance(name, str):
+                raise QueryError(f"select: {name!r} is not a string")
+            if name in chosen:
+                raise QueryError(f"select: {name!r} is named twice")
             chosen[name] = self._column(text, "select")
         return chosen
 

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,17 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         parts = [[value if isinstance(value, own) else None for value in values] for own in (int, str)]
         children = [pa.array(part, kind.field(k).type) for k, part in enumerate(parts)]
         return pa.UnionArray.from_sparse(codes, children, [field.name for field in kind])
+    if pa.types.is_struct(kind):
+        parts = [to_arrow([None if row is None else row[own.name] for row in values], own.type) for own in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pa.array([row is None for row in values]))
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        ends = [0, *accumulate(len(row or ()) for row in values)]
+        parts, starts = to_arrow([one for row in values for one in row or ()], kind.value_type), pa.array(ends, pa.int32())
+        missing = pa.array([row is None for row in values])
+        if pa.types.is_list(kind):
+            return pa.ListArray.from_arrays(starts, parts, kind, mask=missing)
+        lengths = pa.array([len(row or ()) for row in values], pa.int32())
+        return pa.ListViewArray.from_arrays(starts[:-1], lengths, parts, kind, mask=missing)
     if pa.types.is_float16(kind):
         return pa.array([None if value is None else np.float16(value) for value in values], kind)
     return pa.array(values, kind)
