@@ -247,7 +247,10 @@ class Gate:
             return np.asarray(column.view(pa.int32())).astype(np.int64)
         ticks = np.asarray(column.view(pa.int64()))
         if len(ticks) and (ticks.min() < -FOREVER or ticks.max() > FOREVER):
-            raise InputError(f"{place}: times lie within ±2^61 ticks, here they go from {ticks.min()} to {ticks.max()}; filter out rows beyond them")
+            raise InputError(
+                f"{place}: times lie within ±2^61 ticks, here they go from {ticks.min()} to {ticks.max()}; filter out"
+                " rows beyond them"
+            )
         return ticks
 
     def past(

@@ -198,11 +198,16 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return pa.UnionArray.from_sparse(codes, children, [field.name for field in kind])
     if pa.types.is_struct(kind):
         parts = [to_arrow([None if row is None else row[own.name] for row in values], own.type) for own in kind]
-        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pa.array([row is None for row in values]))
+        return pa.StructArray.from_arrays(
+            parts, fields=list(kind), mask=pa.array([row is None for row in values], pa.bool_())
+        )
     if pa.types.is_list(kind) or pa.types.is_list_view(kind):
         ends = [0, *accumulate(len(row or ()) for row in values)]
-        parts, starts = to_arrow([one for row in values for one in row or ()], kind.value_type), pa.array(ends, pa.int32())
-        missing = pa.array([row is None for row in values])
+        parts, starts = (
+            to_arrow([one for row in values for one in row or ()], kind.value_type),
+            pa.array(ends, pa.int32()),
+        )
+        missing = pa.array([row is None for row in values], pa.bool_())
         if pa.types.is_list(kind):
             return pa.ListArray.from_arrays(starts, parts, kind, mask=missing)
         lengths = pa.array([len(row or ()) for row in values], pa.int32())
