@@ -296,10 +296,10 @@ def taken(rows: Taken, numbers: Rows) -> Taken:
         return from_plain(picked(to_plain(rows), pa.array(numbers)), rows.type)
 
 
-def require_room(parts: Sequence[pa.Array]) -> None:
-    """Raise `TOO_LONG` when parts have more than `MOST_BYTES`, unless that is one row."""
-    if sum(part.nbytes for part in parts) > MOST_BYTES and sum(map(len, parts)) > 1:
-        raise pa.ArrowInvalid(f"{len(parts)} arrays have more than {MOST_BYTES:,} bytes")
+def require_room(n_bytes: int, rows: int = 2) -> None:
+    """Raise `TOO_LONG` when rows of so many bytes are not to be one array; a single row is one whatever it has."""
+    if n_bytes > MOST_BYTES and rows > 1:
+        raise pa.ArrowInvalid(f"{n_bytes:,} bytes are more than the {MOST_BYTES:,} that are put into one array")
 
 
 def merged(parts: Sequence[pa.Array]) -> pa.Array:
@@ -320,7 +320,7 @@ def packed(parts: Sequence[pa.Array]) -> Column:
     found = [merged(parts[:1])]
     for part in parts[1:]:
         try:
-            require_room([found[-1], part])
+            require_room(found[-1].nbytes + part.nbytes)
             found[-1] = merged([found[-1], part])
         except TOO_LONG:
             found.append(merged([part]))

@@ -78,7 +78,7 @@ class ChunkLog:
         while len(chunks) > 1 and len(chunks[-2][1]) <= 2 * len(chunks[-1][1]):
             (start, left), (_, right) = chunks[-2:]
             try:
-                require_room([left, right])
+                require_room(left.nbytes + right.nbytes)
                 chunks[-2:] = [(start, merged([left, right]))]
             except TOO_LONG:
                 break
@@ -129,18 +129,19 @@ class ChunkLog:
         if len(self.chunks) == 1:
             first, chunk = self.chunks[0]
             values = picked(chunk, pa.array(arrivals - first))
-            require_room([values])
+            require_room(values.nbytes, len(values))
             return values
         firsts = np.array([first for first, _ in self.chunks])
         place = np.searchsorted(firsts, arrivals, side="right") - 1
         order = np.argsort(place, kind="stable")
-        parts, at = [], 0
+        parts, at, n_bytes = [], 0, 0
         for k, count in zip(*np.unique(place, return_counts=True), strict=True):
             first, chunk = self.chunks[k]
             parts.append(picked(chunk, pa.array(arrivals[order[at : at + count]] - first)))
-            # At once, before the parts to come take memory as well.
-            require_room(parts)
             at += count
+            n_bytes += parts[-1].nbytes
+            # At once, before the parts to come take memory as well.
+            require_room(n_bytes, at)
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return merged(parts).take(pa.array(back))
