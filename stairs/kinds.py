@@ -211,9 +211,7 @@ def _valid_bits(column: pa.Array) -> pa.Buffer | None:
     return pa.py_buffer(np.packbits(np.asarray(column.is_valid().cast(pa.uint8())), bitorder="little"))
 
 
-def _rebuilt(
-    column: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]
-) -> pa.Array:
+def _rebuilt(column: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
     """Return a nested column as another nested type of the same shape, its children converted."""
     n, bits = len(column), _valid_bits(column)
     if pt.is_struct(kind):

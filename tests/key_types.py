@@ -183,7 +183,8 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         distinct = {repr(value): value for value in values if value is not None}
         numbers = {text: number for number, text in enumerate(distinct)}
         indices = pa.array([None if value is None else numbers[repr(value)] for value in values], kind.index_type)
-        return pa.DictionaryArray.from_arrays(indices, to_arrow(list(distinct.values()), kind.value_type))
+        kept = to_arrow(list(distinct.values()), kind.value_type)
+        return pa.DictionaryArray.from_arrays(indices, kept, ordered=kind.ordered)
     if pa.types.is_run_end_encoded(kind):
         runs = [(k, value) for k, value in enumerate(values, 1) if k == len(values) or repr(values[k]) != repr(value)]
         ends = pa.array([k for k, _ in runs], kind.run_end_type)

@@ -102,19 +102,34 @@ ROWS = 24
 STEP = 3_600 * 10**9
 
 
+class Failure:
+    """A condition that holds for all rows, but fails while `due`: then a push is taken back after it was walked."""
+
+    __name__ = "failure"
+    due = False
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.Array:
+        if self.due:
+            raise ValueError("as asked")
+        return pa.array(np.ones(len(batch), bool))
+
+
+FAILURE = Failure()
+
+
 def _query(kind: pa.DataType, role: str) -> eddy.Query:
     schema = pa.schema([("n", pa.int64()), ("k", pa.int64()), ("t", pa.timestamp("ns")), ("x", kind)])
     time = "x" if role == "event time" else "t"
     known = eddy.Predicate(lambda batch: np.asarray(pc.is_valid(batch["n"])), ["n"])
     given = eddy.Predicate(lambda batch: np.ones(len(batch), bool), ["x"])
     keep = [given, pc.field("n") != 7, known] if role == "filtered" else None
-    where = [pc.field("R.n") != 5, eddy.Predicate(lambda batch: np.ones(len(batch), bool), ["S.x"])]
+    where = [eddy.Predicate(FAILURE, ["S.x"]), *([pc.field("R.n") != 5] if role == "filtered" else [])]
     streams = [eddy.Stream(name, schema, window=eddy.Rows(100), time=time, filter=keep) for name in "RS"]
     if role == "payload":
         # Rows come late in windows by time only.
         streams = [eddy.Stream(name, schema, window=eddy.Range(1000 * STEP), time=time) for name in "RS"]
     key = "x" if role == "key" else "k"
-    return eddy.Query(streams, [f"R.{key} = S.{key}"], where=where if role == "filtered" else None)
+    return eddy.Query(streams, [f"R.{key} = S.{key}"], where=where)
 
 
 def _rows(query: eddy.Query, role: str, start: int, values: Sequence[Any]) -> tuple[list[dict[str, Any]], pa.Table]:
@@ -159,8 +174,11 @@ def test_a_type_works_on_every_path_or_the_query_is_refused(kind: pa.DataType, r
         tables = []
         for start, shape in ((0, "table"), (ROWS, "small pushes"), (2 * ROWS, "batches")):
             rows, table = _rows(query, role, start, TYPES[kind])
-            with pytest.raises(eddy.InputError):
-                runtime.push({"R": table, "S": table}, [0] * ROWS)
+            FAILURE.due = True
+            with pytest.raises(eddy.InputError, match="as asked"):
+                runtime.push({"R": table, "S": table}, [0] * ROWS + [1] * ROWS)
+            FAILURE.due = False
+            runtime.check()
             if shape == "small pushes":
                 for k in range(0, ROWS, 6):
                     tables.append(runtime.push({"R": table.slice(k, 6), "S": table.slice(k, 6)}, [0, 1] * 6))
