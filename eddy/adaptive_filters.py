@@ -29,6 +29,7 @@ from eddy.filter_profile import COST_NUMBERS, CallCost, Profile
 from eddy.filters import Filter, Mask, Predicate, conditions, mask_of
 from eddy.random_state import random_state, set_random_state
 from stairs.errors import InputError, QueryError
+from stairs.kinds import taken
 from stairs.parts import Parts, Plain
 
 SLICE_ROWS = 65_536
@@ -142,7 +143,7 @@ class AdaptiveFilter:
     def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows for which all conditions are true, in their order. Raises InputError as `accepted` does."""
         rows = self.accepted(batch)
-        return batch if len(rows) == len(batch) else batch.take(pa.array(rows))
+        return batch if len(rows) == len(batch) else taken(batch, rows)
 
     def accepted(self, batch: pa.RecordBatch) -> Rows:
         """Return the rows for which all conditions are true (not null), int64, ascending.
@@ -227,7 +228,7 @@ class AdaptiveFilter:
                 if self._pays(later, len(batch), asked, len(columns)):
                     began = self._clock()
                     picked = np.flatnonzero(alive)
-                    batch = batch.select(columns).take(pa.array(picked))
+                    batch = taken(batch.select(columns), picked)
                     self._taking.note(asked * len(columns), self._clock() - began)
                     rows, alive = picked if rows is None else rows[picked], None
         kept = np.arange(len(batch), dtype=np.int64) if alive is None else np.flatnonzero(alive)
@@ -264,7 +265,7 @@ class AdaptiveFilter:
     def _sample(self, part: pa.RecordBatch, count: int) -> None:
         # One row of each of `count` stretches, so that no two are the same.
         rows = ((np.arange(count) + self._random.random(count)) * len(part) / count).astype(np.int64)
-        batch = part.take(pa.array(rows))
+        batch = taken(part, rows)
         # The very first calls load and compile things, so their times say little; two calls of different sizes after
         # them tell what a call costs from what a row costs.
         ends = [count] if self.sampled else sorted({FEWEST_SAMPLED, min(2 * FEWEST_SAMPLED, count), count})

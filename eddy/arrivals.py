@@ -19,6 +19,7 @@ from eddy.keys import unified_column
 from eddy.query import Query
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
+from stairs.kinds import TOO_LONG, merged, no_rows, taken
 
 MERGED_ONE_BY_ONE = 12
 """Up to so many streams the least of their next times is found by looking at each; more are sorted."""
@@ -77,38 +78,41 @@ class Arrivals:
         return [0 if batch is None else len(batch) for batch in self.batches]
 
 
-def _one_batch(rows: object, name: str) -> pa.RecordBatch:
-    if isinstance(rows, pa.RecordBatch):
-        return rows
-    if isinstance(rows, pa.Table):
-        parts = rows.combine_chunks().to_batches()
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in rows.schema.types], schema=rows.schema)
-        return pa.concat_batches(parts)
-    raise InputError(
-        f"stream {name}: rows come as a pyarrow.RecordBatch or Table, not as {type(rows).__name__}; for pandas use"
-        " pyarrow.RecordBatch.from_pandas"
-    )
+def _one_array(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: str) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks < 2:
+        return column.chunk(0) if column.num_chunks else no_rows(field.type)
+    try:
+        return merged(column.chunks)
+    except TOO_LONG as error:
+        raise InputError(
+            f"stream {name}: column {field.name!r} has {column.nbytes:,} bytes in {column.num_chunks} chunks, which do"
+            f" not fit one array of {field.type}; push fewer rows at a time, or declare a type of greater width"
+        ) from error
 
 
-def _fitted(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
+def _fitted(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
     """Return the columns the stream declares, in its order. Raises InputError for a missing one, or another type."""
-    if batch.schema.equals(schema):
-        return batch
+    if not isinstance(rows, pa.RecordBatch | pa.Table):
+        raise InputError(
+            f"stream {name}: rows come as a pyarrow.RecordBatch or Table, not as {type(rows).__name__}; for pandas use"
+            " pyarrow.RecordBatch.from_pandas, for polars DataFrame.to_arrow()"
+        )
+    if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
+        return rows
     columns = []
     for field in schema:
-        found = batch.schema.get_all_field_indices(field.name)
+        found = rows.schema.get_all_field_indices(field.name)
         if len(found) != 1:
             problem = "is missing" if not found else f"stands {len(found)} times"
-            raise InputError(f"stream {name}: column {field.name!r} {problem} in {batch.schema.names}")
-        column = batch.column(found[0])
+            raise InputError(f"stream {name}: column {field.name!r} {problem} in {rows.schema.names}")
+        column = rows.column(found[0])
         if column.type != field.type:
             raise InputError(
                 f"stream {name}: column {field.name!r} is {column.type}, the query says {field.type}; cast it first"
             )
-        columns.append(column)
+        columns.append(_one_array(column, field, name))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -119,7 +123,10 @@ def _beyond(stream: int, names: Sequence[str]) -> InputError:
 
 
 def _checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order:
-    given = np.asarray(order)
+    try:
+        given = np.asarray(order)
+    except ValueError as error:
+        raise InputError(f"order is a one-dimensional array of integers, one for each row pushed: {error}") from error
     if not given.size:
         given = given.astype(np.uint8)
     if given.ndim != 1 or given.dtype.kind not in "iu":
@@ -148,7 +155,7 @@ def _kept_batches(batches: list[pa.RecordBatch | None], keep: Mapping[int, Rows]
     kept = list(batches)
     for i, rows in keep.items():
         batch = batches[i]
-        kept[i] = batch.take(pa.array(rows)) if batch is not None and len(rows) else None
+        kept[i] = taken(batch, rows) if batch is not None and len(rows) else None
     return kept
 
 
@@ -229,7 +236,7 @@ class Gate:
             i = self._index.get(name)
             if i is None:
                 raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.names)}")
-            batch = _fitted(_one_batch(rows, name), self.query.streams[i].schema, name)
+            batch = _fitted(rows, self.query.streams[i].schema, name)
             if len(batch):
                 batches[i] = batch
         return batches
@@ -239,20 +246,26 @@ class Gate:
             return None
         stream = self.query.streams[i]
         assert stream.time is not None
-        column = batch.column(stream.time)
+        place = f"stream {stream.name}, column {stream.time}"
+        # Only then its nulls are known: those of a dictionary may be among its values.
+        try:
+            column = unified_column(batch.column(stream.time), self.query.time_type, place)
+        except InputError as error:
+            raise InputError(f"{error}; event times lie within ±2^61 ticks, filter out rows beyond them") from error
         if column.null_count:
             row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
             raise InputError(
                 f"stream {stream.name}: time column {stream.time!r} is null in row {row} of the push; give it a time or"
                 " filter it out"
             )
-        place = f"stream {stream.name}, column {stream.time}"
-        column = unified_column(column, self.query.time_type, place)
         if column.type.bit_width == 32:
             return np.asarray(column.view(pa.int32())).astype(np.int64)
         ticks = np.asarray(column.view(pa.int64()))
         if len(ticks) and (ticks.min() < -FOREVER or ticks.max() > FOREVER):
-            raise InputError(f"{place}: times lie within ±2^61 ticks, here they go from {ticks.min()} to {ticks.max()}")
+            raise InputError(
+                f"{place}: times lie within ±2^61 ticks, here they go from {ticks.min()} to {ticks.max()}; filter out"
+                " rows beyond them"
+            )
         return ticks
 
     def past(
@@ -306,7 +319,7 @@ class Gate:
                 continue
             if (times[1:] < times[:-1]).any():
                 rows = np.argsort(times, kind="stable")
-                batch, times = batch.take(pa.array(rows)), times[rows]
+                batch, times = taken(batch, rows), times[rows]
             sorted_batches[i], sorted_times[i] = batch, times
         return sorted_batches, sorted_times
 
@@ -381,9 +394,7 @@ class Gate:
                 keep[i] = np.flatnonzero(~own)
                 rows = np.flatnonzero(own)
                 wanted = self.query.late_by_stream[i] != "count"
-                late[i] = TooLate(
-                    batch.take(pa.array(rows)) if wanted else None, len(rows), newest[i] - int(ticks[rows[0]])
-                )
+                late[i] = TooLate(taken(batch, rows) if wanted else None, len(rows), newest[i] - int(ticks[rows[0]]))
         if not keep:
             return batches, sequence, times, {}
         on_time = [ticks if i not in keep or ticks is None else ticks[keep[i]] for i, ticks in enumerate(times)]

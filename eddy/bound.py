@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eddy.numbers import at_least
 from stairs.errors import CapacityError, InputError
 from stairs.modules import Modules
 from stairs.payload import Payload
@@ -25,10 +26,11 @@ class Bound:
     """What `max_bytes` asks for; None = nothing. Raises InputError for what is no number of bytes."""
 
     def __init__(self, max_bytes: int | None, modules: Modules, payload: Payload) -> None:
-        if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1):
+        self.max_bytes = None if max_bytes is None else at_least(1, max_bytes)
+        if self.max_bytes is None and max_bytes is not None:
             raise InputError(f"max_bytes is a number of bytes, 1 or more, not {max_bytes!r}")
-        self.max_bytes, self.modules, self.payload = max_bytes, modules, payload
-        modules.allowance.limit = float("inf") if max_bytes is None else float(max_bytes)
+        self.modules, self.payload = modules, payload
+        modules.allowance.limit = float("inf") if self.max_bytes is None else float(self.max_bytes)
 
     def base(self) -> int:
         """Return the bytes that are there whatever is stored: windows, keys, payload."""

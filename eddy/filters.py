@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
 
 from stairs.errors import InputError, QueryError
+from stairs.kinds import no_rows
 
 FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError)
 """What Arrow raises for an expression that does not fit its rows."""
@@ -144,11 +145,15 @@ def _evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
     return project.to_table(use_threads=False).column("accepted")
 
 
+def _no_rows(schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays([no_rows(kind) for kind in schema.types], schema=schema)
+
+
 def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) -> None:
     """Raise QueryError unless the expression gives a boolean on rows of the schema."""
     columns = f"the columns are {', '.join(schema.names)}"
     try:
-        kind = _evaluated(expression, schema.empty_table()).type
+        kind = _evaluated(expression, _no_rows(schema)).type
     except FAILURES as error:
         raise QueryError(f"{what} does not fit: {str(error).splitlines()[0]}; {columns}") from error
     if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -160,7 +165,7 @@ def columns_read(expression: pc.Expression, schema: pa.Schema) -> list[int]:
     read = []
     for k in range(len(schema)):
         try:
-            _evaluated(expression, schema.remove(k).empty_table())
+            _evaluated(expression, _no_rows(schema.remove(k)))
         except FAILURES:
             read.append(k)
     return read

@@ -19,6 +19,7 @@ from eddy.types import SECONDS, is_text, word_count
 from stairs.bytes_directory import BytesDirectory, read_only
 from stairs.bytes_kernels import hash_rows, mix_words
 from stairs.errors import InputError
+from stairs.kinds import TOO_LONG, to_plain
 
 Words = npt.NDArray[np.int64]
 Dead = npt.NDArray[np.uint8]
@@ -37,19 +38,18 @@ def _exact_seconds(column: pa.Array) -> pa.Array:
 
 def unified_column(column: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
     """Return the column in its class's unified type. Raises InputError when a value is out of its range."""
-    if pt.is_run_end_encoded(column.type):
-        column = pc.run_end_decode(column)
-    if pt.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     if column.type == kind:
         return column
-    if kind == SECONDS and (pt.is_timestamp(column.type) or pt.is_duration(column.type)):
-        return _exact_seconds(column)
     try:
+        column = to_plain(column)
+        if column.type == kind:
+            return column
+        if kind == SECONDS and (pt.is_timestamp(column.type) or pt.is_duration(column.type)):
+            return _exact_seconds(column)
         if pt.is_timestamp(kind) and kind.tz is not None:
             return column.cast(pa.timestamp(kind.unit, column.type.tz)).cast(kind)
         return column.cast(kind)
-    except pa.ArrowInvalid as error:
+    except TOO_LONG as error:
         raise InputError(f"{where}: a value does not fit {kind}, the type it is compared in: {error}") from error
 
 
@@ -83,8 +83,9 @@ def fixed_words(column: pa.Array, dead: Dead) -> Words:
         lost = np.isnan(values)
         if lost.any():
             dead |= lost
-        # Adding 0.0 makes -0.0 to 0.0, so that equal floats have equal bits.
-        words = (values + 0.0).view(np.int64)
+        # Adding 0.0 makes -0.0 to 0.0, so that equal floats have equal bits. A signalling NaN is no error.
+        with np.errstate(invalid="ignore"):
+            words = (values + 0.0).view(np.int64)
     return words.reshape(n, 1)
 
 

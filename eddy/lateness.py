@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from numbers import Integral
 from typing import Literal
 
 import pyarrow as pa
 
+from eddy.numbers import at_least
 from eddy.types import ticks_per_second
 from stairs.errors import QueryError
 
@@ -46,12 +46,13 @@ def check_late(late: object, place: str) -> None:
 
 def checked_late_rows(late_rows: object) -> int:
     """Return how many rows can be kept. Raises QueryError for what is no number of rows."""
-    if isinstance(late_rows, bool) or not isinstance(late_rows, Integral) or late_rows < 1:
+    rows = at_least(1, late_rows)
+    if rows is None:
         raise QueryError(
             f"late_rows is how many late rows of each stream are kept, 1 or more, not {late_rows!r}; to keep none, use"
             " late='count'"
         )
-    return int(late_rows)
+    return rows
 
 
 def _nanoseconds(ticks: int, kind: pa.DataType) -> int | None:

@@ -16,6 +16,8 @@ import pyarrow as pa
 from eddy.arrivals import Arrivals, Times
 from eddy.keys import KeyEncoder
 from eddy.query import Query
+from stairs.errors import InputError
+from stairs.kinds import TOO_LONG
 from stairs.modules import Modules
 from stairs.payload import Payload, fixed_width, value_buffer
 from stairs.payload_kernels import J_FIELDS, J_TARGET, copy_in
@@ -38,7 +40,7 @@ class _Source:
 
     def __init__(self, query: Query, i: int, kept: list[str]) -> None:
         stream = query.streams[i]
-        schema = stream.schema
+        self.name, schema = stream.name, stream.schema
         self.keys = []
         for c in query.graph.attributes[i]:
             encoder = KeyEncoder(stream.name, query.classes[c].columns[stream.name], query.classes[c].types)
@@ -103,7 +105,13 @@ class Loader:
         for k, column in enumerate(columns[at] for at in source.kept):
             width = source.widths[k]
             if not width:
-                payload.append_log(i, k, column, modules.first_arrival(i))
+                try:
+                    payload.append_log(i, k, column, modules.first_arrival(i))
+                except TOO_LONG as error:
+                    raise InputError(
+                        f"stream {source.name}: column {batch.schema.names[source.kept[k]]!r} decodes to more than one"
+                        f" array of {payload.kinds[i][k]} can hold; push fewer rows at a time"
+                    ) from error
                 continue
             if column.null_count or payload.keeps_nulls(i, k):
                 payload.append_marks(i, k, column, modules.ring_slices(i, rows))

@@ -170,6 +170,12 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
         types = {f"{name}.{column}": by_name[name].type_of(column) for name, column in members}
         kind = unified(types.values())
         if kind is None:
+            for column, own in types.items():
+                if unified([own]) is None:
+                    raise QueryError(
+                        f"{column} is {own}, whose values cannot be keys; keys are numbers, booleans, strings, binary,"
+                        " dates, times, or a dictionary or run-end encoding of these"
+                    )
             listed = ", ".join(f"{column} is {kind}" for column, kind in types.items())
             raise QueryError(f"these columns are compared but their types can't be equal: {listed}; cast one of them")
         component = {

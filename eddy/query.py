@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from fractions import Fraction
+from typing import Any
 
 import pyarrow as pa
 
 from eddy.filters import Filter, Predicate, conditions
 from eddy.lateness import LATE_ROWS, Late, check_late, checked_late_rows
+from eddy.numbers import whole
 from eddy.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
 from eddy.stream import Stream
 from eddy.types import text_words, ticks_per_second, unified_time, word_count
 from eddy.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, MAX_STREAMS, JoinGraph, Window, WindowKind
+
+
+def _listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise QueryError(f"{what} is a list of {members}, not {type(given).__name__}")
+    return list(given)
 
 
 class Query:
@@ -52,10 +60,10 @@ class Query:
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
     ) -> None:
-        self.streams = tuple(streams)
+        self.streams = tuple(_listed(streams, "streams", "eddy.Stream objects"))
         if isinstance(predicates, str):
             raise QueryError(f"predicates is a list of strings, not one string: write [{predicates!r}]")
-        self.predicates = tuple(predicates)
+        self.predicates = tuple(_listed(predicates, "predicates", "strings such as 'R.a = S.a'"))
         self.where = where
         self._check_streams()
         self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parse_predicates(self.predicates))
@@ -106,6 +114,14 @@ class Query:
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise QueryError(f"two streams are named {doubled[0]!r}; give the same source another name each time")
+        places = [(f"{stream.name}.{column}", stream.name) for stream in self.streams for column in stream.schema.names]
+        owners: dict[str, str] = {}
+        for column, name in places:
+            if owners.setdefault(column, name) != name:
+                raise QueryError(
+                    f"{column!r} names a column of stream {owners[column]!r} and one of stream {name!r}; give one of"
+                    " these streams another name"
+                )
         if not 2 <= len(names) <= MAX_STREAMS:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}")
 
@@ -150,13 +166,16 @@ class Query:
         assert common is not None
         per_second = ticks_per_second(common)
         if isinstance(span, timedelta):
-            whole = Fraction(span // timedelta(microseconds=1), 1_000_000)
+            seconds = Fraction(span // timedelta(microseconds=1), 1_000_000)
+            if getattr(span, "nanoseconds", 0):
+                # A timedelta of pandas.
+                seconds += Fraction(span.nanoseconds, 10**9)  # type: ignore[attr-defined]
             if pa.types.is_date(common):
-                ticks = whole / 86_400
+                ticks = seconds / 86_400
             elif per_second is None:
                 raise QueryError(f"{what}: {span} is a span of time, but event times are integers; give a whole number")
             else:
-                ticks = whole * per_second
+                ticks = seconds * per_second
         else:
             own_per_second = ticks_per_second(own) if own is not None else None
             ticks = Fraction(span)
@@ -179,10 +198,12 @@ class Query:
                 f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, by which the ages of all"
                 f" tuples of a result are compared; name the time column of {untimed[0]} with time=…"
             )
-        if isinstance(self.lateness, bool) or not isinstance(self.lateness, int | timedelta):
+        lateness = self.lateness if isinstance(self.lateness, timedelta) else whole(self.lateness)
+        if lateness is None:
             raise QueryError(f"lateness is a timedelta or a whole number of ticks, not {self.lateness!r}")
-        if (self.lateness < timedelta(0)) if isinstance(self.lateness, timedelta) else (self.lateness < 0):
-            raise QueryError(f"lateness {self.lateness!r} is negative; give 0 for no row older than those before it")
+        self.lateness = lateness
+        if (lateness < timedelta(0)) if isinstance(lateness, timedelta) else (lateness < 0):
+            raise QueryError(f"lateness {lateness!r} is negative; give 0 for no row older than those before it")
         if self.lateness and not ranged:
             raise QueryError(
                 f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples"
@@ -231,13 +252,18 @@ class Query:
             return {f"{s.name}.{column}": (s.name, column) for s in self.streams for column in s.schema.names}
         if isinstance(select, str):
             raise QueryError(f"select is a list of columns or a mapping, not one string: write [{select!r}]")
+        if not isinstance(select, Iterable):
+            raise QueryError(f"select is a list of columns or a mapping, not {type(select).__name__}")
+        pairs: list[tuple[Any, Any]]
         pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
         if not pairs:
             raise QueryError("select names no column; leave it out for all columns, or use Runtime(…, count_only=True)")
         chosen: dict[str, tuple[str, str]] = {}
         for name, text in pairs:
-            if not isinstance(name, str) or name in chosen:
-                raise QueryError(f"select: {name!r} is {'named twice' if name in chosen else 'not a string'}")
+            if not isinstance(name, str):
+                raise QueryError(f"select: {name!r} is not a string")
+            if name in chosen:
+                raise QueryError(f"select: {name!r} is named twice")
             chosen[name] = self._column(text, "select")
         return chosen
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.adaptive_filters import AdaptiveFilter
 from eddy.query import Query
+from stairs.errors import InputError
 from stairs.fields import DELETED, INSERTED, M_DELETED, S_BASE
+from stairs.kinds import Column, Rows, taken
 from stairs.modules import Modules
 from stairs.payload import Payload
+
+OP = "op"
+"""The column of a changelog that tells them."""
 
 SIGNS = pa.array(["+I", "-D"])
 """What a sign of the kernel stands for."""
@@ -65,7 +69,12 @@ class Results:
             schema = pa.schema([pa.field(name, pa.int64(), False) for name in query.graph.names])
         else:
             schema = query.output_schema
-        self.schema = schema.insert(0, pa.field("op", pa.string(), False)) if changelog else schema
+        if changelog and not count_only and OP in schema.names:
+            what, remedy = ("stream", "rename it") if ids_only else ("selected column", "select it under another name")
+            raise InputError(
+                f"a {what} is named {OP!r}, which is the column of a changelog that tells +I from -D; {remedy}"
+            )
+        self.schema = schema.insert(0, pa.field(OP, pa.string(), False)) if changelog else schema
         """The schema of the tables."""
 
     @property
@@ -77,7 +86,7 @@ class Results:
         """Return the results among the `count` combinations of the push under way. Raises InputError, from `where`."""
         modules, keep = self.modules, None
         signs = modules.walk.signs[: 0 if self.counted else count]
-        columns: dict[Place, pa.Array] = {}
+        columns: dict[Place, Column] = {}
         if self._where or self._chosen:
             columns = self.payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
         if self.accepts is not None:
@@ -87,7 +96,7 @@ class Results:
         if self.changelog:
             deleted = int(modules.meta[M_DELETED]) if self.counted else int(np.count_nonzero(signs == DELETED))
         inserted = count - deleted
-        arrays: list[pa.Array | pa.ChunkedArray]
+        arrays: list[Column]
         if self.count_only:
             arrays = [pa.array([inserted, deleted] if self.changelog else [inserted], pa.int64())]
             signs = np.array([INSERTED, DELETED], np.uint8)
@@ -97,16 +106,20 @@ class Results:
         else:
             arrays = [columns[place] for place in self._chosen]
             if keep is not None:
-                arrays = [column.take(pa.array(keep)) for column in arrays]
+                arrays = [taken(column, keep) for column in arrays]
         if self.changelog:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
         return Made(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema))
 
-    def _accepted(
-        self, accepts: AdaptiveFilter, columns: dict[Place, pa.Array], count: int
-    ) -> npt.NDArray[np.int64]:
+    def _accepted(self, accepts: AdaptiveFilter, columns: dict[Place, Column], count: int) -> Rows:
         """Return the results that `where` accepts, ascending."""
-        names, places = [name for name, _ in self._where], [place for _, place in self._where]
         # The column of row numbers gives a table without other columns its length.
-        arrays = [*(columns[place] for place in places), pa.array(np.arange(count))]
-        return accepts.accepted(pa.RecordBatch.from_arrays(arrays, names=[*names, "\0row"]))
+        names = [*(name for name, _ in self._where), "\0row"]
+        arrays = [*(columns[place] for _, place in self._where), pa.array(np.arange(count))]
+        if not any(isinstance(column, pa.ChunkedArray) for column in arrays):
+            return accepts.accepted(pa.RecordBatch.from_arrays(arrays, names=names))
+        found, first = [], 0
+        for batch in pa.Table.from_arrays(arrays, names=names).to_batches():
+            found.append(accepts.accepted(batch) + first)
+            first += len(batch)
+        return np.concatenate(found)

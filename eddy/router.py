@@ -17,6 +17,7 @@ from time import thread_time
 
 import numpy as np
 
+from eddy.numbers import at_least
 from eddy.policies import POLICIES, Decision, Learning, Policy
 from eddy.policies.view import NOTHING, Tables, View
 from eddy.random_state import random_state, set_random_state
@@ -99,10 +100,11 @@ class Router:
     def __init__(
         self, modules: Modules, strategy: Strategy, policy: Policy, every: int | None = None, sampling: bool = True
     ) -> None:
-        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+        self.every = None if every is None else at_least(1, every)
+        if self.every is None and every is not None:
             raise InputError(f"decide_every is a number of arrivals, 1 or more, not {every!r}")
         self.modules, self.strategy, self.policy = modules, strategy, policy
-        self.every, self.sampling = every, sampling
+        self.sampling = sampling
         self.samples = Samples(modules)
         self.tables = Tables(strategy.masks)
         self.rng = np.random.default_rng(0)

@@ -26,6 +26,7 @@ from eddy.late_rows import LateRows
 from eddy.loader import Loader
 from eddy.log import plan_changes, refusals
 from eddy.metrics import metrics
+from eddy.numbers import at_least, whole
 from eddy.policies import POLICIES, Policy
 from eddy.policies.view import tables_of
 from eddy.query import Query
@@ -38,7 +39,7 @@ from eddy.statistics import stats_table
 from eddy.transaction import Happened, LastPush, Pending
 from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
 from eddy.turn import Turn, in_turn, refuse_copy
-from eddy.watermark import late_before
+from eddy.watermark import as_ticks, late_before
 from jisc.plan import Tree, check_connected, default_plan, parse
 from jisc.routes import Preference
 from jisc.states import StateId
@@ -120,9 +121,12 @@ class Runtime:
         self.output = output
         graph = query.graph
         tree = self._checked_plan(plan)
-        self._modules = Modules(graph, renumber_at)
+        most = at_least(1, renumber_at)
+        if most is None:
+            raise InputError(f"renumber_at is a sequence number, 1 or more, not {renumber_at!r}")
+        self._modules = Modules(graph, most)
         self._modules.meta[M_CHANGELOG] = output == "changelog"
-        self._background = background
+        self._background = whole(background)
         self._strategy = make_strategy(strategy, self._modules, tree, background, store)
         self._router = Router(
             self._modules, self._strategy, make_policy(policy, self._strategy), decide_every, statistics
@@ -237,9 +241,10 @@ class Runtime:
         if store is not None and not isinstance(self._strategy, Eddy):
             raise no_choice(self.strategy)
         states = None if store is None else resolve(tree, self.query.graph, store)
-        if at is not None and (isinstance(at, bool) or not isinstance(at, int)):
+        position = self.position if at is None else whole(at)
+        if position is None:
             raise InputError(f"at is the number of an arrival, not {at!r}")
-        if at is None or at == self.position:
+        if position == self.position:
             strategy = self._strategy
             self._begin()
             try:
@@ -255,9 +260,11 @@ class Runtime:
             self._pending = None
             self._late.keep_within(self._bound.left)
             return done
-        if at < self.position:
-            raise InputError(f"at={at} is past: {self.position} arrivals were taken; leave `at` out for a change now")
-        self._schedule = _sorted([*self._schedule, Scheduled(at, tree, states)])
+        if position < self.position:
+            raise InputError(
+                f"at={position} is past: {self.position} arrivals were taken; leave `at` out for a change now"
+            )
+        self._schedule = _sorted([*self._schedule, Scheduled(position, tree, states)])
         return None
 
     def _change(
@@ -337,6 +344,7 @@ class Runtime:
         """
         began = perf_counter()
         self._last = None
+        watermark = as_ticks(watermark)
         oldest = self._late_before(watermark)
         arrivals = self._gate.admit(batches, order, int(self._modules.meta[M_WATERMARK]), oldest)
         arrivals.watermark = watermark
@@ -397,6 +405,7 @@ class Runtime:
             raise InputError(f"{self.position} arrivals were taken; rows are loaded into a runtime that has taken none")
         if self._schedule:
             raise InputError(f"transitions are scheduled, the first at {self._schedule[0].at}; load before that")
+        watermark = as_ticks(watermark)
         self._late_before(watermark)
         modules, strategy = self._modules, self._strategy
         arrivals, skipped = self._gate.past(batches, watermark)

@@ -26,8 +26,9 @@ from stairs.arena import Bytes, Int64s
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.fields import S_BASE, S_LO, S_NEXT
 from stairs.graph import FOREVER, WindowKind
+from stairs.kinds import Column, plain
 from stairs.modules import RENUMBER_AT, Modules
-from stairs.payload import Payload, kept_kind
+from stairs.payload import Payload
 from stairs.snapshot import Windows, fill, live_windows
 
 Sections = dict[str, memoryview]
@@ -117,7 +118,8 @@ def write(held: Held, options: dict[str, Any], schedule: Sequence[tuple[int, str
         if windows.rows[i] and schema.names:
             low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
             columns = held.payload.window(i, low, following, base)
-            sections[f"stream {i} payload"] = _arrow(query, i, schema, [columns])
+            batches = pa.Table.from_arrays(columns, schema=schema).to_batches()
+            sections[f"stream {i} payload"] = _arrow(query, i, schema, [batch.columns for batch in batches])
     for i, batches in enumerate(held.late):
         if batches:
             sections[f"stream {i} late"] = _arrow(
@@ -231,13 +233,14 @@ class Snapshot:
             numbers=[self._int64s(f"stream {i} class {c}", "<i4") for i, c in modules.attribute_rows],
             times=[self._int64s(f"stream {i} times", "<i8") for i in range(graph.n_streams * graph.timed)],
         )
-        columns: list[list[pa.Array]] = []
+        columns: list[list[Column]] = []
         late: list[list[pa.RecordBatch]] = []
         for i, (stream, schema) in enumerate(zip(held.query.streams, _kept_schemas(held), strict=True)):
             payload = self._batches(f"stream {i} payload", schema, rows[i])
-            whole = [batch.num_rows for batch in payload] == [rows[i]] * bool(rows[i] and schema.names)
+            whole = sum(batch.num_rows for batch in payload) == rows[i] * bool(schema.names)
             _require(whole, f"stream {stream.name} has {rows[i]} tuples, and payload of others")
-            columns.append(payload[0].columns if payload else [])
+            table = pa.Table.from_batches(payload) if len(payload) > 1 else payload[0] if payload else None
+            columns.append([] if table is None else table.columns)
             late.append(self._batches(f"stream {i} late", stream.schema, self.counts["late"][i]))
         fill(modules, windows)
         held.payload.fill(modules.capacity, firsts, columns)
@@ -285,9 +288,9 @@ def _require(holds: bool, what: str) -> None:
 
 
 def _kept_schemas(held: Held) -> list[pa.Schema]:
-    """Return the schema of each stream's payload as it is kept: a dictionary as its values."""
+    """Return the schema of each stream's payload as it is kept: every column in its plain type."""
     return [
-        pa.schema([(name, kept_kind(stream.type_of(name))) for name in names])
+        pa.schema([(name, plain(stream.type_of(name))) for name in names])
         for stream, names in zip(held.query.streams, held.kept, strict=True)
     ]
 

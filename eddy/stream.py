@@ -10,6 +10,7 @@ from eddy.filters import Filter, Predicate, conditions
 from eddy.lateness import Late, check_late
 from eddy.windows import Range, Rows, Unbounded, Window
 from stairs.errors import QueryError
+from stairs.kinds import unfit
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,10 @@ class Stream:
         if doubled or not self.schema.names:
             fault = f"two columns {doubled[0]!r}" if doubled else "no columns"
             raise QueryError(f"stream {self.name}: its schema has {fault}")
+        for one in self.schema:
+            why = unfit(one.type)
+            if why is not None:
+                raise QueryError(f"stream {self.name}: column {one.name!r} is {one.type}: {why}")
         if not isinstance(self.window, Rows | Range | Unbounded):
             raise QueryError(
                 f"stream {self.name}: its window is eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from eddy.numbers import at_least
 from jisc.plan import Tree, names_in, quoted
 from jisc.states import Masks, StateId, states_of
 from jisc.strategies import STRATEGIES, Eddy, Jisc, Strategy, Transition
@@ -41,24 +42,26 @@ def make_strategy(
     if name not in STRATEGIES:
         raise InputError(f"there is no strategy {name!r}; choose one of {', '.join(sorted(STRATEGIES))}")
     kind = STRATEGIES[name]
-    check_background(kind, background)
+    keys = check_background(kind, background)
     stored = check_store(kind, tree, modules.graph, store)
     if kind is Eddy:
-        return Eddy(modules, tree, background, stored)
+        return Eddy(modules, tree, keys, stored)
     if issubclass(kind, Jisc):
-        return kind(modules, tree, background)
+        return kind(modules, tree, keys)
     return kind(modules, tree)
 
 
-def check_background(kind: type[Strategy], background: int) -> None:
-    """Raise InputError unless a strategy can promote so many keys after each push."""
-    if isinstance(background, bool) or not isinstance(background, int) or background < 0:
+def check_background(kind: type[Strategy], background: int) -> int:
+    """Return how many keys a strategy promotes after each push. Raises InputError for what is no such number."""
+    keys = at_least(0, background)
+    if keys is None:
         raise InputError(f"background is a number of keys, 0 or more, not {background!r}")
-    if background and not issubclass(kind, Eddy | Jisc):
+    if keys and not issubclass(kind, Eddy | Jisc):
         raise InputError(
             f"background={background} is for strategies 'jisc' and 'eddy'; {kind.name!r} promotes nothing in the"
             " background"
         )
+    return keys
 
 
 def check_store(

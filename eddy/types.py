@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.types as pt
 
+from stairs.kinds import plain
+
 _UNITS = ("s", "ms", "us", "ns")
 
 
@@ -14,22 +16,20 @@ SECONDS = pa.decimal128(28, 9)
 """Exact seconds: in them timestamps (or durations) of different units are compared; no unit holds all their values."""
 
 
-def plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values behind a dictionary or run-end encoding."""
-    if pt.is_dictionary(kind):
-        return plain(kind.value_type)
-    if pt.is_run_end_encoded(kind):
-        return plain(kind.value_type)
-    return kind
-
-
 def _is_text(kind: pa.DataType) -> bool:
-    return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+    return pt.is_string(kind) or pt.is_large_string(kind)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
     sized = pt.is_fixed_size_binary(kind) and not pt.is_decimal(kind)
-    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind) or sized
+    return pt.is_binary(kind) or pt.is_large_binary(kind) or sized
+
+
+def _extension(kind: pa.DataType) -> pa.DataType | None:
+    """Return the extension type of the values of a column, behind dictionaries and runs, None for another type."""
+    while pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        kind = kind.value_type
+    return kind if isinstance(kind, pa.BaseExtensionType) else None
 
 
 def _finest(kinds: list[pa.DataType]) -> str:
@@ -60,7 +60,12 @@ def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
     >>> unified([pa.int64(), pa.string()]) is None
     True
     """
-    kinds = [plain(kind) for kind in types]
+    given = list(types)
+    extensions = [_extension(kind) for kind in given]
+    if any(one != extensions[0] for one in extensions):
+        # The same storage may stand for different values.
+        return None
+    kinds = [plain(kind) for kind in given]
     if all(pt.is_integer(kind) for kind in kinds):
         if all(pt.is_uint64(kind) for kind in kinds):
             return pa.uint64()
@@ -90,10 +95,12 @@ def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
 def unified_time(types: Iterable[pa.DataType]) -> pa.DataType | None:
     """Return the type in which event times are compared: integers, timestamps or dates; None for anything else."""
     kinds = [plain(kind) for kind in types]
+    if all(pt.is_integer(kind) for kind in kinds):
+        return pa.int64()
     kind = unified(kinds)
     if kind == SECONDS and all(pt.is_timestamp(one) for one in kinds):
         kind = pa.timestamp(_finest(kinds), None if kinds[0].tz is None else "UTC")
-    if kind is None or not (pt.is_int64(kind) or pt.is_timestamp(kind) or pt.is_date(kind)):
+    if kind is None or not (pt.is_timestamp(kind) or pt.is_date(kind)):
         return None
     return kind
 

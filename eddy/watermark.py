@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from eddy.numbers import whole
 from stairs.errors import InputError
 from stairs.graph import FOREVER
+
+
+def as_ticks(watermark: object) -> int | None:
+    """Return a watermark as an int, None for none. Raises InputError for what is no whole number."""
+    ticks = None if watermark is None else whole(watermark)
+    if ticks is None and watermark is not None:
+        raise InputError(f"watermark is a whole number of ticks of the event times, not {watermark!r}")
+    return ticks
 
 
 def late_before(watermark: int | None, given: int | None, *, timed: bool, position: int) -> int | None:
@@ -23,8 +32,6 @@ def late_before(watermark: int | None, given: int | None, *, timed: bool, positi
                 " again if nothing is known"
             )
         return None
-    if isinstance(watermark, bool) or not isinstance(watermark, int):
-        raise InputError(f"watermark is a whole number of ticks of the event times, not {watermark!r}")
     if not timed:
         raise InputError(f"watermark={watermark}: no stream has a Range window to forget by; leave it out")
     if not -FOREVER <= watermark <= FOREVER:

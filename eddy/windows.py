@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from eddy.numbers import whole
 from stairs.errors import QueryError
 
 
@@ -15,8 +16,14 @@ class Rows:
     n: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.n, int) or isinstance(self.n, bool) or not 1 <= self.n < 1 << 30:
-            raise QueryError(f"Rows({self.n!r}): a window of rows takes a whole number from 1 to 2^30 - 1")
+        n = whole(self.n)
+        if n is None or not 1 <= n < 1 << 30:
+            raise QueryError(
+                f"Rows({self.n!r}): a window of rows takes a whole number from 1 to 2^30 - 1; use Unbounded() to keep"
+                " all rows"
+            )
+        # The way to set a field of a frozen class.
+        object.__setattr__(self, "n", n)
 
     def __str__(self) -> str:
         return f"ROWS {self.n}"
@@ -32,8 +39,13 @@ class Range:
     d: int | timedelta
 
     def __post_init__(self) -> None:
-        if isinstance(self.d, bool) or not isinstance(self.d, int | timedelta):
-            raise QueryError(f"Range({self.d!r}): a span is a timedelta or a whole number in units of the time column")
+        if not isinstance(self.d, timedelta):
+            d = whole(self.d)
+            if d is None:
+                raise QueryError(
+                    f"Range({self.d!r}): a span is a timedelta or a whole number in units of the time column"
+                )
+            object.__setattr__(self, "d", d)
         if (self.d < timedelta(0)) if isinstance(self.d, timedelta) else (self.d < 0):
             raise QueryError(f"Range({self.d!r}): a span is not negative")
 

@@ -3,8 +3,8 @@
 A column of fixed width lies in a ring of values, slot = sequence number & mask as in the arena; its nulls, once there
 are any, in a second ring of bytes. The kernels know the rings by address, so that one call gathers every column of
 every result into buffers that become the output's Arrow arrays without another copy. Columns of any other type
-(strings, lists, structs, …) are kept as the Arrow arrays that came, merged so that there are O(log rows) of them, and
-gathered by Arrow's take.
+(strings, lists, structs, …) are kept as Arrow arrays of their plain type (`kinds.py`), merged so that there are
+O(log rows) of them, and gathered by Arrow's take.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stairs.allowance import Allowance
+from stairs.kinds import TOO_LONG, Column, declared, merged, packed, picked, plain, require_room, to_plain
 from stairs.parts import Parts, Plain
 from stairs.payload_kernels import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
 
@@ -33,21 +34,15 @@ def fixed_width(kind: pa.DataType) -> int:
     """Return the bytes of a value kept in a ring, 0 for a type that is kept as Arrow arrays. A boolean takes a byte."""
     if pa.types.is_boolean(kind):
         return 1
-    if pa.types.is_null(kind) or pa.types.is_dictionary(kind) or pa.types.is_nested(kind):
+    if pa.types.is_null(kind) or pa.types.is_nested(kind) or plain(kind) != kind:
         return 0
-    sized = pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)
-    if isinstance(kind, pa.BaseExtensionType) or sized:
+    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
         return 0
     try:
         width = kind.bit_width // 8
     except ValueError:
         return 0
     return width if width in (1, 2, 4, 8, 16) else 0
-
-
-def kept_kind(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is kept: that of its values for a dictionary."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def value_buffer(column: pa.Array) -> pa.Array:
@@ -74,20 +69,25 @@ class ChunkLog:
         return sum(chunk.nbytes for _, chunk in self.chunks)
 
     def append(self, first: int, values: pa.Array) -> None:
-        """Add the values of arrivals first, first + 1, …; neighbours of like size merge: O(log n) copies a value."""
+        """Add the values of arrivals first, first + 1, …, in the plain type of the column.
+
+        Neighbours of like size merge unless one array cannot hold both: O(log n) copies a value.
+        """
         chunks = list(self.chunks)
         chunks.append((first, values))
         while len(chunks) > 1 and len(chunks[-2][1]) <= 2 * len(chunks[-1][1]):
             (start, left), (_, right) = chunks[-2:]
-            chunks[-2:] = [(start, pa.concat_arrays([left, right]))]
+            try:
+                require_room(left.nbytes + right.nbytes)
+                chunks[-2:] = [(start, merged([left, right]))]
+            except TOO_LONG:
+                break
         self.chunks = chunks
 
     def compact(self) -> None:
         """Let each array have memory of its own that is no longer than it: none that is a part of something larger."""
         self.chunks = [
-            (first, chunk)
-            if chunk.get_total_buffer_size() <= chunk.nbytes
-            else (first, pa.concat_arrays([chunk, chunk.slice(0, 0)]))
+            (first, chunk if chunk.get_total_buffer_size() <= chunk.nbytes else merged([chunk]))
             for first, chunk in self.chunks
         ]
 
@@ -97,37 +97,54 @@ class ChunkLog:
         if keep and low - keep[0][0] > len(keep[0][1]) // 2:
             first, chunk = keep[0]
             # A slice would keep the whole chunk alive.
-            keep[0] = (low, pa.concat_arrays([chunk.slice(low - first), chunk.slice(0, 0)]))
+            keep[0] = (low, merged([chunk.slice(low - first)]))
         self.chunks = keep
 
-    def span(self, first: int, n: int) -> pa.Array:
+    def span(self, first: int, n: int) -> Column:
         """Return the values of arrivals first .. first + n - 1, which are here, in memory of their own."""
         parts = [
             chunk.slice(max(0, first - start), first + n - max(first, start))
             for start, chunk in self.chunks
             if start < first + n and start + len(chunk) > first
         ]
-        # One array alone would not be copied.
-        return pa.concat_arrays([*parts, parts[0].slice(0, 0)]) if parts else pa.array([], self.kind)
+        return packed(parts) if parts else pa.nulls(0, self.kind)
 
-    def take(self, arrivals: npt.NDArray[np.int64]) -> pa.Array:
-        """Return the values of the arrivals, in their order."""
+    def take(self, arrivals: npt.NDArray[np.int64]) -> Column:
+        """Return the values of the arrivals, in their order; in several arrays when one cannot hold them."""
+        parts = self._parts(arrivals)
+        return parts[0] if len(parts) == 1 else pa.chunked_array(parts)
+
+    def _parts(self, arrivals: npt.NDArray[np.int64]) -> list[pa.Array]:
+        try:
+            return [self._one(arrivals)]
+        except TOO_LONG:
+            if len(arrivals) < 2:
+                raise
+        half = len(arrivals) // 2
+        return self._parts(arrivals[:half]) + self._parts(arrivals[half:])
+
+    def _one(self, arrivals: npt.NDArray[np.int64]) -> pa.Array:
         if not len(arrivals):
-            return pa.array([], self.kind)
+            return pa.nulls(0, self.kind)
         if len(self.chunks) == 1:
             first, chunk = self.chunks[0]
-            return chunk.take(pa.array(arrivals - first))
+            values = picked(chunk, pa.array(arrivals - first))
+            require_room(values.nbytes, len(values))
+            return values
         firsts = np.array([first for first, _ in self.chunks])
         place = np.searchsorted(firsts, arrivals, side="right") - 1
         order = np.argsort(place, kind="stable")
-        parts, at = [], 0
+        parts, at, n_bytes = [], 0, 0
         for k, count in zip(*np.unique(place, return_counts=True), strict=True):
             first, chunk = self.chunks[k]
-            parts.append(chunk.take(pa.array(arrivals[order[at : at + count]] - first)))
+            parts.append(picked(chunk, pa.array(arrivals[order[at : at + count]] - first)))
             at += count
+            n_bytes += parts[-1].nbytes
+            # At once, before the parts to come take memory as well.
+            require_room(n_bytes, at)
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return pa.concat_arrays(parts).take(pa.array(back))
+        return merged(parts).take(pa.array(back))
 
 
 class Payload:
@@ -151,7 +168,7 @@ class Payload:
         self.allowance.parts.append(self._counted)
         self._places = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
         self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._places}
-        self._logs = {(i, k): ChunkLog(kept_kind(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
+        self._logs = {(i, k): ChunkLog(plain(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
         self._rings = [place for place in self._places if self._width[place]]
         self._bools = {(i, k) for i, k in self._rings if kinds[i][k] == _BOOL}
         # The validity ring of a column exists once a null has come.
@@ -310,15 +327,13 @@ class Payload:
             self._valid[place][slots] = valid[rows]
 
     def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
-        """Keep column k of the rows of stream i, the first of which is arrival `first`."""
-        # A dictionary would grow with every value ever seen; the values alone follow the window.
-        decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        self._logs[i, k].append(first, decoded)
+        """Keep column k of the rows of stream i, the first of which is arrival `first`. Raises `kinds.TOO_LONG`."""
+        self._logs[i, k].append(first, to_plain(column))
 
     # All of it
 
-    def window(self, i: int, low: int, following: int, base: int) -> list[pa.Array]:
-        """Return the kept columns of tuples low .. following - 1 of stream i, copied; those of a dictionary decoded.
+    def window(self, i: int, low: int, following: int, base: int) -> list[Column]:
+        """Return the kept columns of tuples low .. following - 1 of stream i, copied, in their plain types.
 
         base   arrival number - sequence number of the stream
         """
@@ -328,7 +343,7 @@ class Payload:
             first = low & mask
             return np.concatenate([ring[first : first + n], ring[: max(0, first + n - len(ring))]])
 
-        columns = []
+        columns: list[Column] = []
         for k, kind in enumerate(self.kinds[i]):
             if (i, k) in self._logs:
                 columns.append(self._logs[i, k].span(low + base, n))
@@ -343,7 +358,7 @@ class Payload:
             columns.append(pa.Array.from_buffers(kind, n, [bits, pa.py_buffer(values)]))
         return columns
 
-    def fill(self, room: list[int], firsts: list[int], columns: list[list[pa.Array]]) -> None:
+    def fill(self, room: list[int], firsts: list[int], columns: list[list[Column]]) -> None:
         """Hold these columns and nothing else: those of tuples 0, 1, … of each stream, as `window` gives them.
 
         room     slots of the rings
@@ -357,8 +372,13 @@ class Payload:
                 continue
             column, width = columns[i][k], self._width[i, k]
             if (i, k) in self._logs:
-                self._logs[i, k].append(firsts[i], pa.concat_arrays([column, column.slice(0, 0)]))
+                first = firsts[i]
+                for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                    self._logs[i, k].append(first, merged([chunk]))
+                    first += len(chunk)
                 continue
+            if isinstance(column, pa.ChunkedArray):
+                column = column.combine_chunks()
             if column.null_count:
                 self._valid[i, k][: len(column), 0] = np.asarray(pc.is_valid(column).cast(pa.uint8()))
             column = value_buffer(column)
@@ -376,11 +396,12 @@ class Payload:
 
     def gather(
         self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]
-    ) -> dict[tuple[int, int], pa.Array]:
-        """Return the kept columns of the components of n results, by (stream, column).
+    ) -> dict[tuple[int, int], Column]:
+        """Return the kept columns of the components of n results, by (stream, column), in the types of `kinds`.
 
-        ids int32[n * streams], result after result; bases int64[streams], arrival number - sequence number. One kernel
-        call for all columns in rings, one take for each other.
+        A column that one array cannot hold comes in several. ids int32[n * streams], result after result; bases
+        int64[streams], arrival number - sequence number. One kernel call for all columns in rings, one take for each
+        other.
         """
         starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in self._widths)]
         # Arrow's pool hands out memory that is mapped already; fresh pages would cost more than the copy.
@@ -388,7 +409,7 @@ class Payload:
         self._columns[:, P_OUT] = starts[:-1]
         self._columns[:, P_OUT] += memory.address
         gather(self._columns, ids, len(self.kinds), n)
-        found: dict[tuple[int, int], pa.Array] = {}
+        found: dict[tuple[int, int], Column] = {}
         bits: dict[tuple[int, int], pa.Buffer] = {}
         rings = len(self._rings)
         for place, start in zip(self._null_rings, starts[rings:], strict=False):
@@ -402,7 +423,5 @@ class Payload:
             found[place] = pa.Array.from_buffers(kind, n, [bits.get(place), values])
         for (i, k), log in self._logs.items():
             seqs = ids[: n * len(self.kinds)].reshape(n, len(self.kinds))[:, i]
-            values = log.take(seqs + bases[i])
-            kind = self.kinds[i][k]
-            found[i, k] = values.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else values
+            found[i, k] = declared(log.take(seqs + bases[i]), self.kinds[i][k])
         return found

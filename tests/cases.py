@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 import eddy
 from eddy.lateness import Late
-from tests.key_types import UNIT_NS, to_arrow, to_plain, to_text
+from tests.key_types import UNIT_NS, behind, to_arrow, to_plain, to_text
 from tests.oracle import Oracle, OracleQuery, OracleStream, Outcome, Row
 
 Column = tuple[str, str]
@@ -64,7 +64,7 @@ class StreamCase:
 
     def _span(self, size: int) -> int | timedelta:
         """Write a span as a timedelta where one can say it, else in units of the time column."""
-        kind = self.schema.field(self.time).type
+        kind = behind(self.schema.field(self.time).type)
         if pa.types.is_date(kind):
             return timedelta(days=size)
         if not pa.types.is_timestamp(kind):
@@ -128,7 +128,7 @@ class Case:
 
     def _lateness(self) -> int | timedelta:
         timed = next((s for s in self.streams if s.time is not None), None)
-        kind = pa.null() if timed is None else timed.schema.field(timed.time).type
+        kind = pa.null() if timed is None else behind(timed.schema.field(timed.time).type)
         if pa.types.is_timestamp(kind):
             return timedelta(microseconds=self.lateness // UNIT_NS["us"])
         return timedelta(days=self.lateness) if pa.types.is_date(kind) else self.lateness

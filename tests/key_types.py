@@ -9,9 +9,11 @@ a value exactly.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -40,7 +42,10 @@ FAMILIES = {
     for family in (
         Family(
             "signed",
-            (pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint8(), pa.uint16(), pa.uint32()),
+            (
+                *(pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint8(), pa.uint16(), pa.uint32()),
+                *(pa.run_end_encoded(pa.int32(), pa.int64()), pa.dictionary(pa.int16(), pa.int64())),
+            ),
             (0, 1, 2, 3, -1, 127, -128, 255, 256, 2**31 - 1, -(2**31), 2**32 - 1, 2**32, 2**63 - 1, -(2**63)),
         ),
         Family(
@@ -50,15 +55,18 @@ FAMILIES = {
         ),
         Family(
             "float",
-            (pa.float64(), pa.float32()),
+            (pa.float64(), pa.float32(), pa.float16(), pa.run_end_encoded(pa.int64(), pa.float32())),
             (0.0, -0.0, 1.0, math.nan, -1.5, 0.1, math.inf, -math.inf, 2.0**-149, 1e300),
         ),
         Family(
             "number",
-            (pa.int64(), pa.uint64(), pa.decimal128(6, 2), pa.int8(), pa.decimal128(20, 4), pa.decimal256(40, 1)),
+            (
+                *(pa.int64(), pa.uint64(), pa.decimal128(6, 2), pa.int8(), pa.decimal128(20, 4), pa.decimal256(40, 1)),
+                *(pa.decimal32(6, 2), pa.decimal64(12, 1), pa.dictionary(pa.int8(), pa.decimal128(20, 4))),
+            ),
             (0, 1, 2, -1, Decimal("1.5"), Decimal("0.01"), 2**63 - 1, 2**63, 2**64 - 1, -(2**63), Decimal(10) ** 15),
         ),
-        Family("bool", (pa.bool_(),), (False, True)),
+        Family("bool", (pa.bool_(), pa.dictionary(pa.int8(), pa.bool_())), (False, True)),
         Family(
             "string",
             (
@@ -66,12 +74,16 @@ FAMILIES = {
                 pa.large_string(),
                 pa.dictionary(pa.int8(), pa.string()),
                 pa.dictionary(pa.int32(), pa.string()),
+                pa.string_view(),
+                pa.run_end_encoded(pa.int16(), pa.string()),
+                pa.dictionary(pa.uint8(), pa.string_view()),
+                pa.run_end_encoded(pa.int32(), pa.dictionary(pa.int32(), pa.large_string())),
             ),
             ("a", "b", "", "a ", "ab", "a\0", "é", "e\u0301", "a long value, past any inline length", "𝄞"),
         ),
         Family(
             "binary",
-            (pa.binary(), pa.large_binary(), pa.binary(1)),
+            (pa.binary(), pa.large_binary(), pa.binary(1), pa.binary_view(), pa.dictionary(pa.int8(), pa.binary(1))),
             (b"a", b"b", b"", b"\0", b"\0\0", b"\xff", b"a longer value, past any inline length"),
         ),
         Family(
@@ -81,7 +93,10 @@ FAMILIES = {
         ),
         Family(
             "timestamp",
-            (pa.timestamp("us"), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ns")),
+            (
+                *(pa.timestamp("us"), pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("ns")),
+                *(pa.run_end_encoded(pa.int32(), pa.timestamp("us")), pa.dictionary(pa.int16(), pa.timestamp("ns"))),
+            ),
             (0, S, 2 * S, MS, US, 1, -S, -1, S + 1, 2**63 - 1, 253402300799 * S),
         ),
         Family(
@@ -99,6 +114,7 @@ FAMILIES = {
             (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC"), pa.timestamp("us", "America/New_York")),
             (0, S, US, 1, -1),
         ),
+        Family("extension", (pa.uuid(), pa.dictionary(pa.int32(), pa.uuid())), (b"a" * 16, b"b" * 16, bytes(16))),
         Family(
             "decimal",
             (pa.decimal128(6, 2), pa.decimal128(9, 0), pa.decimal128(20, 4)),
@@ -116,6 +132,13 @@ FAMILIES = {
 }
 
 
+def behind(kind: pa.DataType) -> pa.DataType:
+    """Give the type of the values behind dictionaries, runs and extensions."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return behind(kind.value_type)
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
 def is_ticks(kind: pa.DataType) -> bool:
     """Tell whether a type counts in some unit of time below the day."""
     return pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
@@ -123,14 +146,16 @@ def is_ticks(kind: pa.DataType) -> bool:
 
 def holds(kind: pa.DataType, value: Any) -> bool:
     """Tell whether a type can hold a plain value exactly."""
+    kind = behind(kind)
     if value is None:
         return True
     if pa.types.is_integer(kind):
         limits = np.iinfo(kind.to_pandas_dtype())
         return bool(limits.min <= value <= limits.max) and value == int(value)
-    if pa.types.is_float32(kind):
+    if pa.types.is_float32(kind) or pa.types.is_float16(kind):
+        narrow = np.float32 if pa.types.is_float32(kind) else np.float16
         with np.errstate(over="ignore"):
-            return math.isnan(value) or float(np.float32(value)) == value
+            return math.isnan(value) or float(narrow(value)) == value
     if is_ticks(kind):
         ticks, rest = divmod(value, UNIT_NS[kind.unit])
         return rest == 0 and -(2**63) <= ticks < 2**63
@@ -155,13 +180,58 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         count = pa.int64() if kind == pa.date64() else pa.int32()
         return pa.array([None if value is None else value * factor for value in values], count).cast(kind)
     if pa.types.is_dictionary(kind):
-        return pa.array(values, kind.value_type).dictionary_encode().cast(kind)
+        distinct = {repr(value): value for value in values if value is not None}
+        numbers = {text: number for number, text in enumerate(distinct)}
+        indices = pa.array([None if value is None else numbers[repr(value)] for value in values], kind.index_type)
+        kept = to_arrow(list(distinct.values()), kind.value_type)
+        return pa.DictionaryArray.from_arrays(indices, kept, ordered=kind.ordered)
+    if pa.types.is_run_end_encoded(kind):
+        runs = [(k, value) for k, value in enumerate(values, 1) if k == len(values) or repr(values[k]) != repr(value)]
+        ends = pa.array([k for k, _ in runs], kind.run_end_type)
+        return pa.RunEndEncodedArray.from_arrays(ends, to_arrow([value for _, value in runs], kind.value_type))
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, to_arrow(values, kind.storage_type))
+    if pa.types.is_union(kind):
+        # Of a number and a string.
+        codes = pa.array([int(isinstance(value, str)) for value in values], pa.int8())
+        parts = [[value if isinstance(value, own) else None for value in values] for own in (int, str)]
+        children = [pa.array(part, kind.field(k).type) for k, part in enumerate(parts)]
+        return pa.UnionArray.from_sparse(codes, children, [field.name for field in kind])
+    if pa.types.is_struct(kind):
+        parts = [to_arrow([None if row is None else row[own.name] for row in values], own.type) for own in kind]
+        return pa.StructArray.from_arrays(
+            parts, fields=list(kind), mask=pa.array([row is None for row in values], pa.bool_())
+        )
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        ends = [0, *accumulate(len(row or ()) for row in values)]
+        parts, starts = (
+            to_arrow([one for row in values for one in row or ()], kind.value_type),
+            pa.array(ends, pa.int32()),
+        )
+        missing = pa.array([row is None for row in values], pa.bool_())
+        if pa.types.is_list(kind):
+            return pa.ListArray.from_arrays(starts, parts, kind, mask=missing)
+        lengths = pa.array([len(row or ()) for row in values], pa.int32())
+        return pa.ListViewArray.from_arrays(starts[:-1], lengths, parts, kind, mask=missing)
+    if pa.types.is_float16(kind):
+        return pa.array([None if value is None else np.float16(value) for value in values], kind)
     return pa.array(values, kind)
 
 
 def to_plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Read the plain values of an array of any type of the families, or of any payload."""
     kind = column.type
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in to_plain(chunk)]
+    if pa.types.is_dictionary(kind):
+        values = [*to_plain(column.dictionary), None]
+        return [values[-1 if index is None else index] for index in column.indices.to_pylist()]
+    if pa.types.is_run_end_encoded(kind):
+        values, ends = to_plain(column.values), column.run_ends.to_pylist()
+        rows = range(column.offset, column.offset + len(column))
+        return [values[bisect_right(ends, row)] for row in rows]
+    if isinstance(kind, pa.BaseExtensionType):
+        return to_plain(column.storage)
     if is_ticks(kind):
         ticks = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64()).to_pylist()
         return [None if tick is None else tick * UNIT_NS[kind.unit] for tick in ticks]

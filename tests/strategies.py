@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 from tests.cases import Arrival, Case, Column, Condition, Push, StreamCase, quoted
-from tests.key_types import FAMILIES, UNIT_NS, Family, holds
+from tests.key_types import FAMILIES, UNIT_NS, Family, behind, holds
 
 TIME = "t"
 VALUE = "v"
@@ -31,6 +31,16 @@ PAYLOADS: dict[pa.DataType, tuple[Any, ...]] = {
     pa.null(): (None,),
     pa.dictionary(pa.int16(), pa.string()): ("red", "green", "blue"),
     pa.list_(pa.int8()): ([], [1], [1, None, 3]),
+    pa.list_view(pa.string_view()): ([], ["a", None], ["a string past any inline length"]),
+    pa.large_list_view(pa.int8()): ([1], [], [None, 2]),
+    pa.struct([("d", pa.dictionary(pa.int8(), pa.string())), ("v", pa.binary_view())]): (
+        {"d": "red", "v": b"\0"},
+        {"d": None, "v": None},
+    ),
+    pa.dictionary(pa.int8(), pa.list_(pa.int8())): ([], [1, None]),
+    pa.run_end_encoded(pa.int32(), pa.struct([("v", pa.string_view())])): ({"v": "a"}, {"v": None}),
+    pa.month_day_nano_interval(): (pa.MonthDayNano([1, 2, 3]), pa.MonthDayNano([0, -1, 10**15])),
+    pa.sparse_union([pa.field("n", pa.int8()), pa.field("s", pa.string())]): (1, "a"),
     pa.list_(pa.float32(), 2): ([1.0, 2.0], [None, 0.5]),
     pa.struct([("x", pa.float32()), ("y", pa.string())]): ({"x": 1.0, "y": None}, {"x": None, "y": "z"}),
     pa.map_(pa.string(), pa.int8()): ([("a", 1)], []),
@@ -38,7 +48,7 @@ PAYLOADS: dict[pa.DataType, tuple[Any, ...]] = {
 """Types that are never keys, with some values: results carry columns of any type."""
 
 CLOCKS = {
-    "number": (pa.int64(), pa.int32(), pa.int16()),
+    "number": (pa.int64(), pa.int32(), pa.int16(), pa.uint64(), pa.run_end_encoded(pa.int16(), pa.uint32())),
     "timestamp": FAMILIES["timestamp"].types,
     "zoned": FAMILIES["zoned timestamp"].types,
     "date": FAMILIES["date"].types,
@@ -174,7 +184,7 @@ def selects(draw: st.DrawFn, streams: Sequence[StreamCase]) -> tuple[tuple[str, 
 
 def tick_of(kind: pa.DataType) -> int:
     """Give the plain value of one step of event time: a second, a day, 1."""
-    return UNIT_NS["s"] if pa.types.is_timestamp(kind) else 1
+    return UNIT_NS["s"] if pa.types.is_timestamp(behind(kind)) else 1
 
 
 # --- conditions ------------------------------------------------------------------------------------------------------

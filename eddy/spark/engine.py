@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ from eddy.runtime import Runtime
 from eddy.spark.types import spark_schema
 
 OUTPUT_ROWS = 65_536
+
+Results = TypeVar("Results", pa.Table, pa.RecordBatch)
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,11 @@ class PartitionEngine:
 
         The arrivals are processed when the first batch is asked for. Raises what `Runtime.push` raises.
         """
-        table = as_spark(self._runtime.push(rows, order), self.output_schema)
-        for batch in table.to_batches(max_chunksize=OUTPUT_ROWS):
+        for batch in self._runtime.push(rows, order).to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
-                yield batch
+                yield as_spark(batch, self.output_schema)
 
 
-def as_spark(results: pa.Table, schema: pa.Schema) -> pa.Table:
+def as_spark(results: Results, schema: pa.Schema) -> Results:
     """Return results in the types of Spark: `schema` is `spark_schema` of theirs."""
     return results if results.schema == schema else results.cast(schema)

@@ -29,8 +29,9 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.narrow import narrowed
 from eddy.spark.shares import Shares, choose
 from eddy.spark.types import sortable_type
-from eddy.types import plain, unified_time
+from eddy.types import unified_time
 from eddy.windows import Range, Rows, Unbounded
+from stairs.kinds import plain
 
 Arrival = Literal["time", "sequence", "any"]
 
@@ -142,7 +143,7 @@ def _check_sortable(query: Query) -> None:
     """Ties are broken by the content of whole tuples, so each column must have an order."""
     for stream in query.streams:
         for field in stream.schema:
-            rows = pa.table({"": pa.array([], sortable_type(plain(field.type)))})
+            rows = pa.table({"": pa.nulls(0, sortable_type(plain(field.type)))})
             try:
                 pc.sort_indices(rows, sort_keys=[("", "ascending")])
             except (pa.ArrowNotImplementedError, pa.ArrowTypeError):

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
+from eddy.numbers import whole
 from eddy.policies import Policy
 from eddy.query import Query
 from eddy.spark.batch import Transport, join_batch
@@ -118,6 +119,9 @@ def join(
     unknown strategy or policy.
     """
     options = EngineOptions(plan, strategy, policy, max_bytes)
+    partitions = None if partitions is None else _count("partitions", partitions)
+    key_groups = None if key_groups is None else _count("key_groups", key_groups)
+    keep = _count("keep", keep)
     streaming = {name: frame.isStreaming for name, frame in frames.items()}
     if not any(streaming.values()):
         if checkpoint is not None:
@@ -150,3 +154,10 @@ def join(
         rebalance=rebalance,
         keep=keep,
     )
+
+
+def _count(what: str, value: int) -> int:
+    number = whole(value)
+    if number is None:
+        raise SparkJoinError(f"{what}={value!r}: give a whole number")
+    return number

@@ -9,11 +9,11 @@ import pyarrow as pa
 from eddy.lateness import Late
 from eddy.query import Query
 from eddy.stream import Stream
-from eddy.types import plain
+from stairs.kinds import plain
 
 
 def _flat(schema: pa.Schema, names: set[str]) -> pa.Schema:
-    """The named columns in the schema's order, dictionaries decoded: a blob carries values only."""
+    """The named columns in the schema's order, in their plain types: a blob carries values only."""
     return pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in schema if f.name in names])
 
 

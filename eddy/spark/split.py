@@ -30,6 +30,7 @@ from eddy.keys import key_hash
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job import Job
 from eddy.spark.split_kernels import find_cells, group_rows
+from stairs.kinds import TOO_LONG, to_plain
 
 BLOB_SCHEMA = pa.schema([("part", pa.int32()), ("first", pa.int64()), ("stream", pa.int32()), ("blob", pa.binary())])
 BLOB_ROWS = 65_536
@@ -61,8 +62,9 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordB
         column = batch.column(field.name)
         if column.type != field.type:
             try:
-                column = column.cast(field.type)
-            except pa.ArrowInvalid as problem:
+                column = to_plain(column)
+                column = column if column.type == field.type else column.cast(field.type)
+            except TOO_LONG as problem:
                 raise SparkJoinError(
                     f"stream {stream!r}, column {field.name!r}: a value of type {column.type} does not fit "
                     f"{field.type}, the type "

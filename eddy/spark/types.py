@@ -1,6 +1,7 @@
 """Arrow types and the Spark types that stand for them.
 
-Spark has no unsigned integers, one unit of time (microseconds), no half floats and no dictionaries. A result column
+Spark has no unsigned integers, one unit of time (microseconds), no half floats, and no views or encodings: workers know
+a column by its plain type (`stairs.kinds`) only. A result column
 of such a type leaves as the narrowest Spark type that holds all its values. Spark's `timestamp` is an instant (Arrow:
 with a time zone), `timestamp_ntz` a reading of a clock (Arrow: without); the two are not mixed up here, as only the
 user can know the zone.
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
+from stairs.kinds import plain
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -26,13 +28,12 @@ _WIDER = {
     pa.date64(): pa.date32(),
     pa.large_string(): pa.string(),
     pa.large_binary(): pa.binary(),
-    pa.string_view(): pa.string(),
-    pa.binary_view(): pa.binary(),
 }
 
 
 def spark_type(kind: pa.DataType) -> pa.DataType:
     """Return the Arrow type in which Spark can hold every value of `kind`; `kind` itself when it can."""
+    kind = plain(kind)
     if kind in _WIDER:
         return _WIDER[kind]
     if pa.types.is_timestamp(kind):
@@ -42,9 +43,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
         return pa.duration("us")
     if pa.types.is_fixed_size_binary(kind):
         return pa.binary()
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return spark_type(kind.value_type)
-    if pa.types.is_decimal256(kind) and kind.precision <= 38:
+    if pa.types.is_decimal(kind) and kind.precision <= 38:
         return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_map(kind):
         return pa.map_(spark_type(kind.key_type), spark_type(kind.item_type))
@@ -57,7 +56,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
 
 def sortable_type(kind: pa.DataType) -> pa.DataType:
     """Return `kind`, or a type with the same order if Arrow cannot sort `kind` itself but can sort that one."""
-    return spark_type(kind) if kind in (pa.float16(), pa.string_view(), pa.binary_view()) else kind
+    return spark_type(kind) if kind == pa.float16() else kind
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:

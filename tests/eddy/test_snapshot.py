@@ -22,6 +22,7 @@ from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Unbounded
 from stairs.modules import RENUMBER_AT
 from tests.cases import assert_same, feed, id_rows, late_rows, results, text_rows
 from tests.eddy.snapshots import filled, make_query
+from tests.key_types import to_arrow
 from tests.strategies import PAYLOADS, arrivals, cases, neighbours_by_predicate, plans, splits
 
 CASES = cases()
@@ -131,12 +132,10 @@ def long_stream_rows(start: int, rows: int, names: str, text: bool) -> dict[str,
             own = PAYLOADS.get(kind, (1, 2, -3))
             some_null = start // 100 % 3 == 1
             values = [None if some_null and rng.random() < 0.3 else own[rng.randrange(len(own))] for _ in range(rows)]
-            if pa.types.is_dictionary(kind):
-                columns.append(pa.array(values, kind.value_type).dictionary_encode().cast(kind))
-            elif pa.types.is_duration(kind) or pa.types.is_time(kind):
+            if pa.types.is_duration(kind) or pa.types.is_time(kind):
                 columns.append(pa.array(values, pa.int64()).cast(kind))
             else:
-                columns.append(pa.array(values, kind))
+                columns.append(to_arrow(values, kind))
             assert columns[-1].type == kind, column
         batches[name] = pa.RecordBatch.from_arrays(columns, schema=long_schema(text))
     return batches

@@ -16,6 +16,7 @@ import pytest
 
 import eddy
 from eddy.spark import SparkJoinError, explain, join
+from eddy.spark.types import spark_schema
 from tests.cases import Case, Condition, StreamCase, arrow_rows, assert_same, feed, results, text_rows
 from tests.oracle import Row
 
@@ -38,9 +39,7 @@ def files_of(spark: SparkSession, tables: Mapping[str, pa.Table], folder: Path) 
     return frames
 
 
-def check(
-    spark: SparkSession, folder: Path, case: Case, rows: Mapping[str, list[Row]], order: str, **how: Any
-) -> None:
+def check(spark: SparkSession, folder: Path, case: Case, rows: Mapping[str, list[Row]], order: str, **how: Any) -> None:
     """Join through both transports and compare with the oracle, fed by (the column `order`, stream)."""
     tables = {
         stream.name: pa.Table.from_batches([arrow_rows(stream.schema, rows[stream.name])]) for stream in case.streams
@@ -173,6 +172,50 @@ def test_types_come_out_as_spark_has_them(spark: SparkSession, tmp_path: Path) -
         assert out.schema.simpleString() == want
         (got,) = out.toArrow().to_pylist()
         assert {**got, "utc": got["utc"].astimezone(UTC)} == row, transport
+
+
+def test_views_runs_dictionaries_and_extensions(spark: SparkSession, tmp_path: Path) -> None:
+    view, list_view = pa.string_view(), pa.list_view(pa.string_view())
+    schema = pa.schema(
+        [
+            ("k", view),
+            ("t", pa.run_end_encoded(pa.int32(), pa.timestamp("us"))),
+            ("d", pa.dictionary(pa.int8(), pa.string_view())),
+            ("b", pa.binary_view()),
+            ("id", pa.uuid()),
+            ("n", pa.decimal32(6, 2)),
+            ("l", list_view),
+            ("s", pa.struct([("v", list_view), ("w", pa.dictionary(pa.int8(), pa.string()))])),
+            ("m", pa.map_(pa.string_view(), pa.large_list_view(pa.int64()))),
+        ]
+    )
+    rows = [
+        {
+            "k": f"key {n % 4}" if n % 5 else None,
+            "t": START.replace(tzinfo=None) + dt.timedelta(seconds=n),
+            "d": "red",
+            "b": bytes([n]),
+            "id": bytes([n]) * 16,
+            "n": Decimal(n).scaleb(-2),
+            "l": ["a", None] if n % 3 else None,
+            "s": {"v": ["b"], "w": "blue"} if n % 2 else {"v": None, "w": None},
+            "m": [("x", [n])],
+        }
+        for n in range(40)
+    ]
+    frames = files_of(spark, dict.fromkeys("RS", pa.Table.from_pylist(rows, schema=spark_schema(schema))), tmp_path)
+    given = eddy.Predicate(lambda batch: pc.is_valid(batch["l"]), ["l"])
+    seconds = eddy.Range(dt.timedelta(seconds=9))
+    streams = [eddy.Stream(name, schema, seconds, time="t", filter=given) for name in "RS"]
+    select = [f"{name}.{column}" for name, column in zip("RSRSRSRSR", schema.names, strict=True)]
+    query = eddy.Query(streams, ["R.k = S.k", "R.id = S.id"], select=select)
+    expected = [tuple(row.values()) for row in rows if row["k"] is not None and row["l"] is not None]
+    assert len(expected) > 20
+    for transport in ("packed", "rows"):
+        got = join(query, frames, transport=transport).toArrow()
+        assert [str(tuple(row.values())) for row in sorted(got.to_pylist(), key=lambda row: row["S.t"])] == [
+            *map(str, expected)
+        ], transport
 
 
 def test_any_frame_goes_as_rows_and_the_plan_tells(spark: SparkSession, tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from eddy.json_form import FormError, fields, finite, integer, list_of, optional
+from eddy.numbers import whole
 from eddy.spark.errors import SparkJoinError
 
 if TYPE_CHECKING:
@@ -227,15 +230,17 @@ def make_rules(
     for name, span in spans.items():
         ticks[name] = _span_ticks(query, name, span)
     idle = idle_after.total_seconds() if isinstance(idle_after, timedelta) else idle_after
-    if idle is not None and (isinstance(idle, bool) or not isinstance(idle, int | float)):
+    if idle is not None and (isinstance(idle, bool) or not isinstance(idle, int | float | np.integer)):
         raise SparkJoinError(f"idle_after={idle_after!r}: give a timedelta, or seconds as a number")
     return WatermarkRules(watermark, tuple(ticks[name] for name in names), None if idle is None else float(idle))
 
 
 def _span_ticks(query: Query, name: str, span: timedelta | int) -> int:
     what = f"lateness of stream {name}"
-    if isinstance(span, bool) or not isinstance(span, int | timedelta):
+    number = span if isinstance(span, timedelta) else whole(span)
+    if number is None:
         raise SparkJoinError(f"{what}: {span!r} is neither a timedelta nor a whole number of ticks")
+    span = number
     if (span < timedelta(0)) if isinstance(span, timedelta) else (span < 0):
         raise SparkJoinError(f"{what}: {span} is negative; give 0 if no row may be older than those before its batch")
     if span and not query.graph.timed:
