@@ -493,14 +493,15 @@ class Modules:
 
     def commit(self) -> None:
         """Close the push: from here on it can't be undone. Nothing happens when it is closed."""
-        if self._saved is None:
-            return
-        if self.texts:
-            self._settle()
         meta = self.meta
-        results, arrivals = int(meta[M_RESULTS] + meta[M_OUT]), int(meta[M_ARRIVALS] + meta[M_ARRIVAL])
-        meta[[M_RESULTS, M_ARRIVALS, M_OUT, M_ARRIVAL]] = results, arrivals, 0, 0
-        self._saved = None
+        if self._saved is not None:
+            if self.texts:
+                self._settle()
+            before = self._saved[1]
+            meta[M_RESULTS] = before[M_RESULTS] + meta[M_OUT]
+            meta[M_ARRIVALS] = before[M_ARRIVALS] + meta[M_ARRIVAL]
+            self._saved = None
+        meta[M_ARRIVAL] = 0
         self._doubt = False
 
     def undo(self) -> None:

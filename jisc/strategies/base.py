@@ -183,7 +183,7 @@ class Strategy(ABC):
         self._transitions: list[Transition] = []
         """Those since."""
         self.past: Int64s = np.zeros((modules.graph.n_streams, 2), np.int64)
-        """Probes and matches per stream probed, under tables that are gone."""
+        """Probes and matches per stream probed, under tables that are gone; replaced, never changed."""
         self._open: list[tuple[Transition, dict[str, int]]] = []
         """Transitions whose stage goes on, with the counters when they began."""
         self._recent: deque[tuple[int, int, float]] = deque(maxlen=AROUND)
@@ -364,7 +364,7 @@ class Strategy(ABC):
     def save(self) -> Saved:
         """Note what `restore` needs. Before a push, and before plans change. O(plans that run)."""
         counters = self.routes.hops[:, COUNTERS].copy()
-        return Saved(self.trees, self._marks(), counters, self.past.copy(), len(self._transitions), list(self._open))
+        return Saved(self.trees, self._marks(), counters, self.past, len(self._transitions), list(self._open))
 
     def standing(self) -> Saved:
         """Return what `restore` needs to run the newest plan alone, with the counts so far. After `abandon`."""
@@ -387,7 +387,7 @@ class Strategy(ABC):
         self.tree = saved.trees[-1]
         if saved.counters is not None:
             self.routes.hops[:, COUNTERS] = saved.counters
-        self.past = saved.past.copy()
+        self.past = saved.past
         self._transitions = self._transitions[: saved.transitions]
         self._open = list(saved.open)
         self._watched = [watched for watched in self._watched if watched[0] in self._transitions]
@@ -406,8 +406,9 @@ class Strategy(ABC):
 
     def _retire_counters(self, tables: Routes) -> None:
         """Add the counters of tables that were replaced to the past."""
-        hops = tables.hops
-        np.add.at(self.past, hops[:, H_TARGET], hops[:, COUNTERS])
+        hops, past = tables.hops, self.past.copy()
+        np.add.at(past, hops[:, H_TARGET], hops[:, COUNTERS])
+        self.past = past
 
     # Looking in
 

@@ -109,7 +109,8 @@ class PartitionDone:
         """Return what a worker packed."""
         done = json.loads(data)
         files = [[OutputFile(**file) for file in done[kind]] for kind in ("results", "late")]
-        return PartitionDone(files[0], files[1], done["groups"])
+        late_rows = {int(stream): LateFigures(*figures) for stream, figures in done["late_rows"].items()}
+        return PartitionDone(files[0], files[1], late_rows, done["groups"])
 
 
 class _Arrived(NamedTuple):
