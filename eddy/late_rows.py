@@ -16,7 +16,6 @@ Invariants: counts[i] >= dropped[i] + rows[i] and dropped[i] >= taken[i]; rows a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ import pyarrow as pa
 
 from eddy.arrivals import TooLate
 from eddy.snapshot import from_stream, to_stream
+from stairs.kinds import declared, plain_schema, to_plain
 from stairs.parts import Parts, Plain
 
 CHUNK_ROWS = 4096
@@ -33,7 +33,7 @@ CHUNK_BYTES = 1 << 16
 class Chunk(NamedTuple):
     """Late rows of one stream.
 
-    batch    the rows
+    batch    the rows, in plain types (`stairs.kinds`): encodings and views would hold on to what is shared
     n_bytes  of all the memory that they hold on to
     held     rows in that memory: those of the batch and those cut off
     """
@@ -82,7 +82,7 @@ class Kept(NamedTuple):
             return Kept(self.chunks[first:], most, n_bytes)
         old = self.chunks[first]
         rest = old.batch.slice(excess)
-        cut = _chunk(_own_memory(rest)) if 2 * len(rest) <= old.held else old._replace(batch=rest)
+        cut = _chunk(_copied(rest)) if 2 * len(rest) <= old.held else old._replace(batch=rest)
         return Kept((cut, *self.chunks[first + 1 :]), most, n_bytes - old.n_bytes + cut.n_bytes)
 
 
@@ -114,7 +114,7 @@ class LateRows:
         cls, batches: Sequence[Sequence[pa.RecordBatch]], counts: Sequence[int], dropped: Sequence[int]
     ) -> LateRows:
         """Return what a snapshot has, given the rows per stream; their memory is not held on to."""
-        kept = [Kept.of(_chunk(_own_memory(batch)) for batch in own if len(batch)) for own in batches]
+        kept = [Kept.of(_own_memory(batch) for batch in own if len(batch)) for own in batches]
         return cls(kept, counts, dropped, dropped)
 
     @property
@@ -160,12 +160,17 @@ class LateRows:
         return LateRows(kept, self.counts, self.dropped, taken)
 
     def batches(self, i: int) -> list[pa.RecordBatch]:
-        """Return the rows kept of a stream."""
+        """Return the rows kept of a stream, in plain types."""
         return [chunk.batch for chunk in self.kept[i].chunks]
 
-    def table(self, i: int) -> pa.Table:
-        """Return the rows kept of a stream that has some."""
-        return pa.Table.from_batches(self.batches(i))
+    def table(self, i: int, schema: pa.Schema) -> pa.Table:
+        """Return the rows kept of a stream that has some, in the types that its schema declares."""
+        return pa.concat_tables(
+            [
+                pa.Table.from_arrays(list(map(declared, batch.columns, schema.types)), schema=schema)
+                for batch in self.batches(i)
+            ]
+        )
 
     # Kept for another process: rows are given away, so they must not lie in memory that others go on to write.
 
@@ -187,7 +192,7 @@ class LateRows:
         parts.require(len(written) == len(schemas), f"batches of {len(written)} streams")
         batches = [from_stream(one.tobytes()) if len(one) else [] for one in written]
         for own, schema in zip(batches, schemas, strict=True):
-            parts.require(all(batch.schema.equals(schema) for batch in own), "rows of another schema")
+            parts.require(all(batch.schema.equals(plain_schema(schema)) for batch in own), "rows of another schema")
         found = cls.restored(batches, counts, dropped)
         return cls(found.kept, counts, dropped, taken)
 
@@ -200,46 +205,20 @@ def _chunks(rows: pa.RecordBatch) -> Iterable[Chunk]:
     """Cut rows into chunks."""
     step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * len(rows) // max(rows.nbytes, 1)))
     for start in range(0, len(rows), step):
-        yield _chunk(_own_memory(rows.slice(start, step)))
+        yield _own_memory(rows.slice(start, step))
 
 
 def _fit(one: Chunk, other: Chunk) -> bool:
     return len(one.batch) + len(other.batch) <= CHUNK_ROWS and one.n_bytes + other.n_bytes <= CHUNK_BYTES
 
 
-def _own_memory(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows in memory that nothing else needs: of a dictionary only the values that they have."""
-    copied = pa.concat_batches([rows, rows.slice(0, 0)])
-    columns = [_unshared(column) for column in copied.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+def _own_memory(rows: pa.RecordBatch) -> Chunk:
+    """Return rows as a chunk, in memory that nothing else needs."""
+    columns = [to_plain(column) for column in rows.columns]
+    return _chunk(_copied(pa.RecordBatch.from_arrays(columns, rows.schema.names)))
 
 
-def _unshared(column: pa.Array) -> pa.Array:
-    """Return a column without the memory that Arrow's own copies share: dictionaries, and the text behind views."""
-    kind = _flat(column.type)
-    if kind == column.type:
-        return column
-    try:
-        written = column.cast(kind).cast(column.type)
-    except pa.ArrowException:
-        # Arrow cannot encode all types, nor nulls in all places. Then all that is shared is held on to, and counted.
-        return column
-    return written if written.type == column.type else column
+def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    # One batch alone would not be copied.
+    return pa.concat_batches([batch, batch.slice(0, 0)])
 
-
-@lru_cache(maxsize=1024)
-def _flat(kind: pa.DataType) -> pa.DataType:
-    """Return the type without dictionaries and views."""
-    if pa.types.is_dictionary(kind):
-        return _flat(kind.value_type)
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_binary_view(kind):
-        return pa.large_binary()
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_flat(kind.value_type)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_flat(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_flat(field.type)) for field in kind])
-    return kind

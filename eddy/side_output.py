@@ -33,7 +33,7 @@ class SideOutput:
     def take(self) -> dict[str, pa.Table]:
         """Return the rows kept, by the names of the streams (those without any left out), and keep nothing of them."""
         rows, streams = self.rows, self.query.streams
-        tables = {stream.name: rows.table(i) for i, stream in enumerate(streams) if rows.rows[i]}
+        tables = {stream.name: rows.table(i, stream.schema) for i, stream in enumerate(streams) if rows.rows[i]}
         self.rows = rows.without(range(len(streams)))
         return tables
 
@@ -68,7 +68,7 @@ class SideOutput:
                 continue
             name = self.query.streams[i].name
             try:
-                choice(name, self.rows.table(i))
+                choice(name, self.rows.table(i, self.query.streams[i].schema))
             except Exception as error:
                 failures.append((name, error))
             else:

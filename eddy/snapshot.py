@@ -26,7 +26,7 @@ from stairs.arena import Bytes, Int64s
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.fields import S_BASE, S_LO, S_NEXT
 from stairs.graph import FOREVER, WindowKind
-from stairs.kinds import Column, plain
+from stairs.kinds import Column, plain, plain_schema
 from stairs.modules import RENUMBER_AT, Modules
 from stairs.payload import Payload
 from stairs.snapshot import Windows, fill, live_windows
@@ -80,7 +80,7 @@ class Held:
     """What a runtime holds of its streams, in the objects that hold it.
 
     kept     per stream the columns in `payload`, by name
-    late     per stream the late rows not yet collected
+    late     per stream the late rows not yet collected, in plain types
     counts   counters that are nobody else's: "results", "deleted", and "late" and "late_dropped", one a stream
     """
 
@@ -122,9 +122,8 @@ def write(held: Held, options: dict[str, Any], schedule: Sequence[tuple[int, str
             sections[f"stream {i} payload"] = _arrow(query, i, schema, [batch.columns for batch in batches])
     for i, batches in enumerate(held.late):
         if batches:
-            sections[f"stream {i} late"] = _arrow(
-                query, i, query.streams[i].schema, [batch.columns for batch in batches]
-            )
+            late = plain_schema(query.streams[i].schema)
+            sections[f"stream {i} late"] = _arrow(query, i, late, [batch.columns for batch in batches])
     header = {
         "query": query_text(query),
         "options": options,
@@ -241,7 +240,7 @@ class Snapshot:
             _require(whole, f"stream {stream.name} has {rows[i]} tuples, and payload of others")
             table = pa.Table.from_batches(payload) if len(payload) > 1 else payload[0] if payload else None
             columns.append([] if table is None else table.columns)
-            late.append(self._batches(f"stream {i} late", stream.schema, self.counts["late"][i]))
+            late.append(self._batches(f"stream {i} late", plain_schema(stream.schema), self.counts["late"][i]))
         fill(modules, windows)
         held.payload.fill(modules.capacity, firsts, columns)
         for i, batches in enumerate(late):

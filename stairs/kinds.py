@@ -83,6 +83,11 @@ def _plain_field(field: pa.Field) -> pa.Field:
     return field.with_type(plain(field.type))
 
 
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with the names of another one, and the plain types."""
+    return pa.schema([(field.name, plain(field.type)) for field in schema])
+
+
 def unfit(kind: pa.DataType) -> str | None:
     """Return why columns of a type cannot be kept, None when they can."""
     if pt.is_union(kind):

@@ -53,10 +53,12 @@ def checked(rows: LateRows) -> LateRows:
         for chunk in own:
             assert len(chunk.batch) <= chunk.held < 2 * len(chunk.batch) + 1
             assert chunk.held <= CHUNK_ROWS
-            assert chunk.n_bytes == chunk.batch.get_total_buffer_size()
+            # Arrow forgets the marks of nulls, some bytes a column, once it has counted that there are none.
+            marks = 8 * (1 + chunk.held // 64) * 2 * chunk.batch.num_columns
+            assert 0 <= chunk.n_bytes - chunk.batch.get_total_buffer_size() <= marks
             chunk.batch.validate(full=True)
-        # Chunks but the last grow up to a bound, or are larger than the one that follows.
-        for one, other in pairwise(own):
+        # Chunks grow up to a bound, or are larger than the one that follows; of the oldest, rows may be cut off.
+        for one, other in pairwise(own[1:]):
             full = one.held + other.held > CHUNK_ROWS or one.n_bytes + other.n_bytes > CHUNK_BYTES
             assert full or one.held > other.held
     assert rows.nbytes == sum(kept.n_bytes for kept in rows.kept)
@@ -144,6 +146,6 @@ def test_a_row_does_not_hold_on_to_its_batch(kind: pa.DataType) -> None:
     whole = pa.record_batch({"word": column})
     one = whole.slice(7, 1)
     rows = LateRows.none(1).with_added({0: TooLate(one.take(pa.array([0])), 1, 1)})
-    assert rows.table(0).to_pylist() == one.to_pylist()
-    assert rows.table(0).schema == whole.schema
+    assert rows.table(0, one.schema).to_pylist() == one.to_pylist()
+    assert rows.table(0, whole.schema).schema == whole.schema
     assert rows.nbytes < 1200 < whole.get_total_buffer_size() / 100
