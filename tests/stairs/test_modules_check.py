@@ -63,7 +63,7 @@ def test_arrays_of_other_sizes_and_types_are_found(name: str) -> None:
     for change in changes:
         modules = filled("chain").modules
         getattr(modules, name).array = change(getattr(modules, name).array)
-        modules._bind()
+        modules._install()
         with pytest.raises(StateError, match=f"^{name}: "):
             modules.check()
 
