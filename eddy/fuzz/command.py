@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from enum import StrEnum
@@ -54,8 +53,6 @@ def fuzz(
     shrink: Annotated[bool, typer.Option(help="Make a case that fails smaller before it is shown.")] = True,
 ) -> None:
     """Run random queries and plan transitions against a reference join."""
-    # Late rows are drawn on purpose; nobody wants to read of the first of each stream of each case.
-    logging.getLogger("eddy").addHandler(logging.NullHandler())
     console = Console()
     chosen = known(strategy, tuple(STRATEGIES), "strategy")
     policies = known(policy, (CHAOS, *POLICIES), "policy")

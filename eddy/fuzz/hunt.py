@@ -14,7 +14,7 @@ from hypothesis import seed as seeded
 
 from eddy.fuzz.case import Case, OutputMode
 from eddy.fuzz.draw import ALL_POLICIES, cases
-from eddy.fuzz.play import Tally, play
+from eddy.fuzz.play import Tally, play, refusals
 from eddy.fuzz.script import script
 
 ROUND = 200
@@ -63,7 +63,10 @@ class Failure:
 
     def script(self) -> str:
         """Give the case as a script."""
-        return script(self.case, f"Found by `eddy fuzz --seed {self.seed}` with strategy {self.case.strategy}.")
+        title = f"Found by `eddy fuzz --seed {self.seed}` with strategy {self.case.strategy}."
+        with limited(CASE_SECONDS):
+            refused = refusals(self.case)
+        return script(self.case, title, refused)
 
 
 @dataclass

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 
 from eddy.fuzz import chaos
 from eddy.fuzz import compare as comparison
 from eddy.fuzz.case import CHAOS, BadPush, Case, Demote, Limit, Push, Reload, Shape, Step, Transition
 from eddy.fuzz.judge import Row
-from eddy.fuzz.play import Course, expected_groups, judged, must_fail, refusals
+from eddy.fuzz.play import Course, expected_groups, judged, must_fail
 
 _HEAD = '''"""{title}"""
 
@@ -101,11 +102,14 @@ def demote(state: int, key: int) -> None:
             stair.demote(key % keys)
 '''
 
-def script(case: Case, title: str) -> str:
-    """Return a case as a script that raises AssertionError, or the engine's error, if the case goes wrong."""
+def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
+    """Return a case as a script that raises AssertionError, or the engine's error, if the case goes wrong.
+
+    refused   which of its steps there is no room for (`eddy.fuzz.play.refusals`)
+    """
     kinds = {type(step) for step in case.steps}
     imports = "import pyarrow.compute as pc\n" if case.shape.breakable else ""
-    lines = _calls(case)
+    lines = _calls(case, refused)
     text = _HEAD.format(title=title, imports=imports)
     if Demote in kinds:
         text += "from stairs.fields import C_NEXT\n"
@@ -151,10 +155,9 @@ def _window(shape: Shape, i: int) -> str:
     return "eddy.Unbounded()" if window.kind == "unbounded" else f"eddy.{window.kind.title()}({window.size})"
 
 
-def _calls(case: Case) -> list[str]:
+def _calls(case: Case, refused: Collection[int]) -> list[str]:
     """Write the steps, with what the judge says to each."""
     course, lines = Course(case), []
-    refused = refusals(case)
     for k, step in enumerate(case.steps):
         lines += _refused(case, step) if k in refused else _call(course, step)
         lines.append(f"see({course.judge.position}, {course.plans()!r}, {course.waiting()!r})")

@@ -58,7 +58,7 @@ def long_rows(start: int, n: int = 40) -> dict[str, pa.RecordBatch]:
 def looks(runtime: Runtime) -> dict[str, Any]:
     """Give all that can be seen of a runtime but bytes and times."""
     metrics = runtime.metrics()
-    metrics.pop("bytes")
+    del metrics["bytes"], metrics["late_bytes"]
     states = {name: {k: v for k, v in own.items() if k != "bytes"} for name, own in metrics.pop("states").items()}
     history = [
         {name: value for name, value in one.items() if isinstance(value, int | str) or name in ("ended", "at")}

@@ -156,7 +156,7 @@ def test_a_push_under_way_is_not_kept(path: Path) -> None:
             return None
 
     runtime = Runtime(long_query(), policy=Peeking(), decide_every=10)
-    with pytest.raises(StateError, match="push is under way"):
+    with pytest.raises(StateError, match="kept: this runtime is in the middle of another call"):
         runtime.push(long_rows(0), watermark=0)
     assert not wakes(path, query=long_query())
 

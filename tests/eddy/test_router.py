@@ -422,7 +422,7 @@ def test_a_policy_of_ones_own_is_given_again_at_a_restore(query: eddy.Query) -> 
     runtime = eddy.Runtime(query, policy=Watch(), decide_every=50, count_only=True)
     push(runtime, 1, 60)
     saved = runtime.snapshot()
-    with pytest.raises(eddy.InputError, match="no policy 'watch'"):
+    with pytest.raises(eddy.SnapshotError, match="policy 'watch', which is none of"):
         eddy.Runtime.restore(saved, query)
     assert eddy.Runtime.restore(saved, query, policy=Watch()).policy == "watch"
     assert eddy.Runtime.restore(saved, query, policy="fixed").policy == "fixed"
