@@ -19,7 +19,7 @@ from eddy.fuzz import command, hunt
 from eddy.fuzz.case import NAMES, Case, Push, Reload, Shape
 from eddy.fuzz.draw import cases
 from eddy.fuzz.judge import Extent, Judge, Row
-from eddy.fuzz.play import Game, Tally, play
+from eddy.fuzz.play import Game, Tally, play, refusals
 from eddy.fuzz.script import script
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
@@ -80,7 +80,7 @@ def test_the_judge_and_the_oracle_agree(case: Case) -> None:
 @given(CASES)
 def test_a_script_does_what_the_case_does(case: Case) -> None:
     play(case)
-    exec(compile(script(case, "A case."), "script", "exec"), {"__name__": "__main__"})
+    exec(compile(script(case, "A case.", refusals(case)), "script", "exec"), {"__name__": "__main__"})
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
