@@ -17,6 +17,7 @@ WITHIN_OTHERS = {
     "stairs.climb_kernels.take_back",
     "stairs.eddy_kernels.route",
     "stairs.keys_kernels.adopt",
+    "stairs.keys_kernels.drop_key",
     "stairs.push_kernels.probe_stored",
     "stairs.push_kernels.retire",
     "stairs.push_kernels.retire_all",

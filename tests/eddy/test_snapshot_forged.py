@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from eddy import Query, Rows, Runtime, SnapshotError, Stream
 from eddy.snapshot_file import pack, unpack
+from stairs.kinds import plain_schema
 from tests.eddy.forged_snapshots import WORLDS, alter, outcome, saved, sealed
 
 Header = dict[str, Any]
@@ -54,8 +55,7 @@ def stream_of(batch: pa.RecordBatch, **options: Any) -> bytes:
 
 def payload(contents: Sections, **options: Any) -> None:
     """Write the payload of stream 0 of world "where" anew, with a string that lies outside of its buffer."""
-    kept = pa.schema([(field.name, field.type) for field in WORLDS["where"][0]().streams[0].schema])
-    kept = kept.set(6, pa.field("e", pa.string()))
+    kept = plain_schema(WORLDS["where"][0]().streams[0].schema)
     begin = kept.serialize().to_pybytes()
     with pa.ipc.open_stream(begin + contents["stream 0 payload"]) as reader:
         batch = reader.read_next_batch()
