@@ -76,3 +76,22 @@ def test_strings_of_other_sizes_and_types_are_found(name: str) -> None:
         strings.arena = strings.arena._replace(**{name: change(getattr(strings.arena, name))})
         with pytest.raises(StateError, match="strings"):
             modules.check()
+
+
+def test_a_key_that_a_look_up_would_not_find() -> None:
+    modules = filled("chain").modules
+    slots = modules.table.view(0).reshape(-1, 2)
+    empty = slots[:, 1] < 0
+    (there, *_), (here, *_) = np.flatnonzero(~empty), np.flatnonzero(empty & np.roll(empty, 1))
+    slots[here] = slots[there]
+    slots[there, 1] = -1
+    with pytest.raises(StateError, match="key"):
+        modules.check()
+
+
+def test_a_string_that_a_look_up_would_not_find() -> None:
+    modules = filled("a string and a word").modules
+    (strings,) = modules.texts.values()
+    strings.arena.hashes[strings.arena.table[strings.arena.table >= 0][0]] += 1
+    with pytest.raises(StateError, match="is not found by its bytes"):
+        modules.check()

@@ -9,7 +9,7 @@ import pytest
 
 from eddy import InputError
 from eddy.policies import Decision, View
-from eddy.spark.streaming.joining import PartitionDone
+from eddy.spark.streaming.joining import LateFigures, PartitionDone
 from eddy.spark.streaming.manifest import OutputFile
 from eddy.spark.streaming.places import Places
 from tests.spark.streaming.test_moves import Run
@@ -94,5 +94,6 @@ def test_a_scratch_directory_that_others_can_change_is_refused(
 
 def test_what_a_task_did_is_told_in_json() -> None:
     groups = [{"group": 1, "plan": "R S", "reason": None, "join_seconds": 0.25}]
-    done = PartitionDone([OutputFile("part", 7, 900)], [OutputFile("late", 1, 80, 2)], groups)
+    late = {0: LateFigures(3, 17), 2: LateFigures(1, 5)}
+    done = PartitionDone([OutputFile("part", 7, 900)], [OutputFile("late", 1, 80, 2)], late, groups)
     assert PartitionDone.unpacked(done.packed()) == done
