@@ -409,8 +409,8 @@ class Runtime:
         self._late_before(watermark)
         modules, strategy = self._modules, self._strategy
         arrivals, skipped = self._gate.past(batches, watermark)
-        self._begin(loading=True)
         self._make_way(arrivals.rows)
+        self._begin(loading=True)
         modules.streams[:, S_BASE] += skipped
         self._open(arrivals)
         modules.meta[M_MODE] = LOADING
@@ -478,9 +478,9 @@ class Runtime:
         if self._happened is None:
             self._take_back()
             return
+        # Nobody knows how far its states have come.
+        self._strategy.abandon()
         if self._happened.saved is None:
-            # Nobody knows how far its states have come.
-            self._strategy.abandon()
             self._happened = self._happened._replace(saved=self._strategy.standing())
         self._fit_payload()
         self._finish(self._happened)
@@ -595,7 +595,7 @@ class Runtime:
         """Return the live windows, the counters and the options as bytes from which `restore` goes on exactly.
 
         Nothing in the runtime changes; without a push between, two snapshots are equal byte for byte. Raises
-        SnapshotError while a push is under way. O(live tuples).
+        SnapshotError for a payload that Arrow finds invalid. O(live tuples).
         """
         names = self.query.graph.names
         schedule = [(one.at, one.tree.text(names), self._texts(one.store)) for one in self._schedule]

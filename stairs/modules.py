@@ -507,17 +507,18 @@ class Modules:
     def undo(self) -> None:
         """Take the push under way back: heads, low marks and the watermark are as before `begin`. O(rows taken).
 
-        Without one there is nothing to take back but a sweep that was cut off.
+        Without one there is nothing to take back but what `begin` was cut off in: a sweep, or a renumbering of which
+        not every cache was told.
         """
         if self._saved is not None:
             undo(self.arena, *self._saved)
-            for cache in self.caches:
-                cache.forget()
+            if not self._doubt:
+                for strings in self.texts.values():
+                    strings.settle(np.zeros(0, np.int64))
         if self._doubt:
             self._recount()
-        elif self._saved is not None:
-            for strings in self.texts.values():
-                strings.settle(np.zeros(0, np.int64))
+        for cache in self.caches:
+            cache.forget()
         self._saved, self._doubt = None, False
 
     def _adopted(self, c: int) -> npt.NDArray[np.int64]:
