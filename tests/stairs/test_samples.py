@@ -309,3 +309,20 @@ def test_tuples_that_join_nothing_end_at_once() -> None:
     assert found.whole
     assert found.work[W_TUPLES] == 2
     assert found.work.sum() == 2
+
+
+def test_picks_are_dropped_when_a_renumbering_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every cache was told of the new numbers: those of tuples to come may stand in the picks."""
+    graph = one_class([rows_window(20)] * 2)
+    driver = Driver(graph)
+    samples = Samples(driver.modules)
+    for part in range(20):
+        driver.push(made(graph, part, 30))
+        samples.take()
+    with monkeypatch.context() as patch:
+        patch.setattr(samples, "renumbered", lambda shifts: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            driver.modules.renumber()
+    driver.modules.undo()
+    assert not len(samples.picks())
+    assert (driver.modules.streams[:, S_NEXT] < 100).all()
