@@ -20,7 +20,7 @@ GROUP = "eddy.commands"
 DISTRIBUTION = "eddy-join"
 OURS = ("stairs", "jisc", "eddy", "bench")
 EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz"}
-"""What to install for a command, by its name."""
+"""The packages that each command needs, by the name of the command."""
 
 
 def registered() -> dict[str, EntryPoint]:

@@ -221,4 +221,3 @@ def _own_memory(rows: pa.RecordBatch) -> Chunk:
 def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
     # One batch alone would not be copied.
     return pa.concat_batches([batch, batch.slice(0, 0)])
-

@@ -37,7 +37,7 @@ from stairs.errors import EddyError, InputError, StateError
 from stairs.parts import Parts
 from stairs.private import check_directory, open_private
 
-log = logging.getLogger("eddy.live")
+LOG = logging.getLogger(__name__)
 
 WRONG_SEAL = "the seal of its {} does not fit: the file is damaged, or was written without the key"
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -181,7 +181,7 @@ class Arena:
                 file.spoil()
                 runtime = Runtime.woken(parts, query, policy)
         except EddyError as fault:
-            log.warning("%s: no engine is woken: %s", self.path, fault)
+            LOG.warning("%s: no engine is woken: %s", self.path, fault)
             file.close()
             file.clear()
             return None

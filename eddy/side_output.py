@@ -20,7 +20,7 @@ from eddy.lateness import lateness_text, span_text
 from eddy.query import Query
 from stairs.errors import LateRowsError
 
-logger = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class SideOutput:
@@ -48,7 +48,7 @@ class SideOutput:
         """
         for i, one in late.items():
             if self.rows.counts[i] == one.n_rows:
-                logger.warning(self._first(i, one, given))
+                LOG.warning(self._first(i, one, given))
         failures = self._hand_over() if any(self.rows.rows) else []
         self.keep_within(left)
         if failures:
@@ -85,7 +85,7 @@ class SideOutput:
             lost = self.rows.dropped[i] - before.dropped[i]
             if lost and before.dropped[i] == before.taken[i]:
                 many = before.rows[i] > most
-                logger.warning(
+                LOG.warning(
                     f"stream {stream.name}: {f'more than late_rows={most:,} rows' if many else 'late rows'} wait for"
                     f" runtime.late(){'' if many else ', more than max_bytes has room for'}; the oldest are dropped,"
                     f" {lost:,} so far. Call late() more often, allow more, or set"

@@ -37,7 +37,7 @@ from stairs.private import private_directory
 
 __all__ = ["cache_directory", "inlined", "jit", "u64"]
 
-log = logging.getLogger("eddy.kernels")
+LOG = logging.getLogger("eddy.kernels")
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COMPILING = _thread.allocate_lock()
@@ -58,7 +58,7 @@ def _usable(directory: Path) -> bool:
     except OSError:
         return False
     except InputError as refused:
-        log.warning("compiled kernels are kept elsewhere: %s", refused)
+        LOG.warning("compiled kernels are kept elsewhere: %s", refused)
         return False
 
 

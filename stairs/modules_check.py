@@ -64,8 +64,6 @@ from stairs.fields import (
 from stairs.graph import FOREVER, JoinGraph, WindowKind
 from stairs.segments import Segments
 
-__all__ = ["check_modules", "require"]
-
 MOST_SEQUENCE = (1 << 31) - 1
 MOST_COUNT = 1 << 62
 

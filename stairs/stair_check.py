@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from typing import Protocol
 
 from stairs.arena import Int32s, Int64s
+from stairs.bytes_check import require
 from stairs.fields import (
     C_NEXT,
     E_BIRTH,
@@ -20,7 +21,6 @@ from stairs.fields import (
     S_NEXT,
 )
 from stairs.modules import Modules
-from stairs.modules_check import require
 
 Composite = tuple[int, ...]
 

@@ -94,7 +94,8 @@ ROUNDS = 2
 def run_in_process(job: Job, streams: Mapping[str, pa.Table], step: Callable[[int], None]) -> EngineRun:
     """Push the streams of `job` through an `eddy.Runtime` in batches, ROUNDS times, each time through a new one.
 
-    The last round is the one that is told. `step(tuples)` is called after each push of each round.
+    Only the last round is measured; the rounds before it warm the engine up. `step(tuples)` is called after each push
+    of each round.
     """
     for _ in range(ROUNDS):
         run = _run_in_process(job, streams, step)

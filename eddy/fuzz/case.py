@@ -140,7 +140,7 @@ class Demote:
 
 @dataclass(frozen=True)
 class Limit:
-    """Set the bound on bytes; None = there is none from now on."""
+    """A step that sets `Runtime.max_bytes`; None removes the bound."""
 
     max_bytes: int | None
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from stairs.errors import CapacityError, EddyError, InputError, PlanError, QueryError, SnapshotError, StateError
+from stairs.errors import EddyError
 
 
 class SparkJoinError(EddyError):
@@ -15,20 +16,13 @@ class StreamingStateError(SparkJoinError):
     """What a streaming job has on disk is damaged, incomplete, in use, or of another job. Nothing was joined."""
 
 
-_OURS = {
-    one.__name__: one
-    for one in (
-        CapacityError,
-        EddyError,
-        InputError,
-        PlanError,
-        QueryError,
-        SnapshotError,
-        StateError,
-        SparkJoinError,
-        StreamingStateError,
-    )
-}
+def _family(one: type[EddyError] = EddyError) -> Iterator[type[EddyError]]:
+    """Yield an error class and all that are derived from it."""
+    yield one
+    for derived in one.__subclasses__():
+        yield from _family(derived)
+
+
 _LAST_LINE = re.compile(r"^(?:stairs|eddy)[\w.]*\.(\w+): (.*)$", re.MULTILINE)
 
 
@@ -42,8 +36,9 @@ def error_of_worker(problem: BaseException) -> EddyError | None:
     """
     if isinstance(problem, EddyError):
         return problem
-    found = [one for one in _LAST_LINE.findall(str(problem)) if one[0] in _OURS]
+    ours = {one.__name__: one for one in _family()}
+    found = [one for one in _LAST_LINE.findall(str(problem)) if one[0] in ours]
     if not found:
         return None
     name, message = found[-1]
-    return _OURS[name](message)
+    return ours[name](message)

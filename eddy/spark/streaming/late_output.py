@@ -18,7 +18,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.joining import LateFigures
 from eddy.spark.streaming.manifest import Manifest
 
-logger = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 class LateOutput:
@@ -52,7 +52,7 @@ class LateOutput:
                 assert kind is not None
                 span = span_text(behind, kind)
                 goes = "They are counted only" if self._choices[i] == "count" else f"They are kept for late({name!r})"
-                logger.warning(
+                LOG.warning(
                     f"stream {name}: its first late rows since the start came in batch {batch}, {rows:,} in all. They"
                     f" join nothing. The oldest is {span} older than the watermark; join(…, lateness=…) with {span}"
                     f" more would let such rows in. {goes}"
