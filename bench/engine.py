@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from bench.workloads import Keys, Order, Turnover, Workload
 from eddy import Query
-from eddy.transitions import make_strategy
-from jisc.plan import default_plan, parse
-from jisc.routes import compile_routes
+from eddy.routing.transitions import make_strategy
+from jisc.plan.routes import compile_routes
+from jisc.plan.tree import default_plan, parse
 from stairs.modules import Modules
 
 Columns = list[list[npt.NDArray[np.int64]]]

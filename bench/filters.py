@@ -29,7 +29,7 @@ from rich.table import Table
 
 from bench.measure import agree, machine, ratio, rounds, without_gc
 from eddy import AdaptiveFilter
-from eddy.filters import Condition
+from eddy.filters.conditions import Condition
 
 NAMES = ("regex", "distance", "hash")
 PHASE_ROWS = 500_000

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jisc.plan import default_plan, left_deep
-from jisc.routes import Hop, route
+from jisc.plan.routes import Hop, route
+from jisc.plan.tree import default_plan, left_deep
 from stairs.graph import JoinGraph
 
 Order = tuple[int, ...]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stairs.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, jit, u64
 
 
 @inlined

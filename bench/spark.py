@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.query import Query
-from eddy.stream import Stream
-from eddy.windows import Range
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.windows import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,9 +129,7 @@ def _measure(spark: SparkSession, folder: Path, arrivals: int, turns: int, repor
     return {"spark.rows_vs_identity": ratio("identity", "rows"), "spark.packed_vs_rows": ratio("rows", "packed")}
 
 
-def spark_ratios(
-    arrivals: int = 10_000_000, *, turns: int = 3, report: TextIO | None = None
-) -> dict[str, float]:
+def spark_ratios(arrivals: int = 10_000_000, *, turns: int = 3, report: TextIO | None = None) -> dict[str, float]:
     """Measure both transports; return "spark.rows_vs_identity" and "spark.packed_vs_rows", higher is better.
 
     Each is the median over `turns` turns of the ratio of throughputs in that turn. Progress goes to `report` (None:

@@ -23,7 +23,7 @@ from bench.measure import agree, without_gc
 from bench.shapes import Push
 from bench.workloads import permutations
 from eddy import Query, Runtime
-from jisc.plan import default_plan, left_deep
+from jisc.plan.tree import default_plan, left_deep
 from jisc.strategies import STRATEGIES
 
 Floats = npt.NDArray[np.float64]

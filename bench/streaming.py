@@ -37,9 +37,9 @@ from rich.table import Table
 
 from bench.measure import agree, machine, progress
 from bench.spark import KEYS, LIVE_ROWS, SCHEMA, STREAMS
-from eddy.query import Query
-from eddy.stream import Stream
-from eddy.windows import Range
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.windows import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

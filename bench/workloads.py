@@ -73,9 +73,7 @@ def w1(arrivals: int = 1_000_000, seed: int = 1) -> Workload:
     arrivals += warm
     rng = np.random.default_rng(seed)
     streams = [Stream(name, _schema("k"), window=Rows(WINDOW)) for name in "RSTU"]
-    query = Query(
-        streams, ["R.k = S.k", "S.k = T.k", "T.k = U.k"], select=["R.k", "R.v", "S.v", "T.v", "U.v"]
-    )
+    query = Query(streams, ["R.k = S.k", "S.k = T.k", "T.k = U.k"], select=["R.k", "R.v", "S.v", "T.v", "U.v"])
     order = rng.integers(0, 4, arrivals).astype(np.uint8)
     return Workload("W1", order, rng.integers(0, 10_000, (arrivals, 1)), query, warm)
 

@@ -14,14 +14,14 @@ Write a `Query`, give it to a `Runtime`, push Arrow batches, get Arrow results:
 `eddy.spark` embeds it in Spark jobs and is imported by name.
 """
 
-from eddy.adaptive_filters import AdaptiveFilter
-from eddy.filters import Predicate
-from eddy.predicates import AttributeClass
-from eddy.query import Query
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.filters.conditions import Predicate
+from eddy.query.predicates import AttributeClass
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.windows import Range, Rows, Unbounded
 from eddy.runtime import Runtime
-from eddy.stream import Stream
 from eddy.warmup import warmup
-from eddy.windows import Range, Rows, Unbounded
 from stairs.errors import (
     CapacityError,
     EddyError,

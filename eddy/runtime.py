@@ -17,41 +17,41 @@ from typing import Any
 import pyarrow as pa
 from sortedcontainers import SortedKeyList
 
-from eddy.adaptive_filters import AdaptiveFilter
-from eddy.arrivals import Arrivals, Gate
-from eddy.bound import Bound
-from eddy.explain import explain
-from eddy.filter_figures import filter_lines, filter_table
-from eddy.late_rows import LateRows
-from eddy.loader import Loader
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.filters.figures import filter_lines, filter_table
+from eddy.ingest.arrivals import Arrivals, Gate
+from eddy.ingest.loader import Loader
+from eddy.ingest.watermark import as_ticks, late_before
+from eddy.inspect.explain import explain
+from eddy.inspect.metrics import metrics
+from eddy.inspect.reasons import reason_lines
+from eddy.inspect.statistics import stats_table
 from eddy.log import plan_changes, refusals
-from eddy.metrics import metrics
-from eddy.numbers import at_least, whole
-from eddy.policies import POLICIES, Policy
-from eddy.policies.view import tables_of
-from eddy.query import Query
-from eddy.reasons import reason_lines
-from eddy.results import Results
-from eddy.router import Router, make_policy
-from eddy.side_output import SideOutput
-from eddy.snapshot import OUTPUTS, Held, Snapshot, write
-from eddy.statistics import stats_table
-from eddy.transaction import Happened, LastPush, Pending
-from eddy.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
-from eddy.turn import Turn, in_turn, refuse_copy
-from eddy.watermark import as_ticks, late_before
-from jisc.plan import Tree, check_connected, default_plan, parse
-from jisc.routes import Preference
-from jisc.states import StateId
+from eddy.push.bound import Bound
+from eddy.push.transaction import Happened, LastPush, Pending
+from eddy.push.turn import Turn, in_turn, refuse_copy
+from eddy.query.numbers import at_least, whole
+from eddy.query.query import Query
+from eddy.results.late_rows import LateRows
+from eddy.results.results import Results
+from eddy.results.side_output import SideOutput
+from eddy.routing.policies import POLICIES, Policy
+from eddy.routing.router import Router, make_policy
+from eddy.routing.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
+from eddy.routing.view import tables_of
+from eddy.snapshot.snapshot import OUTPUTS, Held, Snapshot, write
+from jisc.plan.routes import Preference
+from jisc.plan.states import StateId
+from jisc.plan.tree import Tree, check_connected, default_plan, parse
 from jisc.strategies import Eddy, Transition
 from jisc.strategies.base import refuse, woken_states
+from stairs.descriptors import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.errors import CapacityError, EddyError, InputError, PlanError, SnapshotError, StateError
-from stairs.fields import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.graph import FOREVER
 from stairs.modules import RENUMBER_AT, Modules
-from stairs.parts import Parts, Plain
 from stairs.payload import Payload
 from stairs.stair import Stair
+from stairs.storage.parts import Parts, Plain
 
 OPTIONS = ("plan", "strategy", "statistics", "background", "output", "count_only", "ids_only", "renumber_at")
 """What a runtime is made with that is kept for another process as it is."""
@@ -66,8 +66,8 @@ class Runtime:
     """Runs one query over its streams.
 
     plan        a join tree such as "((R S) T) U"; None = left-deep in query order as far as predicates connect
-    policy      how the plan is found, a name of `eddy.policies.POLICIES` or a policy of your own; None = "cost" under
-                strategy "eddy", "fixed" under the others
+    policy      how the plan is found, a name of `eddy.routing.policies.POLICIES` or a policy of your own; None = "cost"
+                under strategy "eddy", "fixed" under the others
     strategy    how plans run and change, a name of `jisc.strategies.STRATEGIES`
     store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]
     max_bytes   bytes that windows, keys, payload, stored states and late rows may take in all; late rows, then states
@@ -708,13 +708,13 @@ class Runtime:
         batches = [late.batches(i) for i in range(len(self.query.streams))]
         return Held(self.query, self._modules, self._payload, self._kept, batches, counts)
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     __reduce_ex__ = refuse_copy
 
     @in_turn
     def kept(self) -> Plain:
-        """Return all that goes on, as plain parts (`stairs.parts`)."""
+        """Return all that goes on, as plain parts (`stairs.storage.parts`)."""
         options = self._options()
         return {
             **{name: options[name] for name in OPTIONS},
@@ -834,8 +834,8 @@ class Runtime:
     def stats(self) -> pa.Table:
         """Return figures of data and decisions: a row for each stream, pair, chain of three, hop, and one in all.
 
-        `eddy.statistics.SCHEMA` says what the columns mean; `kind` tells the rows apart. Nothing changes by looking.
-        Cost: some hundred tuples of each window are looked at, however large it is.
+        `eddy.inspect.statistics.SCHEMA` says what the columns mean; `kind` tells the rows apart. The call changes
+        nothing. Cost: some hundred tuples of each window are looked at, however large it is.
         """
         return stats_table(self._modules, self._strategy, self._router)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from eddy.arrivals import Gate
-from eddy.live_seal import LEAST_KEY_BYTES, Seal
-from eddy.query import Query
+from eddy.ingest.arrivals import Gate
+from eddy.live.seal import LEAST_KEY_BYTES, Seal
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.windows import Range
 from eddy.runtime import Runtime
-from eddy.stream import Stream
-from eddy.windows import Range
 
 
 def warmup() -> None:

@@ -17,10 +17,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stairs.allowance import Allowance
-from stairs.arena import Bytes, Int64s
-from stairs.bytes_check import check_strings
-from stairs.bytes_kernels import (
+from stairs.checks.byte_strings import check_strings
+from stairs.kernels.byte_strings import (
     B_DEAD,
     B_FIELDS,
     B_FREE,
@@ -37,7 +35,9 @@ from stairs.bytes_kernels import (
     release,
     settle,
 )
-from stairs.parts import Parts, Plain, powers_of_two
+from stairs.memory.allowance import Allowance
+from stairs.memory.arena import Bytes, Int64s
+from stairs.storage.parts import Parts, Plain, powers_of_two
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -82,7 +82,7 @@ class BytesDirectory:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arena)
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     def kept(self) -> Plain:
         """Return all that goes on."""

@@ -57,9 +57,7 @@ class JoinGraph:
         count = len(self.names)
         if not 2 <= count <= MAX_STREAMS:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
-        members = tuple(
-            tuple(i for i in range(count) if c in self.attributes[i]) for c in range(len(self.widths))
-        )
+        members = tuple(tuple(i for i in range(count) if c in self.attributes[i]) for c in range(len(self.widths)))
         object.__setattr__(self, "members", members)
         object.__setattr__(self, "bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
 

@@ -20,12 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stairs.allowance import Allowance
-from stairs.arena import Arena, Batch, Bytes, Entries, Int64s, Routes, Walk
 from stairs.bytes_directory import BytesDirectory
 from stairs.caches import Caches
-from stairs.errors import CapacityError
-from stairs.fields import (
+from stairs.checks.modules import check_modules
+from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
     A_FIELDS,
@@ -82,15 +80,17 @@ from stairs.fields import (
     S_WALKED,
     S_WIDTH,
 )
+from stairs.errors import CapacityError
 from stairs.graph import FOREVER, JoinGraph
-from stairs.keys_kernels import sweep
-from stairs.modules_check import check_modules
-from stairs.modules_kernels import rehash, transpose, undo
-from stairs.parts import MOST, Parts, Plain, powers_of_two
-from stairs.push_kernels import push
+from stairs.kernels.arena import rehash, transpose, undo
+from stairs.kernels.keys import sweep
+from stairs.kernels.push import push
+from stairs.memory.allowance import Allowance
+from stairs.memory.arena import Arena, Batch, Bytes, Entries, Int64s, Routes, Walk
+from stairs.memory.scratch import Room, Scratch
+from stairs.memory.segments import Segments
 from stairs.routes import no_entries
-from stairs.scratch import Room, Scratch
-from stairs.segments import Segments
+from stairs.storage.parts import MOST, Parts, Plain, powers_of_two
 
 NEVER = 2 * FOREVER
 """A time beyond all times."""
@@ -177,7 +177,7 @@ class Modules:
         """What is computed from these modules and must follow them; each puts itself in."""
         self._install()
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     def kept(self) -> Plain:
         """Return all that goes on, but what is computed from these modules."""

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stairs.allowance import Allowance
-from stairs.kinds import TOO_LONG, Column, declared, merged, packed, picked, plain, require_room, to_plain
-from stairs.parts import Parts, Plain
-from stairs.payload_kernels import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
+from stairs.kernels.payload import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
+from stairs.memory.allowance import Allowance
+from stairs.plain_types import TOO_LONG, Column, declared, merged, packed, picked, plain, require_room, to_plain
+from stairs.storage.parts import Parts, Plain
 
 _BOOL = pa.bool_()
 
@@ -53,7 +53,6 @@ def value_buffer(column: pa.Array) -> pa.Array:
 def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
     """Return n bytes of 0 and 1 as a bitmap."""
     return pa.py_buffer(np.packbits(np.frombuffer(memory, np.uint8, n, start), bitorder="little"))
-
 
 
 class ChunkLog:
@@ -229,7 +228,7 @@ class Payload:
             "_block": block,
         }
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     def kept(self) -> Plain:
         """Return all that goes on. Arrow arrays get memory of their own first."""
@@ -394,9 +393,7 @@ class Payload:
 
     # Results
 
-    def gather(
-        self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]
-    ) -> dict[tuple[int, int], Column]:
+    def gather(self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]) -> dict[tuple[int, int], Column]:
         """Return the kept columns of the components of n results, by (stream, column), in the types of `kinds`.
 
         A column that one array cannot hold comes in several. ids int32[n * streams], result after result; bases

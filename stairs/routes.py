@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stairs.arena import Entries, Routes
-from stairs.fields import E_FIELDS, H_FIELDS, O_FIELDS, P_FIELDS, R_FIELDS
+from stairs.descriptors import E_FIELDS, H_FIELDS, O_FIELDS, P_FIELDS, R_FIELDS
+from stairs.memory.arena import Entries, Routes
 
 
 def no_routes() -> Routes:

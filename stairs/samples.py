@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from stairs.arena import Int64s, Routes
-from stairs.fields import S_BASE, S_LO, S_NEXT
+from stairs.descriptors import S_BASE, S_LO, S_NEXT
+from stairs.kernels.sample import W_FIELDS, count_partners, sample, trace
+from stairs.memory.arena import Int64s, Routes
 from stairs.modules import Modules
-from stairs.parts import Parts, Plain
-from stairs.sample_kernels import W_FIELDS, count_partners, sample, trace
+from stairs.storage.parts import Parts, Plain
 
 Floats = npt.NDArray[np.float64]
 
@@ -139,7 +139,7 @@ class Samples:
         trace(self.modules.arena, routes, self.modules.walk, streams, tuples, budget, visits, work)
         return Trace(visits, work, bool(work[0] == len(picks)))
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     def kept(self) -> Plain:
         """Return all that goes on."""

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stairs.arena import Bytes, Int64s
-from stairs.errors import SnapshotError
-from stairs.fields import (
+from stairs.descriptors import (
     A_OFFSET,
     C_NEXT,
     M_ARRIVALS,
@@ -28,9 +26,11 @@ from stairs.fields import (
     S_LO,
     S_NEXT,
 )
+from stairs.errors import SnapshotError
 from stairs.graph import FOREVER
+from stairs.kernels.snapshot import adopt_keys, insert_tuples, number
+from stairs.memory.arena import Bytes, Int64s
 from stairs.modules import Modules
-from stairs.snapshot_kernels import adopt_keys, insert_tuples, number
 
 LONGEST = 1 << 31
 """Bytes that no string in a key has."""

@@ -67,9 +67,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from stairs.arena import Int32s, Int64s
-from stairs.errors import CapacityError, StateError
-from stairs.fields import (
+from stairs.checks.stair import check_stair
+from stairs.descriptors import (
     C_CAPACITY,
     C_NEXT,
     E_BIRTH,
@@ -103,10 +102,8 @@ from stairs.fields import (
     S_LO,
     S_NEXT,
 )
-from stairs.modules import MOST_NUMBER, power_of_two
-from stairs.parts import Parts, Plain
-from stairs.stair_check import check_stair
-from stairs.stair_kernels import (
+from stairs.errors import CapacityError, StateError
+from stairs.kernels.stair import (
     MOST_ENTRIES,
     UNMARKED,
     advance,
@@ -120,6 +117,9 @@ from stairs.stair_kernels import (
     probe,
     promote,
 )
+from stairs.memory.arena import Int32s, Int64s
+from stairs.modules import MOST_NUMBER, power_of_two
+from stairs.storage.parts import Parts, Plain
 
 if TYPE_CHECKING:
     from stairs.store import StairStore
@@ -222,7 +222,7 @@ class Stair:
         """Write down where heads and ring lie; after either was made anew."""
         self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     def kept(self) -> Plain:
         """Return all that goes on."""

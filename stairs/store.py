@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from stairs.arena import Entries, Int64s, Routes
-from stairs.fields import (
+from stairs.descriptors import (
     C_CAPACITY,
     C_NEXT,
     E_BIRTH,
@@ -26,11 +25,12 @@ from stairs.fields import (
     S_LO,
 )
 from stairs.graph import FOREVER
+from stairs.kernels.stair import advance_all, promote_keys
+from stairs.memory.arena import Entries, Int64s, Routes
 from stairs.modules import Modules
-from stairs.parts import Parts, Plain
 from stairs.routes import no_routes
 from stairs.stair import FIRST_ROOM, Spare, Stair
-from stairs.stair_kernels import advance_all, promote_keys
+from stairs.storage.parts import Parts, Plain
 
 FIRST_STATES = 4
 MOST_STATES = 1 << 20
@@ -91,7 +91,7 @@ class StairStore:
             states=np.concatenate([states, np.zeros_like(states)]), parts=np.concatenate([parts, np.zeros_like(parts)])
         )
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     def kept(self, stairs: Iterable[Stair]) -> Plain:
         """Return all that goes on, states in this order; memory of states that were dropped does not."""
@@ -191,9 +191,7 @@ class StairStore:
         for c in range(self.modules.graph.n_classes):
             kid = 0
             while kid >= 0:
-                kid = promote_keys(
-                    self.modules.arena, self.entries, self.routes, self.modules.walk, rows, c, kid
-                )
+                kid = promote_keys(self.modules.arena, self.entries, self.routes, self.modules.walk, rows, c, kid)
                 if kid >= 0:
                     self.make_room()
 

@@ -46,15 +46,15 @@ class Defect:
 DEFECTS = (
     Defect(
         "what is present is taken for complete: a composite is stored under a key that is not attempted",
-        (Edit("stairs/climb_kernels.py", "if peek_int32(p) < row[E_BIRTH]:", "if peek_int32(p) < -2:"),),
+        (Edit("stairs/kernels/climb.py", "if peek_int32(p) < row[E_BIRTH]:", "if peek_int32(p) < -2:"),),
     ),
     Defect(
         "a key never looked at is taken for attempted",
-        (Edit("stairs/climb_kernels.py", "if newest >= entries.states[u64(x), E_BIRTH]:", "if newest >= -1:"),),
+        (Edit("stairs/kernels/climb.py", "if newest >= entries.states[u64(x), E_BIRTH]:", "if newest >= -1:"),),
     ),
     Defect(
         "demote drops the entries of a key and leaves its mark",
-        (Edit("stairs/stair_kernels.py", "poke_int32(p, UNMARKED)", "poke_int32(p, states[x, E_BIRTH])"),),
+        (Edit("stairs/kernels/stair.py", "poke_int32(p, UNMARKED)", "poke_int32(p, states[x, E_BIRTH])"),),
     ),
     Defect(
         "a state that takes the memory of a dropped one takes its marks as well",
@@ -62,14 +62,14 @@ DEFECTS = (
     ),
     Defect(
         "two plans that run side by side both give a result",
-        (Edit("stairs/climb_kernels.py", "if not older:", "if not older and m > 99:"),),
+        (Edit("stairs/kernels/climb.py", "if not older:", "if not older and m > 99:"),),
         "parallel-track",
     ),
     Defect(
         "a row leaves a window of rows one row early",
         (
             Edit(
-                "stairs/push_kernels.py",
+                "stairs/kernels/push.py",
                 "set_low(arena, entries, np.int64(i), s + 1 - streams[i, S_SIZE])",
                 "set_low(arena, entries, np.int64(i), s + 2 - streams[i, S_SIZE])",
             ),
@@ -80,7 +80,7 @@ DEFECTS = (
         "a row leaves a range one tick early",
         (
             Edit(
-                "stairs/walk_kernels.py",
+                "stairs/kernels/walk.py",
                 "arena.times[u64(ring + (lo & mask))] < horizon",
                 "arena.times[u64(ring + (lo & mask))] <= horizon",
             ),
@@ -89,17 +89,17 @@ DEFECTS = (
     ),
     Defect(
         "where all streams join on one key, a row leaves a window of rows one row early",
-        (Edit("stairs/star_kernels.py", "s + 1 - streams[i, S_SIZE])", "s + 2 - streams[i, S_SIZE])"),),
+        (Edit("stairs/kernels/one_key.py", "s + 1 - streams[i, S_SIZE])", "s + 2 - streams[i, S_SIZE])"),),
         "mjoin",
     ),
     Defect(
         "where all streams join on one key, ranges end where they ended when the push began",
-        (Edit("stairs/star_kernels.py", "            expire_range(arena, j)\n", ""),),
+        (Edit("stairs/kernels/one_key.py", "            expire_range(arena, j)\n", ""),),
         "mjoin",
     ),
     Defect(
         "where all streams join on one key, older partners are forgotten",
-        (Edit("stairs/star_kernels.py", "while partner >= low:", "while partner > low:"),),
+        (Edit("stairs/kernels/one_key.py", "while partner >= low:", "while partner > low:"),),
         "mjoin",
     ),
     Defect(

@@ -13,21 +13,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 WITHIN_OTHERS = {
-    "stairs.climb_kernels.stair_newest",
-    "stairs.climb_kernels.take_back",
-    "stairs.eddy_kernels.route",
-    "stairs.keys_kernels.adopt",
-    "stairs.keys_kernels.drop_key",
-    "stairs.push_kernels.probe_stored",
-    "stairs.push_kernels.retire",
-    "stairs.push_kernels.retire_all",
-    "stairs.stair_kernels.promote",
-    "stairs.star_kernels.fetch_heads",
-    "stairs.star_kernels.fetch_partners",
-    "stairs.star_kernels.push_star",
+    "stairs.kernels.climb.stair_newest",
+    "stairs.kernels.climb.take_back",
+    "stairs.kernels.cacq.route",
+    "stairs.kernels.keys.adopt",
+    "stairs.kernels.keys.drop_key",
+    "stairs.kernels.push.probe_stored",
+    "stairs.kernels.push.retire",
+    "stairs.kernels.push.retire_all",
+    "stairs.kernels.stair.promote",
+    "stairs.kernels.one_key.fetch_heads",
+    "stairs.kernels.one_key.fetch_partners",
+    "stairs.kernels.one_key.push_star",
 }
 """Kernels that only kernels call, and so may not have been loaded by themselves."""
-NOT_BY_RUNTIME = ("stairs.stair_kernels.insert", "stairs.stair_kernels.probe")
+NOT_BY_RUNTIME = ("stairs.kernels.stair.insert", "stairs.kernels.stair.probe")
 """What no push calls; its own tests do."""
 
 
@@ -43,7 +43,7 @@ def test_each_kernel_has_one_signature() -> None:
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert "stairs.push_kernels.push" in found
+    assert "stairs.kernels.push.push" in found
     called = {name: count for name, count in found.items() if not name.startswith(NOT_BY_RUNTIME)}
     assert all(called.pop(name) <= 1 for name in WITHIN_OTHERS)
     assert {name: count for name, count in called.items() if count != 1} == {}

@@ -1,6 +1,6 @@
 """A program that uses the library in every way that could compile a kernel once more, and prints what was compiled.
 
-    python -m tests.varied_use      {"stairs.push_kernels.push": 1, …}: signatures of each kernel, not of its steps
+    python -m tests.varied_use      {"stairs.kernels.push.push": 1, …}: signatures of each kernel, not of its steps
 
 Arrays come as int32 and uint16, with strides, read-only; columns sliced, from read-only memory, with and without nulls;
 pushes of one row and of many; some fail.
@@ -23,10 +23,10 @@ from numba.core.registry import CPUDispatcher
 
 import eddy
 import stairs
-from eddy.keys import key_hash
-from eddy.live import Arena
-from eddy.spark import split
-from eddy.spark.job import make_job
+from eddy.ingest.keys import key_hash
+from eddy.live.engines import Arena
+from eddy.spark.partitioning import split
+from eddy.spark.partitioning.job import make_job
 from jisc.strategies import STRATEGIES
 
 ROWS = 200
@@ -172,7 +172,7 @@ def compiled() -> dict[str, int]:
     found = {}
     for package in (stairs, eddy):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if module.name.endswith("_kernels"):
+            if "kernels" in module.name.split("."):
                 for name, kernel in vars(importlib.import_module(module.name)).items():
                     own = isinstance(kernel, CPUDispatcher) and kernel.py_func.__module__ == module.name
                     if own and not kernel.targetoptions.get("forceinline"):

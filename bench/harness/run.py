@@ -37,9 +37,7 @@ def missing(figure: Figure, store: Store, full: bool) -> list[Point]:
     return [point for point in points if dict(point) not in done]
 
 
-def measure(
-    figures: Sequence[Figure], store: Store, *, full: bool, again: bool, console: Console
-) -> list[Failure]:
+def measure(figures: Sequence[Figure], store: Store, *, full: bool, again: bool, console: Console) -> list[Failure]:
     """Measure what is missing, or everything if `again`; return what failed.
 
     A point that fails keeps nothing and does not stop the others: what failed is measured when the run is taken up.

@@ -51,9 +51,7 @@ class Record:
         return json.dumps(content, ensure_ascii=False)
 
 
-def record_of(
-    point: Point, rows: Sequence[Row], stamp: Stamp, seconds: float, others: float | None = None
-) -> Record:
+def record_of(point: Point, rows: Sequence[Row], stamp: Stamp, seconds: float, others: float | None = None) -> Record:
     """Return a point measured just now."""
     return Record(point, rows, stamp, seconds, datetime.now(UTC).isoformat(timespec="seconds"), others)
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from bench.machine_limit.memory import LINE
 from jisc.strategies.base import COUNTERS
-from stairs.arena import Int64s, Routes
-from stairs.fields import H_MATCHES, H_OPS0, H_OPS1, H_PROBES, O_CHECK, R_END, R_TRUNK
+from stairs.descriptors import H_MATCHES, H_OPS0, H_OPS1, H_PROBES, O_CHECK, R_END, R_TRUNK
 from stairs.graph import JoinGraph
+from stairs.memory.arena import Int64s, Routes
 from stairs.modules import Modules
 
 KEY = 8

@@ -15,7 +15,7 @@ from bench.machine_limit.accesses import Traffic, counted, counters, engine_traf
 from bench.machine_limit.memory import LINE, costs, powers_of_two
 from bench.workloads import w2, w21
 from eddy import InputError, Query
-from stairs.fields import M_RESULTS
+from stairs.descriptors import M_RESULTS
 
 JOINS = {"W1": FOUR, "W2": CHAIN, "W21": ONE_KEY}
 WAYS = ("loop", "engine", "arrow")

@@ -50,10 +50,7 @@ def size_text(n_bytes: float) -> str:
 
 def remarks(rows: Sequence[Row]) -> list[str]:
     """Say what accesses cost at both ends, how many the machine has under way, and where each step lies."""
-    by = {
-        kind: sorted((number(r, "bytes"), number(r, "ns")) for r in rows if r["access"] == kind)
-        for kind in KINDS
-    }
+    by = {kind: sorted((number(r, "bytes"), number(r, "ns")) for r in rows if r["access"] == kind) for kind in KINDS}
     said = []
     for kind, name in KINDS.items():
         if len(by[kind]) < 2:

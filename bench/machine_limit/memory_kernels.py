@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stairs.accelerate import jit, u64
+from stairs.kernels.accelerate import jit, u64
 
 
 @jit

@@ -15,9 +15,9 @@ from bench.harness.rows import number
 from bench.harness.spread import spread
 from bench.machine_limit.floor import source_of
 from bench.measure import agree, without_gc
-from eddy.transitions import make_strategy
-from jisc.plan import default_plan
-from stairs.fields import LOADING, M_MODE
+from eddy.routing.transitions import make_strategy
+from jisc.plan.tree import default_plan
+from stairs.descriptors import LOADING, M_MODE
 from stairs.modules import Modules
 
 LARGE, SMALL = 50_000, 1_000
@@ -215,9 +215,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
         ranked = sorted(shares, key=lambda name: -shares[name])
         text = ", ".join(f"{name} {shares[name]:.0%}" for name in ranked)
         rest = number(own["rest"], "share")
-        said.append(
-            f"{case}: {number(own['whole'], 'ns'):,.0f} ns an arrival: {text}; {rest:+.0%} is not explained."
-        )
+        said.append(f"{case}: {number(own['whole'], 'ns'):,.0f} ns an arrival: {text}; {rest:+.0%} is not explained.")
         runs = sum(number(own[name], "ns") for name in KERNEL if name in own)
         said.append(
             f"{case}: the kernel within the runtime took {number(own['whole'], 'kernel_ns'):,.0f} ns an arrival, its"

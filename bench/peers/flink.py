@@ -10,7 +10,7 @@ from bench.peers.apart import Apart, Outcome, slope
 from bench.peers.environment import SCRIPTS, Unavailable, answers, python_of
 from bench.peers.works import SPAN, Work
 from eddy import EddyError
-from eddy.spark.java import java_home
+from eddy.spark.environment.java import java_home
 
 NAME = "flink"
 TIMEOUT = 600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench.limit_kernels import Tables, bucket
-from stairs.accelerate import jit, u64
+from stairs.kernels.accelerate import jit, u64
 
 
 @jit

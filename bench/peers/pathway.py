@@ -14,9 +14,7 @@ NAME = "pathway"
 TIMEOUT = 600.0
 
 
-def _runs(
-    python: Path, commit: int, threads: int, small: Path, large: Path, repeats: int
-) -> list[dict[str, object]]:
+def _runs(python: Path, commit: int, threads: int, small: Path, large: Path, repeats: int) -> list[dict[str, object]]:
     found = []
     for file in (small, large) * repeats:
         arguments = [str(SPAN), str(commit), str(file)]

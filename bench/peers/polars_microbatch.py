@@ -57,8 +57,7 @@ class Polars:
             self.kept = [frame.tail(WINDOW) for frame in self.kept]
         else:
             self.kept = [
-                frame.filter(pl.col(time) >= following - SPAN)
-                for frame, time in zip(self.kept, TIMES, strict=True)
+                frame.filter(pl.col(time) >= following - SPAN) for frame, time in zip(self.kept, TIMES, strict=True)
             ]
         return joined.select("k", *(f"v{name}" for name in STREAMS))
 

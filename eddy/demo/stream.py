@@ -27,7 +27,7 @@ from stairs.errors import EddyError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eddy.spark.streaming.running import StreamingJoinQuery
+    from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
 AHEAD = 2
 """Batches of files that may wait for the job."""

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.fuzz.judge import Column, Extent, Judge, Row
-from eddy.query import Query
-from eddy.stream import Stream
-from eddy.windows import Range, Rows, Unbounded, Window
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.windows import Range, Rows, Unbounded, Window
 
 NAMES = "RSTUVWXY"
 
@@ -152,8 +152,8 @@ Step = Push | BadPush | Transition | Reload | Demote | Limit
 class Case:
     """A query, the options of its runtime, and what it goes through.
 
-    The policy is a name of `eddy.policies.POLICIES`, or CHAOS, which is made from `seed`. With a bound on bytes a step
-    may be refused for lack of room; then nothing has changed, and the case goes on.
+    The policy is a name of `eddy.routing.policies.POLICIES`, or CHAOS, which is made from `seed`. With a bound on bytes
+    a step may be refused for lack of room; then nothing has changed, and the case goes on.
     """
 
     shape: Shape

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from eddy.policies import Decision, View
-from jisc.plan import Tree, join
-from jisc.states import states_of
+from eddy.routing.policies import Decision, View
+from jisc.plan.states import states_of
+from jisc.plan.tree import Tree, join
 
 
 class Chaos:

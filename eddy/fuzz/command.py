@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from eddy.fuzz.case import CHAOS, NAMES, OutputMode
-from eddy.policies import POLICIES
+from eddy.routing.policies import POLICIES
 from eddy.warmup import warmup
 from jisc.strategies import STRATEGIES
 

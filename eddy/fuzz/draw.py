@@ -29,8 +29,8 @@ from eddy.fuzz.case import (
     Transition,
 )
 from eddy.fuzz.judge import Column, Extent, Judge, Kind, Row
-from eddy.policies import POLICIES
-from jisc.plan import parse
+from eddy.routing.policies import POLICIES
+from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 
 MOST_RESULTS = 100

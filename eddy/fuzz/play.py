@@ -12,11 +12,11 @@ from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Rel
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
 from eddy.fuzz.judge import Judge, Result, Row, Verdict
-from eddy.policies import Policy
+from eddy.routing.policies import Policy
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
+from stairs.descriptors import C_NEXT
 from stairs.errors import CapacityError, InputError, PlanError
-from stairs.fields import C_NEXT
 
 
 @dataclass

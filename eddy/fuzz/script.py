@@ -102,6 +102,7 @@ def demote(state: int, key: int) -> None:
             stair.demote(key % keys)
 '''
 
+
 def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     """Return a case as a script that raises AssertionError, or the engine's error, if the case goes wrong.
 
@@ -112,11 +113,11 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     lines = _calls(case, refused)
     text = _HEAD.format(title=title, imports=imports)
     if Demote in kinds:
-        text += "from stairs.fields import C_NEXT\n"
+        text += "from stairs.descriptors import C_NEXT\n"
     if case.chaotic:
         text = text.replace("from collections import Counter", "import random\nfrom collections import Counter")
-        text += "from eddy.policies import Decision, View\nfrom jisc.plan import Tree, join\n"
-        text += "from jisc.states import states_of\n\n"
+        text += "from eddy.routing.policies import Decision, View\nfrom jisc.plan.tree import Tree, join\n"
+        text += "from jisc.plan.states import states_of\n\n"
     text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + inspect.getsource(comparison.compare) + _TAIL
     text += _FAIL if any(line.startswith("push_in_vain") for line in lines) else ""
     text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
@@ -136,7 +137,7 @@ def _setup(case: Case) -> str:
     for i, name in enumerate(shape.names):
         time = ', time="t"' if shape.timed else ""
         lines.append(f"        eddy.Stream({name!r}, SCHEMAS[{name!r}], window={_window(shape, i)}{time}),")
-    lines += ["    ],", f"    {shape.predicates()!r},", "    select=[f\"{name}.n\" for name in SCHEMAS],"]
+    lines += ["    ],", f"    {shape.predicates()!r},", '    select=[f"{name}.n" for name in SCHEMAS],']
     if shape.breakable:
         lines.append('    where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0,')
     if shape.lateness:

@@ -7,12 +7,12 @@
 Streaming DataFrames are joined by the same function: see `eddy.spark.streaming`.
 """
 
-from eddy.spark.batch import explain
-from eddy.spark.engine import PartitionEngine
+from eddy.spark.batch.dataframe import explain
+from eddy.spark.batch.engine import PartitionEngine
+from eddy.spark.environment.session import session
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.filters import filter
 from eddy.spark.joins import join
-from eddy.spark.session import session
 from eddy.spark.streaming.sinks.transactions import read as read_transactions
 
 __all__ = [

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eddy.adaptive_filters import AdaptiveFilter, named
-from eddy.filters import Filter, Predicate, conditions
+from eddy.filters.adaptive import AdaptiveFilter, named
+from eddy.filters.conditions import Filter, Predicate, conditions
+from eddy.spark.batch.rows import quoted
+from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.rows import quoted
-from eddy.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

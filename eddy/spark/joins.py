@@ -7,18 +7,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from eddy.numbers import whole
-from eddy.policies import Policy
-from eddy.query import Query
-from eddy.spark.batch import Transport, join_batch
-from eddy.spark.engine import EngineOptions
+from eddy.query.numbers import whole
+from eddy.query.query import Query
+from eddy.routing.policies import Policy
+from eddy.spark.batch.dataframe import Transport, join_batch
+from eddy.spark.batch.engine import EngineOptions
 from eddy.spark.errors import SparkJoinError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eddy.spark.streaming.rebalancing import Rebalancer
-    from eddy.spark.streaming.writer import StreamingJoin
+    from eddy.spark.streaming.driver.rebalancing import Rebalancer
+    from eddy.spark.streaming.driver.writer import StreamingJoin
 
 
 @overload
@@ -109,10 +109,10 @@ def join(
                 `Rebalancer` of your own
     keep        how many old states are kept, 2 or more
 
-    A batch join gives the results of one engine that gets all rows in the order that `eddy.spark.job` defines, in no
-    particular order. A streaming join of the same rows, none of them late, gives the same results, each once, whatever
-    the micro-batches, the faults and restarts; its windows are `Range` or `Unbounded`. What may change from one start
-    to the next, and what sinks promise: docs/streaming.md.
+    A batch join gives the results of one engine that gets all rows in the order that `eddy.spark.partitioning.job`
+    defines, in no particular order. A streaming join of the same rows, none of them late, gives the same results, each
+    once, whatever the micro-batches, the faults and restarts; its windows are `Range` or `Unbounded`. What may change
+    from one start to the next, and what sinks promise: docs/streaming.md.
 
     Nothing runs until an action or `writeStream…start()` does; the call has Spark analyse the plans and reads no row.
     Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an
@@ -137,7 +137,7 @@ def join(
         raise SparkJoinError("order_by is for batch DataFrames: streaming ones are ordered by event time; leave it out")
     if checkpoint is None:
         raise SparkJoinError("a streaming join needs checkpoint=, a directory that the driver and all workers see")
-    from eddy.spark.streaming.preparing import prepare
+    from eddy.spark.streaming.driver.prepare import prepare
     from eddy.spark.streaming.sinks.staging import local_path
 
     return prepare(

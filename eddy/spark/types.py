@@ -1,7 +1,7 @@
 """Arrow types and the Spark types that stand for them.
 
 Spark has no unsigned integers, one unit of time (microseconds), no half floats, and no views or encodings: workers know
-a column by its plain type (`stairs.kinds`) only. A result column
+a column by its plain type (`stairs.plain_types`) only. A result column
 of such a type leaves as the narrowest Spark type that holds all its values. Spark's `timestamp` is an instant (Arrow:
 with a time zone), `timestamp_ntz` a reading of a clock (Arrow: without); the two are not mixed up here, as only the
 user can know the zone.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
-from stairs.kinds import plain
+from stairs.plain_types import plain
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -1,14 +1,14 @@
 """The strategies by which one plan takes over from another, side by side behind one protocol (`base.Strategy`).
 
-    name             stores              computes a state
-    mjoin            nothing             never: inner nodes are virtual, routes compiled
-    cacq             nothing             never: routed hop by hop through an eddy
-    symmetric-hash   every inner state   from the first tuple on; the plan cannot change
-    moving-state     every inner state   at the transition, state by state; output waits
-    stairs           every inner state   at the transition, key by key; output waits
-    parallel-track   two plans           never: the old plan runs on until the windows have passed
-    jisc             every inner state   key by key, on the first probe of each
-    eddy             the states chosen   key by key, on the first probe of each
+name             stores              computes a state
+mjoin            nothing             never: inner nodes are virtual, routes compiled
+cacq             nothing             never: routed hop by hop through an eddy
+symmetric-hash   every inner state   from the first tuple on; the plan cannot change
+moving-state     every inner state   at the transition, state by state; output waits
+stairs           every inner state   at the transition, key by key; output waits
+parallel-track   two plans           never: the old plan runs on until the windows have passed
+jisc             every inner state   key by key, on the first probe of each
+eddy             the states chosen   key by key, on the first probe of each
 """
 
 from __future__ import annotations

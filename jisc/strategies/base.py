@@ -12,16 +12,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from jisc.plan import Tree, parse
-from jisc.routes import Preference
-from jisc.states import Difference, Masks, StateId
-from stairs.arena import Bytes, Entries, Int64s, Routes
+from jisc.plan.routes import Preference
+from jisc.plan.states import Difference, Masks, StateId
+from jisc.plan.tree import Tree, parse
+from stairs.descriptors import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
 from stairs.errors import PlanError
-from stairs.fields import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
 from stairs.graph import JoinGraph
+from stairs.memory.arena import Bytes, Entries, Int64s, Routes
 from stairs.modules import Modules
-from stairs.parts import MOST, NO_MEMORY, Parts, Plain
 from stairs.stair import Stair
+from stairs.storage.parts import MOST, NO_MEMORY, Parts, Plain
 
 AROUND = 16
 """Pushes before and after a transition over which the rate of output is taken."""
@@ -39,7 +39,7 @@ class Transition:
     strategy      the name of the strategy that ran
     plans         old and new; `old` and `new` are their texts, by the names of the streams
     seconds       the call itself; nothing is emitted while it lasts, so for an eager strategy this is the stall
-    kept … dropped   states by what became of them (`jisc.states.Difference`)
+    kept … dropped   states by what became of them (`jisc.plan.states.Difference`)
     recomputed    states computed in whole, within the call
     promoted      keys promoted, in the call and in the stage
     computed      entries which those promotions stored
@@ -93,7 +93,6 @@ class Transition:
     def new(self) -> str:
         """The plan after, as text."""
         return self.plans[1].text(self.names)
-
 
     def plain(self) -> Plain:
         """Return it as JSON values."""
@@ -301,7 +300,7 @@ class Strategy(ABC):
         """Return running totals by the names they have in `Transition`."""
         return {"duplicates": int(self.modules.meta[M_SUPPRESSED])}
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     def kept(self) -> Plain:
         """Return all that goes on, but the plan that runs and its tables."""

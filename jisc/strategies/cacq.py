@@ -1,4 +1,4 @@
-"""CACQ: SteMs only, tuple at a time through an eddy that chooses the next SteM at every hop (`stairs.eddy_kernels`).
+"""CACQ: SteMs only, tuple at a time through an eddy that chooses the next SteM at every hop (`stairs.kernels.cacq`).
 
 A transition changes the ranking by which the eddy chooses and nothing else.
 Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous queries over streams", SIGMOD 2002.
@@ -6,11 +6,11 @@ Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous quer
 
 from __future__ import annotations
 
-from jisc.eddy_routes import compile_eddy
-from jisc.plan import Tree
+from jisc.plan.cacq_routes import compile_eddy
+from jisc.plan.tree import Tree
 from jisc.strategies.base import Strategy, Transition
-from stairs.arena import Int64s
-from stairs.fields import ROUTED
+from stairs.descriptors import ROUTED
+from stairs.memory.arena import Int64s
 from stairs.modules import Modules
 
 

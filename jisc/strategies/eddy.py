@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jisc.plan import Tree
-from jisc.routes import Preference, compile_routes
-from jisc.states import StateId, states_of
+from jisc.plan.routes import Preference, compile_routes
+from jisc.plan.states import StateId, states_of
+from jisc.plan.tree import Tree
 from jisc.strategies.base import Saved, Transition
 from jisc.strategies.jisc import Jisc
-from stairs.arena import Entries, Routes
-from stairs.fields import M_MODE, STORED, VIRTUAL
+from stairs.descriptors import M_MODE, STORED, VIRTUAL
+from stairs.memory.arena import Entries, Routes
 from stairs.modules import Modules
-from stairs.parts import Parts, Plain
 from stairs.routes import no_routes
+from stairs.storage.parts import Parts, Plain
 
 PLANS = 64
 """Plans whose tables are kept for when they come back."""
@@ -38,7 +38,7 @@ class Eddy(Jisc):
         """Tables of plans with nothing stored, for when they come back."""
         self._wanted: frozenset[StateId] = frozenset(stored)
         self.prefer: Preference | None = None
-        """By which class streams are probed while nothing is stored (`jisc.routes.compile_routes`)."""
+        """By which class streams are probed while nothing is stored (`jisc.plan.routes.compile_routes`)."""
         super().__init__(modules, tree, background)
 
     def kept(self) -> Plain:

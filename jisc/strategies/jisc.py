@@ -5,7 +5,7 @@ and makes the others empty with no key attempted; that is all, so it takes the t
 to be known of what came before: a state kept incomplete is still exactly what its marks say (the paper's sec. 4.5,
 figure 4), and one that was dropped and comes back begins anew, with no mark.
 
-Where the paper is followed in the idea and not in the letter is said in `stairs.climb_kernels` (a key that is present
+Where the paper is followed in the idea and not in the letter is said in `stairs.kernels.climb` (a key that is present
 is not a key that is complete) and in `stairs.stair` (when a state is complete). Two more places. A tuple that leaves a
 window need not be traced through incomplete states (sec. 4.2, 4.4): an entry is dead when a component is, whoever holds
 it. And there is no queue to drain before plans change (sec. 4.1): an arrival is walked to its end before the next.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from jisc.plan import Tree
+from jisc.plan.tree import Tree
 from jisc.strategies.stored import StoredStrategy
 from stairs.errors import CapacityError
 from stairs.modules import Modules

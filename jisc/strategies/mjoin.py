@@ -7,11 +7,11 @@ sources", VLDB 2003.
 
 from __future__ import annotations
 
-from jisc.plan import Tree
-from jisc.routes import compile_routes
+from jisc.plan.routes import compile_routes
+from jisc.plan.tree import Tree
 from jisc.strategies.base import Strategy, Transition
-from stairs.arena import Int64s
-from stairs.fields import VIRTUAL
+from stairs.descriptors import VIRTUAL
+from stairs.memory.arena import Int64s
 from stairs.modules import Modules
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from jisc.states import Difference
+from jisc.plan.states import Difference
 from jisc.strategies.base import Transition
 from jisc.strategies.stored import StoredStrategy
 from stairs.errors import CapacityError

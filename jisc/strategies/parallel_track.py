@@ -20,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from jisc.plan import Tree, check_connected, parse
-from jisc.states import StateId, states_of
-from jisc.stored_routes import StoredPlan
+from jisc.plan.states import StateId, states_of
+from jisc.plan.stored_routes import StoredPlan
+from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies.base import Transition
 from jisc.strategies.stored import StoredStrategy, state_of
-from stairs.arena import Int64s
+from stairs.descriptors import E_LOWS, S_BASE, S_LO, S_NEXT
 from stairs.errors import CapacityError
-from stairs.fields import E_LOWS, S_BASE, S_LO, S_NEXT
 from stairs.graph import FOREVER
+from stairs.memory.arena import Int64s
 from stairs.modules import Modules
-from stairs.parts import Parts, Plain
 from stairs.stair import Stair
+from stairs.storage.parts import Parts, Plain
 
 
 @dataclass
@@ -68,8 +68,7 @@ class ParallelTrack(StoredStrategy):
 
     def _compile(self, tree: Tree) -> None:
         plans = [
-            StoredPlan(track.tree, {state: stair.row for state, stair in track.states.items()})
-            for track in self.tracks
+            StoredPlan(track.tree, {state: stair.row for state, stair in track.states.items()}) for track in self.tracks
         ]
         self._use(plans)
 

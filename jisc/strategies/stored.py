@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from jisc.plan import Tree
-from jisc.states import Difference, StateId, states_of
-from jisc.stored_routes import StoredPlan, compile_stored
+from jisc.plan.states import Difference, StateId, states_of
+from jisc.plan.stored_routes import StoredPlan, compile_stored
+from jisc.plan.tree import Tree
 from jisc.strategies.base import Strategy, Transition, note
-from stairs.arena import Entries, Int64s, Routes
+from stairs.descriptors import E_BASE, E_ROUTE, S_LO, S_NEXT, STORED
 from stairs.errors import CapacityError
-from stairs.fields import E_BASE, E_ROUTE, S_LO, S_NEXT, STORED
+from stairs.memory.arena import Entries, Int64s, Routes
 from stairs.modules import Modules
-from stairs.parts import Parts, Plain
 from stairs.stair import Stair
+from stairs.storage.parts import Parts, Plain
 from stairs.store import StairStore
 
 TABLES = 32
@@ -38,7 +38,7 @@ class StoredStrategy(Strategy):
         self._tables: dict[tuple[Any, ...], tuple[Routes, dict[int, tuple[int, int]]]] = {}
         self._install(tree, self._states(tree))
 
-    # Kept for another process (`eddy.live`)
+    # Kept for another process (`eddy.live.engines`)
 
     def kept(self) -> Plain:
         """Return all that goes on. Tables are quickly made again, and kept they would be most of what is written."""

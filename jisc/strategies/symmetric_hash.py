@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from jisc.plan import Tree
+from jisc.plan.tree import Tree
 from jisc.strategies.base import Transition, refuse
 from jisc.strategies.stored import StoredStrategy
 from stairs.errors import CapacityError

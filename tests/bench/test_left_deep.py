@@ -7,7 +7,7 @@ import pytest
 
 from bench.families import SHAPES
 from bench.left_deep import all_orders, fixed_plans, random_order, work
-from jisc.plan import check_connected, default_plan, left_deep
+from jisc.plan.tree import check_connected, default_plan, left_deep
 
 FAMILIES = {shape.family: shape.query.graph for shape in SHAPES.values()}
 

@@ -18,7 +18,7 @@ from bench.machine_limit.parts import CASES, PARTS, PROFILE, Kernel, Stopwatch, 
 from bench.measure import Mismatch
 from bench.workloads import w2
 from eddy import InputError
-from stairs.fields import M_RESULTS
+from stairs.descriptors import M_RESULTS
 
 
 def quiet(what: str) -> None:

@@ -166,7 +166,9 @@ def test_a_library_that_is_missing_gives_a_row_with_the_reason(monkeypatch: pyte
     here, missing = contenders()
     assert {peer.name for peer in here} == {"eddy", "eddy, counting", "eddy, engine", loops.NUMBA, "plain Python"}
     assert {str(row["peer"]): str(row["skipped"]).partition(":")[0] for row in missing} == {
-        loops.C: "C", "Polars, micro-batch": "polars", "DuckDB, micro-batch": "duckdb"
+        loops.C: "C",
+        "Polars, micro-batch": "polars",
+        "DuckDB, micro-batch": "duckdb",
     }
 
 

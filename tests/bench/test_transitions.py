@@ -18,8 +18,8 @@ from bench.pauses import CHANGING, Windows, check_complete, pauses, timed_pushes
 from bench.ratios import TRANSITIONS
 from bench.transitions import BARS, QUICK, Sizes
 from bench.workloads import Turnover, permutations, uniform
-from jisc.plan import parse
-from jisc.states import Masks, difference
+from jisc.plan.states import Masks, difference
+from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 
 TINY = Sizes(

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 
 import eddy
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Unbounded
-from eddy.arrow_bytes import validate
-from eddy.snapshot_file import DIGEST_BYTES, pack, unpack
+from eddy.storage.arrow_bytes import validate
+from eddy.storage.sections import DIGEST_BYTES, pack, unpack
 
 DICTIONARY = pa.dictionary(pa.int16(), pa.string())
 SCHEMA = pa.schema(

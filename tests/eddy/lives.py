@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy import Predicate, Query, Range, Runtime, Stream
-from eddy.live import Arena
+from eddy.live.engines import Arena
 
 KEY = b"a secret of all tests"
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy import adaptive_filters
-from eddy.adaptive_filters import AdaptiveFilter
-from eddy.filter_profile import CallCost, Profile
+from eddy.filters import adaptive as adaptive_filters
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.filters.profile import CallCost, Profile
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 
@@ -97,9 +97,7 @@ def flags(rng: np.random.Generator, shares: dict[str, float], rows: int) -> pa.R
 
 def test_the_order_follows_drift() -> None:
     rng, clock = np.random.default_rng(1), Clock()
-    accepts = AdaptiveFilter(
-        [condition(clock, name, 1e-6) for name in "pqr"], names=list("pqr"), clock=clock
-    )
+    accepts = AdaptiveFilter([condition(clock, name, 1e-6) for name in "pqr"], names=list("pqr"), clock=clock)
     for _ in range(20):
         accepts.filter(flags(rng, {"p": 0.9, "q": 0.5, "r": 0.1}, 20_000))
     assert accepts.order == ("r", "q", "p")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from eddy.arrow_bytes import ArrowBytesError, read_batch, read_batches, write_batches
+from eddy.storage.arrow_bytes import ArrowBytesError, read_batch, read_batches, write_batches
 
 COLUMNS = [
     pa.array([1, None, 3], pa.int8()),

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.policies import Decision, View
+from eddy.routing.policies import Decision, View
 from eddy.runtime import NO_ROOM
-from jisc.states import states_of
+from jisc.plan.states import states_of
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy.arrivals import TooLate
-from eddy.late_rows import CHUNK_BYTES, CHUNK_ROWS, LateRows
+from eddy.ingest.arrivals import TooLate
+from eddy.results.late_rows import CHUNK_BYTES, CHUNK_ROWS, LateRows
 
 DICTIONARY = pa.dictionary(pa.int16(), pa.string())
 SCHEMA = pa.schema(

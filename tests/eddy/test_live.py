@@ -12,8 +12,9 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from eddy import InputError, Runtime, live_file
-from eddy.live import Arena
+from eddy import InputError, Runtime
+from eddy.live import file as live_file
+from eddy.live.engines import Arena
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import CHAPTER
 from tests.cases import Case, text_rows
@@ -151,7 +152,7 @@ def test_an_engine_goes_from_process_to_process(path: Path) -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from eddy.live import Arena
+from eddy.live.engines import Arena
 from tests.eddy.lives import KEY, long_query, long_rows
 
 with Arena(Path(sys.argv[1]), KEY) as arena:

@@ -10,8 +10,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy import Runtime, live_file
-from eddy.live_file import HEADER_BYTES, Block, LiveFile
+from eddy import Runtime
+from eddy.live import file as live_file
+from eddy.live.file import HEADER_BYTES, Block, LiveFile
 from tests.eddy.lives import Life, long_query, long_rows
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eddy import InputError, Runtime, live
-from eddy.live import Arena
-from eddy.live_file import HEADER_BYTES, Header, LiveFile
+from eddy import InputError, Runtime
+from eddy.live import engines as live
+from eddy.live.engines import Arena
+from eddy.live.file import HEADER_BYTES, Header, LiveFile
 from tests.eddy.lives import KEY, long_query, long_rows
 from tests.stairs.test_private import give_away
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from eddy import InputError, Query, Rows, Runtime, StateError, live
-from eddy.live import Arena
-from eddy.live_file import HEADER_BYTES, LiveFile
-from eddy.policies import Decision, View
+from eddy import InputError, Query, Rows, Runtime, StateError
+from eddy.live import engines as live
+from eddy.live.engines import Arena
+from eddy.live.file import HEADER_BYTES, LiveFile
+from eddy.routing.policies import Decision, View
 from tests.eddy.lives import KEY, Life, in_child, long_query, long_rows
 from tests.eddy.snapshots import filled, make_query
 

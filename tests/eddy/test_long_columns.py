@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-import stairs.kinds
+import stairs.plain_types
 from stairs.payload import ChunkLog
 from tests.cases import text_rows
 from tests.key_types import to_arrow
@@ -55,7 +55,7 @@ def test_what_one_array_cannot_hold_comes_in_several(
     kind: pa.DataType, output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, _ = pushes(kind, output)
-    monkeypatch.setattr(stairs.kinds, "MOST_BYTES", 700)
+    monkeypatch.setattr(stairs.plain_types, "MOST_BYTES", 700)
     cut, _ = pushes(kind, output)
     for one, other in zip(whole, cut, strict=True):
         other.validate(full=True)
@@ -66,7 +66,7 @@ def test_what_one_array_cannot_hold_comes_in_several(
 
 
 def test_arrays_of_a_window_merge_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stairs.kinds, "MOST_BYTES", 4000)
+    monkeypatch.setattr(stairs.plain_types, "MOST_BYTES", 4000)
     log = ChunkLog(pa.string())
     for first in range(0, 1024, 4):
         log.append(first, pa.array([f"{n:016}" for n in range(first, first + 4)]))
@@ -82,7 +82,7 @@ def test_arrays_of_a_window_merge_up_to_the_limit(monkeypatch: pytest.MonkeyPatc
 
 def test_values_of_lists_are_counted_before_arrow_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # Lists of nulls have no bytes, and Arrow lets their offsets wrap around.
-    monkeypatch.setattr(stairs.kinds, "MOST_BYTES", 100)
+    monkeypatch.setattr(stairs.plain_types, "MOST_BYTES", 100)
     log = ChunkLog(pa.list_(pa.null()))
     log.append(0, pa.array([[None] * 30, None, []], pa.list_(pa.null())))
     taken = log.take(np.array([0, 1, 0, 0, 2, 0]))

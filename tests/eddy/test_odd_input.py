@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.numbers import whole
+from eddy.query.numbers import whole
 
 SCHEMA = pa.schema([("a", pa.int64()), ("t", pa.int64())])
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy.policies import Decision, View
-from eddy.turn import Turn
+from eddy.push.turn import Turn
+from eddy.routing.policies import Decision, View
 
 SCHEMA = pa.schema([("k", pa.int64())])
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.policies import POLICIES, AGreedy, Bandit, Cost, Decision, Fixed, Lottery, Policy, Rank, View
-from eddy.policies.greedy import Greedy, centre
-from jisc.orders import connected_orders
-from jisc.plan import Tree, check_connected, left_deep
-from jisc.routes import route
+from eddy.routing.policies import POLICIES, AGreedy, Bandit, Cost, Decision, Fixed, Lottery, Policy, Rank, View
+from eddy.routing.policies.greedy import Greedy, centre
+from jisc.plan.orders import connected_orders
+from jisc.plan.routes import route
+from jisc.plan.tree import Tree, check_connected, left_deep
 from tests.eddy.queries import make_query
 
 Columns = dict[str, Sequence[int]]

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy import router
-from eddy.policies import POLICIES, Decision, View
+from eddy.routing import router
+from eddy.routing.policies import POLICIES, Decision, View
 from jisc.strategies import STRATEGIES, base
 from tests.eddy.queries import make_query
 

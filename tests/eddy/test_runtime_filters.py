@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy import adaptive_filters
+from eddy.filters import adaptive as adaptive_filters
 from tests.cases import Case, Condition, assert_same, feed, results, text_rows
 from tests.strategies import VALUE, arrivals, cases, neighbours_by_predicate, plans, splits
 

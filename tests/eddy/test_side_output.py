@@ -15,8 +15,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import eddy
-from eddy.lateness import LATE_ROWS
-from eddy.live import Arena
+from eddy.live.engines import Arena
+from eddy.query.lateness import LATE_ROWS
 from tests.cases import Case, feed, late_rows, results, text_rows
 from tests.eddy.lives import KEY
 from tests.strategies import arrivals, cases, splits
@@ -39,7 +39,7 @@ def rows(*times: Any, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Give what was logged as a warning since the last call."""
-    found = [one.getMessage() for one in caplog.records if one.name == "eddy.side_output"]
+    found = [one.getMessage() for one in caplog.records if one.name == "eddy.results.side_output"]
     assert all(one.levelno == logging.WARNING for one in caplog.records)
     caplog.clear()
     return found

@@ -13,8 +13,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from eddy import Query, Rows, Runtime, SnapshotError, Stream
-from eddy.snapshot_file import pack, unpack
-from stairs.kinds import plain_schema
+from eddy.storage.sections import pack, unpack
+from stairs.plain_types import plain_schema
 from tests.eddy.forged_snapshots import WORLDS, alter, outcome, saved, sealed
 
 Header = dict[str, Any]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Unbounded
-from eddy.query_text import difference, query_text
-from eddy.snapshot_file import DIGEST_BYTES, MAGIC, VERSION, pack, unpack
+from eddy.query.text import difference, query_text
+from eddy.storage.sections import DIGEST_BYTES, MAGIC, VERSION, pack, unpack
 from tests.cases import Case, StreamCase
 from tests.eddy.snapshots import SCHEMA, filled, make_query
 

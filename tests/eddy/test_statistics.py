@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.statistics import CHAINS, DRAWN, SCHEMA
+from eddy.inspect.statistics import CHAINS, DRAWN, SCHEMA
 from jisc.strategies import STRATEGIES
 from tests.eddy.queries import make_query
 

@@ -21,13 +21,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import eddy
 from eddy.fuzz.chaos import Chaos
-from eddy.policies import POLICIES, Decision, View
+from eddy.routing.policies import POLICIES, Decision, View
+from eddy.routing.transitions import SCHEMA
 from eddy.runtime import NO_ROOM
-from eddy.transitions import SCHEMA
-from jisc.plan import parse
-from jisc.states import Masks, states_of
+from jisc.plan.states import Masks, states_of
+from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
-from stairs.fields import C_NEXT
+from stairs.descriptors import C_NEXT
 from tests.cases import Arrival, Case, Condition, Push, StreamCase, assert_changes, changes, late_rows, text_rows
 from tests.oracle import Oracle, Row
 from tests.strategies import TIME, VALUE, plans

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 import eddy
-from stairs.fields import C_NEXT
+from stairs.descriptors import C_NEXT
 from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes
 
 A, B, C = "((R S) T) U", "((S T) R) U", "((S T) U) R"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.orders import connected, connected_orders, has_choice, random_order, trunk_of
-from jisc.plan import left_deep
-from jisc.routes import compile_routes, route
-from jisc.states import Masks
-from stairs.fields import H_TARGET
+from jisc.plan.orders import connected, connected_orders, has_choice, random_order, trunk_of
+from jisc.plan.routes import compile_routes, route
+from jisc.plan.states import Masks
+from jisc.plan.tree import left_deep
+from stairs.descriptors import H_TARGET
 from stairs.graph import JoinGraph
 from tests.jisc.graphs import chain, classes_of, clique, cycle, graph_of, same_key, star
 

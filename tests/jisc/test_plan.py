@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.plan import Tree, check_connected, default_plan, join, left_deep, parse
+from jisc.plan.tree import Tree, check_connected, default_plan, join, left_deep, parse
 from stairs.errors import PlanError
 from stairs.graph import JoinGraph
 from tests.jisc.graphs import chain, clique, cycle, graph_of, star

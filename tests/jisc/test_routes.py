@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.plan import check_connected, parse
-from jisc.routes import Hop, compile_routes, probe_order, route
-from stairs.errors import PlanError
-from stairs.fields import (
+from jisc.plan.routes import Hop, compile_routes, probe_order, route
+from jisc.plan.tree import check_connected, parse
+from stairs.descriptors import (
     H_CLASS,
     H_LEAF0,
     H_LEAF1,
@@ -24,6 +23,7 @@ from stairs.fields import (
     R_ROOT,
     R_TRUNK,
 )
+from stairs.errors import PlanError
 from stairs.graph import JoinGraph
 from tests.jisc.graphs import chain, classes_of, clique, cycle, graph_of, same_key, star
 from tests.jisc.test_plan import trees

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.plan import Tree, join, parse
-from jisc.states import Difference, Masks, StateId, difference, states_of
+from jisc.plan.states import Difference, Masks, StateId, difference, states_of
+from jisc.plan.tree import Tree, join, parse
 from stairs.graph import JoinGraph, Window, WindowKind
 
 NAMES = ("R", "S", "T", "U")
@@ -22,9 +22,7 @@ def texts(states: tuple[StateId, ...] | list[StateId], graph: JoinGraph = ONE_CL
 
 def change(old: str, new: str, incomplete: tuple[str, ...] = ()) -> Difference:
     masks = Masks(ONE_CLASS)
-    return difference(
-        parse(old, NAMES), parse(new, NAMES), masks, lambda state: texts([state])[0] not in incomplete
-    )
+    return difference(parse(old, NAMES), parse(new, NAMES), masks, lambda state: texts([state])[0] not in incomplete)
 
 
 def test_figure_3b_nothing_is_shared() -> None:

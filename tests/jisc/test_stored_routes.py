@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jisc.eddy_routes import compile_eddy
-from jisc.plan import parse
-from jisc.states import Masks, StateId, states_of
-from jisc.stored_routes import StoredPlan, compile_stored
-from stairs.arena import Routes
-from stairs.fields import (
+from jisc.plan.cacq_routes import compile_eddy
+from jisc.plan.states import Masks, StateId, states_of
+from jisc.plan.stored_routes import StoredPlan, compile_stored
+from jisc.plan.tree import parse
+from stairs.descriptors import (
     H_CLASS,
     H_FIELDS,
     H_OPS0,
@@ -24,6 +23,7 @@ from stairs.fields import (
     R_TRUNK,
 )
 from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.memory.arena import Routes
 
 NAMES = ("R", "S", "T", "U")
 FOREVER = Window(WindowKind.UNBOUNDED)

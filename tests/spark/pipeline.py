@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from eddy.spark.job import Job
-from eddy.spark.merge import join_blobs
-from eddy.spark.split import BLOB_SCHEMA, Splitter, as_batches
+from eddy.spark.batch.merge import join_blobs
+from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.split import BLOB_SCHEMA, Splitter, as_batches
 
 
 def split_here(job: Job, stream: int, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -83,10 +83,7 @@ def test_a_join_with_functions_as_filters(spark: SparkSession, tmp_path: Path) -
     near = eddy.Predicate(lambda batch: pc.less(pc.abs(pc.subtract(batch[0], batch[1])), 50), ["R.v", "S.v"])
     query = eddy.Query(streams, ["R.k = S.k"], select=["R.v", "S.v"], where=[near, pc.field("R.v") != 100])
     wanted = sorted(
-        (r, s)
-        for r in range(0, limit, 2)
-        for s in range(61, 200)
-        if r % 40 == s % 40 and abs(r - s) < 50 and r != 100
+        (r, s) for r in range(0, limit, 2) for s in range(61, 200) if r % 40 == s % 40 and abs(r - s) < 50 and r != 100
     )
     for transport in ("packed", "rows"):
         out = join(query, {"R": frame, "S": frame}, transport=transport)

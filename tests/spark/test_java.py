@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from eddy.spark import java
+from eddy.spark.environment import java
 from eddy.spark.errors import SparkJoinError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from eddy.spark.environment.session import session, with_retries
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.session import session, with_retries
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.shares import Shares, _factorizations, choose
+from eddy.spark.partitioning.shares import Shares, _factorizations, choose
 
 
 def query(*classes: dict[str, str]) -> Any:

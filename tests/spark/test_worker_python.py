@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import eddy
-from eddy.spark import SparkJoinError, worker_python
-from eddy.spark.worker_python import check_workers
+from eddy.spark import SparkJoinError
+from eddy.spark.environment import worker_python
+from eddy.spark.environment.worker_python import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

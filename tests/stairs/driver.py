@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from jisc.plan import Tree, default_plan
-from jisc.routes import compile_routes
-from stairs.fields import A_COLUMN, M_WATERMARK, S_BASE, S_LO, S_NEXT
+from jisc.plan.routes import compile_routes
+from jisc.plan.tree import Tree, default_plan
+from stairs.descriptors import A_COLUMN, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.modules import Modules
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jisc.routes import Hop, hop_row, route_tables
-from stairs.arena import Routes
-from stairs.fields import R_END, R_FIELDS, R_LEAF, R_ROOT
+from jisc.plan.routes import Hop, hop_row, route_tables
+from stairs.descriptors import R_END, R_FIELDS, R_LEAF, R_ROOT
 from stairs.graph import JoinGraph
+from stairs.memory.arena import Routes
 
 
 def promote_route(streams: Iterable[int], by: int, graph: JoinGraph) -> list[Hop]:

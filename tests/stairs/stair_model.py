@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stairs.fields import S_BASE
+from stairs.descriptors import S_BASE
 from stairs.graph import JoinGraph, WindowKind
 from stairs.stair import Stair
 from stairs.store import StairStore

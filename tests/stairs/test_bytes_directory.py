@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from stairs.bytes_directory import FIRST_HEAP, FIRST_IDS, BytesDirectory
-from stairs.bytes_kernels import B_HEAP
 from stairs.errors import StateError
+from stairs.kernels.byte_strings import B_HEAP
 
 NOTHING = np.zeros(0, np.int64)
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stairs.fields import C_CAPACITY, C_DEBT, C_FREE, C_HAND, C_NEXT, C_SHIFT
+from stairs.descriptors import C_CAPACITY, C_DEBT, C_FREE, C_HAND, C_NEXT, C_SHIFT
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.keys_kernels import FREED, SLACK, adopt, drop_key, find_slot, sweep
+from stairs.kernels.keys import FREED, SLACK, adopt, drop_key, find_slot, sweep
 from stairs.modules import FIRST_KEYS, FIRST_SLOTS, Modules
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from stairs.keys_kernels import SLACK
+from stairs.kernels.keys import SLACK
 
 WINDOW_ROWS = 10_000
 PUSH_ROWS = 20_000  # as many keys in a push as are live at most, so that both count the same in the bound

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stairs.modules
-from jisc.plan import parse
+from jisc.plan.tree import parse
+from stairs.descriptors import C_CAPACITY, C_FREE, S_LO, S_NEXT
 from stairs.errors import CapacityError, StateError
-from stairs.fields import C_CAPACITY, C_FREE, S_LO, S_NEXT
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.modules import RENUMBER_AT, Modules, power_of_two
 from tests.stairs.driver import Driver, Key, Model, Row, chain, live_parts, one_class, range_window, rows_window

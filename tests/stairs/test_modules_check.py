@@ -9,9 +9,9 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from stairs.bytes_kernels import BytesArena
+from stairs.descriptors import M_CHANGELOG
 from stairs.errors import StateError
-from stairs.fields import M_CHANGELOG
+from stairs.kernels.byte_strings import BytesArena
 from stairs.modules import Modules
 from tests.stairs.driver import Driver
 from tests.stairs.test_modules import GRAPHS, arrivals

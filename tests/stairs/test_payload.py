@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stairs.kernels.payload import J_FIELDS, copy_in
 from stairs.payload import Payload, fixed_width, value_buffer
-from stairs.payload_kernels import J_FIELDS, copy_in
 
 KINDS: dict[pa.DataType, tuple[Any, ...]] = {
     pa.int8(): (-128, 127, 0),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stairs import accelerate
 from stairs.errors import InputError
-from stairs.private import open_private, private_directory
+from stairs.kernels import accelerate
+from stairs.storage.private import open_private, private_directory
 
 STRANGER = 4242
 

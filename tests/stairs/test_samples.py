@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.orders import connected_orders
-from jisc.plan import left_deep
-from jisc.routes import compile_routes
-from jisc.states import Masks
-from stairs.arena import Int64s
-from stairs.fields import H_MATCHES, H_PROBES, R_END, R_LEAF, R_TRUNK, S_BASE, S_LO, S_NEXT, S_WALKED
+from jisc.plan.orders import connected_orders
+from jisc.plan.routes import compile_routes
+from jisc.plan.states import Masks
+from jisc.plan.tree import left_deep
+from stairs.descriptors import H_MATCHES, H_PROBES, R_END, R_LEAF, R_TRUNK, S_BASE, S_LO, S_NEXT, S_WALKED
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.sample_kernels import LONGEST, W_PROBES, W_RESULTS, W_TUPLES, W_VISITS
+from stairs.kernels.sample import LONGEST, W_PROBES, W_RESULTS, W_TUPLES, W_VISITS
+from stairs.memory.arena import Int64s
 from stairs.samples import EACH, NEWEST, PICKS, ROWS, Samples
 from tests.stairs.driver import Driver, Key, Row, chain, one_class, rows_window
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stairs.segments import Segments
+from stairs.memory.segments import Segments
 
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 

@@ -7,10 +7,10 @@ import pytest
 from numba.core import config
 
 from stairs import stair as stair_module
-from stairs import stair_kernels
+from stairs.descriptors import E_BIRTH, E_NEXT, S_BASE, S_LO
 from stairs.errors import CapacityError, StateError
-from stairs.fields import E_BIRTH, E_NEXT, S_BASE, S_LO
 from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.kernels import stair as stair_kernels
 from stairs.stair import FIRST_ROOM
 from stairs.store import StairStore
 from tests.stairs.driver import Row, chain, key_ids, one_class, rows_window

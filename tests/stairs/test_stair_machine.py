@@ -37,9 +37,7 @@ def graphs(draw: st.DrawFn) -> JoinGraph:
     kinds = draw(st.lists(st.sampled_from(list(WindowKind)), min_size=n, max_size=n))
     if draw(st.booleans()):
         kinds = [kinds[0]] * n
-    windows = tuple(
-        Window(kind, 0 if kind == WindowKind.UNBOUNDED else draw(st.integers(1, 6))) for kind in kinds
-    )
+    windows = tuple(Window(kind, 0 if kind == WindowKind.UNBOUNDED else draw(st.integers(1, 6))) for kind in kinds)
     timed = WindowKind.RANGE in kinds
     lateness = draw(st.sampled_from((0, 0, 3))) if timed else 0
     return JoinGraph(tuple("RSTU"[:n]), windows, own, (1,) * len(used), timed=timed, lateness=lateness)
@@ -55,9 +53,7 @@ class StairMachine(RuleBasedStateMachine):
         drift=st.sampled_from((0, 0, 1)),
         picks=st.tuples(st.integers(0, 255), st.integers(0, 255)),
     )
-    def begin(
-        self, graph: JoinGraph, renumber_at: int | None, dead: int, drift: int, picks: tuple[int, int]
-    ) -> None:
+    def begin(self, graph: JoinGraph, renumber_at: int | None, dead: int, drift: int, picks: tuple[int, int]) -> None:
         self.graph, self.drift, self.clock = graph, drift, 0
         self.pair = Pair(graph, renumber_at)
         self.identities = [

@@ -9,10 +9,9 @@ from collections import Counter, deque
 import numpy as np
 import pytest
 
-import stairs.scratch
-from jisc.plan import default_plan, parse
-from stairs.errors import CapacityError
-from stairs.fields import (
+import stairs.memory.scratch
+from jisc.plan.tree import default_plan, parse
+from stairs.descriptors import (
     H_MATCHES,
     H_PROBES,
     H_TARGET,
@@ -25,9 +24,10 @@ from stairs.fields import (
     ROUTED,
     S_WALKED,
 )
+from stairs.errors import CapacityError
 from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.kernels.one_key import is_large, is_star
 from stairs.modules import Modules
-from stairs.star_kernels import is_large, is_star
 from tests.stairs.driver import Driver, Result, Row, chain, live_parts, one_class, range_window, rows_window
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
@@ -126,7 +126,7 @@ def test_another_plan_gives_its_own_order() -> None:
 
 
 def test_room_that_runs_short_changes_neither_order_nor_counters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stairs.scratch, "FIRST_RESULTS", 1)
+    monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
     driver = Driver(one_class([rows_window(40)] * 3))
     model = PlainStar(driver)
     rows = arrivals(3, 120, 2, seed=2)

@@ -224,9 +224,7 @@ FIGURES: tuple[Figure, ...] = (
         12,
         "Length of both stages over the window, high configuration",
         COMMON.format(scale=HIGH_SCALE) + STAGE + STALL + WIDEST.format(widest=HIGH_WIDEST),
-        partial(
-            _points, SET_3, HIGH_SCALE, {True: WINDOWS, False: (500, 1_500)}, None, True, widest=HIGH_WIDEST
-        ),
+        partial(_points, SET_3, HIGH_SCALE, {True: WINDOWS, False: (500, 1_500)}, None, True, widest=HIGH_WIDEST),
         measure_both,
         _plots("both", "w_ms", WINDOW_LABEL, "T_MS and T_PT over W, set 3", HIGH_SCALE, log=True),
         remarks.both_over_window,

@@ -83,8 +83,7 @@ def _stage_in_windows(rows: Sequence[Row]) -> list[str]:
     if replayed:
         whether = "as the model says" if abs(median(replayed) - 2) <= 2 * NEAR else "which is not the model's 2 either"
         said.append(
-            f"Replayed with the paper's rule of purging on the same arrivals T_PT / W is {_range(replayed)},"
-            f" {whether}."
+            f"Replayed with the paper's rule of purging on the same arrivals T_PT / W is {_range(replayed)}, {whether}."
         )
     return said
 
@@ -217,9 +216,7 @@ def both_over_window(rows: Sequence[Row]) -> list[str]:
 def _expected_crossing(rows: Sequence[Row], scale: int, window: float, windows: float) -> list[str]:
     """Say from which W on the models have T_MS above T_PT, which takes so many windows; by the costs at the last W."""
     own = [
-        row
-        for row in rows
-        if row.get("curve") == T_MS and row.get("scale") == scale and number(row, "w_ms") == window
+        row for row in rows if row.get("curve") == T_MS and row.get("scale") == scale and number(row, "w_ms") == window
     ]
     if not own:
         return []

@@ -132,9 +132,7 @@ def measure(point: Point, say: Say, series: str) -> list[Row]:
     return rows
 
 
-def _summary(
-    one: Run, new: Run, served: Served, edges: Sequence[float], change: int, factor: float, w_ms: int
-) -> Row:
+def _summary(one: Run, new: Run, served: Served, edges: Sequence[float], change: int, factor: float, w_ms: int) -> Row:
     """Return the figures of a case, all on the clock; the stage is taken to be the 2 W after the change."""
     changed = served.begun[change] if change < len(edges) else served.done[-1]
     end = changed + 2 * w_ms

@@ -69,10 +69,7 @@ def purged_as_in_the_paper(arrivals: Arrivals, change_ms: int) -> float:
         runtime = eddy.Runtime(arrivals.setting.query(names), strategy="mjoin", ids_only=True)
         found = runtime.push({name: rows[name] for name in names}, order[order < len(names)])
         times = np.array(
-            [
-                arrivals.times[first:last][order == i][found.column(name).to_numpy()]
-                for i, name in enumerate(names)
-            ]
+            [arrivals.times[first:last][order == i][found.column(name).to_numpy()] for i, name in enumerate(names)]
         )
         old = times.min(axis=0) < 1e3 * change_ms
         if old.any():

@@ -78,9 +78,7 @@ def test_a_point_that_fails_is_told_and_measured_when_the_run_is_taken_up(work: 
     assert work.asked == [1, 2, 1]
 
 
-def test_points_of_other_sources_are_measured_anew(
-    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_of_other_sources_are_measured_anew(work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     measured(figure(work), store)
     other = replace(stamp(), sources="another")
@@ -95,9 +93,7 @@ def test_records_are_read_as_they_were_kept(tmp_path: Path) -> None:
     record = record_of({"size": 1, "name": "R ⋈ S"}, [{"way": None, "ok": True, "value": 0.5}], stamp(), 1.5)
     store.add("sizes", record)
     assert store.records("sizes") == [record]
-    assert rows_of([record]) == [
-        {"origin": "here", "size": 1, "name": "R ⋈ S", "way": None, "ok": True, "value": 0.5}
-    ]
+    assert rows_of([record]) == [{"origin": "here", "size": 1, "name": "R ⋈ S", "way": None, "ok": True, "value": 0.5}]
 
 
 @pytest.mark.parametrize("line", ["nonsense", "{}", '{"point": {}}'])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eddy.spark.streaming.batch_names import batch_name
-from eddy.spark.streaming.checkpoint import Checkpoint
+from eddy.spark.streaming.state.batch_names import batch_name
+from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.manifests import make_manifest
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.query import Query
+from eddy.query.query import Query
 from eddy.spark import join
-from eddy.spark.streaming.running import StreamingJoinQuery
+from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.types import struct_type
 from tests.cases import text_rows
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from eddy.spark.streaming.manifest import GroupState, Link, Manifest, OutputFile
-from eddy.spark.streaming.segments import Segment
+from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
+from eddy.spark.streaming.state.segments import Segment
 
 
 def make_segment(file: str, group: int = 0, stream: int = 0, rows: int = 5, first: int = 0, last: int = 9) -> Segment:

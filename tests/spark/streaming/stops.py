@@ -14,7 +14,7 @@ from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAM
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eddy.spark.streaming.running import StreamingJoinQuery
+    from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
 BEGIN, END = "the first start", "the last stop"
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.batch_names import batch_name
-from eddy.spark.streaming.checkpoint import Checkpoint
-from eddy.spark.streaming.manifest import Manifest
+from eddy.spark.streaming.state.batch_names import batch_name
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from eddy.spark.streaming.state.manifest import Manifest
 from tests.spark.streaming.checkpoints import filled, manifest_files
 from tests.spark.streaming.manifests import make_manifest
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eddy.spark.split import BLOB_ROWS
-from eddy.spark.streaming.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, part, prune
-from eddy.spark.streaming.manifest import Link
-from eddy.spark.streaming.segments import SegmentReader, SegmentWriter
+from eddy.spark.partitioning.split import BLOB_ROWS
+from eddy.spark.streaming.state.manifest import Link
+from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter
+from eddy.spark.streaming.worker.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, part, prune
 from tests.spark.streaming.manifests import make_segment
 
 SCHEMA = pa.schema([("t", pa.int64()), ("n", pa.int32()), ("s", pa.string())])

@@ -185,7 +185,7 @@ def test_a_silent_source_is_waited_for_unless_it_is_idle(
     def watermarks(place: str, **how: Any) -> tuple[list[int], list[int]]:
         now = iter(range(1000, 2000, 10))
         clock = SimpleNamespace(time=lambda: float(next(now)), perf_counter=time.perf_counter)
-        monkeypatch.setattr("eddy.spark.streaming.batches.time", clock)
+        monkeypatch.setattr("eddy.spark.streaming.driver.micro_batch.time", clock)
         running = run(query, inputs.frames(spark), tmp_path / place, tmp_path / place / "out", **how)
         figures = running.batches()
         return figures["watermark"].to_pylist(), figures["late"].to_pylist()

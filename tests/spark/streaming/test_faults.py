@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 
 import eddy
-from eddy.live import Arena
-from eddy.spark import split
+from eddy.live.engines import Arena
+from eddy.spark.partitioning import split
 from tests.spark.streaming.faults.campaign import ROOT, Campaign, late_rows, parquet_results
 from tests.spark.streaming.faults.schedule import COMMITTING, JOINING, PUBLISHING
 from tests.spark.streaming.faults.traps import Trap, Traps

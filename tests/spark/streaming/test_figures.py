@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import eddy
-from eddy.spark.streaming.figures import BATCHES, GROUPS
+from eddy.spark.streaming.driver.metrics import BATCHES, GROUPS
 from tests.spark.streaming.jobs import Inputs, published, run
 
 if TYPE_CHECKING:

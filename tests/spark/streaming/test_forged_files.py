@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy import Query, Range, Stream
-from eddy.snapshot_file import pack, unpack
-from eddy.spark.engine import EngineOptions
+from eddy.spark.batch.engine import EngineOptions
 from eddy.spark.errors import SparkJoinError, StreamingStateError
-from eddy.spark.job import make_job
-from eddy.spark.streaming.identity import _digest, check_identity, write_identity
-from eddy.spark.streaming.manifest import KIND, GroupState, Link, Manifest
-from eddy.spark.streaming.partition_map import PartitionMap
-from eddy.spark.streaming.rebalancing import Load
-from eddy.spark.streaming.resuming import resume
-from eddy.spark.streaming.segments import Segment, SegmentReader, SegmentWriter
+from eddy.spark.partitioning.job import make_job
+from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.rebalancing import Load
+from eddy.spark.streaming.driver.resume import resume
+from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
 from eddy.spark.streaming.sinks.transactions import snapshot
-from eddy.spark.streaming.watermarks import WatermarkRules, Watermarks
+from eddy.spark.streaming.state.identity import _digest, check_identity, write_identity
+from eddy.spark.streaming.state.manifest import KIND, GroupState, Link, Manifest
+from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
+from eddy.storage.sections import pack, unpack
 from tests.eddy.forged_snapshots import VALUES, alter_json, alter_section
 from tests.spark.streaming.manifests import make_manifest, make_segment
 

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pytest
 
 from eddy import Query, Range, Stream, Unbounded
-from eddy.spark.engine import EngineOptions
+from eddy.spark.batch.engine import EngineOptions
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.job import Job, make_job
-from eddy.spark.streaming.identity import check_identity, has_identity, saved_shares, write_identity
+from eddy.spark.partitioning.job import Job, make_job
+from eddy.spark.streaming.state.identity import check_identity, has_identity, saved_shares, write_identity
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("t", pa.timestamp("ms")), ("v", pa.float64())])
 KEY_GROUPS = 12

@@ -71,9 +71,7 @@ def test_one_key_with_filters_and_a_result_filter(spark: SparkSession, tmp_path:
     schema = pa.schema([("k", pa.int32()), ("t", pa.int64()), ("s", pa.string()), ("b", pa.bool_()), ("v", pa.int64())])
     over = Condition(pc.field("v") > 2, lambda row: row["v"] is not None and row["v"] > 2)
     where = Condition(pc.field("R.v") != pc.field("T.v"), lambda values: values["R.v"] != values["T.v"])
-    streams = tuple(
-        StreamCase(name, schema, "range", 20, "t", over if name == "S" else None) for name in "RST"
-    )
+    streams = tuple(StreamCase(name, schema, "range", 20, "t", over if name == "S" else None) for name in "RST")
     select = (("k", ("R", "k")), ("s", ("R", "s")), ("b", ("S", "b")), ("v", ("T", "v")))
     case = Case(streams, (((("R", "k"), ("S", "k")),), ((("S", "k"), ("T", "k")),)), select=select, where=where)
 
@@ -103,9 +101,7 @@ def test_one_key_with_filters_and_a_result_filter(spark: SparkSession, tmp_path:
     arrivals.sort(key=lambda arrival: (arrival[1]["t"], arrival[0]))
     want = [case.project(oracle, result) for result in results_of(feed(case, oracle, arrivals))]
     assert_same(got, want, "oracle")
-    as_expression = run(
-        case.query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", lateness=LATENESS
-    )
+    as_expression = run(case.query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", lateness=LATENESS)
     assert as_expression.exception() is None
     assert_same(results(tmp_path / "out"), want, "the filter as an expression")
 

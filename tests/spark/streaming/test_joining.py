@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import eddy
-from eddy.spark.engine import EngineOptions
-from eddy.spark.job import Job, make_job
-from eddy.spark.split import Splitter
-from eddy.spark.streaming.joining import GroupTask, JoinGroups, PartitionDone, PartitionTask
-from eddy.spark.streaming.places import Places
-from eddy.spark.streaming.segments import Segment, SegmentWriter
+from eddy.spark.batch.engine import EngineOptions
+from eddy.spark.partitioning.job import Job, make_job
+from eddy.spark.partitioning.split import Splitter
+from eddy.spark.streaming.state.locations import Places
+from eddy.spark.streaming.state.segments import Segment, SegmentWriter
+from eddy.spark.streaming.worker.join_stage import GroupTask, JoinGroups, PartitionDone, PartitionTask
 from tests.cases import assert_same, text_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
@@ -43,7 +43,7 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, span: int
 ) -> None:
     """The watermark after the batch is ahead of most of its rows, and none of them is late for that."""
-    monkeypatch.setattr("eddy.spark.merge.PUSH_ROWS", 64)
+    monkeypatch.setattr("eddy.spark.batch.merge.PUSH_ROWS", 64)
     for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
         monkeypatch.delenv(name, raising=False)
     chance = random.Random(41)
@@ -55,9 +55,7 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
         return pa.Table.from_pylist(drawn, schema=SCHEMA)
 
     tables = {"R": rows(), "S": rows()}
-    query = eddy.Query(
-        [eddy.Stream(name, SCHEMA, window=eddy.Range(span), time="t") for name in tables], ["R.k = S.k"]
-    )
+    query = eddy.Query([eddy.Stream(name, SCHEMA, window=eddy.Range(span), time="t") for name in tables], ["R.k = S.k"])
     job = make_job(query, options=EngineOptions(), partitions=1)
     places = Places(tmp_path, "test", tmp_path / "scratch")
     for directory in (places.log, places.late, tmp_path / "staging"):

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.manifest import KIND, VERSION, GroupState, Link, Manifest, OutputFile
-from eddy.spark.streaming.segments import Segment
+from eddy.spark.streaming.state.manifest import KIND, VERSION, GroupState, Link, Manifest, OutputFile
+from eddy.spark.streaming.state.segments import Segment
 from tests.spark.streaming.manifests import make_manifest
 
 WORDS = st.integers(-(2**63), 2**63 - 1)

@@ -12,10 +12,10 @@ import pytest
 
 import eddy
 from eddy.spark import SparkJoinError, join
-from eddy.spark.streaming import batches
-from eddy.spark.streaming.partition_map import PartitionMap
-from eddy.spark.streaming.rebalancing import Automatic, Load
-from eddy.spark.streaming.running import StreamingJoinQuery
+from eddy.spark.streaming.driver import micro_batch as batches
+from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.rebalancing import Automatic, Load
+from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from tests.cases import assert_same, text_rows
 from tests.spark.streaming.jobs import Inputs, results
 

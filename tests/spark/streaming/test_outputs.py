@@ -11,10 +11,10 @@ import pytest
 
 import eddy
 from eddy.spark import join, read_transactions
-from eddy.spark.streaming import compaction
-from eddy.spark.streaming.batch_names import batch_name, batch_of
-from eddy.spark.streaming.checkpoint import Checkpoint
-from eddy.spark.streaming.durable import temporary_name
+from eddy.spark.streaming.state.batch_names import batch_name, batch_of
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from eddy.spark.streaming.state.durable import temporary_name
+from eddy.spark.streaming.worker import compaction
 from tests.cases import assert_same, text_rows
 from tests.spark.streaming.jobs import Inputs, results, run
 
@@ -136,7 +136,7 @@ def test_a_failed_compaction_is_told_and_harms_nothing(
     def fails(share: object) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr("eddy.spark.streaming.tidying._CompactGroups", lambda *_: fails)
+    monkeypatch.setattr("eddy.spark.streaming.driver.maintenance._CompactGroups", lambda *_: fails)
     inputs = filled(tmp_path, files=4)
     own = query(eddy.Unbounded())
     running = run(own, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2)
@@ -148,7 +148,7 @@ def test_a_failed_compaction_is_told_and_harms_nothing(
 
 def test_retention_leaves_a_file_that_compaction_is_writing(tmp_path: Path) -> None:
     """It still has its temporary name, and its batch is past by the time it is whole."""
-    from eddy.spark.streaming.manifest import Manifest
+    from eddy.spark.streaming.state.manifest import Manifest
 
     checkpoint = Checkpoint(tmp_path)
     for batch in range(3):

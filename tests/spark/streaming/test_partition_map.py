@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.partition_map import Move, PartitionMap
+from eddy.spark.streaming.driver.partition_map import Move, PartitionMap
 
 
 @st.composite

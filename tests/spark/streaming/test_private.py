@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eddy import InputError
-from eddy.policies import Decision, View
-from eddy.spark.streaming.joining import LateFigures, PartitionDone
-from eddy.spark.streaming.manifest import OutputFile
-from eddy.spark.streaming.places import Places
+from eddy.routing.policies import Decision, View
+from eddy.spark.streaming.state.locations import Places
+from eddy.spark.streaming.state.manifest import OutputFile
+from eddy.spark.streaming.worker.join_stage import LateFigures, PartitionDone
 from tests.spark.streaming.test_moves import Run
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def test_what_is_in_a_checkpoint_is_for_its_user_alone(spark: SparkSession, tmp_
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "out").rglob("*.parquet")} == {0o044}
 
 
-def test_a_scratch_directory_that_others_can_change_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scratch_directory_that_others_can_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
         monkeypatch.delenv(name, raising=False)
     places = Places(tmp_path, "job", tmp_path / "scratch")

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.partition_map import Move, PartitionMap
-from eddy.spark.streaming.rebalancing import Automatic, Load, Manual, Rebalancer, balanced
+from eddy.spark.streaming.driver.partition_map import Move, PartitionMap
+from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Manual, Rebalancer, balanced
 
 
 def load_of(*per_group: float) -> Load:

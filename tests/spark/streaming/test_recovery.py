@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.checkpoint import Checkpoint, recover
+from eddy.spark.streaming.state.checkpoint import Checkpoint, recover
 from tests.spark.streaming.checkpoints import filled, manifest_files, spark_log
 from tests.spark.streaming.manifests import make_manifest
 

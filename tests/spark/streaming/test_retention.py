@@ -14,9 +14,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.batch_names import batch_name, batch_of
-from eddy.spark.streaming.checkpoint import Checkpoint
-from eddy.spark.streaming.manifest import GroupState, Link, Manifest, OutputFile
+from eddy.spark.streaming.state.batch_names import batch_name, batch_of
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
 from tests.spark.streaming.checkpoints import filled, manifest_files
 from tests.spark.streaming.manifests import make_manifest, make_segment
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.segments import ALIGNMENT, MAGIC, VERSION, Segment, SegmentReader, SegmentWriter
+from eddy.spark.streaming.state.segments import ALIGNMENT, MAGIC, VERSION, Segment, SegmentReader, SegmentWriter
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
 OTHER = pa.schema([("k", pa.float64()), ("l", pa.list_(pa.int8())), ("b", pa.bool_())])

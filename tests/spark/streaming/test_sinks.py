@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.durable import make_directories, write_whole
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
 from eddy.spark.streaming.sinks.transactions import read, snapshot, versions
+from eddy.spark.streaming.state.durable import make_directories, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ import pytest
 
 from eddy.spark import join
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.stopping import StoppedError, Stopping
+from eddy.spark.streaming.driver.stopping import StoppedError, Stopping
 from tests.spark.streaming.faults.traps import Trap, Traps
 from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, Result, Workload, counted, query
 from tests.spark.streaming.stops import BEGIN, END
@@ -25,12 +25,12 @@ from tests.spark.streaming.stops import BEGIN, END
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eddy.spark.streaming.running import StreamingJoinQuery
+    from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
 LOCKED = """
 import sys, time
 from pathlib import Path
-from eddy.spark.streaming.checkpoint import Checkpoint
+from eddy.spark.streaming.state.checkpoint import Checkpoint
 Checkpoint(Path(sys.argv[1])).lock()
 print("locked", flush=True)
 time.sleep(600)

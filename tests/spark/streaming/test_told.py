@@ -14,7 +14,7 @@ import pytest
 import eddy
 from eddy.spark import join
 from eddy.spark.errors import SparkJoinError, StreamingStateError, error_of_worker
-from eddy.spark.streaming.spark_files import check_spark_files
+from eddy.spark.streaming.state.spark_files import check_spark_files
 from tests.spark.streaming.jobs import Inputs, run
 
 if TYPE_CHECKING:

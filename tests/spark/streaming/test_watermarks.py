@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.watermarks import LEAST, Policy, WatermarkRules, Watermarks, make_rules
+from eddy.spark.streaming.driver.watermarks import LEAST, Policy, WatermarkRules, Watermarks, make_rules
 from stairs.errors import QueryError
 
 POLICIES: tuple[Policy, Policy] = ("slowest", "per-source")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eddy.json_form import FormError, fields, parse, text
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.durable import RESULT_FILE, write_whole
+from eddy.spark.streaming.state.durable import RESULT_FILE, write_whole
+from eddy.storage.json_form import FormError, fields, parse, text
 
 _FILE = "_owner.json"
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.batch_names import batch_name, batch_named
-from eddy.spark.streaming.durable import RESULT_DIRECTORY, make_directories, sync_directory
+from eddy.spark.streaming.state.batch_names import batch_name, batch_named
+from eddy.spark.streaming.state.durable import RESULT_DIRECTORY, make_directories, sync_directory
 
 _COLLECTED = "publish-"
 _GLOB = set("*?[]{}\\")

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eddy.json_form import FormError, fields, file_name, integer, list_of, parse
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.batch_names import batch_name, batch_named
-from eddy.spark.streaming.durable import RESULT_FILE, sync_directory, write_whole
 from eddy.spark.streaming.sinks.directory import DirectorySink, check_same
 from eddy.spark.streaming.sinks.frames import frame
 from eddy.spark.streaming.sinks.staging import checked_names, explained, local_path, row_count
+from eddy.spark.streaming.state.batch_names import batch_name, batch_named
+from eddy.spark.streaming.state.durable import RESULT_FILE, sync_directory, write_whole
+from eddy.storage.json_form import FormError, fields, file_name, integer, list_of, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

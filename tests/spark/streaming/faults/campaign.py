@@ -170,9 +170,8 @@ class _Life:
     def _kill_a_worker(self, driver: int) -> bool:
         """Kill one of the Python processes that Spark forked from its daemon."""
         parents = _parents()
-        daemons = [
-            pid for pid in parents if _descends(pid, driver, parents) and "-m eddy.spark.daemon" in _command(pid)
-        ]
+        command = "-m eddy.spark.environment.daemon"
+        daemons = [pid for pid in parents if _descends(pid, driver, parents) and command in _command(pid)]
         workers = [pid for pid in daemons if parents[pid] in daemons]
         if not workers:
             return False

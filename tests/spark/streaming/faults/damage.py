@@ -27,8 +27,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.spark.streaming.batch_names import batch_name
-from eddy.spark.streaming.checkpoint import Checkpoint
+from eddy.spark.streaming.state.batch_names import batch_name
+from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.faults.workload import SCHEMA
 
 CONTRADICTED = "Either the manifest it was published by is lost"

@@ -30,7 +30,7 @@ from tests.spark.streaming.faults.workload import PLANS, SPARK_SCHEMA, STREAMS, 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eddy.spark.streaming.running import StreamingJoinQuery
+    from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
 
 class Unexplained(Exception):

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eddy.spark.streaming.batches import Batches
-from eddy.spark.streaming.checkpoint import Checkpoint
-from eddy.spark.streaming.joining import PartitionDone, PartitionTask
-from eddy.spark.streaming.manifest import Manifest
+from eddy.spark.streaming.driver.micro_batch import Batches
 from eddy.spark.streaming.sinks import CallbackSink, ParquetSink, TransactionSink
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.worker.join_stage import PartitionDone, PartitionTask
 from tests.spark.streaming.faults.traps import Injected, Traps
 
 if TYPE_CHECKING:

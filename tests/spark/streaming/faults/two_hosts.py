@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark import join, session
-from eddy.spark.java import java_home
-from eddy.spark.streaming.batches import Batches
+from eddy.spark.environment.java import java_home
+from eddy.spark.streaming.driver.micro_batch import Batches
 from tests.spark.streaming.faults.traps import Traps
 from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, query
 

@@ -1,0 +1,1 @@
+"""Conditions on rows, and filters that adapt the order of their conditions."""

@@ -1,0 +1,210 @@
+"""Conditions on rows: checked when a query is written, evaluated a batch at a time.
+
+A condition is an Arrow expression or a function of a batch. A filter is one condition, or a list of them that must all
+hold; `adaptive_filters.py` chooses the order in which they are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
+
+from stairs.errors import InputError, QueryError
+from stairs.plain_types import no_rows
+
+FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError)
+"""What Arrow raises for an expression that does not fit its rows."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Predicate:
+    """A condition with a name, and the columns it reads.
+
+    function  a function of a pyarrow.RecordBatch that gives a boolean for each of its rows (a boolean Arrow array,
+              chunked or not, or a numpy array of bool; null means false), or a pyarrow.compute.Expression
+    columns   the columns that the function is given, in this order; None = all columns of the stream. An expression
+              tells by itself
+    name      how figures, errors and snapshots name it; None = the qualified name of the function, or the expression
+
+    What a function says of a row may depend on nothing but that row: it is asked about any rows, in any company, some
+    of them twice. Raises QueryError for what is neither function nor expression.
+
+    >>> Predicate(pc.field("a") > 3, name="large").name
+    'large'
+    """
+
+    function: Callable[[pa.RecordBatch], Any] | pc.Expression
+    columns: Sequence[str] | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.function, pc.Expression) and not callable(self.function):
+            raise QueryError(f"a predicate is a function of a batch or an expression, not {self.function!r}")
+        if self.name is not None and (not isinstance(self.name, str) or not self.name):
+            raise QueryError(f"a predicate is named by a string that is not empty, not by {self.name!r}")
+        if self.columns is None:
+            return
+        if isinstance(self.columns, str) or not all(isinstance(column, str) for column in self.columns):
+            raise QueryError(f"predicate {self.title!r}: columns is a list of names, not {self.columns!r}")
+        if isinstance(self.function, pc.Expression):
+            raise QueryError(f"predicate {self.title!r}: an expression tells its columns by itself; leave columns out")
+        if not self.columns or len(set(self.columns)) < len(self.columns):
+            fault = "names one twice" if self.columns else "is empty"
+            raise QueryError(f"predicate {self.title!r}: columns {fault}; name each column it reads once")
+
+    @property
+    def title(self) -> str:
+        """The name, or what stands for it."""
+        if self.name is not None:
+            return self.name
+        if isinstance(self.function, pc.Expression):
+            return str(self.function)
+        named = self.function
+        while hasattr(named, "func"):  # functools.partial
+            named = named.func
+        return str(getattr(named, "__qualname__", type(named).__qualname__))
+
+    def read(self, schema: pa.Schema) -> list[str]:
+        """Return the columns of the schema that it is given, in order of the schema. O(columns) for an expression."""
+        if isinstance(self.function, pc.Expression):
+            return [schema.names[k] for k in columns_read(self.function, schema)]
+        wanted = schema.names if self.columns is None else self.columns
+        return [name for name in schema.names if name in wanted]
+
+
+Condition: TypeAlias = Predicate | pc.Expression | Callable[[pa.RecordBatch], Any]
+Filter: TypeAlias = Condition | Sequence[Condition]
+"""What users write: one condition, or several that must all hold."""
+
+
+def conditions(
+    given: Filter | None, schema: pa.Schema | None, what: str, declared: bool = False
+) -> tuple[Predicate, ...]:
+    """Return the conditions of a filter, each with a name that no other one has. None and an empty list have none.
+
+    schema    what the conditions must fit, None if that is not known yet
+    declared  functions must say which columns they read
+
+    Raises QueryError for what is no condition or does not fit.
+    """
+    listed = isinstance(given, list | tuple)
+    found: list[Predicate] = []
+    taken: set[str] = set()
+    for one in given if listed else () if given is None else (given,):  # type: ignore[union-attr]
+        place = f"{what}, condition {len(found) + 1}," if listed else what
+        if not isinstance(one, Predicate):
+            if not isinstance(one, pc.Expression) and (not callable(one) or isinstance(one, type)):
+                raise QueryError(
+                    f"{place} is a pyarrow.compute.Expression such as pyarrow.compute.field('x') > 3, a function of a"
+                    f" batch, an eddy.Predicate, or a list of these, not {type(one).__name__}"
+                )
+            one = Predicate(one)
+        _check(one, schema, place, declared)
+        title, times = one.title, 1
+        while title in taken:
+            times += 1
+            title = f"{one.title} #{times}"
+        taken.add(title)
+        found.append(replace(one, name=title))
+    return tuple(found)
+
+
+def _check(one: Predicate, schema: pa.Schema | None, what: str, declared: bool) -> None:
+    if isinstance(one.function, pc.Expression):
+        if schema is not None:
+            check_expression(one.function, schema, what)
+        return
+    if declared and one.columns is None:
+        raise QueryError(
+            f"{what} is the function {one.title}, and a function does not tell what it reads: write"
+            " eddy.Predicate(function, columns=['stream.column', …])"
+        )
+    unknown = [column for column in one.columns or () if schema is not None and column not in schema.names]
+    if unknown and schema is not None:
+        raise QueryError(f"{what} reads {unknown[0]!r}, which is no column; the columns are {', '.join(schema.names)}")
+
+
+# Expressions
+
+
+def _evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
+    # Only the expression's column is made: filtering the table would copy columns that have no filter kernel.
+    source = Declaration("table_source", TableSourceNodeOptions(table))
+    project = Declaration("project", ProjectNodeOptions([expression], ["accepted"]), inputs=[source])
+    return project.to_table(use_threads=False).column("accepted")
+
+
+def _no_rows(schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays([no_rows(kind) for kind in schema.types], schema=schema)
+
+
+def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) -> None:
+    """Raise QueryError unless the expression gives a boolean on rows of the schema."""
+    columns = f"the columns are {', '.join(schema.names)}"
+    try:
+        kind = _evaluated(expression, _no_rows(schema)).type
+    except FAILURES as error:
+        raise QueryError(f"{what} does not fit: {str(error).splitlines()[0]}; {columns}") from error
+    if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise QueryError(f"{what} gives {kind}, not a boolean; {columns}")
+
+
+def columns_read(expression: pc.Expression, schema: pa.Schema) -> list[int]:
+    """Return which columns of the schema an expression reads: those without which it fails. O(columns) evaluations."""
+    read = []
+    for k in range(len(schema)):
+        try:
+            _evaluated(expression, _no_rows(schema.remove(k)))
+        except FAILURES:
+            read.append(k)
+    return read
+
+
+# Masks
+
+
+def _as_mask(accepted: pa.Array | pa.ChunkedArray) -> Mask:
+    """Return booleans of Arrow as bool[n], null as false."""
+    if isinstance(accepted, pa.ChunkedArray):
+        accepted = accepted.combine_chunks()
+    filled = accepted.cast(pa.bool_()).fill_null(False)
+    return np.asarray(filled.cast(pa.uint8())).view(np.bool_)
+
+
+def mask_of(predicate: Predicate, batch: pa.RecordBatch, what: str) -> Mask:
+    """Return bool[rows]: for which rows the predicate is true. Raises InputError, `what` names the predicate."""
+    if isinstance(predicate.function, pc.Expression):
+        try:
+            return _as_mask(_evaluated(predicate.function, pa.Table.from_batches([batch])))
+        except FAILURES as error:
+            raise InputError(f"{what}: {error}") from error
+    given = batch if predicate.columns is None else batch.select(list(predicate.columns))
+    try:
+        answer = predicate.function(given)
+    except Exception as error:
+        raise InputError(f"{what}: {type(error).__name__}: {error}") from error
+    if isinstance(answer, np.ndarray) and answer.dtype == np.bool_ and answer.ndim == 1:
+        mask: Mask = answer
+    elif isinstance(answer, pa.Array | pa.ChunkedArray) and (
+        pa.types.is_boolean(answer.type) or pa.types.is_null(answer.type)
+    ):
+        mask = _as_mask(answer)
+    else:
+        kind = getattr(answer, "type", getattr(answer, "dtype", None))
+        shape = f" of shape {answer.shape}" if isinstance(answer, np.ndarray) else ""
+        raise InputError(
+            f"{what}: it gave {type(answer).__name__}{'' if kind is None else f' of {kind}'}{shape}; give a boolean"
+            " pyarrow array or a one-dimensional numpy array of bool"
+        )
+    if len(mask) != len(batch):
+        raise InputError(f"{what}: it gave {len(mask)} values for {len(batch)} rows; give one for each row")
+    return mask

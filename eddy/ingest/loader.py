@@ -1,0 +1,123 @@
+"""Puts the rows of a push where the kernels read them: keys as words, event times and payload in their rings.
+
+Columns whose memory is what the target wants (64-bit integer keys without nulls, payload of fixed width) are copied by
+address, all of them in one kernel call; the rest goes through Arrow. What depends on the query alone is worked out
+once: a small push must cost a few Arrow calls a column and no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.ingest.arrivals import Arrivals, Times
+from eddy.ingest.keys import KeyEncoder
+from eddy.query.query import Query
+from stairs.errors import InputError
+from stairs.kernels.payload import J_FIELDS, J_TARGET, copy_in
+from stairs.modules import Modules
+from stairs.payload import Payload, fixed_width, value_buffer
+from stairs.plain_types import TOO_LONG
+
+_NO_RING = (1 << 60) - 1
+"""The mask of a target that is not a ring: slots are rows."""
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A key of a stream: its class, its encoder, and the column (or -1) whose values are its words as they are."""
+
+    by: int
+    encoder: KeyEncoder
+    plain: int
+
+
+class _Source:
+    """What is read of one stream: `columns` by position, keys, and per kept column its width (0 = kept as Arrow)."""
+
+    def __init__(self, query: Query, i: int, kept: list[str]) -> None:
+        stream = query.streams[i]
+        self.name, schema = stream.name, stream.schema
+        self.keys = []
+        for c in query.graph.attributes[i]:
+            encoder = KeyEncoder(stream.name, query.classes[c].columns[stream.name], query.classes[c].types)
+            plain = -1
+            if encoder.plain is not None and schema.field(encoder.plain).type == encoder.types[0]:
+                plain = schema.get_field_index(encoder.plain)
+            self.keys.append(_Key(c, encoder, plain))
+        self.kept = [schema.get_field_index(name) for name in kept]
+        self.widths = [fixed_width(schema.field(k).type) for k in self.kept]
+        self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.kept]
+        self.columns = sorted({key.plain for key in self.keys if key.plain >= 0} | set(self.kept))
+
+
+class _Work(NamedTuple):
+    """Copies to make: jobs (rows of J_FIELDS), which of them go to which ring, and the arrays they point into."""
+
+    jobs: list[tuple[int, int, int, int, int, int]]
+    rings: list[tuple[int, tuple[int, int]]]
+    alive: list[pa.Array]
+
+
+class Loader:
+    """Loads pushes of one query. `kept[i]` are the payload columns of stream i, by name."""
+
+    def __init__(self, query: Query, kept: list[list[str]], modules: Modules, payload: Payload) -> None:
+        self._modules, self._payload = modules, payload
+        self._sources = [_Source(query, i, kept[i]) for i in range(len(query.streams))]
+        most = sum(len(source.keys) + len(source.kept) for source in self._sources)
+        self._jobs = np.zeros((most, J_FIELDS), np.int64)
+
+    def load(self, arrivals: Arrivals) -> None:
+        """Write the rows of the push under way. Raises InputError for a value its class cannot compare."""
+        work = _Work([], [], [])
+        moved = self._payload.laid_out
+        for i, batch in enumerate(arrivals.batches):
+            if batch is not None:
+                self._stream(i, batch, arrivals.times[i], work)
+        if not work.jobs:
+            return
+        jobs = self._jobs[: len(work.jobs)]
+        jobs[:] = work.jobs
+        if self._payload.laid_out != moved:
+            # The first null of a column moved the rings under the jobs made before.
+            for k, place in work.rings:
+                jobs[k, J_TARGET] = self._payload.addresses[place]
+        copy_in(jobs)
+
+    def _stream(self, i: int, batch: pa.RecordBatch, times: Times | None, work: _Work) -> None:
+        modules, payload, source, rows = self._modules, self._payload, self._sources[i], len(batch)
+        columns = {k: batch.column(k) for k in source.columns}
+        first, mask = modules.following[i], modules.capacity[i] - 1
+        for key in source.keys:
+            column = columns.get(key.plain)
+            if column is not None and not column.null_count:
+                address = column.buffers()[1].address + 8 * column.offset
+                work.jobs.append((address, modules.key_address(i, key.by), 8, 0, _NO_RING, rows))
+            else:
+                words, dead = modules.key_words(i, key.by), modules.dead_rows(i)
+                key.encoder.encode(batch, words, dead, modules.texts_of[key.by])
+        if times is not None:
+            modules.set_times(i, times, modules.ring_slices(i, rows))
+        for k, column in enumerate(columns[at] for at in source.kept):
+            width = source.widths[k]
+            if not width:
+                try:
+                    payload.append_log(i, k, column, modules.first_arrival(i))
+                except TOO_LONG as error:
+                    raise InputError(
+                        f"stream {source.name}: column {batch.schema.names[source.kept[k]]!r} decodes to more than one"
+                        f" array of {payload.kinds[i][k]} can hold; push fewer rows at a time"
+                    ) from error
+                continue
+            if column.null_count or payload.keeps_nulls(i, k):
+                payload.append_marks(i, k, column, modules.ring_slices(i, rows))
+            if source.bools[k]:
+                column = value_buffer(column)
+            address = column.buffers()[1].address + width * column.offset
+            work.rings.append((len(work.jobs), (i, k)))
+            work.jobs.append((address, payload.addresses[i, k], width, first, mask, rows))
+            work.alive.append(column)

@@ -1,0 +1,1 @@
+"""What a runtime reports: the plan with live figures, reasons, counters, statistics."""

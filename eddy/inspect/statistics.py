@@ -1,0 +1,235 @@
+"""Figures of the data and of the runtime itself, as one table: what `Runtime.stats` returns.
+
+Partners are counted for tuples drawn from each whole window when the table is asked for, through the indexes of the
+live state. That costs the streams nothing while they run, and leaves the samples that decisions rest on alone, so
+looking never changes what is decided. `recent` shows those samples: when it is far from `fanout`, the data have moved
+within the window.
+
+A pair is estimated by one class, a chain by the two classes named: other predicates between the same streams are left
+out. A chain's size is the mean, over tuples of the stream in its middle, of the product of their partners on both
+sides; so a correlation of the two attributes of that stream is kept.
+Source of sizes by samples through join indexes: Li, Wu, Yi, Zhao, "Wander join: online aggregation via random walks",
+SIGMOD 2016; of the error of a sample without repetition: Cochran, "Sampling techniques", 1977, sec. 2.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.routing.costs import CLIMB_PROBE, CLIMB_VISIT, LEAF, LEAF_VISIT, PROBE, STORE, VISIT
+from eddy.routing.router import Router
+from jisc.strategies import Strategy
+from stairs.descriptors import (
+    H_CLASS,
+    H_MATCHES,
+    H_PROBES,
+    H_STATE,
+    H_STORE,
+    H_TARGET,
+    M_ARRIVALS,
+    R_END,
+    R_LEAF,
+    R_TRUNK,
+    ROUTED,
+    S_BASE,
+    S_NEXT,
+    VIRTUAL,
+)
+from stairs.modules import Modules
+from stairs.samples import Floats
+
+DRAWN = 256
+"""Tuples drawn from a window at most."""
+CHAINS = 2000
+"""Chains shown at most: there are as many as streams cubed on one key. Those with their middle first in the query."""
+
+INT, FLOAT = pa.int64(), pa.float64()
+SCHEMA = pa.schema(
+    [
+        pa.field("kind", pa.string(), False),
+        ("from", pa.string()),
+        ("through", pa.string()),
+        ("to", pa.string()),
+        ("classes", pa.list_(INT)),
+        ("arrivals", INT),
+        ("fresh", INT),
+        ("share", FLOAT),
+        ("rows", INT),
+        ("fanout", FLOAT),
+        ("hit", FLOAT),
+        ("error", FLOAT),
+        ("sampled", INT),
+        ("recent", FLOAT),
+        ("size", FLOAT),
+        ("size_error", FLOAT),
+        ("probes", INT),
+        ("matches", INT),
+        ("selectivity", FLOAT),
+        ("ns", FLOAT),
+        ("samples", INT),
+        ("decisions", INT),
+        ("drifts", INT),
+        ("seconds", FLOAT),
+    ]
+)
+"""The columns of `Runtime.stats()`; null = does not apply to the kind, or nothing is known.
+
+kind          "stream", "pair", "chain", "hop" or "cost"
+from, to      streams; of a hop, the stream whose tuples take it, and the stream, or streams of a stored state, probed
+through       the stream in the middle of a chain
+classes       attribute classes by their numbers in `explain`: of a pair and a hop the one probed by, of a chain two
+arrivals      stream: since the start. cost: of all streams
+fresh         stream: arrivals since the last sample that decisions rest on
+share         stream: of all recent arrivals; the samples before count less and less
+rows          stream: tuples in its window
+fanout        pair: partners in the window of `to` that a tuple in the window of `from` has, on average
+hit           pair: share of the tuples of `from` that have a partner at all
+error         pair: standard error of fanout; 0 when every tuple was counted
+sampled       pair, chain: tuples counted
+recent        pair: fanout of the tuples that decisions rest on: of late, each when it was sampled
+size          pair, chain: results of joining the windows as they stand
+size_error    standard error of size
+probes        hop: chains walked since the plan runs
+matches       hop: tuples found in them that passed its checks
+selectivity   hop: matches per probe
+ns            hop: nanoseconds it took since the plan runs, by the weights of `eddy.routing.costs`. cost: measured
+              nanoseconds of CPU per arrival, of late
+samples, decisions, drifts   cost: how often a sample was taken, the policy was asked, and the cost of an arrival was
+              seen to move while the plan stayed
+seconds       cost: what sampling and deciding took in all
+"""
+
+Row = dict[str, Any]
+
+
+def stats_table(modules: Modules, strategy: Strategy, router: Router) -> pa.Table:
+    """Return a table of SCHEMA: streams, pairs, chains, hops, cost, in this order.
+
+    Nothing changes in what is looked at. Without statistics (`router.sampling`) estimates are null. Cost:
+    O(streams * DRAWN * attributes squared + rows of the table).
+    """
+    rows = [*_streams(modules, router)]
+    rows += _estimates(modules, router)
+    rows += _hops(modules, strategy)
+    rows.append(_cost(modules, router))
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _streams(modules: Modules, router: Router) -> Iterator[Row]:
+    arrived = modules.streams[:, S_NEXT] + modules.streams[:, S_BASE]
+    fresh = arrived - router.samples.progress[:-1, 0]
+    shares = router.shares_now
+    known = router.sampling and bool(arrived.any())
+    for i, name in enumerate(modules.graph.names):
+        yield {
+            "kind": "stream",
+            "from": name,
+            "arrivals": int(arrived[i]),
+            "fresh": int(fresh[i]) if router.sampling else None,
+            "share": float(shares[i]) if known else None,
+            "rows": modules.rows(i),
+        }
+
+
+def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
+    """Yield the pairs, then the chains."""
+    graph, neighbours = modules.graph, router.samples.neighbours
+    # The same draw each time: two calls with no push between give the same table.
+    rng = np.random.default_rng(0)
+    drawn = [
+        router.samples.of_window(i, DRAWN, rng) if router.sampling else np.zeros((0, len(own)))
+        for i, own in enumerate(neighbours)
+    ]
+    for i, own in enumerate(neighbours):
+        recent = router.samples.profile(i)
+        for k, near in enumerate(own):
+            partners = drawn[i][:, k]
+            yield {
+                "kind": "pair",
+                "from": graph.names[i],
+                "to": graph.names[near.stream],
+                "classes": [near.by + 1],
+                "hit": float((partners > 0).mean()) if len(partners) else None,
+                "recent": float(recent[:, k].mean()) if len(recent) and router.sampling else None,
+                **_size(partners, modules.rows(i)),
+            }
+    left = CHAINS
+    for j, own in enumerate(neighbours):
+        # One class makes the same chain whatever is in its middle: it is shown once.
+        pairs = [
+            (a, b)
+            for a, b in combinations(range(len(own)), 2)
+            if own[a].stream != own[b].stream and (own[a].by != own[b].by or own[a].stream < j < own[b].stream)
+        ]
+        for pair in pairs[:left]:
+            a, b = sorted(pair, key=lambda k: own[k].stream)
+            found = _size(drawn[j][:, a] * drawn[j][:, b], modules.rows(j))
+            yield {
+                "kind": "chain",
+                "from": graph.names[own[a].stream],
+                "through": graph.names[j],
+                "to": graph.names[own[b].stream],
+                "classes": [own[a].by + 1, own[b].by + 1],
+                **{name: found[name] for name in ("sampled", "size", "size_error")},
+            }
+        left -= len(pairs[:left])
+
+
+def _size(partners: Floats, rows: int) -> Row:
+    """Return the mean of what was counted for some tuples of `rows`, its error, and both in all."""
+    n = len(partners)
+    if not n:
+        return {"fanout": None, "error": None, "sampled": 0, "size": None, "size_error": None}
+    mean = float(partners.mean())
+    # Without repetition: the error is 0 when every tuple was counted.
+    error = float(partners.std(ddof=1) / np.sqrt(n) * np.sqrt(1 - n / rows)) if n < rows else 0.0
+    return {"fanout": mean, "error": error, "sampled": n, "size": mean * rows, "size_error": error * rows}
+
+
+def _hops(modules: Modules, strategy: Strategy) -> Iterator[Row]:
+    graph, routes = modules.graph, strategy.routes
+    stairs = {stair.row: stair for stair in strategy.stairs}
+    for route in range(len(strategy.trees) * graph.n_streams):
+        span = routes.span[route]
+        for h in range(int(span[R_TRUNK]), int(span[R_END])):
+            hop = routes.hops[h]
+            target, probes, matches = int(hop[H_TARGET]), int(hop[H_PROBES]), int(hop[H_MATCHES])
+            state = int(hop[H_STATE])
+            to = graph.names[target] if state < 0 else " ".join(graph.names[j] for j in stairs[state].streams)
+            leaf = strategy.mode == VIRTUAL and h >= span[R_LEAF]
+            yield {
+                "kind": "hop",
+                "from": graph.names[route % graph.n_streams],
+                "to": to,
+                # Routed tuple by tuple, the class is the tuple's affair.
+                "classes": None if strategy.mode == ROUTED else [int(hop[H_CLASS]) + 1],
+                "probes": probes,
+                "matches": matches,
+                "selectivity": matches / probes if probes else None,
+                "ns": _spent(strategy.mode == VIRTUAL, leaf, probes, matches, int(hop[H_STORE]) >= 0),
+            }
+
+
+def _spent(virtual: bool, leaf: bool, probes: int, matches: int, stores: bool) -> float:
+    if leaf:
+        return LEAF * probes + LEAF_VISIT * matches
+    if virtual:
+        return PROBE * probes + VISIT * matches
+    return CLIMB_PROBE * probes + CLIMB_VISIT * matches + STORE * matches * stores
+
+
+def _cost(modules: Modules, router: Router) -> Row:
+    return {
+        "kind": "cost",
+        "arrivals": int(modules.meta[M_ARRIVALS]),
+        "ns": None if np.isnan(router.nanoseconds) else float(router.nanoseconds),
+        "samples": router.taken,
+        "decisions": router.decisions,
+        "drifts": router.drifts,
+        "seconds": router.seconds,
+    }

@@ -1,0 +1,1 @@
+"""The query as a user writes it: streams, windows, predicates, lateness."""

@@ -1,0 +1,101 @@
+"""What becomes of late rows, as a user says it, and how late a row was, as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Literal
+
+import pyarrow as pa
+
+from eddy.query.numbers import at_least
+from eddy.query.types import ticks_per_second
+from stairs.errors import QueryError
+
+Late = Literal["keep", "count"] | Callable[[str, pa.Table], object]
+"""What becomes of late rows.
+
+"keep"      they are kept until `Runtime.late()` takes them
+"count"     they are counted only
+a function  called with the name of the stream and the late rows, after the push has committed
+"""
+
+LATE_ROWS = 100_000
+"""Late rows kept of each stream by default."""
+
+_UNITS = (
+    (86_400 * 10**9, "day"),
+    (3_600 * 10**9, "hour"),
+    (60 * 10**9, "minute"),
+    (10**9, "second"),
+    (10**6, "millisecond"),
+    (10**3, "microsecond"),
+    (1, "nanosecond"),
+)
+_MINUTE = 2
+"""From this unit up, the next smaller one is told as well."""
+
+
+def check_late(late: object, place: str) -> None:
+    """Raise QueryError unless this says what becomes of late rows; `place` is where it stands, for the message."""
+    if not callable(late) and late not in ("keep", "count"):
+        raise QueryError(
+            f"{place}late is 'keep', 'count' or a function of a stream's name and a table of late rows, not {late!r}"
+        )
+
+
+def checked_late_rows(late_rows: object) -> int:
+    """Return how many rows can be kept. Raises QueryError for what is no number of rows."""
+    rows = at_least(1, late_rows)
+    if rows is None:
+        raise QueryError(
+            f"late_rows is how many late rows of each stream are kept, 1 or more, not {late_rows!r}; to keep none, use"
+            " late='count'"
+        )
+    return rows
+
+
+def _nanoseconds(ticks: int, kind: pa.DataType) -> int | None:
+    """Return ticks of a time type in nanoseconds, None when event times are integers."""
+    if pa.types.is_date(kind):
+        return ticks * _UNITS[0][0]
+    per_second = ticks_per_second(kind)
+    return None if per_second is None else ticks * (10**9 // per_second)
+
+
+def span_text(ticks: int, kind: pa.DataType) -> str:
+    """Return a span of event time in words, in the two largest units that say something.
+
+    >>> span_text(93_000_000, pa.timestamp("us")), span_text(1_500, pa.timestamp("ms")), span_text(7, pa.int64())
+    ('1 minute 33 seconds', '1.5 seconds', '7 ticks')
+    """
+    left = _nanoseconds(ticks, kind)
+    if left is None:
+        return _counted(f"{ticks:,}", "tick")
+    k = next((k for k, (size, _) in enumerate(_UNITS) if left >= size), len(_UNITS) - 1)
+    size, unit = _UNITS[k]
+    if k > _MINUTE:
+        return _counted(f"{left / size:.3f}".rstrip("0").rstrip("."), unit)
+    text = _counted(f"{left // size:,}", unit)
+    smaller, smaller_unit = _UNITS[k + 1]
+    rest = left % size // smaller
+    return f"{text} {_counted(str(rest), smaller_unit)}" if rest else text
+
+
+def _counted(number: str, unit: str) -> str:
+    return f"{number} {unit}{'' if number == '1' else 's'}"
+
+
+def lateness_text(ticks: int, kind: pa.DataType) -> str:
+    """Return what to write for a lateness of at least so many ticks.
+
+    >>> lateness_text(7_000, pa.timestamp("ms")), lateness_text(7, pa.int64())
+    ('lateness=timedelta(seconds=7)', 'lateness=7')
+    """
+    nanoseconds = _nanoseconds(ticks, kind)
+    if nanoseconds is not None:
+        try:
+            return f"lateness={timedelta(microseconds=-(-nanoseconds // 1000))!r}".replace("datetime.", "")
+        except OverflowError:
+            pass
+    return f"lateness={ticks}"

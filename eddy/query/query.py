@@ -1,0 +1,276 @@
+"""The query: streams, equality predicates, filters, projection. What it means is fixed in docs/semantics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from eddy.filters.conditions import Filter, Predicate, conditions
+from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
+from eddy.query.numbers import whole
+from eddy.query.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
+from eddy.query.stream import Stream
+from eddy.query.types import text_words, ticks_per_second, unified_time, word_count
+from eddy.query.windows import Range, Rows
+from stairs.errors import QueryError
+from stairs.graph import FOREVER, MAX_STREAMS, JoinGraph, Window, WindowKind
+
+
+def _listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise QueryError(f"{what} is a list of {members}, not {type(given).__name__}")
+    return list(given)
+
+
+class Query:
+    """A join of 2 to 128 windowed streams.
+
+    streams     in the order that breaks ties of event time
+    predicates  equalities as text: "R.a = S.a", "(R.a, R.b) = (S.a, S.b)", several in one text with AND
+    select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"}
+    where       a pyarrow expression over columns named "stream.column", selected or not, or a `Predicate` that names
+                the columns its function reads, or a list of such: a result is dropped unless all of them hold
+    lateness    how much older than the greatest event time so far a tuple may be and still arrive: a timedelta, or
+                ticks of the common time type; only in queries with a Range window
+    late        what becomes of rows that come later than that: "keep", until `Runtime.late()` takes them; "count", they
+                are counted only; or a function of a stream's name and a table of late rows, which is called after the
+                push has committed. A stream may say something else (docs/semantics.md)
+    late_rows   late rows of each stream that are kept at most: of more the oldest are dropped
+
+    Raises QueryError that names the stream and the column for everything that does not fit together.
+
+    >>> rows = pa.schema([("a", pa.int64())])
+    >>> q = Query([Stream("R", rows), Stream("S", rows)], ["R.a = S.a"])
+    >>> q.output_schema.names
+    ['R.a', 'S.a']
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        predicates: Sequence[str],
+        *,
+        select: Sequence[str] | Mapping[str, str] | None = None,
+        where: Filter | None = None,
+        lateness: int | timedelta = 0,
+        late: Late = "keep",
+        late_rows: int = LATE_ROWS,
+    ) -> None:
+        self.streams = tuple(_listed(streams, "streams", "eddy.Stream objects"))
+        if isinstance(predicates, str):
+            raise QueryError(f"predicates is a list of strings, not one string: write [{predicates!r}]")
+        self.predicates = tuple(_listed(predicates, "predicates", "strings such as 'R.a = S.a'"))
+        self.where = where
+        self._check_streams()
+        self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parse_predicates(self.predicates))
+        """The attribute classes that the predicates make."""
+        self._check_connected()
+        self.time_type = self._time_type()
+        """The type in which event times are compared; None when no stream has any."""
+        self.lateness = lateness
+        check_late(late, "")
+        self.late = late
+        self.late_rows = checked_late_rows(late_rows)
+        self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
+        """What becomes of the late rows of each stream."""
+        self.graph = self._graph()
+        """The join as the state modules see it."""
+        self.select = self._select(select)
+        """Output name -> (stream, column)."""
+        self.output_schema = pa.schema(
+            [
+                pa.field(name, self.stream(stream).type_of(column), self.stream(stream).schema.field(column).nullable)
+                for name, (stream, column) in self.select.items()
+            ]
+        )
+        """The schema of results."""
+        self.conditions, self.where_columns = self._where()
+        """What `where` says, one by one, named; the (stream, column) pairs that it reads."""
+
+    def __repr__(self) -> str:
+        streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
+        return f"Query({streams}; {' AND '.join(str(one) for one in self.classes)})"
+
+    def index(self, name: str) -> int:
+        """Return the position of a stream in the query. Raises QueryError when there is none of this name."""
+        for i, stream in enumerate(self.streams):
+            if stream.name == name:
+                return i
+        raise QueryError(f"there is no stream {name!r}; the streams are {', '.join(s.name for s in self.streams)}")
+
+    def stream(self, name: str) -> Stream:
+        """Return the stream of this name. Raises QueryError when there is none."""
+        return self.streams[self.index(name)]
+
+    def _check_streams(self) -> None:
+        for stream in self.streams:
+            if not isinstance(stream, Stream):
+                raise QueryError(f"streams holds eddy.Stream objects, not {stream!r}")
+        names = [stream.name for stream in self.streams]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise QueryError(f"two streams are named {doubled[0]!r}; give the same source another name each time")
+        places = [(f"{stream.name}.{column}", stream.name) for stream in self.streams for column in stream.schema.names]
+        owners: dict[str, str] = {}
+        for column, name in places:
+            if owners.setdefault(column, name) != name:
+                raise QueryError(
+                    f"{column!r} names a column of stream {owners[column]!r} and one of stream {name!r}; give one of"
+                    " these streams another name"
+                )
+        if not 2 <= len(names) <= MAX_STREAMS:
+            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}")
+
+    def _check_connected(self) -> None:
+        reached, grew = {self.streams[0].name}, True
+        while grew:
+            grew = False
+            for one in self.classes:
+                if not reached.isdisjoint(one.columns) and not reached.issuperset(one.columns):
+                    reached.update(one.columns)
+                    grew = True
+        apart = [stream.name for stream in self.streams if stream.name not in reached]
+        if apart:
+            raise QueryError(
+                f"no predicate connects {', '.join(apart)} with {self.streams[0].name}; every stream must be joined to"
+                " another one"
+            )
+
+    # Time
+
+    def _time_type(self) -> pa.DataType | None:
+        timed = {stream.name: stream.type_of(stream.time) for stream in self.streams if stream.time is not None}
+        if not timed:
+            return None
+        kind = unified_time(timed.values())
+        if kind is None:
+            listed = ", ".join(f"{name}.{self.stream(name).time} is {kind}" for name, kind in timed.items())
+            raise QueryError(
+                f"time columns must all be integers, all timestamps (with or without a zone) or all dates; {listed}"
+            )
+        return kind
+
+    def ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
+        """Return a span in ticks of the common time type, for a query with time columns.
+
+        span  a timedelta, or a whole number: in units of `own`, a time column's type; in ticks when that is None
+        what  what it is the span of, for messages
+
+        Raises QueryError for a span that is no whole number of ticks from 0 to 2^61.
+        """
+        common = self.time_type
+        assert common is not None
+        per_second = ticks_per_second(common)
+        if isinstance(span, timedelta):
+            seconds = Fraction(span // timedelta(microseconds=1), 1_000_000)
+            if getattr(span, "nanoseconds", 0):
+                # A timedelta of pandas.
+                seconds += Fraction(span.nanoseconds, 10**9)  # type: ignore[attr-defined]
+            if pa.types.is_date(common):
+                ticks = seconds / 86_400
+            elif per_second is None:
+                raise QueryError(f"{what}: {span} is a span of time, but event times are integers; give a whole number")
+            else:
+                ticks = seconds * per_second
+        else:
+            own_per_second = ticks_per_second(own) if own is not None else None
+            ticks = Fraction(span)
+            if per_second is not None and own_per_second is not None:
+                ticks *= Fraction(per_second, own_per_second)
+        if ticks.denominator != 1 or not 0 <= ticks <= FOREVER:
+            raise QueryError(
+                f"{what}: {span} is not a whole number of ticks from 0 to 2^61 of the time type {common}; use a finer"
+                " time type or another span"
+            )
+        return int(ticks)
+
+    # The join as numbers
+
+    def _graph(self) -> JoinGraph:
+        ranged = [stream.name for stream in self.streams if isinstance(stream.window, Range)]
+        untimed = [stream.name for stream in self.streams if stream.time is None]
+        if ranged and untimed:
+            raise QueryError(
+                f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, by which the ages of all"
+                f" tuples of a result are compared; name the time column of {untimed[0]} with time=…"
+            )
+        lateness = self.lateness if isinstance(self.lateness, timedelta) else whole(self.lateness)
+        if lateness is None:
+            raise QueryError(f"lateness is a timedelta or a whole number of ticks, not {self.lateness!r}")
+        self.lateness = lateness
+        if (lateness < timedelta(0)) if isinstance(lateness, timedelta) else (lateness < 0):
+            raise QueryError(f"lateness {lateness!r} is negative; give 0 for no row older than those before it")
+        if self.lateness and not ranged:
+            raise QueryError(
+                f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples"
+            )
+        windows = []
+        for stream in self.streams:
+            if isinstance(stream.window, Rows):
+                windows.append(Window(WindowKind.ROWS, stream.window.n))
+            elif isinstance(stream.window, Range):
+                assert stream.time is not None
+                what = f"stream {stream.name}, window"
+                windows.append(Window(WindowKind.RANGE, self.ticks(stream.window.d, stream.type_of(stream.time), what)))
+            else:
+                windows.append(Window(WindowKind.UNBOUNDED))
+        return JoinGraph(
+            names=tuple(stream.name for stream in self.streams),
+            windows=tuple(windows),
+            attributes=tuple(
+                tuple(c for c, one in enumerate(self.classes) if stream.name in one.columns) for stream in self.streams
+            ),
+            widths=tuple(sum(map(word_count, one.types)) for one in self.classes),
+            texts=tuple(text_words(one.types) for one in self.classes),
+            timed=bool(ranged),
+            lateness=self.ticks(self.lateness, None, "lateness") if ranged else 0,
+        )
+
+    # Output
+
+    def _column(self, text: object, what: str) -> tuple[str, str]:
+        """Return the (stream, column) that "stream.column" names; both may have dots, or quotes as in predicates."""
+        if isinstance(text, str):
+            for stream in self.streams:
+                if text.startswith(stream.name + ".") and text[len(stream.name) + 1 :] in stream.schema.names:
+                    return stream.name, text[len(stream.name) + 1 :]
+            place = column_place(text)
+            if place is not None and any(stream.name == place[0] for stream in self.streams):
+                self.stream(place[0]).type_of(place[1])
+                return place
+        known = [f"{stream.name}.{column}" for stream in self.streams for column in stream.schema.names]
+        raise QueryError(f"{what}: there is no column {text!r}; the columns are {', '.join(known)}")
+
+    def _select(self, select: Sequence[str] | Mapping[str, str] | None) -> dict[str, tuple[str, str]]:
+        if select is None:
+            return {f"{s.name}.{column}": (s.name, column) for s in self.streams for column in s.schema.names}
+        if isinstance(select, str):
+            raise QueryError(f"select is a list of columns or a mapping, not one string: write [{select!r}]")
+        if not isinstance(select, Iterable):
+            raise QueryError(f"select is a list of columns or a mapping, not {type(select).__name__}")
+        pairs: list[tuple[Any, Any]]
+        pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
+        if not pairs:
+            raise QueryError("select names no column; leave it out for all columns, or use Runtime(…, count_only=True)")
+        chosen: dict[str, tuple[str, str]] = {}
+        for name, text in pairs:
+            if not isinstance(name, str):
+                raise QueryError(f"select: {name!r} is not a string")
+            if name in chosen:
+                raise QueryError(f"select: {name!r} is named twice")
+            chosen[name] = self._column(text, "select")
+        return chosen
+
+    def _where(self) -> tuple[tuple[Predicate, ...], tuple[tuple[str, str], ...]]:
+        if self.where is None:
+            return (), ()
+        pairs = [(s.name, column) for s in self.streams for column in s.schema.names]
+        fields = [pa.field(f"{name}.{column}", self.stream(name).type_of(column)) for name, column in pairs]
+        schema = pa.schema(fields)
+        found = conditions(self.where, schema, "where", declared=True)
+        read = {name for one in found for name in one.read(schema)}
+        return found, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)

@@ -1,0 +1,1 @@
+"""What leaves a runtime: tables of results, and late rows."""

@@ -1,0 +1,123 @@
+"""What a push returns: combinations of sequence numbers made into a table, or into counts, or into row numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.query.query import Query
+from stairs.descriptors import DELETED, INSERTED, M_DELETED, S_BASE
+from stairs.errors import InputError
+from stairs.modules import Modules
+from stairs.payload import Payload
+from stairs.plain_types import Column, Rows, taken
+
+OP = "op"
+"""The column of a changelog that tells them."""
+
+SIGNS = pa.array(["+I", "-D"])
+"""What a sign of the kernel stands for."""
+
+Place = tuple[int, int]
+"""A column of the payload: stream, number."""
+
+
+class Made(NamedTuple):
+    """The results of a push: how many appear, how many are taken back, and the table of them."""
+
+    inserted: int
+    deleted: int
+    table: pa.Table
+
+
+class Results:
+    """Makes the results of one runtime.
+
+    kept        per stream the columns in `payload`, by name
+    changelog   a first column `op` tells "+I" from "-D"
+    count_only, ids_only   see `Runtime`
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        kept: list[list[str]],
+        modules: Modules,
+        payload: Payload,
+        *,
+        changelog: bool,
+        count_only: bool,
+        ids_only: bool,
+    ) -> None:
+        self.modules, self.payload = modules, payload
+        self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
+        self.accepts = AdaptiveFilter(query.conditions, place="where", rows="results") if query.conditions else None
+        """The filter of results."""
+        places: dict[tuple[str, str], Place] = {
+            (stream.name, column): (i, k) for i, stream in enumerate(query.streams) for k, column in enumerate(kept[i])
+        }
+        self._where = [(f"{name}.{column}", places[name, column]) for name, column in query.where_columns]
+        self._chosen = [] if count_only or ids_only else [places[place] for place in query.select.values()]
+        if count_only:
+            schema = pa.schema([pa.field("count", pa.int64())])
+        elif ids_only:
+            schema = pa.schema([pa.field(name, pa.int64(), False) for name in query.graph.names])
+        else:
+            schema = query.output_schema
+        if changelog and not count_only and OP in schema.names:
+            what, remedy = ("stream", "rename it") if ids_only else ("selected column", "select it under another name")
+            raise InputError(
+                f"a {what} is named {OP!r}, which is the column of a changelog that tells +I from -D; {remedy}"
+            )
+        self.schema = schema.insert(0, pa.field(OP, pa.string(), False)) if changelog else schema
+        """The schema of the tables."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether the kernel need only count: nobody looks at what the combinations are."""
+        return self.count_only and self.accepts is None
+
+    def make(self, count: int) -> Made:
+        """Return the results among the `count` combinations of the push under way. Raises InputError, from `where`."""
+        modules, keep = self.modules, None
+        signs = modules.walk.signs[: 0 if self.counted else count]
+        columns: dict[Place, Column] = {}
+        if self._where or self._chosen:
+            columns = self.payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
+        if self.accepts is not None:
+            keep = self._accepted(self.accepts, columns, count)
+            count, signs = len(keep), signs[keep] if self.changelog else signs
+        deleted = 0
+        if self.changelog:
+            deleted = int(modules.meta[M_DELETED]) if self.counted else int(np.count_nonzero(signs == DELETED))
+        inserted = count - deleted
+        arrays: list[Column]
+        if self.count_only:
+            arrays = [pa.array([inserted, deleted] if self.changelog else [inserted], pa.int64())]
+            signs = np.array([INSERTED, DELETED], np.uint8)
+        elif self.ids_only:
+            numbers = modules.arrival_numbers()
+            arrays = [pa.array(row) for row in (numbers if keep is None else numbers[:, keep])]
+        else:
+            arrays = [columns[place] for place in self._chosen]
+            if keep is not None:
+                arrays = [taken(column, keep) for column in arrays]
+        if self.changelog:
+            arrays.insert(0, SIGNS.take(pa.array(signs)))
+        return Made(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema))
+
+    def _accepted(self, accepts: AdaptiveFilter, columns: dict[Place, Column], count: int) -> Rows:
+        """Return the results that `where` accepts, ascending."""
+        # The column of row numbers gives a table without other columns its length.
+        names = [*(name for name, _ in self._where), "\0row"]
+        arrays = [*(columns[place] for _, place in self._where), pa.array(np.arange(count))]
+        if not any(isinstance(column, pa.ChunkedArray) for column in arrays):
+            return accepts.accepted(pa.RecordBatch.from_arrays(arrays, names=names))
+        found, first = [], 0
+        for batch in pa.Table.from_arrays(arrays, names=names).to_batches():
+            found.append(accepts.accepted(batch) + first)
+            first += len(batch)
+        return np.concatenate(found)

@@ -1,0 +1,202 @@
+"""Cost: plans are searched by estimates, tried on recent tuples over the live state, and taken if they save enough.
+
+Left-deep plans come from greedy orders that begin in the middle of the join graph and where most arrivals come from,
+and from a pool of others, drawn at random, some of which are tried each time: what statistics of pairs mislead about is
+found in this way. Bushy ones are built *around* a stream that brings many arrivals: what is left of the join graph
+without it falls into parts, each of which becomes a subtree that its tuples probe, and which may be stored. A plan is
+taken when the model, corrected by what was measured of plans like it, says that it saves more than the margin. So it
+slides between nothing stored and everything stored.
+Source of storing subjoins around a stream's pipeline: Babu, Munagala, Widom, Motwani, "Adaptive caching for continuous
+queries", ICDE 2005; of trying plans on samples of the state: see `stairs.samples`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from eddy.routing.costs import PROBE, VISIT
+from eddy.routing.policies.base import Decision, plan_texts, plans_of
+from eddy.routing.policies.greedy import Greedy, centre
+from eddy.routing.view import NOTHING, View
+from jisc.plan.orders import has_choice, random_order
+from jisc.plan.states import StateId
+from jisc.plan.tree import Tree, join, left_deep
+
+AROUND = 2
+"""Streams that plans are built around at most."""
+CHEAP = 3 * (PROBE + VISIT)
+"""Nanoseconds of probing per arrival up to which storing is not thought of: there is too little to save."""
+LEARNING = 0.4
+"""Weight of the last measurement."""
+TRUST = 3.0
+"""How far off a prediction may be; what is further off was measured while something else changed."""
+DOUBT = 1.2
+"""What storing is thought to cost in terms of its prediction until it was measured."""
+POOL = 24
+"""Kinds of left-deep plans that are remembered."""
+FIRST_DRAWN, DRAWN = 6, 2
+"""Plans drawn at random for the first decision, and for each later one until the pool is full."""
+PLAIN = 0.4
+"""What is left of the cost when storing is worth it without a second thought."""
+STALE = 6
+"""Decisions in a row with nothing new drawn after which no more is drawn: there are few kinds of plans."""
+TRIED = 3
+"""Plans of the pool tried again for each decision, in turn."""
+
+
+@dataclass
+class Cost:
+    """The default.
+
+    margin   what another order has to save, as a share of what an arrival costs now
+    storing  the same for storing: it is less sure, states have to be filled, and they may swell when the data drift
+    """
+
+    margin: float = 0.04
+    storing: float = 0.25
+    name: str = "cost"
+    _choice: bool | None = None
+    _pool: dict[bytes, Tree] = field(default_factory=dict)
+    _turn: int = 0
+    _stale: int = 0
+    _wished: bool = False
+    _scales: dict[bool, float] = field(default_factory=dict)
+    """What was measured in terms of what was predicted, for plans with something stored and with nothing."""
+
+    def learnt(self) -> dict[str, Any]:
+        """Return the pool, the corrections, and where the search stands."""
+        pool = list(self._pool.values())
+        return {
+            "margin": self.margin,
+            "storing": self.storing,
+            "choice": self._choice,
+            "streams": len(pool[0].streams) if pool else 0,
+            "kinds": [kind.hex() for kind in self._pool],
+            "plans": plan_texts(pool),
+            "turn": self._turn,
+            "stale": self._stale,
+            "wished": self._wished,
+            "scales": [[stored, float(scale)] for stored, scale in self._scales.items()],
+        }
+
+    def resume(self, learnt: dict[str, Any]) -> None:
+        """Go on with the pool, and from where the search stood."""
+        self.margin, self.storing = float(learnt["margin"]), float(learnt["storing"])
+        self._choice = None if learnt["choice"] is None else bool(learnt["choice"])
+        plans = plans_of(learnt["plans"], learnt["streams"])
+        self._pool = dict(zip(map(bytes.fromhex, learnt["kinds"]), plans, strict=True))
+        self._turn, self._stale, self._wished = int(learnt["turn"]), int(learnt["stale"]), bool(learnt["wished"])
+        self._scales = {bool(stored): float(scale) for stored, scale in learnt["scales"]}
+
+    def decide(self, view: View) -> Decision | None:
+        """Try what the search proposes, and take the best if it saves enough."""
+        if self._choice is None:
+            self._choice = has_choice(view.masks)
+        if not len(view.picks):
+            return None
+        now = self._learn(view)
+        best, store, least = view.tree, view.stored, now
+        greedy = Greedy(view, True)
+        for tree in self._orders(view, greedy):
+            cost = view.cost(tree) * self._scale(False)
+            if cost < min(least, (1 - self.margin) * now):
+                best, store, least = tree, NOTHING, cost
+        # What a state would hold while the windows turn over says little of what it will.
+        if view.storing and not view.drifting and (view.stored or view.cost(best) - view.base > CHEAP):
+            trees = list(dict.fromkeys([view.tree, best, *self._around(view, greedy)]))
+            best, store, least = self._wish_to_store(view, trees, least) or (best, store, least)
+        if (best, store) == (view.tree, view.stored) and least == now:
+            return None
+        return Decision(best, store, f"{least:.0f} ns an arrival predicted, {now:.0f} now: {1 - least / now:.0%} saved")
+
+    def _wish_to_store(
+        self, view: View, trees: list[Tree], least: float
+    ) -> tuple[Tree, frozenset[StateId], float] | None:
+        """Return the best of these plans with states stored and what it costs, if it has been worth it twice in a row.
+
+        Worth it in terms of the best there is else, which costs `least`; at once if it saves most of that.
+        """
+        found: list[tuple[Tree, frozenset[StateId], float]] = []
+        for tree in trees:
+            store = view.worth_storing(tree)
+            if store and (tree, store) != (view.tree, view.stored):
+                found.append((tree, store, view.stored_cost(tree, store) * self._scale(True)))
+        wish = min(found, key=itemgetter(2), default=None)
+        if wish is None or wish[2] > (1 - self.storing) * least:
+            self._wished = False
+            return None
+        wished, self._wished = self._wished, True
+        return wish if wished or wish[2] < PLAIN * least else None
+
+    def _scale(self, stored: bool) -> float:
+        """Return the correction of predictions; of a way that was never measured, that of the other one."""
+        if stored in self._scales:
+            return self._scales[stored]
+        return self._scales.get(not stored, 1.0) * (DOUBT if stored else 1.0)
+
+    def _learn(self, view: View) -> float:
+        """Set what was measured against what is predicted of the present plan; return what it costs."""
+        kind = bool(view.stored)
+        predicted = view.present
+        if view.settled and not np.isnan(view.measured):
+            found = min(max(view.measured / predicted, 1 / TRUST), TRUST)
+            self._scales[kind] = found + (1 - LEARNING) * (self._scales.get(kind, found) - found)
+        return predicted * self._scale(kind)
+
+    def _orders(self, view: View, greedy: Greedy) -> list[Tree]:
+        """Return left-deep plans worth trying, the present one among them; of those that route alike one."""
+        if not self._choice:
+            return [view.tree]
+        trees = [view.tree]
+        trees += [left_deep(greedy.order(i)) for i in dict.fromkeys((centre(view), int(np.argmax(view.shares))))]
+        drawing = len(self._pool) < POOL and self._stale < STALE
+        if drawing:
+            drawn = DRAWN if self._pool else FIRST_DRAWN
+            trees += [left_deep(random_order(view.masks, view.rng)) for _ in range(drawn)]
+        known = list(self._pool.values())
+        trees += [known[(self._turn + k) % len(known)] for k in range(min(TRIED, len(known)))]
+        self._turn += TRIED
+        kinds = {view.kind(tree): tree for tree in reversed(trees)}
+        before = len(self._pool)
+        for kind, tree in kinds.items():
+            if len(self._pool) < POOL:
+                self._pool.setdefault(kind, tree)
+        self._stale = 0 if len(self._pool) > before else self._stale + drawing
+        return list(kinds.values())
+
+    def _around(self, view: View, greedy: Greedy) -> list[Tree]:
+        """Return bushy plans around the streams with most arrivals, as far as they have more than their share."""
+        m = view.graph.n_streams
+        busy = sorted(range(m), key=lambda i: -float(view.shares[i]))[:AROUND]
+        return [around(view, greedy, i) for i in busy if view.shares[i] * m > 1.5]
+
+
+def around(view: View, greedy: Greedy, i: int) -> Tree:
+    """Return the plan in which tuples of stream i probe one subtree for each part that the join has without it."""
+    masks, m = view.masks, view.graph.n_streams
+    tree, left = Tree(i), (1 << m) - 1 & ~(1 << i)
+    # The stream's own keys keep no two parts together: they meet in it.
+    own = masks.classes[i]
+    parts: list[tuple[int, ...]] = []
+    while left:
+        entry = next(j for j in range(m) if left >> j & 1 and masks.classes[j] & own)
+        part, grown = 1 << entry, True
+        while grown:
+            grown = False
+            classes = 0
+            for j in range(m):
+                if part >> j & 1:
+                    classes |= masks.classes[j]
+            for j in range(m):
+                if left >> j & 1 and not part >> j & 1 and masks.classes[j] & classes & ~own:
+                    part |= 1 << j
+                    grown = True
+        left &= ~part
+        parts.append(greedy.order(entry, part))
+    for part_order in parts:
+        tree = join(tree, left_deep(part_order))
+    return tree

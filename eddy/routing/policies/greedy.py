@@ -1,0 +1,99 @@
+"""Orders built step by step: next comes the stream that lets least through for what it costs.
+
+The rank of a stream, (partners - 1) / cost, is least for what cuts most per nanosecond. Sorting by it is optimal for
+independent filters and for joins along a tree (Ibaraki, Kameda, "On the optimal nesting order for computing
+N-relational joins", TODS 1984). Leaf hops need no place in the order: the walk compares them all before it goes on, so
+a stream is ranked together with the leaves that hang on it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eddy.routing.view import View
+from jisc.plan.orders import trunk_of
+from stairs.samples import Floats
+
+
+class Greedy:
+    """Orders of one view.
+
+    conditional   partners are counted for those sampled tuples only that the streams chosen before let through, as
+                  often as they let them through; else for all
+    """
+
+    def __init__(self, view: View, conditional: bool) -> None:
+        self.view, self.conditional = view, conditional
+        m = view.graph.n_streams
+        self._everything = (1 << m) - 1
+        self._alives: dict[tuple[int, int], tuple[Floats, float]] = {}
+
+    def order(self, start: int, among: int | None = None) -> tuple[int, ...]:
+        """Return the streams in an order that begins with `start` and joins each with one before it.
+
+        among   bits of the streams wanted, those that `start` reaches; None = all
+        """
+        wanted = self._everything if among is None else among
+        placed, found = [start], [start]
+        weights = {start: self._alive(start, -1)[0]}
+        bound = self.view.masks.classes[start]
+        left = wanted & ~(1 << start)
+        left = self._take_leaves(bound, left, found)
+        while left:
+            best: tuple[float, int, int, int] | None = None
+            for k in placed:
+                for n, near in enumerate(self.view.neighbours(k)):
+                    if left >> near.stream & 1:
+                        rank = self._rank(k, n, near.stream, near.by, weights[k])
+                        if best is None or rank < best[0]:
+                            best = rank, near.stream, k, n
+            if best is None:
+                break
+            _, j, k, n = best
+            if self.conditional and len(weights[k]):
+                weights[k] = weights[k] * self.view.profile(k)[:, n]
+            by = self.view.neighbours(k)[n].by
+            weights[j] = self._alive(j, by)[0]
+            placed.append(j)
+            found.append(j)
+            left &= ~(1 << j)
+            bound |= self.view.masks.classes[j]
+            left = self._take_leaves(bound, left, found)
+        return tuple(found)
+
+    def _take_leaves(self, bound: int, left: int, found: list[int]) -> int:
+        """Append the streams that are leaf hops by now; return what is left."""
+        for j in range(self.view.graph.n_streams):
+            # In the whole query: a stream that others hang on is no leaf, though they are not wanted here.
+            others = self._everything & ~sum(1 << k for k in found)
+            ready = left >> j & 1 and self.view.masks.classes[j] & bound
+            if ready and not trunk_of(self.view.masks, j, bound, others):
+                found.append(j)
+                left &= ~(1 << j)
+        return left
+
+    def _alive(self, j: int, by: int) -> tuple[Floats, float]:
+        """Return whether sampled tuples of j have partners in all leaves on it, but by class `by`; and their share."""
+        known = self._alives.get((j, by))
+        if known is None:
+            profile = self.view.profile(j)
+            alive = np.ones(len(profile))
+            for k, near in enumerate(self.view.neighbours(j)):
+                if near.by != by and self.view.masks.classes[near.stream] == 1 << near.by:
+                    alive = alive * (profile[:, k] > 0)
+            known = self._alives[j, by] = alive, float(alive.mean()) if len(alive) else 1.0
+        return known
+
+    def _rank(self, k: int, column: int, j: int, by: int, weights: Floats) -> float:
+        partners = self.view.profile(k)[:, column]
+        if not len(partners):
+            return 0.0
+        total = float(weights.sum()) if self.conditional else 0.0
+        found = float(weights @ partners) / total if total > 0 else float(partners.sum()) / len(partners)
+        return (found * self._alive(j, by)[1] - 1) / (1 + found)
+
+
+def centre(view: View) -> int:
+    """Return the stream with most attributes, of several the one with most arrivals: where walks have most choice."""
+    attributes = view.graph.attributes
+    return max(range(view.graph.n_streams), key=lambda i: (len(attributes[i]), float(view.shares[i]), -i))

@@ -1,0 +1,237 @@
+"""What a policy sees: the query as a graph, the plan that runs, and figures of the data as it is now."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from eddy.routing.costs import ARRIVAL, ATTRIBUTE, Benefit, climb_costs, virtual_cost
+from jisc.plan.routes import Preference, compile_routes
+from jisc.plan.states import Masks, StateId
+from jisc.plan.stored_routes import StoredPlan, compile_stored
+from jisc.plan.tree import Tree, check_connected, left_deep, parse
+from stairs.descriptors import H_CLASS, H_TARGET
+from stairs.graph import JoinGraph
+from stairs.memory.arena import Int64s, Routes
+from stairs.samples import PICKS, Floats, Neighbour, Samples
+
+BUDGET = 3000
+"""Steps that trying one plan may take."""
+FEW = 64
+"""Recent tuples that plans are tried on while the data drift."""
+KNOWN = 256
+KIND_BYTES = 16
+NOTHING: frozenset[StateId] = frozenset()
+
+
+class Tables:
+    """Routes of plans, made once for plans that are tried again and again."""
+
+    def __init__(self, masks: Masks) -> None:
+        self.masks = masks
+        self._virtual: dict[tuple[Tree, Preference | None], tuple[Routes, bytes]] = {}
+        self._climbs: dict[Tree, Routes] = {}
+
+    def virtual(self, tree: Tree, prefer: Preference | None) -> tuple[Routes, bytes]:
+        """Return the routes over SteMs alone, and bytes that are equal for plans that route alike."""
+        known = self._virtual.get((tree, prefer))
+        if known is None:
+            if len(self._virtual) >= KNOWN:
+                self._virtual.clear()
+            routes = compile_routes(tree, self.masks.graph, prefer)
+            # Which streams a tuple goes to, one after the other, and by what, is all there is to a route.
+            taken = routes.span.tobytes() + routes.hops[:, [H_TARGET, H_CLASS]].tobytes()
+            alike = hashlib.blake2b(taken, digest_size=KIND_BYTES).digest()
+            known = self._virtual[tree, prefer] = routes, alike
+        return known
+
+    def climb(self, tree: Tree) -> Routes:
+        """Return the routes that climb the tree, with no state stored."""
+        known = self._climbs.get(tree)
+        if known is None:
+            if len(self._climbs) >= KNOWN:
+                self._climbs.clear()
+            known = self._climbs[tree] = compile_stored([StoredPlan(tree, {})], self.masks)[0]
+        return known
+
+
+@lru_cache(maxsize=32)
+def tables_of(graph: JoinGraph) -> Tables:
+    """Return the tables that all engines of a query in this process share."""
+    return Tables(Masks(graph))
+
+
+@dataclass
+class View:
+    """The join at one moment. Streams and classes are numbers, as in `graph`.
+
+    tree       the plan that runs; `plan` is its text
+    stored     the inner states of it that are stored
+    storing    whether states may be stored
+    position   arrivals so far
+    shares     float64[streams], share of each stream in recent arrivals
+    rows       float64[streams], live tuples
+    probed     float64[streams, 2], since the last decision: chains of each stream looked up, tuples that matched
+    measured   nanoseconds of CPU per arrival since the last decision; nan = too few to tell
+    settled    whether the plan has run, unchanged, for all that `measured` speaks of
+    drifting   whether an arrival costs another amount than at the last decision: only the last picks are of use then
+    room       bytes that stored states may take; inf = no bound
+    prefer     by which classes plans are going to probe, `preferred` by which this one does (`jisc.plan.routes`)
+    rng        random numbers, the same in each run
+    """
+
+    graph: JoinGraph
+    tree: Tree
+    stored: frozenset[StateId]
+    storing: bool
+    position: int
+    shares: Floats
+    rows: Floats
+    probed: Floats
+    measured: float
+    settled: bool
+    drifting: bool
+    room: float
+    prefer: Preference | None
+    preferred: Preference | None
+    rng: np.random.Generator
+    masks: Masks
+    samples: Samples
+    tables: Tables
+    considered: dict[tuple[Tree, frozenset[StateId]], float] = field(default_factory=dict)
+    """Plans and stored states whose cost was asked for, with what was predicted."""
+    _checked: set[Tree] = field(default_factory=set)
+    _tried: dict[bytes, float] = field(default_factory=dict)
+    _picks: Int64s | None = None
+    _climbs: dict[Tree, tuple[float, list[Benefit]]] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> str:
+        """The plan that runs, as text."""
+        return self.tree.text(self.graph.names)
+
+    def tree_of(self, plan: str | Tree) -> Tree:
+        """Return a plan given as text or as a tree. Raises PlanError if it does not fit the query."""
+        if not isinstance(plan, str) and plan in self._checked:
+            return plan
+        tree = parse(plan, self.graph.names) if isinstance(plan, str) else plan
+        check_connected(tree, self.graph)
+        self._checked.add(tree)
+        return tree
+
+    # Figures of the data
+
+    def neighbours(self, i: int) -> list[Neighbour]:
+        """Return what stream i can probe: (class, stream), in the order of the columns of its profile."""
+        return self.samples.neighbours[i]
+
+    def profile(self, i: int) -> Floats:
+        """Return the partners of recent tuples of stream i: float64[tuples, neighbours(i)]."""
+        return self.samples.profile(i)
+
+    def fanout(self, i: int, j: int, by: int | None = None) -> float:
+        """Return how many live tuples of stream j a recent tuple of i has, on average; nan if nothing is known.
+
+        by   the class, None = the first they share
+        """
+        return self._mean(i, j, by, hits=False)
+
+    def hit(self, i: int, j: int, by: int | None = None) -> float:
+        """Return the share of recent tuples of stream i that have a live tuple of j at all; nan if nothing is known."""
+        return self._mean(i, j, by, hits=True)
+
+    def _mean(self, i: int, j: int, by: int | None, hits: bool) -> float:
+        for k, near in enumerate(self.samples.neighbours[i]):
+            if near.stream == j and by in (None, near.by):
+                column = self.samples.profile(i)[:, k]
+                if not len(column):
+                    return float("nan")
+                return float((column > 0).mean() if hits else column.mean())
+        raise ValueError(f"{self.graph.names[i]} and {self.graph.names[j]} share no such class")
+
+    # Trying plans
+
+    @property
+    def base(self) -> float:
+        """Predicted nanoseconds of an arrival before it is probed with, whatever the plan."""
+        return ARRIVAL + ATTRIBUTE * sum(
+            float(share) * len(own) for share, own in zip(self.shares, self.graph.attributes, strict=True)
+        )
+
+    @property
+    def picks(self) -> Int64s:
+        """The recent tuples that plans are tried on: int64[n, 2]."""
+        if self._picks is None:
+            self._picks = self.samples.picks(FEW if self.drifting else PICKS)
+        return self._picks
+
+    def cost(self, plan: str | Tree) -> float:
+        """Return the predicted nanoseconds per arrival of a plan with nothing stored; nan without a sample.
+
+        Tried on recent tuples over the state as it is, at BUDGET steps at most. O(1) when asked again.
+        """
+        tree = self.tree_of(plan)
+        known = self.considered.get((tree, NOTHING))
+        if known is None:
+            known = self.considered[tree, NOTHING] = self._try(tree, self.prefer)
+        return known
+
+    def _try(self, tree: Tree, prefer: Preference | None) -> float:
+        routes, alike = self.tables.virtual(tree, prefer)
+        if alike not in self._tried:
+            self._tried[alike] = self.base + virtual_cost(self.samples.trace(routes, self.picks, BUDGET))
+        return self._tried[alike]
+
+    @property
+    def present(self) -> float:
+        """Predicted nanoseconds per arrival of the plan that runs, just as it runs."""
+        if self.stored:
+            return self.stored_cost(self.tree, self.stored)
+        return self._try(self.tree, self.preferred)
+
+    def kind(self, plan: str | Tree) -> bytes:
+        """Return bytes that are equal for plans under which tuples take the same routes while nothing is stored."""
+        return self.tables.virtual(self.tree_of(plan), self.prefer)[1]
+
+    def benefits(self, plan: str | Tree) -> tuple[float, list[Benefit]]:
+        """Return nanoseconds per arrival of climbing a plan with nothing stored, and what storing each state brings.
+
+        The cost of storing some is the first, less the net benefits of those.
+        """
+        tree = self.tree_of(plan)
+        known = self._climbs.get(tree)
+        if known is None:
+            routes = self.tables.climb(tree)
+            trace = self.samples.trace(routes, self.picks, 2 * BUDGET)
+            taken = self.picks[: int(trace.work[0]), 0]
+            walked = np.bincount(taken, minlength=self.graph.n_streams).astype(np.float64)
+            cost, benefits = climb_costs(tree, self.masks, routes, trace, self.rows, walked)
+            known = self._climbs[tree] = self.base + cost, benefits
+        return known
+
+    def stored_cost(self, plan: str | Tree, store: Iterable[StateId]) -> float:
+        """Return the predicted nanoseconds per arrival of a plan with these states stored."""
+        chosen = frozenset(store)
+        if not chosen:
+            return self.cost(plan)
+        cost, benefits = self.benefits(plan)
+        cost -= sum(one.net for one in benefits if one.state in chosen)
+        self.considered[self.tree_of(plan), chosen] = cost
+        return cost
+
+    def worth_storing(self, plan: str | Tree) -> frozenset[StateId]:
+        """Return the states of a plan whose storage pays, of those that fit into `room` the ones that pay most."""
+        chosen, left = set[StateId](), self.room
+        for one in sorted(self.benefits(plan)[1], key=lambda one: -one.net):
+            if one.net > 0 and one.n_bytes <= left:
+                chosen.add(one.state)
+                left -= one.n_bytes
+        return frozenset(chosen)
+
+    def left_deep(self, order: Iterable[int]) -> Tree:
+        """Return the left-deep plan of an order of streams."""
+        return left_deep(tuple(order))

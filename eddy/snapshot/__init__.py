@@ -1,0 +1,1 @@
+"""A runtime as bytes, and a runtime from bytes."""

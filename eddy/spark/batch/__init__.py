@@ -1,0 +1,1 @@
+"""The join of batch DataFrames: two transports, and the engine of one partition."""

@@ -1,0 +1,106 @@
+"""A Spark session fit for the engine.
+
+What it settles, and why:
+  - the workers run this interpreter (`PYSPARK_PYTHON`), not the first `python3` on the PATH;
+  - Java is found or made (`java.py`), and the session binds to the loopback address when it is local;
+  - the workers are forked from a parent that has the kernels loaded (`daemon.py`), each using one thread;
+  - `local[N]` never retries a task, `local[N,4]` does;
+  - Arrow batches carry 65 536 rows (Spark's own default of 10 000 costs more calls), timestamps are shown in UTC.
+
+Everything can be overruled by a keyword; what the caller's environment already says is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eddy.spark.environment.java import java_home
+from eddy.spark.errors import SparkJoinError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ARROW_ROWS = 65_536
+_TASK_FAILURES = 4
+
+
+def with_retries(master: str) -> str:
+    """Return a local master URL that allows a task to fail: `local[2]` never retries.
+
+    >>> with_retries("local[2]"), with_retries("local"), with_retries("local[2,1]"), with_retries("yarn")
+    ('local[2,4]', 'local[1,4]', 'local[2,1]', 'yarn')
+    """
+    if master == "local":
+        return f"local[1,{_TASK_FAILURES}]"
+    threads = re.fullmatch(r"local\[(\d+|\*)\]", master)
+    return f"local[{threads[1]},{_TASK_FAILURES}]" if threads else master
+
+
+def _driver_memory() -> str:
+    # The JVM sorts and shuffles, the windows live in the Python workers: a quarter is the JVM's.
+    total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{min(8, max(1, total_bytes >> 32))}g"
+
+
+def _settings(master: str) -> dict[str, str]:
+    settings = {
+        "spark.python.daemon.module": "eddy.spark.environment.daemon",
+        # An executor's environment reaches the Python workers also when the master is local.
+        "spark.executorEnv.NUMBA_NUM_THREADS": "1",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.memory": _driver_memory(),
+        "spark.log.level": "ERROR",
+    }
+    if master.startswith("local"):
+        settings["spark.ui.enabled"] = "false"
+        settings["spark.ui.showConsoleProgress"] = "false"
+        # What is shuffled stays on this machine, and blobs of numbers hardly shrink.
+        settings["spark.shuffle.compress"] = "false"
+        threads = re.match(r"local\[(\d+)", master)
+        settings["spark.sql.shuffle.partitions"] = threads[1] if threads else str(os.cpu_count() or 1)
+    return settings
+
+
+def _make_importable() -> None:
+    """Let the workers import the package also when it is used from a source tree that is not installed."""
+    root = str(Path(__file__).resolve().parents[3])
+    installed = {str(Path(p).resolve()) for p in [*site.getsitepackages(), site.getusersitepackages()]}
+    known = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    if root not in installed and root not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *known])
+
+
+def session(master: str = "local[2]", *, app_name: str = "eddy", **conf: object) -> SparkSession:
+    """Start a Spark session for `eddy.spark.join`, or return the running one.
+
+    `conf` holds Spark settings, which go before those made here: `session("local[4]", **{"spark.ui.enabled": True})`.
+    Sets `PYSPARK_PYTHON`, `PYSPARK_DRIVER_PYTHON`, `SPARK_LOCAL_IP` and `PYTHONPATH` where the environment does not say
+    otherwise, and `JAVA_HOME`. A session that is already running keeps its JVM and workers; only its SQL settings
+    change. About 4 s. Raises SparkJoinError without pyspark or Java, or for a setting that is not one of Spark's.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise SparkJoinError("pyspark is not installed: pip install 'eddy-join[spark]'") from missing
+    for key in conf:
+        if not key.startswith("spark."):
+            raise SparkJoinError(
+                f"{key!r} is not a Spark setting: their names start with 'spark.', pass **{{'spark.…': value}}"
+            )
+    if SparkSession.getActiveSession() is None:
+        os.environ["JAVA_HOME"] = str(java_home())
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        _make_importable()
+    builder = SparkSession.builder.master(with_retries(master)).appName(app_name)
+    for key, value in {**_settings(master), **conf}.items():
+        builder = builder.config(key, str(value).lower() if isinstance(value, bool) else str(value))
+    return builder.getOrCreate()

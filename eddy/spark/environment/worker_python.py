@@ -1,0 +1,104 @@
+"""Whether the Python of Spark's workers can run the engine, asked once per session before anything starts.
+
+Workers run `PYSPARK_PYTHON`, and the first `python3` on the PATH without it, which is often another installation. Spark
+tells of that with a hundred lines of trace from the first task. Here a local interpreter that is not this one is asked
+directly, and then one task of a tiny job imports the package.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.job_description import described
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_START_S = 60
+_checked: set[str] = set()
+"""Spark applications whose workers were found fit."""
+
+
+def check_workers(spark: SparkSession) -> None:
+    """Raise SparkJoinError unless a worker of this session can import this version of the package.
+
+    Costs a small Spark job for the first call in a session, a look-up later. Nothing under Spark Connect, where the
+    workers are the server's.
+    """
+    try:
+        context = spark.sparkContext
+    except Exception:  # Spark Connect has none
+        return
+    application = str(context.applicationId)
+    if application in _checked:
+        return
+    if str(context.master).startswith("local") and not _is_this(context.pythonExec):
+        _ask(context.pythonExec)
+    try:
+        with described(spark, "eddy: can the workers import it?"):
+            executable, version, problem = context.parallelize([0], 1).map(_probe).collect()[0]
+    except Exception as failure:
+        raise _unfit(context.pythonExec, f"fail to start ({_first_line(failure)})") from failure
+    _check(executable, version, problem)
+    _checked.add(application)
+
+
+def _probe(_: int) -> tuple[str, str | None, str]:
+    import sys
+
+    try:
+        import eddy
+    except Exception as problem:
+        return sys.executable, None, f"{type(problem).__name__}: {problem}"
+    return sys.executable, eddy.__version__, ""
+
+
+# Sent as code and not as a name in a module that the worker may lack.
+_probe.__module__ = "__main__"
+
+
+def _is_this(command: str) -> bool:
+    """Say whether a command runs this interpreter: a link elsewhere to the same binary is another environment."""
+    found = shutil.which(command)
+    if found is None:
+        return False
+    same_place = os.path.dirname(os.path.abspath(found)) == os.path.dirname(os.path.abspath(sys.executable))
+    return same_place and os.path.realpath(found) == os.path.realpath(sys.executable)
+
+
+def _ask(command: str) -> None:
+    """Have another interpreter of this machine import the package, which Spark would do with more noise."""
+    code = "import eddy, sys; print(eddy.__version__)"
+    try:
+        done = subprocess.run([command, "-c", code], capture_output=True, text=True, timeout=_START_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise _unfit(command, f"cannot be started ({problem})") from problem
+    said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[-1]
+    _check(command, done.stdout.strip() if done.returncode == 0 else None, said)
+
+
+def _check(executable: str, version: str | None, problem: str) -> None:
+    from eddy import __version__
+
+    if version is None:
+        raise _unfit(executable, f"cannot import eddy ({problem})")
+    if version != __version__:
+        raise _unfit(executable, f"have version {version} of eddy, and this is {__version__}")
+
+
+def _unfit(executable: str, what: str) -> SparkJoinError:
+    return SparkJoinError(
+        f"the Python workers of this Spark session run {executable} and {what}. Start the session with"
+        f" eddy.spark.session(), or set os.environ['PYSPARK_PYTHON'] = sys.executable (here {sys.executable}) before it"
+        " is started; on a cluster, install the same version of eddy-join in the Python that PYSPARK_PYTHON names there"
+    )
+
+
+def _first_line(problem: BaseException) -> str:
+    lines = str(problem).strip().splitlines()
+    return lines[0] if lines else type(problem).__name__

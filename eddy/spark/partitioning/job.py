@@ -1,0 +1,195 @@
+"""A join as the workers run it: the query narrowed to what it needs, its partitioning, its order of arrival.
+
+Order of arrival. An engine wants one total order:
+  time      every stream has a time column: by (event time, stream order in the query)
+  sequence  `order_by` names a column per stream with one numbering over all of them: by (number, stream order)
+  any       all windows are unbounded: each order gives the same results, none is made
+With a `ROWS` window the order among equals decides what is in the window, so equals are ordered by the content of the
+tuple, column after column, and for that no column of the stream's schema is left out. With `RANGE` and unbounded
+windows it does not matter.
+
+`ROWS` counts the arrivals of a whole stream, which a partition cannot know: such a query runs in one partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.filters.conditions import Predicate
+from eddy.ingest.keys import unified_column
+from eddy.query.query import Query
+from eddy.query.types import unified_time
+from eddy.query.windows import Range, Rows, Unbounded
+from eddy.spark.batch.engine import EngineOptions
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.narrow import narrowed
+from eddy.spark.partitioning.shares import Shares, choose
+from eddy.spark.types import sortable_type
+from stairs.plain_types import plain
+
+Arrival = Literal["time", "sequence", "any"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a task needs to know; sent to the workers.
+
+    query            only needed columns, no filters: the map side applies them
+    inputs           per stream the columns to read: those of the query and those of the filter
+    filters          per stream the conditions of its filter, empty for none
+    sequence         per stream the column that gives the order of arrival; all None when `arrival` is "any"
+    sequence_type    the type in which those are compared, None when `arrival` is "any"
+    options          what the engines are made with
+    breaks_ties      equal positions are ordered by content
+    keeps_null_keys  tuples that cannot join are sent all the same, as they take a place in a window
+    """
+
+    query: Query
+    inputs: tuple[pa.Schema, ...]
+    filters: tuple[tuple[Predicate, ...], ...]
+    shares: Shares
+    options: EngineOptions
+    arrival: Arrival
+    sequence: tuple[str | None, ...]
+    sequence_type: pa.DataType | None
+    breaks_ties: bool
+    keeps_null_keys: bool
+
+    def positions(self, rows: pa.RecordBatch | pa.Table, stream: int) -> np.ndarray | None:
+        """Return the place of each row in the order of arrival, int64[n], or None when there is no order.
+
+        Raises SparkJoinError if a row has no value there.
+        """
+        name = self.sequence[stream]
+        if name is None:
+            return None
+        column = rows.column(name)
+        where = f"stream {self.query.streams[stream].name!r}, column {name!r}"
+        if column.null_count:
+            raise SparkJoinError(
+                f"{where}: {column.null_count} rows are null and "
+                "so have "
+                "no place in the order of arrival; drop or fill them before the join"
+            )
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        column = unified_column(column, self.sequence_type, where)
+        if pa.types.is_date32(column.type):
+            column = column.view(pa.int32()).cast(pa.int64())
+        return column.view(pa.int64()).to_numpy()
+
+
+def _of_kind(query: Query, kind: type) -> list[str]:
+    return [stream.name for stream in query.streams if isinstance(stream.window, kind)]
+
+
+def _by_number(query: Query, order_by: Mapping[str, str]) -> tuple[tuple[str, ...], pa.DataType]:
+    """Check `order_by`; return its columns in the order of the streams, and the type they are compared in."""
+    names = [stream.name for stream in query.streams]
+    timed = _of_kind(query, Range)
+    if timed:
+        raise SparkJoinError(
+            f"order_by cannot go with a Range window (stream {timed[0]!r}): there event time orders the arrivals; "
+            "leave it out"
+        )
+    unknown = [name for name in order_by if name not in names]
+    if unknown:
+        raise SparkJoinError(f"order_by names {unknown[0]!r}, which is no stream of the query ({', '.join(names)})")
+    kinds = {}
+    for stream in query.streams:
+        column = order_by.get(stream.name)
+        if column is None:
+            raise SparkJoinError(
+                f"order_by names no column for stream {stream.name!r}: it must number the rows of all streams together"
+            )
+        if column not in stream.schema.names:
+            raise SparkJoinError(
+                f"order_by: stream {stream.name!r} has no column {column!r}; its columns are "
+                f"{', '.join(stream.schema.names)}"
+            )
+        kinds[f"{stream.name}.{column}"] = stream.type_of(column)
+    common = unified_time(kinds.values())
+    if common is None:
+        listed = ", ".join(f"{column} is {kind}" for column, kind in kinds.items())
+        raise SparkJoinError(f"order_by takes columns that are all integers, all timestamps or all dates; {listed}")
+    return tuple(order_by[name] for name in names), common
+
+
+def _arrival(
+    query: Query, order_by: Mapping[str, str] | None
+) -> tuple[Arrival, tuple[str | None, ...], pa.DataType | None]:
+    if order_by is not None:
+        return "sequence", *_by_number(query, order_by)
+    if all(isinstance(stream.window, Unbounded) for stream in query.streams):
+        return "any", (None,) * len(query.streams), None
+    if all(stream.time is not None for stream in query.streams):
+        return "time", tuple(stream.time for stream in query.streams), query.time_type
+    without = next(stream.name for stream in query.streams if stream.time is None)
+    raise SparkJoinError(
+        f"stream {_of_kind(query, Rows)[0]!r} has a Rows window, but the order of arrival is not defined: stream "
+        f"{without!r} has no time column; name one on every stream, or pass order_by={{stream: column}} with one "
+        "numbering "
+        "over all streams"
+    )
+
+
+def _check_sortable(query: Query) -> None:
+    """Ties are broken by the content of whole tuples, so each column must have an order."""
+    for stream in query.streams:
+        for field in stream.schema:
+            rows = pa.table({"": pa.nulls(0, sortable_type(plain(field.type)))})
+            try:
+                pc.sort_indices(rows, sort_keys=[("", "ascending")])
+            except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+                raise SparkJoinError(
+                    f"stream {stream.name!r}, column {field.name!r}: values of type {field.type} have no order, "
+                    "which a query "
+                    "with a Rows window needs to settle which of two tuples of one time came first; leave it out of "
+                    "the schema"
+                ) from None
+
+
+def make_job(
+    query: Query,
+    *,
+    options: EngineOptions | None = None,
+    partitions: int | None = None,
+    parallelism: int = 1,
+    weights: Mapping[str, float] | None = None,
+    order_by: Mapping[str, str] | None = None,
+) -> Job:
+    """Return the job for a query. `partitions` None: `parallelism`, or one when a window counts rows.
+
+    Raises SparkJoinError when the query cannot run exactly as asked, PlanError for a bad plan.
+    """
+    counted = _of_kind(query, Rows)
+    if partitions is None:
+        partitions = 1 if counted else parallelism
+    if counted and partitions > 1:
+        raise SparkJoinError(
+            f"stream {counted[0]!r} has a Rows window, which counts the arrivals of the whole stream, and "
+            f"partitions={partitions} "
+            "would count those of a partition: pass partitions=1, or use a Range window"
+        )
+    arrival, sequence, sequence_type = _arrival(query, order_by)
+    if counted:
+        _check_sortable(query)
+    for_workers, inputs = narrowed(query, sequence, timed=arrival == "time", whole=bool(counted))
+    return Job(
+        query=for_workers,
+        inputs=inputs,
+        filters=tuple(stream.conditions for stream in query.streams),
+        shares=choose(query, partitions, weights),
+        options=options or EngineOptions(),
+        arrival=arrival,
+        sequence=sequence,
+        sequence_type=sequence_type,
+        breaks_ties=bool(counted),
+        keeps_null_keys=bool(counted),
+    )

@@ -1,0 +1,48 @@
+"""Narrows a query to what a worker needs: fewer columns on the way, filters applied before the shuffle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from eddy.query.lateness import Late
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from stairs.plain_types import plain
+
+
+def _flat(schema: pa.Schema, names: set[str]) -> pa.Schema:
+    """The named columns in the schema's order, in their plain types: a blob carries values only."""
+    return pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in schema if f.name in names])
+
+
+def narrowed(
+    query: Query, sequence: Sequence[str | None], *, timed: bool, whole: bool
+) -> tuple[Query, tuple[pa.Schema, ...]]:
+    """Return the query as a worker runs it, and per stream the columns to read from the source.
+
+    The query keeps the columns of keys, of `sequence`, of the projection and of `where`; all of them when `whole`. It
+    has no filters, as the rows are filtered when they are read (so a column only the filter reads goes no further),
+    no lateness, as its arrivals come in order, and event times only if `timed`. What a function does with late rows is
+    done on the driver, so workers keep those.
+    """
+    needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
+    for one in query.classes:
+        for name, components in one.columns.items():
+            needed[name].update(column for component in components for column in component)
+    for name, column in (*query.select.values(), *query.where_columns):
+        needed[name].add(column)
+    for stream, place in zip(query.streams, sequence, strict=True):
+        if place is not None:
+            needed[stream.name].add(place)
+    streams, inputs = [], []
+    for stream, choice in zip(query.streams, query.late_by_stream, strict=True):
+        late: Late = "count" if choice == "count" else "keep"
+        kept = set(stream.schema.names) if whole else needed[stream.name]
+        read = kept.union(*(one.read(stream.schema) for one in stream.conditions))
+        time = stream.time if timed else None
+        streams.append(Stream(stream.name, _flat(stream.schema, kept), stream.window, time, late=late))
+        inputs.append(_flat(stream.schema, read))
+    select = {name: f"{stream}.{column}" for name, (stream, column) in query.select.items()}
+    return Query(streams, query.predicates, select=select, where=query.where), tuple(inputs)

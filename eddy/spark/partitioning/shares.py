@@ -1,0 +1,185 @@
+"""Which partition a tuple goes to: a share of the partitions per attribute class.
+
+A result has exactly one value per attribute class, the one all its components agree on. So let class c have a share
+s_c and number the partitions by the cells of a grid with s_0 * s_1 * … cells. A tuple knows the coordinate
+`hash(value) mod s_c` of every class its stream has a column in; along the other classes it is copied to all
+coordinates.
+
+    chain R(a) S(a,b) T(b), shares a: 2, b: 3          b=0  b=1  b=2
+        R, hash(a) mod 2 = 1: row a=1, three copies   a=0   .    .    .
+        T, hash(b) mod 3 = 2: column b=2, two copies  a=1   R    R    RT
+        S, both: one cell
+
+All components of a result meet in the cell its values name, and in no other cell are they all: every class with a
+share above 1 has a stream that is only where the value says. So each result is made once, exactly. One class for all
+streams is the special case of no copies; one class as key with the other streams sent everywhere is the case of a
+single share above 1.
+
+Shares are chosen to make the fewest copies: sum over streams of rows * product of the shares of the classes it lacks.
+Source: Afrati, Ullman, "Optimizing joins in a map-reduce environment", EDBT 2010, sec. 3 (there
+solved over the reals; here the factorizations of the number of partitions are tried).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eddy.spark.errors import SparkJoinError
+
+if TYPE_CHECKING:
+    from eddy.query.query import Query
+
+_TRIED = 20_000  # factorizations; beyond that (very many classes) the prime factors are dealt one by one
+
+
+@dataclass(frozen=True)
+class Shares:
+    """A grid of partitions over the attribute classes of a query.
+
+    streams  names, as in the query
+    classes  one label per class, for people
+    counts   share per class; their product is the number of partitions
+    has      per stream, the classes it has columns in, ascending
+    weights  per stream, rows expected (any unit); only their proportions matter
+    """
+
+    streams: tuple[str, ...]
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    has: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]
+
+    @property
+    def partitions(self) -> int:
+        return math.prod(self.counts)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """What one step along a class adds to the partition number."""
+        steps = [1] * len(self.counts)
+        for c in range(len(self.counts) - 2, -1, -1):
+            steps[c] = steps[c + 1] * self.counts[c + 1]
+        return tuple(steps)
+
+    def routed(self, stream: int) -> tuple[int, ...]:
+        """Classes whose hash decides where a tuple of `stream` goes: those it has, with a share above 1."""
+        return tuple(c for c in self.has[stream] if self.counts[c] > 1)
+
+    def copies(self, stream: int) -> int:
+        """To how many partitions each tuple of `stream` goes."""
+        return math.prod(s for c, s in enumerate(self.counts) if c not in self.has[stream])
+
+    def offsets(self, stream: int) -> np.ndarray:
+        """What to add to the cell of the classes had, to get the partition of each copy: int32[copies]."""
+        cells = np.zeros(1, np.int32)
+        for c, share in enumerate(self.counts):
+            if c not in self.has[stream]:
+                cells = (cells[:, None] + np.arange(share, dtype=np.int32) * self.strides[c]).ravel()
+        return cells
+
+    def is_first(self, stream: int, cell: int) -> bool:
+        """Whether a tuple of `stream` in a cell is the first of its copies."""
+        lacked = (c for c in range(len(self.counts)) if c not in self.has[stream])
+        return all(cell // self.strides[c] % self.counts[c] == 0 for c in lacked)
+
+    def volume(self) -> float:
+        """Copies per tuple on average; 1.0 when nothing is replicated."""
+        sent = sum(w * self.copies(i) for i, w in enumerate(self.weights))
+        return sent / sum(self.weights)
+
+    def describe(self) -> str:
+        """Say in a few lines how the streams are partitioned."""
+        n = self.partitions
+        if n == 1:
+            return "one partition: all streams meet in one engine"
+        split = [c for c, s in enumerate(self.counts) if s > 1]
+        replicated = [i for i in range(len(self.streams)) if self.copies(i) > 1]
+        if not replicated:
+            head = f"{n} partitions by key: {self.classes[split[0]]}" if len(split) == 1 else None
+        elif len(split) == 1:
+            head = f"{n} partitions by key: {self.classes[split[0]]}; streams without it are sent to all partitions"
+        else:
+            head = None
+        grid = " x ".join(f"{self.counts[c]} shares of [{self.classes[c]}]" for c in split)
+        lines = [head or f"{n} partitions, a hypercube: {grid}"]
+        for i in replicated:
+            by = ", ".join(self.classes[c] for c in self.routed(i)) or "nothing (it is sent to all)"
+            lines.append(f"  {self.streams[i]}: {self.copies(i)} copies of each tuple, routed by {by}")
+        if replicated:
+            lines.append(f"  {self.volume():.2f} copies of a tuple on average; each result is made in one partition")
+        return "\n".join(lines)
+
+
+def _label(columns: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    parts = []
+    for stream, components in columns.items():
+        named = [f"{stream}.{component[0]}" for component in components]
+        parts.append(named[0] if len(named) == 1 else f"({', '.join(named)})")
+    if len(parts) > 4:
+        parts = [*parts[:3], f"… ({len(parts)} streams)"]
+    return " = ".join(parts)
+
+
+def _factorizations(n: int, places: int) -> Iterator[tuple[int, ...]]:
+    if places == 1:
+        yield (n,)
+        return
+    for first in range(1, n + 1):
+        if n % first == 0:
+            for rest in _factorizations(n // first, places - 1):
+                yield (first, *rest)
+
+
+def _primes(n: int) -> list[int]:
+    found, p = [], 2
+    while n > 1:
+        while n % p == 0:
+            found.append(p)
+            n //= p
+        p = p + 1 if p * p <= n else n
+    return sorted(found, reverse=True)
+
+
+def _count(n: int, places: int) -> int:
+    """How many ordered factorizations `n` has: per prime with exponent e, C(e + places - 1, e)."""
+    factors = _primes(n)
+    return math.prod(math.comb(factors.count(p) + places - 1, places - 1) for p in set(factors))
+
+
+def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = None) -> Shares:
+    """Return the grid of `partitions` cells that copies the fewest tuples.
+
+    `weights` gives the rows expected per stream (streams left out, or all when None: equal). Among equals the one
+    with fewer classes split wins, then the one that splits the earlier class. Cost: up to 20 000 factorizations times
+    streams.
+    """
+    if partitions < 1:
+        raise SparkJoinError(f"partitions={partitions}: a join needs at least one partition")
+    names = tuple(stream.name for stream in query.streams)
+    has = tuple(tuple(c for c, k in enumerate(query.classes) if name in k.columns) for name in names)
+    labels = tuple(_label(k.columns) for k in query.classes)
+    given = weights or {}
+    usual = sum(given.values()) / len(given) if given else 1.0
+    rows = tuple(float(given.get(name, usual)) or 1.0 for name in names)
+
+    def grid(counts: tuple[int, ...]) -> Shares:
+        return Shares(names, labels, counts, has, rows)
+
+    def cost(counts: tuple[int, ...]) -> tuple[float, int, tuple[int, ...]]:
+        return grid(counts).volume(), sum(s > 1 for s in counts), tuple(-s for s in counts)
+
+    places = len(query.classes)
+    if places == 0 or partitions == 1:
+        # A query over one stream has no class; it cannot be split by key.
+        return grid((1,) * places)
+    if _count(partitions, places) <= _TRIED:
+        return grid(min(_factorizations(partitions, places), key=cost))
+    counts = (1,) * places
+    for prime in _primes(partitions):
+        counts = min((tuple(s * prime if i == c else s for i, s in enumerate(counts)) for c in range(places)), key=cost)
+    return grid(counts)

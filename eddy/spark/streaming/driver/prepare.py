@@ -1,0 +1,94 @@
+"""From what a user passes to a streaming join that can be started: checks, grid, watermarks, the first stage's plan."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from eddy.query.query import Query
+from eddy.query.windows import Rows
+from eddy.spark.batch.dataframe import Transport, check_transport, in_query_order, parallelism_of
+from eddy.spark.batch.engine import EngineOptions
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.job import make_job
+from eddy.spark.streaming.driver.micro_batch import Settings
+from eddy.spark.streaming.driver.rebalancing import Automatic, Manual, Rebalancer
+from eddy.spark.streaming.driver.watermarks import make_rules
+from eddy.spark.streaming.driver.writer import StreamingJoin
+from eddy.spark.streaming.state.identity import saved_shares
+from eddy.spark.streaming.state.locations import Places
+from eddy.spark.streaming.worker.file_stage import told_of_files
+from eddy.spark.streaming.worker.split_stage import observed, told_of_rows
+from eddy.spark.types import struct_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KEY_GROUPS = 64
+COPIED_KEY_GROUPS = 8
+"""Where streams are copied along classes they lack, each doubling of the groups makes more copies."""
+
+
+def prepare(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    options: EngineOptions,
+    checkpoint: Path,
+    *,
+    partitions: int | None,
+    transport: Transport,
+    key_groups: int | None,
+    watermark: Literal["slowest", "per-source"],
+    lateness: timedelta | int | Mapping[str, timedelta | int] | None,
+    idle_after: timedelta | float | None,
+    rebalance: Literal["auto", "off"] | Rebalancer,
+    keep: int,
+) -> StreamingJoin:
+    """Return the join, with everything checked that can be before it starts; see `eddy.spark.join`."""
+    check_transport(transport)
+    if isinstance(rebalance, str) and rebalance not in ("auto", "off"):
+        raise SparkJoinError(f"rebalance={rebalance!r}: say 'auto' or 'off', or give a Rebalancer")
+    if key_groups is not None and key_groups < 1:
+        raise SparkJoinError(f"key_groups={key_groups}: a join has at least one")
+    for stream in query.streams:
+        if isinstance(stream.window, Rows):
+            raise SparkJoinError(
+                f"stream {stream.name!r} has a Rows window, which counts rows in an order of arrival that a streaming "
+                "job does not have: use a Range window"
+            )
+    for name, frame in frames.items():
+        if not hasattr(frame, "_jdf"):
+            raise SparkJoinError(
+                f"stream {name!r}: its DataFrame lives in Spark Connect, and the driver's part of a streaming join runs"
+                " in this process: use a classic session, which eddy.spark.session() gives"
+            )
+    if keep < 2:
+        raise SparkJoinError(f"keep={keep}: at least 2 states are kept, the newest may be damaged")
+    ordered = in_query_order(query, frames)
+    rules = make_rules(query, watermark, lateness, idle_after)
+    saved = saved_shares(checkpoint)
+    usual = _usual_groups(query) if saved is None else math.prod(saved)
+    groups = usual if key_groups is None else key_groups
+    job = make_job(query, options=options, partitions=groups)
+    struct_type(query.output_schema)
+    options.runtime(job.query)  # a bad plan should fail here and not in a task
+    tasks = min(parallelism_of(ordered[0]), groups) if partitions is None else partitions
+    if not 1 <= tasks <= groups:
+        raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
+    scratch = ordered[0].sparkSession.conf.get("spark.local.dir", None) or tempfile.gettempdir()
+    state = hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest()
+    places = Places(checkpoint, state, Path(scratch.split(",")[0]))
+    told = observed(job, told_of_files(job, places, ordered, transport) or told_of_rows(job, places, ordered))
+    rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
+    settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep, late=query.late_by_stream)
+    return StreamingJoin(ordered[0].sparkSession, job, places, told, settings, checkpoint)
+
+
+def _usual_groups(query: Query) -> int:
+    everywhere = any(len(one.columns) == len(query.streams) for one in query.classes)
+    return KEY_GROUPS if everywhere else COPIED_KEY_GROUPS

@@ -1,0 +1,79 @@
+"""From the newest manifest to what a job goes on with: whether the manifest fits the join, part by part.
+
+Its digest tells damage, and not who wrote it. What is asked for here is what the driver and the workers rely on: key
+groups, streams and partitions are in bounds, and plans are plans of the query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.spark.partitioning.job import Job
+from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.rebalancing import Load
+from eddy.spark.streaming.driver.watermarks import Watermarks
+from eddy.spark.streaming.state.manifest import Manifest
+from eddy.storage.json_form import FormError, fields, integer, mapping, text
+from jisc.plan.tree import check_connected, parse
+from stairs.errors import PlanError
+
+_EXTRA = fields({"partitions": integer(1, 1 << 31), "load": mapping, "options": text})
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The parts of a manifest as objects, of as many streams and key groups as the join has."""
+
+    watermarks: Watermarks
+    partition_map: PartitionMap
+    load: Load
+
+
+def resume(manifest: Manifest, job: Job, directory: Path) -> Resumed:
+    """Return what a manifest says. Raises StreamingStateError when it does not fit the join. O(segments).
+
+    directory   where it was found, for messages
+    """
+    try:
+        _EXTRA(manifest.extra, "extra")
+        found = Resumed(
+            Watermarks.from_json(manifest.watermarks),
+            PartitionMap(manifest.partition_map, manifest.extra["partitions"]),
+            Load.from_json(manifest.extra["load"]),
+        )
+        _check(manifest, found, job)
+    except (FormError, SparkJoinError, PlanError) as problem:
+        raise StreamingStateError(
+            f"{directory}: the manifest of batch {manifest.batch} does not fit this join: {problem}; restore it and its"
+            " copy from a backup, or start with a new checkpoint"
+        ) from problem
+    return found
+
+
+def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
+    groups, streams, graph = job.shares.partitions, len(job.query.streams), job.query.graph
+
+    @cache
+    def check_plan(plan: str) -> None:
+        check_connected(parse(plan, graph.names), graph)
+
+    def require(holds: bool, what: str) -> None:
+        if not holds:
+            raise FormError(what)
+
+    require(len(found.watermarks.marks) == streams, f"{len(found.watermarks.marks)} watermarks for {streams} streams")
+    for what, length in (("places", found.partition_map.groups), ("loads", len(found.load.per_group))):
+        require(length == groups, f"{length} {what} of key groups, and there are {groups}")
+    for group, state in manifest.groups.items():
+        require(group < groups, f"key group {group}, and there are {groups}")
+        if state.plan is not None:
+            check_plan(state.plan)
+        for link in state.chain:
+            late = link.late_below
+            require(late is None or len(late) == streams, f"key group {group} has late marks of other streams")
+            for one in link.segments:
+                where = f"key group {group} has a segment of group {one.group}, stream {one.stream}"
+                require(one.group == group and one.stream < streams, f"{where} in {one.file!r}")

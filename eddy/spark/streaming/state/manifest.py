@@ -1,0 +1,221 @@
+"""What a batch decided: the whole state of the job after it, as the names of the files that hold it.
+
+A manifest stands by itself: who has the newest one and the files it names can go on, whatever came before.
+
+The bytes are those of `eddy/storage/sections.py` with another magic: a header in JSON, one section, a digest over all.
+
+    header     batch, watermarks, partition map, extra; results and late files as lists; per key group version, token,
+               plan and its chain as [batch, late marks or null, number of segments]
+    segments   one batch (`eddy.storage.arrow_bytes`): the segments of all links, in order of key group and chain
+
+Segments are a table, as there are thousands of them and a chain has few links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.spark.errors import StreamingStateError
+from eddy.spark.streaming.state.segments import DIGEST_BYTES, Segment
+from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
+from eddy.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
+from eddy.storage.sections import FileKind, pack, unpack
+
+VERSION = 2
+KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
+
+_NUMBERS = ("offset", "length", "group", "stream", "rows", "first", "last")
+_SCHEMA = pa.schema(
+    [
+        ("file", pa.dictionary(pa.int32(), pa.string())),
+        ("digest", pa.binary(DIGEST_BYTES)),
+        *((name, pa.int64()) for name in _NUMBERS),
+    ]
+)
+_COUNT = integer(0, (1 << 63) - 1)
+_TICK = integer(-(1 << 63), (1 << 63) - 1)
+_OUTPUTS = list_of(row_of(file_name, _COUNT, _COUNT, optional(_COUNT)))
+_HEADER = fields(
+    {
+        "batch": _COUNT,
+        "watermarks": mapping,
+        "partition_map": list_of(_COUNT),
+        "groups": list_of(
+            row_of(_COUNT, _COUNT, text, optional(text), list_of(row_of(_COUNT, optional(list_of(_TICK)), _COUNT)))
+        ),
+        "results": _OUTPUTS,
+        "late": _OUTPUTS,
+        "extra": mapping,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Link:
+    """The rows of one batch of one key group, or of several once they were compacted.
+
+    batch       the batch, the last of them for several
+    late_below  rows of stream s with an event time below late_below[s] were late and are skipped when the link is read;
+                None when nothing was late
+    segments    where the rows are
+    """
+
+    batch: int
+    late_below: tuple[int, ...] | None
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """The state of one key group.
+
+    version  the last batch that had rows for it
+    token    a digest of everything that led to the state
+    chain    its rows, in order of batches
+    plan     the plan it ran under, None when nothing was decided
+    """
+
+    version: int
+    token: str
+    chain: tuple[Link, ...]
+    plan: str | None
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file of results or late rows.
+
+    file    path, with /, relative to the sink's place or to the directory of late rows
+    rows    how many
+    bytes   its size
+    stream  of late rows, their stream; None for results
+    """
+
+    file: str
+    rows: int
+    bytes: int
+    stream: int | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a batch decided.
+
+    batch          its number in Spark
+    watermarks     their state, as JSON can say it: mappings have text as keys, sequences come back as lists
+    partition_map  the partition of each key group
+    groups         the state of the key groups that have one
+    results        the files of results of this batch
+    late           the files of late rows of this batch
+    extra          whatever else the job keeps, as JSON can say it
+    """
+
+    batch: int
+    watermarks: dict[str, Any]
+    partition_map: tuple[int, ...]
+    groups: dict[int, GroupState]
+    results: tuple[OutputFile, ...]
+    late: tuple[OutputFile, ...]
+    extra: dict[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """Return the manifest as bytes; equal ones give equal bytes. O(segments), about a microsecond each."""
+        groups = sorted(self.groups.items())
+        header = {
+            "batch": self.batch,
+            "watermarks": self.watermarks,
+            "partition_map": self.partition_map,
+            "groups": [
+                [
+                    group,
+                    state.version,
+                    state.token,
+                    state.plan,
+                    [[link.batch, link.late_below, len(link.segments)] for link in state.chain],
+                ]
+                for group, state in groups
+            ],
+            "results": [_output(one) for one in self.results],
+            "late": [_output(one) for one in self.late],
+            "extra": self.extra,
+        }
+        segments = [one for _, state in groups for link in state.chain for one in link.segments]
+        return pack(header, {"segments": _table(segments)}, KIND)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Return the manifest that `to_bytes` wrote. Raises StreamingStateError for any other bytes. O(segments)."""
+        header, sections = unpack(data, KIND)
+        KIND.check(header, _HEADER)
+        numbers = [group for group, *_ in header["groups"]]
+        if numbers != sorted(set(numbers)) or list(sections) != ["segments"]:
+            raise KIND.wrong(f"it has key groups {numbers[:20]} and sections {list(sections)[:20]}")
+        count = sum(length for *_, chain in header["groups"] for _, _, length in chain)
+        segments = _segments(sections["segments"], count)
+        return cls(
+            batch=header["batch"],
+            watermarks=header["watermarks"],
+            partition_map=tuple(header["partition_map"]),
+            groups={
+                group: GroupState(version, token, tuple(_link(segments, *link) for link in chain), plan)
+                for group, version, token, plan, chain in header["groups"]
+            },
+            results=tuple(OutputFile(*one) for one in header["results"]),
+            late=tuple(OutputFile(*one) for one in header["late"]),
+            extra=header["extra"],
+        )
+
+    def log_files(self) -> frozenset[str]:
+        """Return the names of the log's files that the state needs."""
+        chains = (state.chain for state in self.groups.values())
+        return frozenset(one.file for chain in chains for link in chain for one in link.segments)
+
+
+def _output(file: OutputFile) -> list[Any]:
+    return [file.file, file.rows, file.bytes, file.stream]
+
+
+def _link(segments: Iterator[Segment], batch: int, late_below: list[int] | None, count: int) -> Link:
+    return Link(batch, None if late_below is None else tuple(late_below), tuple(islice(segments, count)))
+
+
+def _table(segments: list[Segment]) -> memoryview:
+    digests = pa.py_buffer(bytes.fromhex("".join([one.digest for one in segments])))
+    columns = [
+        pa.array([one.file for one in segments], pa.string()).dictionary_encode(),
+        pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(segments), [None, digests]),
+        *(pa.array(list(map(attrgetter(name), segments)), pa.int64()) for name in _NUMBERS),
+    ]
+    return write_batches(_SCHEMA, [columns])
+
+
+def _segments(section: memoryview, count: int) -> Iterator[Segment]:
+    """Return the segments, as many as the links have. Raises StreamingStateError for anything else."""
+    try:
+        batches = read_batches(section, _SCHEMA, count)
+    except ArrowBytesError as problem:
+        raise KIND.wrong(f"its segments: {problem}") from problem
+    if [batch.num_rows for batch in batches] != [count] or any(own.null_count for own in batches[0].columns):
+        raise KIND.wrong(f"it has others than {count} segments")
+    if not count:
+        return iter(())
+    rows = batches[0]
+    encoded = rows.column("file")
+    names = encoded.dictionary.to_pylist()
+    KIND.check(names, list_of(file_name), "files")
+    files = [names[k] for k in encoded.indices.to_numpy().tolist()]
+    # A digest of eight bytes is a word, and words become text faster than bytes objects do.
+    words = np.frombuffer(rows.column("digest").buffers()[1], ">u8", rows.num_rows).tolist()
+    digests = [f"{word:016x}" for word in words]
+    numbers = [rows.column(name).to_numpy() for name in _NUMBERS]
+    if min(own.min() for own in numbers[:-2]) < 0 or (numbers[-2] > numbers[-1]).any():
+        raise KIND.wrong("a segment has negative numbers, or ends before it begins")
+    offset, length, *others = (own.tolist() for own in numbers)
+    return map(Segment, files, offset, length, digests, *others)

@@ -1,0 +1,228 @@
+"""The log: files of segments, each the rows of one stream that go to one key group, written once and never changed.
+
+    8 bytes    MAGIC
+    uint64     format version, little-endian
+    zeros      up to 64
+    segments   each from a multiple of 64 on, zeros between: the body of an Arrow record batch (`RecordBatch.serialize`)
+
+A file does not say what is in it: where a segment lies, its rows and its digest stand in a manifest, which names every
+segment of the state. So a file that no manifest names is nothing, however much of it was written. The schema is known
+to the reader, and identity.json holds that it stays the same.
+
+Writing is append only into a temporary name; `finish` gives the file its name after its bytes are safe. Reading maps
+the file into memory: the rows of a segment are in place, and 64 bytes are what Arrow aligns to at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from eddy.spark.errors import StreamingStateError
+from eddy.spark.streaming.state.durable import private_opener, sync_directory, temporary_name
+from eddy.storage.arrow_bytes import ArrowBytesError, read_batch
+
+MAGIC = b"eddyslog"
+VERSION = 1
+ALIGNMENT = 64
+DIGEST_BYTES = 8
+_START = struct.Struct("<8sQ")
+_HEADER = _START.pack(MAGIC, VERSION).ljust(ALIGNMENT, b"\0")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Where the rows of one stream and one key group lie.
+
+    file    name in the log's directory
+    offset  byte at which the segment begins, a multiple of 64
+    length  its bytes
+    digest  BLAKE2b of those bytes, 8 bytes in hex
+    group   key group
+    stream  position of the stream in the query
+    rows    how many
+    first   least event time in ticks, 0 without event times
+    last    greatest event time in ticks, 0 without event times
+    """
+
+    file: str
+    offset: int
+    length: int
+    digest: str
+    group: int
+    stream: int
+    rows: int
+    first: int
+    last: int
+
+
+def _digest(data: pa.Buffer) -> str:
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+
+
+class SegmentWriter:
+    """Writes one file of the log. A context manager that takes away what was begun when its body raises.
+
+    directory  of the log
+    name       of the file: begins with the batch in 12 digits, which retention goes by, and is used by this attempt of
+               this task only: two attempts under one name would mix up their rows
+    """
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._path = Path(directory) / name
+        self._temporary = self._path.with_name(temporary_name(name))
+        self._file: BinaryIO | None = None
+        self._at = 0
+        self._segments: list[Segment] = []
+        self._over = False
+
+    def add(self, group: int, stream: int, rows: pa.RecordBatch, first: int, last: int) -> Segment:
+        """Append the rows of one stream and one group; return where they will be found after `finish`. O(bytes)."""
+        if self._over:
+            raise StreamingStateError(f"{self._path}: the file is finished, no segment can be added to it")
+        if self._file is None:
+            self._file = open(self._temporary, "xb", opener=private_opener)  # noqa: SIM115 - open until finish or abort
+            self._at = self._file.write(_HEADER)
+        body = rows.serialize()
+        padding = -self._at % ALIGNMENT
+        offset = self._at + padding
+        self._file.write(bytes(padding))
+        self._file.write(body)
+        self._at = offset + body.size
+        segment = Segment(self._path.name, offset, body.size, _digest(body), group, stream, rows.num_rows, first, last)
+        self._segments.append(segment)
+        return segment
+
+    def finish(self) -> list[Segment]:
+        """Make the file survive a power cut, give it its name, and return its segments; no file without segments.
+
+        Raises StreamingStateError if there is a file of this name.
+        """
+        self._over = True
+        if self._file is None:
+            return []
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        if self._path.exists():
+            self.abort()
+            raise StreamingStateError(
+                f"{self._path}: there is a file of this name, written by another attempt; a name is used once"
+            )
+        os.rename(self._temporary, self._path)
+        self._file = None
+        sync_directory(self._path.parent)
+        return self._segments
+
+    def abort(self) -> None:
+        """Take away what was begun; nothing after `finish`."""
+        self._over = True
+        if self._file is not None:
+            # After a failed write, closing tries to write the rest once more.
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+            self._temporary.unlink(missing_ok=True)
+
+    def __enter__(self) -> SegmentWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Without `finish` nobody knows the segments, so the file is nothing in any case.
+        self.abort()
+
+
+class SegmentReader:
+    """Reads segments of the log's files, which it keeps mapped until `close`.
+
+    directory  of the log
+    schemas    per stream the schema of its rows
+    """
+
+    def __init__(self, directory: Path, schemas: Sequence[pa.Schema]) -> None:
+        self._directory = Path(directory)
+        self._schemas = tuple(schemas)
+        self._files: dict[str, pa.Buffer] = {}
+
+    def read(self, segment: Segment) -> pa.RecordBatch:
+        """Return the rows of a segment, in mapped memory that stays as long as they do.
+
+        Reads every byte, to see that it is what was written and that the arrays keep to their buffers. Raises
+        StreamingStateError for a file that is missing, cut, damaged, of another format, or whose rows are not those the
+        segment says.
+        """
+        data = self._files.get(segment.file)
+        if data is None:
+            data = self._files[segment.file] = self._open(segment)
+        if segment.offset < 0 or segment.length < 0 or segment.offset + segment.length > data.size:
+            raise self._lost(
+                segment, f"the file is cut off: it has {data.size} bytes, the segment takes {segment.length}"
+            )
+        body = data.slice(segment.offset, segment.length)
+        if _digest(body) != segment.digest:
+            raise self._lost(segment, f"its {segment.length} bytes are damaged: they do not have their digest")
+        if not 0 <= segment.stream < len(self._schemas):
+            raise self._lost(segment, f"it is of stream {segment.stream}, the query has {len(self._schemas)} streams")
+        try:
+            rows = read_batch(body, self._schemas[segment.stream])
+        except ArrowBytesError as problem:
+            raise self._lost(segment, str(problem)) from problem
+        if rows.num_rows != segment.rows:
+            raise self._lost(segment, f"it has {rows.num_rows} rows, {segment.rows} were written")
+        return rows
+
+    def close(self) -> None:
+        """Forget the files. Rows that were read stay valid."""
+        self._files.clear()
+
+    def __enter__(self) -> SegmentReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, segment: Segment) -> pa.Buffer:
+        path = self._directory / segment.file
+        try:
+            # An empty file cannot be mapped.
+            if not path.stat().st_size:
+                raise self._lost(segment, "the file is empty")
+            # The mapping lives as long as buffers of it do; an open file for each would be too many.
+            with pa.memory_map(str(path)) as file:
+                data = file.read_buffer()
+        except FileNotFoundError:
+            raise self._lost(segment, "the file is missing") from None
+        except OSError as problem:
+            raise self._lost(segment, f"the file cannot be read ({problem})") from problem
+        begin = data.slice(0, min(data.size, len(_HEADER))).to_pybytes()
+        if begin[: len(MAGIC)] != MAGIC:
+            raise self._lost(segment, f"the file begins with {begin[: len(MAGIC)]!r}, not with {MAGIC!r}")
+        if len(begin) < len(_HEADER):
+            raise self._lost(segment, f"the file is cut off after {len(begin)} bytes")
+        _, version = _START.unpack_from(begin)
+        if version > VERSION:
+            raise StreamingStateError(
+                f"{path}: the file has format version {version}, this version of the library"
+                f" reads {VERSION}; go on with the version that wrote it, or a newer one"
+            )
+        if begin != _HEADER:
+            raise self._lost(segment, "the beginning of the file is damaged")
+        return data
+
+    def _lost(self, segment: Segment, what: str) -> StreamingStateError:
+        return StreamingStateError(
+            f"{self._directory / segment.file}, offset {segment.offset} (stream {segment.stream}, key group"
+            f" {segment.group}, {segment.rows} rows): {what}; restore the file from a backup, or start with a new"
+            " checkpoint"
+        )

@@ -1,0 +1,1 @@
+"""The formats on disk: JSON and arrays that are validated before use."""

@@ -1,0 +1,129 @@
+"""The invariants of a STAIR, asserted one by one against the records of the SteMs; tests call this often.
+
+Nothing of the kernels is used: chains are followed here, and combinations are found by trying tuple after tuple.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Protocol
+
+from stairs.checks.byte_strings import require
+from stairs.descriptors import (
+    C_NEXT,
+    E_BIRTH,
+    E_MARKED,
+    E_MASK,
+    E_NEXT,
+    E_TAIL,
+    E_UNMARKED,
+    S_NEXT,
+)
+from stairs.memory.arena import Int32s, Int64s
+from stairs.modules import Modules
+
+Composite = tuple[int, ...]
+
+
+class Inspected(Protocol):
+    """What the checks read of `stairs.stair.Stair`."""
+
+    heads: Int32s
+    streams: tuple[int, ...]
+    by: int
+    modules: Modules
+
+    @property
+    def what(self) -> str:
+        """What it is, for messages."""
+
+    @property
+    def state(self) -> Int64s:
+        """Its descriptors."""
+
+    @property
+    def slots(self) -> Int32s:
+        """The ring, a row for each slot."""
+
+    @property
+    def lows(self) -> Int64s:
+        """Per stream of the set, the sequence number from which on a tuple counts."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every key that can have a combination is attempted."""
+
+
+def check_stair(stair: Inspected) -> None:
+    """Raise StateError unless ring, chains, marks and entries are as `stairs.stair` says. O(all combinations)."""
+    state = stair.state
+    birth, tail, following = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_NEXT])
+    room = int(state[E_MASK]) + 1
+    what = stair.what
+    require(room & (room - 1) == 0, f"{what}: {room} slots are no power of two")
+    require(-1 <= birth < tail <= following, f"{what}: birth {birth}, tail {tail}, next {following} are out of order")
+    require(following - tail <= room, f"{what}: entries {tail} to {following - 1} in {room} slots")
+    ring = stair.slots
+    lows = stair.lows.tolist()
+
+    def live(e: int) -> Composite | None:
+        components = tuple(ring[e & (room - 1), 1:].tolist())
+        return components if all(s >= low for s, low in zip(components, lows, strict=True)) else None
+
+    combinations = _combinations(stair)
+    known = int(stair.modules.classes[stair.by, C_NEXT])
+    heads = stair.heads.tolist()
+    reached: set[int] = set()
+    for kid, newest in enumerate(heads):
+        require(newest < following, f"{what}: head {newest} of key id {kid}, next is {following}")
+        if newest < birth or kid >= known:
+            require(newest < tail, f"{what}: key id {kid} is not attempted and has a head, {newest}, into the ring")
+            continue
+        stored, e = [], newest
+        while e >= tail:
+            require(e not in reached, f"{what}: entry {e} is in two chains, the second is that of key id {kid}")
+            reached.add(e)
+            if (components := live(e)) is not None:
+                stored.append(components)
+            link = int(ring[e & (room - 1), 0])
+            require(birth <= link < e, f"{what}: the link of entry {e} is {link}, birth is {birth}")
+            e = link
+        found = combinations.pop(kid, [])
+        require(
+            Counter(stored) == Counter(found),
+            f"{what}: key id {kid} is attempted, has entries {sorted(stored)} and live combinations {sorted(found)}",
+        )
+    adrift = [e for e in range(tail, following) if e not in reached and live(e) is not None]
+    require(not adrift, f"{what}: live entries {adrift} are in the chain of no attempted key")
+    if birth < 0:
+        unmarked = sum(head < birth for head in heads)
+        require(unmarked == state[E_UNMARKED], f"{what}: {unmarked} keys not attempted, {state[E_UNMARKED]} counted")
+    else:
+        marked = sum(head >= birth for head in heads)
+        require(marked == state[E_MARKED], f"{what}: {marked} keys attempted, {state[E_MARKED]} counted")
+    if stair.complete:
+        require(not combinations, f"{what} is complete, and combinations {combinations} have keys not attempted")
+
+
+def _combinations(stair: Inspected) -> dict[int, list[Composite]]:
+    """Give all live combinations over the set by key id, from the records alone."""
+    modules, graph = stair.modules, stair.modules.graph
+    partial: list[tuple[Composite, dict[int, int]]] = [((), {})]
+    for j, low in zip(stair.streams, stair.lows.tolist(), strict=True):
+        room = modules.capacity[j]
+        records = modules.recs.view(j).reshape(room, -1)
+        tuples = []
+        for s in range(low, int(modules.streams[j, S_NEXT])):
+            kids = records[s & (room - 1), 1::2].tolist()
+            if kids[0] >= 0:
+                tuples.append((s, dict(zip(graph.attributes[j], kids, strict=True))))
+        partial = [
+            ((*components, s), {**bound, **keys})
+            for components, bound in partial
+            for s, keys in tuples
+            if all(bound.get(c, kid) == kid for c, kid in keys.items())
+        ]
+    found: dict[int, list[Composite]] = defaultdict(list)
+    for components, bound in partial:
+        found[bound[stair.by]].append(components)
+    return dict(found)

@@ -1,0 +1,86 @@
+"""Kernels that keep the arena as a whole: undo of a push, a new hash table for a grown class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    A_CLASS,
+    A_COLUMN,
+    A_OFFSET,
+    C_FREE,
+    C_FREE0,
+    C_FREELIST,
+    C_HEADS,
+    C_NEXT,
+    C_NEXT0,
+    C_STRIDE,
+    M_STARTED,
+    S_ATTR0,
+    S_ATTR1,
+    S_BASE,
+    S_LO,
+    S_MASK,
+    S_NEXT,
+    S_RECS,
+    S_WALKED,
+    S_WIDTH,
+)
+from stairs.kernels.accelerate import jit, u64
+from stairs.kernels.keys import drop_key, spread
+from stairs.memory.arena import Arena
+
+
+@jit
+def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
+    """Take a push back: unlink its tuples, newest first, so that each head is again what it was; drop its keys.
+
+    before   int64[streams, S_FIELDS], the descriptors of the streams when the push began;  meta int64[M_FIELDS] then
+
+    It may be done again, and then changes nothing: the caller cannot know whether it was done to the end of its own.
+    """
+    streams, attrs, recs, classes = arena.streams, arena.attrs, arena.recs, arena.classes
+    for i in range(streams.shape[0]):
+        ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
+        for s in range(streams[i, S_NEXT] - 1, before[i, S_NEXT] - 1, -1):
+            record = ring + (s & mask) * width
+            if recs[record + 1] < 0:
+                continue
+            for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
+                at, c = record + attrs[x, A_OFFSET], attrs[x, A_CLASS]
+                p = arena.classes[c, C_HEADS] + recs[at + 1] * arena.classes[c, C_STRIDE] + attrs[x, A_COLUMN]
+                arena.heads[p] = recs[at]
+        for column in (S_NEXT, S_LO, S_WALKED):
+            streams[i, column] = before[i, column]
+    if arena.meta[M_STARTED] != 0:
+        for c in range(classes.shape[0]):
+            # Ids that were free before the push lie on the stack still; a dropped one goes where it came from.
+            while classes[c, C_FREE] < classes[c, C_FREE0]:
+                drop_key(arena, c, np.int64(arena.freed[classes[c, C_FREELIST] + classes[c, C_FREE]]))
+            for kid in range(classes[c, C_NEXT0], classes[c, C_NEXT]):
+                drop_key(arena, c, np.int64(kid))
+    for field in range(meta.shape[0]):
+        arena.meta[field] = meta[field]
+
+
+@jit
+def rehash(table: np.ndarray, shift: int, before: np.ndarray) -> None:
+    """Put every key of an old table `before` into a new, empty one. The slot order of equal homes may change."""
+    last = (np.int64(1) << (64 - shift)) - 1
+    for old in range(0, before.shape[0], 2):
+        if before[old + 1] >= 0:
+            slot = spread(before[old], shift)
+            while table[2 * slot + 1] >= 0:
+                slot = (slot + 1) & last
+            table[2 * slot] = before[old]
+            table[2 * slot + 1] = before[old + 1]
+
+
+@jit
+def transpose(ids: np.ndarray, streams: np.ndarray, numbers: np.ndarray) -> None:
+    """Write the arrival numbers of results, a row a stream: ids int32[n * streams] -> numbers int64[streams, n]."""
+    m, n = numbers.shape
+    for j in range(m):
+        base = streams[j, S_BASE]
+        for r in range(n):
+            numbers[u64(j), u64(r)] = ids[u64(r * m + j)] + base

@@ -1,0 +1,223 @@
+"""Kernels of the directory of byte strings: hash, intern, release, compaction of the heap."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stairs.kernels.accelerate import inlined, jit, u64
+
+B_NEXT = 0  # ids handed out so far
+B_FREE = 1  # ids on the stack of free ones
+B_HEAP = 2  # bytes of the heap in use, dead ones included
+B_DEAD = 3  # dead bytes among them
+B_FRESH = 4  # ids made since the last settling
+B_FIELDS = 5
+
+DONE = 0
+NEED_IDS = 1
+NEED_HEAP = 2
+
+
+class BytesArena(NamedTuple):
+    """Arrays of one directory of byte strings.
+
+    heap    uint8[]        the strings, end to end
+    start   int64[ids]     where each lies in the heap;  size int32[ids] its length;  hashes int64[ids]
+    users   int32[ids]     interned keys that contain it; 0 = free or fresh
+    table   int32[slots]   open addressing, -1 = empty;  freed int32[ids] stack
+    fresh   int32[ids]     ids made by the push under way
+    """
+
+    heap: npt.NDArray[np.uint8]
+    start: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int32]
+    hashes: npt.NDArray[np.int64]
+    users: npt.NDArray[np.int32]
+    table: npt.NDArray[np.int32]
+    freed: npt.NDArray[np.int32]
+    fresh: npt.NDArray[np.int32]
+    meta: npt.NDArray[np.int64]
+
+
+@inlined
+def hash_bytes(text: np.ndarray, first: int, last: int) -> int:
+    """Return a 64-bit hash of text[first:last] (FNV-1a, then mixed so that high and low bits are both good)."""
+    x = u64(0xCBF29CE484222325)
+    for k in range(first, last):
+        x = (x ^ u64(text[u64(k)])) * u64(0x100000001B3)
+    x ^= x >> u64(32)
+    x *= u64(0x9E3779B97F4A7C15)
+    return np.int64(x ^ (x >> u64(29)))
+
+
+@jit
+def hash_rows(offsets: np.ndarray, text: np.ndarray, hashes: np.ndarray) -> None:
+    """Write the hash of each row: offsets int64[n + 1] into text uint8[], hashes int64[n]."""
+    for r in range(hashes.shape[0]):
+        hashes[r] = hash_bytes(text, offsets[r], offsets[r + 1])
+
+
+@jit
+def mix_words(words: np.ndarray, hashes: np.ndarray) -> None:
+    """Fold one more word of each row's key into its hash: words int64[n], hashes uint64[n]."""
+    for r in range(hashes.shape[0]):
+        x = (hashes[r] ^ u64(words[r])) * u64(0xBF58476D1CE4E5B9)
+        x ^= x >> u64(32)
+        x *= u64(0x94D049BB133111EB)
+        hashes[r] = x ^ (x >> u64(29))
+
+
+@inlined
+def find(arena: BytesArena, text: np.ndarray, first: int, last: int, code: int) -> int:
+    """Return the slot of the string, or the empty one where it would go."""
+    mask = arena.table.shape[0] - 1
+    slot = code & mask
+    while True:
+        known = np.int64(arena.table[u64(slot)])
+        if known < 0:
+            return slot
+        if arena.hashes[u64(known)] == code and arena.size[u64(known)] == last - first:
+            at, k = arena.start[u64(known)], np.int64(0)
+            while k < last - first and arena.heap[u64(at + k)] == text[u64(first + k)]:
+                k += 1
+            if k == last - first:
+                return slot
+        slot = (slot + 1) & mask
+
+
+@jit
+def intern(
+    arena: BytesArena, offsets: np.ndarray, text: np.ndarray, dead: np.ndarray, ids: np.ndarray, done: np.ndarray
+) -> int:
+    """Write the id of each row's string from row done[0] on, making new ones; rows marked dead get 0.
+
+    offsets int64[n + 1], text uint8[], dead uint8[n], ids int64[n], done int64[1]. When room runs short, done[0] is the
+    row to go on with. The caller makes `done` for each batch, so that no exception can leave it half way for the next.
+    """
+    meta = arena.meta
+    for r in range(done[0], ids.shape[0]):
+        if dead[r] != 0:
+            ids[r] = 0
+            continue
+        first, last = offsets[r], offsets[r + 1]
+        code = hash_bytes(text, first, last)
+        slot = find(arena, text, first, last, code)
+        known = np.int64(arena.table[slot])
+        if known < 0:
+            done[0] = r
+            if meta[B_FREE] == 0 and meta[B_NEXT] == arena.start.shape[0]:
+                return NEED_IDS
+            if meta[B_HEAP] + last - first > arena.heap.shape[0]:
+                return NEED_HEAP
+            if meta[B_FREE] > 0:
+                meta[B_FREE] -= 1
+                known = np.int64(arena.freed[meta[B_FREE]])
+            else:
+                known = meta[B_NEXT]
+                meta[B_NEXT] += 1
+            arena.start[known] = meta[B_HEAP]
+            arena.size[known] = last - first
+            arena.hashes[known] = code
+            arena.users[known] = 0
+            for k in range(last - first):
+                arena.heap[meta[B_HEAP] + k] = text[first + k]
+            meta[B_HEAP] += last - first
+            arena.table[slot] = known
+            arena.fresh[meta[B_FRESH]] = known
+            meta[B_FRESH] += 1
+        ids[r] = known
+    return DONE
+
+
+@inlined
+def forget(arena: BytesArena, known: int) -> None:
+    """Take a string out of the table, closing the gap, and give its id and its bytes up."""
+    table, mask = arena.table, arena.table.shape[0] - 1
+    gap = arena.hashes[known] & mask
+    while table[gap] != known:
+        gap = (gap + 1) & mask
+    slot = gap
+    while True:
+        slot = (slot + 1) & mask
+        if table[slot] < 0:
+            break
+        if ((slot - arena.hashes[table[slot]]) & mask) >= ((slot - gap) & mask):
+            table[gap] = table[slot]
+            gap = slot
+    table[gap] = -1
+    arena.meta[B_DEAD] += arena.size[known]
+    arena.size[known] = -1
+    arena.freed[arena.meta[B_FREE]] = known
+    arena.meta[B_FREE] += 1
+
+
+@jit
+def settle(arena: BytesArena, used: np.ndarray) -> None:
+    """End a push: count a user for each id in `used` (words of the keys it added), forget fresh strings with none."""
+    for k in range(used.shape[0]):
+        arena.users[used[k]] += 1
+    for k in range(arena.meta[B_FRESH]):
+        if arena.users[arena.fresh[k]] == 0:
+            forget(arena, np.int64(arena.fresh[k]))
+    arena.meta[B_FRESH] = 0
+
+
+@jit
+def release(arena: BytesArena, unused: np.ndarray) -> None:
+    """Take a user away for each id in `unused` (words of keys that died) and forget strings that have none left."""
+    for k in range(unused.shape[0]):
+        known = unused[k]
+        arena.users[known] -= 1
+        if arena.users[known] == 0:
+            forget(arena, known)
+
+
+@jit
+def recount(arena: BytesArena, used: np.ndarray) -> None:
+    """Count the users of all strings anew: one for each id in `used` (words of all keys in use); forget the others."""
+    for known in range(arena.meta[B_NEXT]):
+        arena.users[known] = 0
+    for k in range(used.shape[0]):
+        arena.users[used[k]] += 1
+    for known in range(arena.meta[B_NEXT]):
+        if arena.size[known] >= 0 and arena.users[known] == 0:
+            forget(arena, np.int64(known))
+    arena.meta[B_FRESH] = 0
+
+
+@jit
+def compact(arena: BytesArena, heap: np.ndarray) -> None:
+    """Copy the live strings into another heap, end to end."""
+    at = np.int64(0)
+    for known in range(arena.meta[B_NEXT]):
+        if arena.size[known] >= 0:
+            for k in range(arena.size[known]):
+                heap[at + k] = arena.heap[arena.start[known] + k]
+            arena.start[known] = at
+            at += arena.size[known]
+    arena.meta[B_HEAP] = at
+    arena.meta[B_DEAD] = 0
+
+
+@jit
+def copy_strings(arena: BytesArena, ids: np.ndarray, offsets: np.ndarray, text: np.ndarray) -> None:
+    """Copy the strings of ids int64[n] end to end: string k to text uint8[] from offsets[k], int64[n + 1]."""
+    for k in range(ids.shape[0]):
+        at, start = offsets[u64(k)], arena.start[u64(ids[u64(k)])]
+        for b in range(offsets[u64(k + 1)] - at):
+            text[u64(at + b)] = arena.heap[u64(start + b)]
+
+
+@jit
+def rebuild(arena: BytesArena) -> None:
+    """Fill an empty table with all strings."""
+    mask = arena.table.shape[0] - 1
+    for known in range(arena.meta[B_NEXT]):
+        if arena.size[known] >= 0:
+            slot = arena.hashes[known] & mask
+            while arena.table[slot] >= 0:
+                slot = (slot + 1) & mask
+            arena.table[slot] = known

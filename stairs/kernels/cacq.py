@@ -1,0 +1,144 @@
+"""Tuple-at-a-time routing through an eddy: SteMs only, and the next one chosen anew at every hop.
+
+Each tuple in flight carries *done* bits, the SteMs it has been through, and *ready* bits, those it has a key for. The
+eddy takes the newest tuple in flight, picks among the SteMs ready and not done the one of lowest rank, and sends it
+there; each match comes back as a tuple of its own; a tuple that has been everywhere is a result. Ranks are data: bit k
+of a tuple of stream i stands for the k-th SteM of i's ranking, so the choice is to find the lowest bit set.
+
+Nothing is shared between hops, which is what sets it apart from `walk_kernels`: no list of matches is multiplied out,
+and no route is known before it is taken.
+Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous queries over streams", SIGMOD 2002.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    C_HEADS,
+    C_STRIDE,
+    H_MATCHES,
+    H_OPS0,
+    H_OPS1,
+    H_PROBES,
+    H_TARGET,
+    M_SHORT,
+    O_CLASS,
+    O_COLUMN,
+    O_OFFSET,
+    R_END,
+    R_TRUNK,
+    S_LO,
+    SHORT_OUTPUT,
+    T_CANDIDATE,
+    T_DONE,
+    T_HOP,
+    T_OFFSET,
+    T_READY,
+)
+from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.bits import lowest_bit
+from stairs.kernels.climb import wanted
+from stairs.kernels.hop import record_of
+from stairs.kernels.walk import write
+from stairs.memory.arena import Arena, Entries, Routes, Walk
+
+
+@inlined
+def is_bound(arena: Arena, routes: Routes, i: int, c: int, done: int, more: int) -> bool:
+    """Tell whether a tuple of stream i that has been through `done` has a key of class c."""
+    mask = routes.ready[u64(i * arena.classes.shape[0] + c)]
+    return mask[2] != 0 or (mask[0] & done) != 0 or (mask[1] & more) != 0
+
+
+@inlined
+def choose(arena: Arena, routes: Routes, walk: Walk, i: int, d: int, tally: int) -> None:
+    """Send the tuple at depth d to a SteM: the lowest in rank of those it is ready for and has not been through."""
+    frame, ops = walk.frames[u64(d)], routes.ops
+    bits = frame[T_READY] & ~frame[T_DONE]
+    rank = lowest_bit(bits) if bits != 0 else 64 + lowest_bit(frame[T_READY + 1] & ~frame[T_DONE + 1])
+    h = routes.span[u64(i), R_TRUNK] + rank
+    frame[T_HOP] = h
+    for o in range(routes.hops[u64(h), H_OPS0], routes.hops[u64(h), H_OPS1]):
+        c = ops[u64(o), O_CLASS]
+        if is_bound(arena, routes, i, c, frame[T_DONE], frame[T_DONE + 1]):
+            frame[T_CANDIDATE] = arena.heads[u64(walk.bound[u64(c)] + ops[u64(o), O_COLUMN])]
+            frame[T_OFFSET] = ops[u64(o), O_OFFSET]
+            break
+    routes.hops[u64(h), H_PROBES] += tally
+
+
+@jit
+def route(
+    arena: Arena,
+    entries: Entries,
+    routes: Routes,
+    walk: Walk,
+    i: int,
+    strict: bool,
+    count_only: bool,
+    tally: int,
+    out: int,
+) -> int:
+    """Find all results of the tuple bound in `walk` and return how many there are now (see `climb_kernels.climb`)."""
+    hops, ops, classes, m = routes.hops, routes.ops, arena.classes, walk.current.shape[0]
+    base, d = routes.span[u64(i), R_TRUNK], np.int64(0)
+    n = classes.shape[0]
+    every = routes.span[u64(i), R_END] - base
+    frame = walk.frames[u64(d)]
+    frame[T_DONE] = 0
+    frame[T_DONE + 1] = 0
+    # What the arrival itself is ready for stands behind the masks of its classes.
+    frame[T_READY] = routes.ready[u64(m * n + i), 0]
+    frame[T_READY + 1] = routes.ready[u64(m * n + i), 1]
+    choose(arena, routes, walk, i, d, tally)
+    while d >= 0:
+        frame = walk.frames[u64(d)]
+        h = frame[T_HOP]
+        j = hops[u64(h), H_TARGET]
+        s = frame[T_CANDIDATE]
+        if s < arena.streams[u64(j), S_LO]:
+            d -= 1
+            continue
+        record = record_of(arena, j, s)
+        frame[T_CANDIDATE] = arena.recs[u64(record + frame[T_OFFSET])]
+        walk.current[u64(j)] = s
+        done, more = frame[T_DONE], frame[T_DONE + 1]
+        ready, ready_more = frame[T_READY], frame[T_READY + 1]
+        agrees = True
+        for o in range(hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
+            c = ops[u64(o), O_CLASS]
+            kid = np.int64(arena.recs[u64(record + ops[u64(o), O_OFFSET] + 1)])
+            row = classes[u64(c), C_HEADS] + kid * classes[u64(c), C_STRIDE]
+            if not is_bound(arena, routes, i, c, done, more):
+                walk.bound[u64(c)] = row
+                ready |= routes.ready[u64(i * n + c), 0]
+                ready_more |= routes.ready[u64(i * n + c), 1]
+            elif walk.bound[u64(c)] != row:
+                agrees = False
+                break
+        if not agrees:
+            continue
+        hops[u64(h), H_MATCHES] += tally
+        if d + 1 == every:
+            if wanted(arena, entries, walk, -1, strict, tally):
+                if not count_only:
+                    if (out + 1) * m <= walk.ids.shape[0]:
+                        write(walk, out)
+                    else:
+                        arena.meta[M_SHORT] |= SHORT_OUTPUT
+                out += 1
+            continue
+        rank = h - base
+        if rank < 64:
+            done |= np.int64(1) << rank
+        else:
+            more |= np.int64(1) << (rank - 64)
+        d += 1
+        onward = walk.frames[u64(d)]
+        onward[T_DONE] = done
+        onward[T_DONE + 1] = more
+        onward[T_READY] = ready
+        onward[T_READY + 1] = ready_more
+        choose(arena, routes, walk, i, d, tally)
+    return out

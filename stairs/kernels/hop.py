@@ -1,0 +1,130 @@
+"""Steps of kernels that meet SteMs and STAIRs alike: one hop of a route, its candidates and what a match binds.
+
+A candidate of a hop is a sequence number of a SteM or an entry number of a STAIR. Both stand in chains, newest first,
+that end below a floor: the low mark of the stream, the tail of the ring. So a walk need not know which one it has, but
+for three steps: where the chain begins, what comes next in it, and which components a candidate stands for.
+
+Which tuples count is told by `lows`, not by the low marks themselves: a plan that runs beside an older one knows only
+the tuples that came after it (`jisc.strategies.parallel_track`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    C_HEADS,
+    C_STRIDE,
+    E_HEADS,
+    E_LOWS,
+    E_MASK,
+    E_PARTS0,
+    E_PARTS1,
+    E_RING,
+    E_TAIL,
+    E_WIDTH,
+    H_OFFSET,
+    H_OPS0,
+    H_OPS1,
+    H_STATE,
+    H_TARGET,
+    O_CHECK,
+    O_CLASS,
+    O_OFFSET,
+    O_STREAM,
+    P_STREAM,
+    S_MASK,
+    S_RECS,
+    S_WIDTH,
+)
+from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.memory import peek_int32
+from stairs.memory.arena import Arena, Entries, Routes
+
+
+@inlined
+def entry_at(entries: Entries, x: int, e: int) -> int:
+    """Return the address of entry number e."""
+    row = entries.states[u64(x)]
+    return row[E_RING] + 4 * ((e & row[E_MASK]) * row[E_WIDTH])
+
+
+@inlined
+def head_at(entries: Entries, x: int, kid: int) -> int:
+    """Return the address of the head of a key."""
+    return entries.states[u64(x), E_HEADS] + 4 * kid
+
+
+@inlined
+def is_live(entries: Entries, x: int, e: int) -> bool:
+    """Tell whether all components of an entry are in their windows. O(streams of the set), less for a dead one."""
+    states, parts = entries.states, entries.parts
+    first, lows = states[u64(x), E_PARTS0], states[u64(x), E_LOWS]
+    at = entry_at(entries, x, e) + 4 - 4 * first
+    for k in range(first, states[u64(x), E_PARTS1]):
+        if peek_int32(at + 4 * k) < entries.lows[u64(lows + parts[u64(k), P_STREAM])]:
+            return False
+    return True
+
+
+@inlined
+def record_of(arena: Arena, j: int, s: int) -> int:
+    """Return where the record of tuple s of stream j starts in `recs`."""
+    row = arena.streams[u64(j)]
+    return row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH]
+
+
+@inlined
+def floor(entries: Entries, routes: Routes, lows: int, h: int) -> int:
+    """Return the number below which the chains of a hop end; `lows` is where the low marks of the walk start."""
+    x = routes.hops[u64(h), H_STATE]
+    if x >= 0:
+        return entries.states[u64(x), E_TAIL]
+    return entries.lows[u64(lows + routes.hops[u64(h), H_TARGET])]
+
+
+@inlined
+def after(arena: Arena, entries: Entries, routes: Routes, h: int, s: int) -> int:
+    """Return the candidate that follows s in its chain."""
+    hop = routes.hops[u64(h)]
+    if hop[H_STATE] >= 0:
+        return np.int64(peek_int32(entry_at(entries, hop[H_STATE], s)))
+    return np.int64(arena.recs[u64(record_of(arena, hop[H_TARGET], s) + hop[H_OFFSET])])
+
+
+@inlined
+def take(
+    arena: Arena,
+    entries: Entries,
+    routes: Routes,
+    bound: np.ndarray,
+    kids: np.ndarray,
+    current: np.ndarray,
+    h: int,
+    s: int,
+) -> bool:
+    """Bind the components of candidate s of hop h and their keys; False when one is dead or fails a check."""
+    hop, ops, classes = routes.hops[u64(h)], routes.ops, arena.classes
+    x = hop[H_STATE]
+    if x < 0:
+        current[u64(hop[H_TARGET])] = s
+    else:
+        states, parts = entries.states, entries.parts
+        first, lows = states[u64(x), E_PARTS0], states[u64(x), E_LOWS]
+        at = entry_at(entries, x, s) + 4 - 4 * first
+        for k in range(first, states[u64(x), E_PARTS1]):
+            j = parts[u64(k), P_STREAM]
+            component = np.int64(peek_int32(at + 4 * k))
+            if component < entries.lows[u64(lows + j)]:
+                return False
+            current[u64(j)] = component
+    for o in range(hop[H_OPS0], hop[H_OPS1]):
+        op = ops[u64(o)]
+        c = u64(op[O_CLASS])
+        kid = np.int64(arena.recs[u64(record_of(arena, op[O_STREAM], current[u64(op[O_STREAM])]) + op[O_OFFSET] + 1)])
+        if op[O_CHECK] == 0:
+            kids[c] = kid
+            bound[c] = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
+        elif kids[c] != kid:
+            return False
+    return True

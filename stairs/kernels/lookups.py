@@ -1,0 +1,40 @@
+"""Kernels of the checks: look each key and each string up where it should be found.
+
+They follow hash tables and no pointers, after the caller has seen that every number in them is in bounds and that each
+table has an empty slot: so they end, and stay within their arrays, whatever else is wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import C_SHIFT, C_TABLE, C_WIDTH, C_WORDS
+from stairs.kernels.accelerate import jit, u64
+from stairs.kernels.byte_strings import BytesArena, find, hash_bytes
+from stairs.kernels.keys import find_slot
+from stairs.memory.arena import Arena
+
+
+@jit
+def lost_key(arena: Arena, c: int) -> int:
+    """Return a key id in the table of class c that a look-up of its words would not find, -1 for none. O(slots)."""
+    base, words, width = arena.classes[c, C_TABLE], arena.classes[c, C_WORDS], arena.classes[c, C_WIDTH]
+    for slot in range(np.int64(1) << (64 - arena.classes[c, C_SHIFT])):
+        kid = arena.table[u64(base + 2 * slot + 1)]
+        if kid >= 0 and find_slot(arena, c, arena.words, words + kid * width) != base + 2 * slot:
+            return kid
+    return -1
+
+
+@jit
+def lost_string(arena: BytesArena) -> int:
+    """Return the id of a string in the table that a look-up of its bytes would not find, -1 for none. O(bytes)."""
+    for slot in range(arena.table.shape[0]):
+        known = np.int64(arena.table[slot])
+        if known >= 0:
+            first = arena.start[known]
+            last = first + arena.size[known]
+            code = hash_bytes(arena.heap, first, last)
+            if arena.hashes[known] != code or find(arena, arena.heap, first, last, code) != slot:
+                return int(known)
+    return -1

@@ -1,0 +1,244 @@
+"""Kernels that look at live state on behalf of a sample of tuples; they change nothing but counters they are given.
+
+`sample` picks tuples that came of late, and counts for each what every SteM holds under its keys. `trace` walks a route
+as `walk_kernels.probe` would, counting its steps instead of writing results, and stops when a budget of steps is spent:
+so a plan can be tried on the state as it is, at a cost that does not depend on how bad the plan is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    A_CLASS,
+    A_COLUMN,
+    A_OFFSET,
+    A_STREAM,
+    C_HEADS,
+    C_STRIDE,
+    H_LEAF0,
+    H_LEAF1,
+    H_OFFSET,
+    H_OPS0,
+    H_OPS1,
+    H_TARGET,
+    R_END,
+    R_LEAF,
+    R_ROOT,
+    R_TRUNK,
+    S_ATTR0,
+    S_ATTR1,
+    S_BASE,
+    S_LO,
+    S_MASK,
+    S_NEXT,
+    S_RECS,
+    S_WIDTH,
+)
+from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.walk import agree, all_live, head
+from stairs.memory.arena import Arena, Routes, Walk
+
+GOLDEN = 2654435769
+"""2 ** 32 by the golden ratio, whose multiples fill an interval evenly."""
+LONGEST = 64
+"""Tuples of a chain that are counted; the rest is estimated by how far these lie apart."""
+
+# work[k]: what a trace did, in sum over its tuples
+W_TUPLES = 0  # tuples whose walk was begun
+W_PROBES = 1  # chains looked up by trunk hops
+W_VISITS = 2  # tuples met in them
+W_CHECKS = 3  # leaf hops compared before the walk went on
+W_LEAVES = 4  # chains walked by leaf hops
+W_LEAF_VISITS = 5  # tuples met in those
+W_RESULTS = 6
+W_FIELDS = 7
+
+
+@inlined
+def chain_length(arena: Arena, j: int, offset: int, newest: int) -> float:
+    """Return how many live tuples a chain of stream j has: counted up to LONGEST, estimated beyond."""
+    row = arena.streams[u64(j)]
+    low, s, n = row[S_LO], np.int64(newest), 0
+    while s >= low and n < LONGEST:
+        n += 1
+        s = np.int64(arena.recs[u64(row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + offset)])
+    if s < low:
+        return float(n)
+    return n * float(newest - low + 1) / float(newest - s)
+
+
+@inlined
+def profile(arena: Arena, i: int, s: int, counts: np.ndarray) -> None:
+    """Count the live partners of tuple s of stream i: under each of its attributes, in each other stream there."""
+    attrs, classes, streams = arena.attrs, arena.classes, arena.streams
+    record = streams[i, S_RECS] + (s & streams[i, S_MASK]) * streams[i, S_WIDTH]
+    k = 0
+    for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
+        c = attrs[x, A_CLASS]
+        kid = int(arena.recs[u64(record + attrs[x, A_OFFSET] + 1)])
+        row = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
+        for y in range(attrs.shape[0]):
+            if attrs[y, A_CLASS] == c and attrs[y, A_STREAM] != i:
+                counts[k] = 0.0
+                if kid >= 0:
+                    newest = int(arena.heads[u64(row + attrs[y, A_COLUMN])])
+                    counts[k] = chain_length(arena, attrs[y, A_STREAM], attrs[y, A_OFFSET], newest)
+                k += 1
+
+
+@jit
+def sample(
+    arena: Arena, each: int, progress: np.ndarray, owed: np.ndarray, picks: np.ndarray, profiles: np.ndarray
+) -> int:
+    """Pick about `each` of the tuples that came since the last time and profile them; return how many came.
+
+    progress   int64[streams + 1, 3]: per stream, arrivals by the last time, those since then, picks ever; in the last
+               row, picks ever of all
+    owed       float64[streams]: picks that a stream has coming to it, fractions carried over
+    picks      int64[n, 2]: a ring of stream and sequence number
+    profiles   float64[streams, rows, k]: per stream, a ring
+    """
+    streams, m = arena.streams, arena.streams.shape[0]
+    total = np.int64(0)
+    for i in range(m):
+        now = streams[i, S_NEXT] + streams[i, S_BASE]
+        progress[i, 1] = now - progress[i, 0]
+        progress[i, 0] = now
+        total += progress[i, 1]
+    if total <= 0:
+        return 0
+    for i in range(m):
+        span = min(progress[i, 1], streams[i, S_NEXT] - streams[i, S_LO])
+        owed[i] += each * float(progress[i, 1]) / float(total)
+        n = min(np.int64(owed[i]), span)
+        owed[i] = min(owed[i] - n, 1.0)
+        for k in range(n):
+            # One of each of n stretches, at a place that moves by the golden ratio: at even distances, keys that come
+            # again and again in one order would be met at the same point each time.
+            first, width = k * span // n, (k + 1) * span // n - k * span // n
+            place = (((progress[m, 2] & 0xFFFFFFF) * GOLDEN & 0xFFFFFFFF) * width) >> 32
+            s = streams[i, S_NEXT] - 1 - first - place
+            profile(arena, i, s, profiles[i, progress[i, 2] % profiles.shape[1]])
+            at = progress[m, 2] % picks.shape[0]
+            picks[at, 0] = i
+            picks[at, 1] = s
+            progress[i, 2] += 1
+            progress[m, 2] += 1
+    return int(total)
+
+
+@jit
+def count_partners(arena: Arena, i: int, tuples: np.ndarray, counts: np.ndarray) -> None:
+    """Profile live tuples of stream i, int64[n] sequence numbers, into counts, float64[n, neighbours of i]."""
+    for n in range(tuples.shape[0]):
+        profile(arena, i, tuples[n], counts[n])
+
+
+@inlined
+def follow(arena: Arena, routes: Routes, j: int, h: int, s: int) -> int:
+    """Return the candidate after s in the chain of hop h."""
+    row = arena.streams[u64(j)]
+    at = row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + routes.hops[u64(h), H_OFFSET]
+    return int(arena.recs[u64(at)])
+
+
+@inlined
+def leaf_product(arena: Arena, routes: Routes, walk: Walk, first: int, last: int, work: np.ndarray) -> float:
+    """Count what leaf hops first .. last - 1 find, and return the product."""
+    product = 1.0
+    for h in range(first, last):
+        j = routes.hops[u64(h), H_TARGET]
+        found = chain_length(arena, j, routes.hops[u64(h), H_OFFSET], head(arena, routes, walk, h))
+        work[W_LEAVES] += 1.0
+        work[W_LEAF_VISITS] += found
+        product *= found
+    return product
+
+
+@jit
+def trace(
+    arena: Arena,
+    routes: Routes,
+    walk: Walk,
+    streams: np.ndarray,
+    tuples: np.ndarray,
+    budget: int,
+    visits: np.ndarray,
+    work: np.ndarray,
+) -> None:
+    """Walk the routes of tuples, live ones, in this order until the budget of trunk steps is spent.
+
+    streams, tuples   int64[n], the stream and sequence number of each
+    visits            int64[hops, 3], added to: chains looked up, tuples met, tuples that passed its checks
+    work              float64[W_FIELDS], added to
+    """
+    hops, attrs = routes.hops, arena.attrs
+    candidate, back = walk.levels[0], walk.levels[1]
+    for n in range(tuples.shape[0]):
+        if budget <= 0:
+            return
+        i = u64(streams[n])
+        record = arena.streams[i, S_RECS] + (tuples[n] & arena.streams[i, S_MASK]) * arena.streams[i, S_WIDTH]
+        work[W_TUPLES] += 1.0
+        if arena.recs[u64(record + 1)] < 0:
+            continue
+        for x in range(arena.streams[i, S_ATTR0], arena.streams[i, S_ATTR1]):
+            c = u64(attrs[u64(x), A_CLASS])
+            kid = np.int64(arena.recs[u64(record + attrs[u64(x), A_OFFSET] + 1)])
+            walk.bound[c] = arena.classes[c, C_HEADS] + kid * arena.classes[c, C_STRIDE]
+        walk.current[i] = tuples[n]
+        trunk, leaf, root = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], routes.span[i, R_ROOT]
+        end = routes.span[i, R_END]
+        work[W_CHECKS] += root - leaf
+        budget -= 1
+        if not all_live(arena, routes, walk, leaf, root):
+            continue
+        around = leaf_product(arena, routes, walk, leaf, root, work) if trunk == leaf else 0.0
+        if trunk == leaf:
+            work[W_RESULTS] += around
+            continue
+        resume, level, h = np.int64(-1), np.int64(0), trunk
+        j = hops[u64(h), H_TARGET]
+        s = head(arena, routes, walk, h)
+        visits[u64(h), 0] += 1
+        work[W_PROBES] += 1.0
+        while budget > 0:
+            if s < arena.streams[u64(j), S_LO]:
+                if resume < 0:
+                    break
+                level = resume
+                s, resume = candidate[u64(level)], back[u64(level)]
+                h = trunk + level
+                j = hops[u64(h), H_TARGET]
+            budget -= 1
+            visits[u64(h), 1] += 1
+            work[W_VISITS] += 1.0
+            following = follow(arena, routes, j, h, s)
+            own = arena.streams[u64(j), S_RECS] + (s & arena.streams[u64(j), S_MASK]) * arena.streams[u64(j), S_WIDTH]
+            walk.current[u64(j)] = s
+            if not agree(arena, routes, walk, own, hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
+                s = following
+                continue
+            visits[u64(h), 2] += 1
+            work[W_CHECKS] += hops[u64(h), H_LEAF1] - hops[u64(h), H_LEAF0]
+            if not all_live(arena, routes, walk, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1]):
+                s = following
+                continue
+            if h + 1 == leaf:
+                if around == 0.0:
+                    # Looked up once for all results of the tuple, as the walk does.
+                    around = leaf_product(arena, routes, walk, leaf, root, work)
+                work[W_RESULTS] += around * leaf_product(arena, routes, walk, root, end, work)
+                s = following
+                continue
+            if following >= arena.streams[u64(j), S_LO]:
+                candidate[u64(level)] = following
+                back[u64(level)] = resume
+                resume = level
+            level += 1
+            h += 1
+            j = hops[u64(h), H_TARGET]
+            s = head(arena, routes, walk, h)
+            visits[u64(h), 0] += 1
+            work[W_PROBES] += 1.0

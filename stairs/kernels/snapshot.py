@@ -1,0 +1,74 @@
+"""Kernels of snapshots: number keys by first appearance, and fill empty modules with keys and tuples."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    A_CLASS,
+    A_COLUMN,
+    A_OFFSET,
+    A_STREAM,
+    C_HEADS,
+    C_STRIDE,
+    C_WIDTH,
+    S_MASK,
+    S_RECS,
+    S_WIDTH,
+)
+from stairs.kernels.accelerate import jit, u64
+from stairs.kernels.keys import adopt, find_slot
+from stairs.memory.arena import Arena
+
+
+@jit
+def number(ids: np.ndarray, numbers: np.ndarray, order: np.ndarray, count: int) -> int:
+    """Replace ids by numbers in order of first appearance, negative ones by -1; return how many numbers there are now.
+
+    ids int64[n]; numbers int64[ids], the number of each, -1 = none yet; order int64[ids], the id of each number;
+    count = numbers given so far.
+    """
+    for k in range(ids.shape[0]):
+        one = ids[u64(k)]
+        if one < 0:
+            ids[u64(k)] = -1
+            continue
+        given = numbers[u64(one)]
+        if given < 0:
+            given = np.int64(count)
+            numbers[u64(one)] = given
+            order[u64(count)] = one
+            count += 1
+        ids[u64(k)] = given
+    return count
+
+
+@jit
+def adopt_keys(arena: Arena, c: int, words: np.ndarray) -> int:
+    """Give the keys ids 0, 1, … in an empty directory with room for them; return how many got theirs.
+
+    words int64[n * width]. Fewer than n: the next one is in it already, or has no room.
+    """
+    width = arena.classes[c, C_WIDTH]
+    for k in range(words.shape[0] // width):
+        p = find_slot(arena, c, words, k * width)
+        if arena.table[u64(p + 1)] >= 0 or adopt(arena, c, words, k * width, p) != k:
+            return k
+    return words.shape[0] // width
+
+
+@jit
+def insert_tuples(arena: Arena, x: int, kids: np.ndarray) -> None:
+    """Put tuples 0, 1, … of an empty SteM into its index for attribute row x: kids int64[n], -1 = can join nothing."""
+    attrs, streams, heads, recs = arena.attrs, arena.streams, arena.heads, arena.recs
+    i, c, column = attrs[x, A_STREAM], attrs[x, A_CLASS], attrs[x, A_COLUMN]
+    first, mask, width = streams[i, S_RECS] + attrs[x, A_OFFSET], streams[i, S_MASK], streams[i, S_WIDTH]
+    rows, stride = arena.classes[c, C_HEADS] + column, arena.classes[c, C_STRIDE]
+    for s in range(kids.shape[0]):
+        kid = kids[u64(s)]
+        at = first + (s & mask) * width
+        recs[u64(at + 1)] = kid
+        if kid >= 0:
+            p = rows + kid * stride
+            recs[u64(at)] = heads[u64(p)]
+            heads[u64(p)] = s

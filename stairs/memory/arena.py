@@ -1,0 +1,123 @@
+"""The arrays every kernel works on: one arena for all state modules of an engine.
+
+    heads    int32  per class, key-major: row `key id` holds the newest sequence number of that key in each SteM,
+                    so one arrival touches one or two cache lines, not one per stream
+    recs     int32  per stream, a ring of tuple records; a record is (link, key id) for each attribute of the stream
+    times    int64  per stream, a ring of event times beside `recs` (only in timed queries)
+    words    int64  per class, the words of each interned key
+    table    int64  per class, open addressing with linear probing, slots of (tag, key id), key id -1 = empty
+    freed    int32  per class, a stack of key ids to use again
+    streams, classes, attrs, meta   descriptors, columns named in `stairs.descriptors`
+
+    a stream of capacity 8 with one attribute, after arrivals 4 (key id 7), 5 (key id 2) and 9 (key id 7):
+
+        heads[row 7] = 9      recs[slot 9 & 7 = 1] = (link 4, key id 7)
+                              recs[slot 4 & 7 = 4] = (link of the tuple before it with key id 7, key id 7)
+
+A chain is newest first; a link below the stream's low mark ends it, so expiry writes nothing. A slot holds whatever its
+last tuple left; only sequence numbers in [low mark, next) mean something.
+Source of the module: Raman, Deshpande, Hellerstein, "Using state modules for adaptive query processing", ICDE 2003,
+sec. 2.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+class Arena(NamedTuple):
+    """Flat arrays of all state modules (see the module)."""
+
+    heads: Int32s
+    recs: Int32s
+    times: Int64s
+    words: Int64s
+    table: Int64s
+    freed: Int32s
+    streams: Int64s
+    classes: Int64s
+    attrs: Int64s
+    meta: Int64s
+
+
+class Routes(NamedTuple):
+    """Where the tuples of each stream go, and how states are promoted.
+
+    span   int64[routes, R_FIELDS]  where the trunk and leaf hops of a route lie in `hops`: row track * streams + i is
+                                    the route of stream i in a plan; rows behind those are promotions (E_ROUTE)
+    hops   int64[n, H_FIELDS]       probes in order, with their counters
+    ops    int64[n, O_FIELDS]       checks and bindings on a match
+    ready  int64[n, 3]              for an eddy: row i * classes + c, two words with a bit for each SteM of class c in
+                                    the ranking of stream i, and 1 when i has the class itself; row streams * classes
+                                    + i, those of all classes of i
+    """
+
+    span: Int64s
+    hops: Int64s
+    ops: Int64s
+    ready: Int64s
+
+
+class Batch(NamedTuple):
+    """One push.
+
+    order  uint8[arrivals]          the stream of each arrival
+    input  int64[]                  words of the keys, per attribute (A_INPUT), row by row
+    dead   uint8[]                  per stream (S_DEAD), 1 = a key of the row is null, so it can join nothing
+    """
+
+    order: Bytes
+    input: Int64s
+    dead: Bytes
+
+
+class Walk(NamedTuple):
+    """Room for a walk and what it gives.
+
+    ids       int32[room * streams] sequence numbers of the components, result after result, streams in query order
+    signs     uint8[room]           INSERTED or DELETED, result by result (only in a changelog)
+    lists     int64[room]           sequence numbers the leaf hops of the arrival at hand found; where walks are of
+                                    stars, head rows that were asked for
+    ends      int64[streams]        ends[k] .. ends[k + 1] of `lists` are those of its leaf hop k
+    levels    int64[3, streams]     per level of the walk: the candidate to come back to, the level to resume after it;
+                                    the turn of each leaf hop
+    bound     int64[classes]        where the head row of the key bound for each class starts
+    kids      int64[classes]        the key id bound for each class (only where STAIRs are stored)
+    current   int64[streams]        sequence number bound for each stream; of stars, the next one to ask for
+    frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight through an eddy; row 0: a promotion
+    lows      int32[streams]        low marks of all streams side by side (only of stars)
+    """
+
+    ids: Int32s
+    signs: Bytes
+    lists: Int64s
+    ends: Int64s
+    levels: Int64s
+    bound: Int64s
+    kids: Int64s
+    current: Int64s
+    frames: Int64s
+    lows: Int32s
+
+
+class Entries(NamedTuple):
+    """What STAIRs hold (see `stairs.stair`); heads and rings lie behind the addresses in `states`.
+
+    states  int64[states, E_FIELDS]   descriptors
+    parts   int64[n, P_FIELDS]        per state, the streams of its set, ascending
+    lows    int64[tracks * streams]   per track, the sequence number from which on a tuple counts: the low mark of its
+                                      stream, or the track's mark if that is higher
+    marks   int64[tracks * streams]   per track, the first tuple of each stream that it knows
+    """
+
+    states: Int64s
+    parts: Int64s
+    lows: Int64s
+    marks: Int64s

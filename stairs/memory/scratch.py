@@ -1,0 +1,108 @@
+"""What a push works in and leaves nothing behind in: room for its input, for walks and for results."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stairs.descriptors import T_FIELDS
+from stairs.errors import CapacityError
+from stairs.kernels.one_key import BLOCK
+from stairs.kernels.walk import MOST_RESULTS
+from stairs.memory.arena import Bytes, Int64s, Walk
+
+FIRST_LISTS = 2 * BLOCK
+FIRST_RESULTS = 1024
+
+
+class Room(NamedTuple):
+    """Room for a push: words of keys, rows, results, signs of them, tuples in lists, tuples in flight."""
+
+    words: int = 0
+    rows: int = 0
+    results: int = 0
+    signs: int = 0
+    lists: int = FIRST_LISTS
+    frames: int = 1
+
+
+class Scratch:
+    """Scratch memory for the pushes of one engine with `n_streams` streams and `n_classes` classes.
+
+    words    int64, the key words of a push, beginning at `address`
+    dead     uint8, a mark for each of its rows
+    walk     what kernels walk in, and the results they found
+    """
+
+    def __init__(self, n_streams: int, n_classes: int, room: Room | None = None) -> None:
+        self._streams = m = n_streams
+        self._classes = n = n_classes
+        room = room or Room()
+        self.words: Int64s = np.empty(room.words, np.int64)
+        self.address = self.words.ctypes.data
+        self.dead: Bytes = np.empty(room.rows, np.uint8)
+        self.walk = Walk(
+            ids=np.empty(room.results * m, np.int32),
+            signs=np.empty(room.signs, np.uint8),
+            lists=np.empty(room.lists, np.int64),
+            ends=np.zeros(m + 1, np.int64),
+            levels=np.zeros((3, m), np.int64),
+            bound=np.zeros(n, np.int64),
+            kids=np.zeros(n, np.int64),
+            current=np.zeros(m, np.int64),
+            frames=np.zeros((room.frames, T_FIELDS + 2 * (m + n)), np.int64),
+            lows=np.zeros(m, np.int32),
+        )
+
+    @property
+    def room(self) -> Room:
+        """How much room there is."""
+        walk = self.walk
+        results = len(walk.ids) // self._streams
+        return Room(len(self.words), len(self.dead), results, len(walk.signs), len(walk.lists), len(walk.frames))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of it."""
+        return sum(array.nbytes for array in (*self.walk, self.words, self.dead))
+
+    def take_in(self, words: int, rows: int) -> None:
+        """Make room for so many key words, and for so many rows, none of them marked."""
+        if len(self.words) < words:
+            room = np.empty(2 * words, np.int64)
+            address = room.ctypes.data
+            # No call between the two: an exception must not leave the address of memory that is gone.
+            self.words, self.address = room, address
+        if len(self.dead) < rows:
+            self.dead = np.empty(2 * rows, np.uint8)
+        self.dead[:rows] = 0
+
+    def grow_results(self, used: int, need: int, signed: bool) -> None:
+        """Make room for `need` results, beside those `used`, which stay; for their signs as well if they are signed.
+
+        Raises CapacityError for more than can be.
+        """
+        if need >= MOST_RESULTS:
+            raise CapacityError(
+                "one arrival completes more than 2^48 results; a key is too frequent in too many windows: narrow them,"
+                " or join on more columns"
+            )
+        m = self._streams
+        room = max(FIRST_RESULTS, 2 * (self.walk.ids.shape[0] // m), need)
+        ids = np.empty(room * m, np.int32)
+        ids[: used * m] = self.walk.ids[: used * m]
+        signs = np.empty(room if signed else 0, np.uint8)
+        if signed:
+            signs[:used] = self.walk.signs[:used]
+        self.walk = self.walk._replace(ids=ids, signs=signs)
+
+    def grow_lists(self, need: int) -> None:
+        """Make room for `need` tuples in lists, and as many again."""
+        self.walk = self.walk._replace(lists=np.zeros(2 * need, np.int64))
+
+    def open_frames(self) -> None:
+        """Make room for tuples in flight through an eddy."""
+        m, (rows, width) = self._streams, self.walk.frames.shape
+        if rows <= m:
+            self.walk = self.walk._replace(frames=np.zeros((m + 1, width), np.int64))
