@@ -12,8 +12,8 @@ WORKERS ?= 2
 help:
 	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and goes on"
 	@echo "make test    lint, types and the test suite"
-	@echo "make bench   the benchmarks, as one report in bench/report; some ten minutes"
-	@echo "make guard   a few ratios, beside those of that report"
+	@echo "make bench   measure the benchmarks and write bench/report; about ten minutes"
+	@echo "make guard   measure a few ratios and compare them with that report"
 	@echo "make lint    ruff and mypy only"
 
 setup: $(STAMP)
@@ -46,9 +46,9 @@ test: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/eddy bench
 
-# Tells and does not fail: on a machine that is busy with other work the ratios of a few rounds prove nothing.
+# Prints changes and does not fail: on a busy machine the ratios of a few rounds prove nothing.
 guard: $(STAMP)
-	$(BIN)/eddy bench guard --again --out build/guard --json build/guard.json
+	$(BIN)/eddy bench guard --again --json build/guard.json
 	$(BIN)/eddy bench --compare bench/report/figures.json build/guard.json
 
 clean:

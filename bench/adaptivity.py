@@ -1,76 +1,111 @@
-"""`eddy bench adaptivity`: a runtime that finds its plan by itself, against all fixed plans, on shapes that drift.
+"""`eddy bench adaptivity`: a Runtime that finds its plan by itself, compared with all fixed plans while the data drift.
 
-All contenders take the same pushes in turn and count results; the numbers are compared push by push. A ratio says how
-fast the default is in terms of another contender: above 1 the default is faster. Fixed plans store nothing; of plans
-that do the same work one runs (bench/left_deep.py). On a short version of each shape all of them run; those that take
-several times the least in every phase do not run again. Ratios to CACQ and to all states stored come from there, too,
-where these are that slow.
+All contenders take the same pushes in turn and count results; the numbers are compared push by push. Fixed plans store
+nothing; of plans that do the same work one runs (left_deep.py). All of them run on a short version of each shape; those
+that take several times the least in every phase do not run again. Ratios to CACQ and to all states stored also come
+from the short version where these are that slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import IO, Any
+from time import thread_time
+from typing import Any
 
-from rich.console import Console
-from rich.table import Column, Table
+import numpy as np
 
-import eddy
-from bench.contenders import ALL_STORED, CACQ, DEFAULT, GATHERING, NOT_GATHERING, STATISTICS, race
-from bench.families import SHAPES
+from bench.harness.figure import Figure, Point, Row, Say, Table, spread
+from bench.harness.turns import agree, without_gc
 from bench.hindsight import Times, best_fixed, best_per_phase, in_the_running
 from bench.left_deep import fixed_plans
-from bench.measure import machine, progress
-from bench.shapes import FAST_OSCILLATION, STATIONARY, Shape
+from bench.workloads.families import SHAPES
+from bench.workloads.shapes import FAST_OSCILLATION, STATIONARY, Shape
+from eddy import Query, Runtime
 
+DEFAULT, CACQ, ALL_STORED = "default", "cacq", "all stored"
+GATHERING, NOT_GATHERING = "statistics gathered", "no statistics gathered"
 FIXED, PER_PHASE, DEFAULT_ORDER = "vs_best_fixed", "vs_best_per_phase", "vs_default_order"
-RATIOS = (FIXED, PER_PHASE, DEFAULT_ORDER, "vs_cacq", "vs_all_stored")
-WIDTH = 140
-"""Columns of the table where no terminal says how many there are."""
+RATIOS = {
+    FIXED: "best fixed plan",
+    PER_PHASE: "best plan of each phase",
+    DEFAULT_ORDER: "default order",
+    "vs_cacq": "CACQ",
+    "vs_all_stored": "all states stored",
+}
 SLACK = 2.0
-"""Fixed plans that take more than so many times the least in every phase are out after the short version."""
+"""Fixed plans that take more than this times the least in every phase run in the short version only."""
+QUICK_SHAPES = (
+    "star-5-zipf-stationary",
+    "chain-4-skewed-rates-uniform-abrupt-drift",
+    "cycle-4-uniform-slow-oscillation",
+)
+"""Shapes of a quick run: one where the order hardly matters, one where storing pays, one that oscillates."""
+
+
+def runtime(name: str, query: Query, default_order: str) -> Runtime:
+    """Return the Runtime of a contender; any other name is a plan that is kept. CACQ ranks by the default order."""
+    options: dict[str, dict[str, Any]] = {
+        CACQ: {"strategy": "cacq", "statistics": False},
+        ALL_STORED: {"strategy": "jisc", "statistics": False},
+        GATHERING: {"policy": "fixed", "statistics": True},
+        NOT_GATHERING: {"policy": "fixed", "statistics": False},
+    }
+    if name == DEFAULT:
+        return Runtime(query, count_only=True)
+    if name in options:
+        return Runtime(query, default_order, count_only=True, **options[name])
+    return Runtime(query, name, strategy="mjoin", statistics=False, count_only=True)
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much is measured.
+class Race:
+    """Seconds of all contenders on the same arrivals, the results, and how often each changed its plan."""
 
-    rounds   rounds of each shape, each with arrivals of its own
-    part     of each phase runs
-    short    of each phase runs in the version that all plans take part in
-    plans    fixed plans at most
+    times: Times
+    results: int
+    transitions: dict[str, int]
+
+
+def race(shape: Shape, names: list[str], default_order: str, seed: int) -> Race:
+    """Push the arrivals of a seed to all contenders, push by push, and time each push.
+
+    The contender that comes first changes with each push. The pushes that fill the windows are not timed. Raises
+    Mismatch when two find different numbers of results on any push.
     """
-
-    rounds: int = 2
-    part: float = 3.0
-    short: float = 0.05
-    plans: int = 50
-
-
-QUICK = Sizes(rounds=1, part=0.15, short=0.04, plans=10)
+    pushes = shape.draw(seed).pushes(shape.push)
+    runtimes = [runtime(name, shape.query, default_order) for name in names]
+    warm = sum(not phase for phase, _ in pushes)
+    seconds = np.zeros((len(names), len(pushes)))
+    results = 0
+    with without_gc():
+        for k, (phase, (rows, order)) in enumerate(pushes):
+            found = {}
+            for turn in range(len(names)):
+                i = (turn + k) % len(names)
+                start = thread_time()
+                table = runtimes[i].push(rows, order)
+                seconds[i, k] = thread_time() - start
+                found[names[i]] = table["count"][0].as_py()
+            agree(f"{shape.name}, push {k}", found)
+            results += found[names[0]] if phase else 0
+    times = Times(names, seconds[:, warm:], [phase for phase, _ in pushes[warm:]])
+    return Race(times, results, {n: one.history().num_rows for n, one in zip(names, runtimes, strict=True)})
 
 
 def wanted(shape: Shape) -> dict[str, float]:
-    """Return what ratios of a shape should reach."""
-    least = {}
-    if not shape.ordered:
-        least[DEFAULT_ORDER] = 0.95
+    """Return the least that ratios of a shape should reach."""
+    least = {} if shape.ordered else {DEFAULT_ORDER: 0.95}
     if shape.change == STATIONARY:
-        least[FIXED] = 0.95
-    elif shape.change == FAST_OSCILLATION:
-        least[FIXED] = 0.9
-    else:
-        least[PER_PHASE] = 0.9
-        if shape.ordered:
-            # Where all orders are the same work there is nothing to win.
-            least[FIXED] = 1.0
-    return least
+        return least | {FIXED: 0.95}
+    if shape.change == FAST_OSCILLATION:
+        return least | {FIXED: 0.9}
+    # Where all orders do the same work, no plan can be better than another.
+    return least | {PER_PHASE: 0.9} | ({FIXED: 1.0} if shape.ordered else {})
 
 
 def ratios(times: Times, fixed: list[str]) -> dict[str, float]:
-    """Return the speed of the default in terms of that of others; `fixed` has the default order first."""
+    """Return the speed of the default in terms of other contenders; `fixed` has the default order first."""
     own = times.total(DEFAULT)
     found = {
         FIXED: best_fixed(times, fixed) / own,
@@ -81,89 +116,86 @@ def ratios(times: Times, fixed: list[str]) -> dict[str, float]:
         if name in times.names:
             found[figure] = times.total(name) / own
     found["best_fixed_vs_best_per_phase"] = best_per_phase(times, fixed) / best_fixed(times, fixed)
-    return found | statistics_cost(times)
+    if {GATHERING, NOT_GATHERING} <= set(times.names):
+        found["statistics_cost"] = times.total(GATHERING) / times.total(NOT_GATHERING) - 1
+    return found
 
 
-def statistics_cost(times: Times) -> dict[str, float]:
-    """Return what gathering statistics adds to the time of one fixed plan, as a share; {} when there is no switch."""
-    if not {GATHERING, NOT_GATHERING} <= set(times.names):
-        return {}
-    return {"statistics_cost": times.total(GATHERING) / times.total(NOT_GATHERING) - 1}
+def points(full: bool) -> list[Point]:
+    """Return a point for each shape: rounds, the part of each phase that runs in them and in the short version."""
+    sizes = {"rounds": 2, "part": 3.0, "short": 0.15, "plans": 50} if full else {}
+    sizes = sizes or {"rounds": 1, "part": 0.15, "short": 0.006, "plans": 10}
+    return [{"shape": name, **sizes} for name in (SHAPES if full else QUICK_SHAPES)]
 
 
-def measure(shape: Shape, sizes: Sizes) -> dict[str, float | str]:
-    """Return the figures of one shape. Raises Mismatch when contenders disagree."""
-    plans = fixed_plans(shape.query.graph, sizes.plans)
-    fixed = plans.texts(shape.query.graph)
-    short = race(shape.scaled(sizes.short * sizes.part), [DEFAULT, CACQ, ALL_STORED, *fixed], fixed[0], 0).times
+def measure(point: Point, say: Say) -> list[Row]:
+    """Return the row of a shape."""
+    return [measure_shape(SHAPES[str(point["shape"])], point, say)]
+
+
+def measure_shape(shape: Shape, point: Point, say: Say) -> Row:
+    """Return the ratios of a shape and how the fixed plans compare. Raises Mismatch when contenders disagree."""
+    fixed = fixed_plans(shape.query.graph, int(point["plans"])).texts(shape.query.graph)
+    say(f"{shape.name}, short version")
+    names = [DEFAULT, CACQ, ALL_STORED, *fixed]
+    short = race(shape.scaled(float(point["short"])), names, fixed[0], 0).times
     totals = {plan: short.total(plan) for plan in fixed}
     least = min(totals.values())
-    kept = in_the_running(short, fixed, SLACK)
-    kept = [fixed[0], *(plan for plan in kept if plan != fixed[0])]
+    near = in_the_running(short, fixed, SLACK)
+    kept = [fixed[0], *(plan for plan in near if plan != fixed[0])]
     others = [name for name in (CACQ, ALL_STORED) if short.total(name) <= SLACK * least]
-    names = [DEFAULT, *others, *([] if STATISTICS is None else STATISTICS), *kept]
     rounds, changes, results = [], [], []
-    for turn in range(sizes.rounds):
-        run = race(shape.scaled(sizes.part), names, fixed[0], turn + 1)
+    scaled = shape.scaled(float(point["part"]))
+    for turn in range(int(point["rounds"])):
+        say(f"{shape.name}, round {turn + 1}")
+        run = race(scaled, [DEFAULT, *others, GATHERING, NOT_GATHERING, *kept], fixed[0], turn + 1)
         rounds.append(ratios(run.times, kept))
         changes.append(run.transitions[DEFAULT])
-        results.append(run.results / shape.scaled(sizes.part).arrivals)
-    # What the full rounds have of a figure goes before what the short version has.
-    figures: dict[str, float | str] = {name: ratios(short, fixed)[name] for name in RATIOS}
-    figures |= {name: median(one[name] for one in rounds) for name in rounds[0]}
-    for name in (FIXED, PER_PHASE):
-        figures[f"{name}_least"] = min(one[name] for one in rounds)
-        figures[f"{name}_most"] = max(one[name] for one in rounds)
-    figures |= {
+        results.append(run.results / scaled.arrivals)
+    # Ratios of the full rounds take precedence over those of the short version.
+    found = {name: ratios(short, fixed)[name] for name in RATIOS}
+    found |= {name: median(one[name] for one in rounds) for name in rounds[0]}
+    bars = wanted(shape)
+    return {
+        **found,
+        **spread([one[FIXED] for one in rounds], FIXED),
+        **spread([one[PER_PHASE] for one in rounds], PER_PHASE),
         "n_fixed": len(fixed),
         "n_screened_out": len(fixed) - len(kept),
         "worst_fixed_vs_best": max(totals.values()) / least,
-        "best_fixed_plan": min(totals, key=lambda plan: totals[plan]),
-        "worst_fixed_plan": max(totals, key=lambda plan: totals[plan]),
         "transitions": median(changes),
         "results_per_arrival": median(results),
-        "reached": float(all(float(figures[name]) >= least for name, least in wanted(shape).items())),
+        "wanted": ", ".join(f"{RATIOS[name]} ≥ {bar:g}" for name, bar in bars.items()),
+        "reached": all(found[name] >= bar for name, bar in bars.items()),
     }
-    return figures
 
 
-def run(
-    *,
-    quick: bool = False,
-    shapes: Sequence[str] = (),
-    report: IO[str] | None = None,
-    sizes: Sizes | None = None,
-) -> dict[str, Any]:
-    """Measure all shapes, or those named, and return figures as "shape.figure"; a table of them goes to `report`.
-
-    quick: less of everything, to see that all runs; the figures mean little then.
-    """
-    console = Console(file=report) if report is not None else Console(stderr=True)
-    if not console.is_terminal:
-        console.width = WIDTH
-    sizes = sizes or (QUICK if quick else Sizes())
-    chosen = [SHAPES[name] for name in shapes or SHAPES]
-    eddy.warmup()
-    figures: dict[str, Any] = {"machine": machine()}
-    table = Table(
-        Column("shape", no_wrap=True),
-        *(name.removeprefix("vs_").replace("_", " ") for name in RATIOS),
-        "plans",
-        "changes",
-    )
-    with progress(console) as bar:
-        task = bar.add_task("shapes", total=len(chosen))
-        for shape in chosen:
-            bar.update(task, description=shape.name)
-            found = measure(shape, sizes)
-            figures |= {f"{shape.name}.{name}": value for name, value in found.items()}
-            least = wanted(shape)
-            cells = [f"{found[name]:.3g}" + (f" (≥ {least[name]:g})" if name in least else "") for name in RATIOS]
-            table.add_row(shape.name, *cells, f"{found['n_fixed']}", f"{found['transitions']:g}")
-            bar.advance(task)
-    reached = [name for name in figures if name.endswith(".reached")]
-    figures["adaptivity.shapes"] = len(chosen)
-    figures["adaptivity.reached"] = sum(figures[name] for name in reached)
-    console.print(table)
-    console.print(figures["machine"])
-    return figures
+FIGURES = (
+    Figure(
+        "adaptivity",
+        "The default (strategy eddy, policy cost) against contenders on 22 shapes: chains, stars, snowflakes, cycles, "
+        "cliques and streams on one key. Ratios are speeds: above 1, the default is faster. The best plan of each "
+        "phase is known only afterwards, and it changes at no cost. CPU time.",
+        points,
+        measure,
+        tables=(
+            Table(
+                "Speed of the default in terms of others",
+                {"shape": "shape"},
+                {**RATIOS, "wanted": "wanted", "reached": "reached"},
+            ),
+            Table(
+                "Fixed plans, and changes of plan",
+                {"shape": "shape"},
+                {
+                    "n_fixed": "fixed plans",
+                    "worst_fixed_vs_best": "time, worst / best",
+                    "best_fixed_vs_best_per_phase": "time, best of each phase / best",
+                    "transitions": "changes of plan",
+                    "results_per_arrival": "results an arrival",
+                    "statistics_cost": "share of time for statistics",
+                },
+            ),
+        ),
+    ),
+)

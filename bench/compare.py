@@ -1,30 +1,30 @@
-"""Two runs of the same figures, one beside the other: what changed beyond the noise.
+"""`eddy bench --compare`: what changed between two runs beyond the noise.
 
-A file is what `eddy bench … --json FILE` wrote: figures by name, each a number, or an object with its median `value`
-and the `low` and `high` end of its rounds. A figure with ends has changed when the two ranges do not meet and the
-medians differ by more than FLOOR and by more than half of the wider range; one without them, measured once, when the
-numbers differ by more than ALONE.
+A figure with a spread has changed when the ranges of its rounds do not meet and the medians differ by more than FLOOR
+and by more than half of the wider range; one without, measured once, when the numbers differ by more than ALONE.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
 
+from bench.harness.store import StoreError, flat, read_figures
 from eddy import EddyError
 
 FLOOR = 0.03
-"""Runs of the same program differ by so much in their medians."""
+"""Difference of the medians of two runs of the same program."""
 ALONE = 0.15
-"""What single measurements of the same program differ by at most, but for one in some twenty."""
-LESS_IS_BETTER = ("_s", "_ms", "_ns", "seconds", "bytes", "_cost", "_vs_symmetric_hash", "_batch", "_per_live_tuple")
-"""How names of figures end that are better when they are small, unless they are a rate."""
+"""Most that single measurements of the same program differ, except for one in about twenty."""
+LESS_IS_BETTER = (
+    *("_s", "_ms", "_ns", "/ns", "ns_per_outcome", "seconds", "bytes", "_cost"),
+    *("_vs_symmetric_hash", "_batch", "_per_live_tuple"),
+)
+"""Ends of names of figures that are better when they are small, unless they are a rate."""
 
 SAME, BETTER, WORSE, CHANGED = "same", "better", "worse", "changed"
 
@@ -44,7 +44,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a figure: SAME, BETTER, WORSE, or CHANGED if it has no better end; `ratio` is after / before."""
+    """The change of a figure: SAME, BETTER, WORSE, or CHANGED if no side is better; `ratio` is after / before."""
 
     name: str
     before: Measured
@@ -54,39 +54,28 @@ class Verdict:
 
 
 def read(path: Path) -> dict[str, Measured]:
-    """Return the figures of a file; what is text is left out. Raises CompareError."""
+    """Return the figures of a file by name. Raises CompareError."""
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise CompareError(f"{path} cannot be read ({error}): write it with `eddy bench … --json FILE`") from error
-    if not isinstance(content, dict):
-        raise CompareError(f"{path} holds a {type(content).__name__}, not figures by name")
-    found = {name: _measured(path, name, value) for name, value in content.items() if not isinstance(value, str)}
+        records = read_figures(path)
+    except StoreError as error:
+        raise CompareError(f"{error}: write it with `eddy bench … --json FILE`") from error
+    found = {name: Measured(*ends) for figure, own in records.items() for name, ends in flat(figure, own).items()}
     if not found:
-        raise CompareError(f"{path} holds no figure")
+        raise CompareError(f"{path} holds no figure: write it with `eddy bench … --json FILE`")
     return found
-
-
-def _measured(path: Path, name: str, value: Any) -> Measured:
-    ends: list[Any] = [value] if isinstance(value, int | float) else []
-    if isinstance(value, Mapping):
-        ends = [value.get(end) for end in ("value", "low", "high")]
-    if not ends or not all(isinstance(end, int | float) for end in ends):
-        raise CompareError(f"{path}: {name} is {value!r}, neither a number nor one with its value, low and high")
-    return Measured(*map(float, ends))
 
 
 def better(name: str) -> int:
     """Return 1 for a figure that is better when it is larger, -1 for one that is better when it is smaller, else 0.
 
-    >>> better("W1.engine_vs_loop"), better("fig7.seconds"), better("streaming.rows_per_s"), better("adaptivity.shapes")
+    >>> better("W1.engine_vs_loop"), better("fig7/seconds"), better("streaming.rows_per_s"), better("state_rows")
     (1, -1, 1, 0)
     """
     if name.endswith("_per_s"):
         return 1
     if name.endswith(LESS_IS_BETTER) or name.startswith(("pause", "latency", "steady_max", "migration")):
         return -1
-    return 1 if "_vs_" in name or "vs_spark" in name or name.startswith("scaling") else 0
+    return 1 if "_vs_" in name or "vs_" in name or name.startswith("scaling") else 0
 
 
 def verdict(name: str, before: Measured, after: Measured) -> Verdict:
@@ -98,7 +87,7 @@ def verdict(name: str, before: Measured, after: Measured) -> Verdict:
         moved = abs(ratio - 1) > ALONE
     else:
         apart = after.low > before.high or after.high < before.low
-        # On a machine that is busy the rounds of one run lie wide apart, and may just miss the narrow range of another.
+        # On a busy machine the rounds of one run spread widely, and may just miss the narrow range of another.
         width = max(before.high - before.low, after.high - after.low)
         moved = apart and abs(ratio - 1) > FLOOR and abs(after.value - before.value) > width / 2
     side = better(name) * (1 if ratio > 1 else -1)
@@ -115,8 +104,8 @@ def _text(figure: Measured) -> str:
     return f"{figure.value:.4g}" + ("" if figure.low is None else f" ({figure.low:.3g} to {figure.high:.3g})")
 
 
-def tell(found: list[Verdict], console: Console) -> None:
-    """Print what changed as a table, and how many figures did not."""
+def show(found: list[Verdict], console: Console) -> None:
+    """Print the figures that changed as a table, and the number of all."""
     table = Table(Column("figure", overflow="fold"), "before", "after", "after / before", "verdict")
     for one in found:
         if one.verdict != SAME:

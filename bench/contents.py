@@ -1,13 +1,12 @@
-"""Which figures there are, by chapter of the report, and where they are made.
+"""The figures of the report by chapter: their names, titles, and the modules that define them.
 
-Names stand here so that commands can be listed without importing anything that measures; a test holds them against the
-modules.
+The titles are here so that commands can be listed without importing anything that measures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ class UnknownFigure(EddyError):
 
 @dataclass(frozen=True)
 class Chapter:
-    """Figures that belong together, as {name: what it shows}, made in one module."""
+    """Figures that belong together, as {name: title}, defined in one module as FIGURES."""
 
     title: str
     module: str
@@ -31,96 +30,69 @@ class Chapter:
 
 
 CHAPTERS = (
-    Chapter(
-        "Ratios: the library beside hand-written loops, fixed plans, and Spark",
-        "bench.ratio_figures",
-        {
-            "limit": "the engine beside hand-written loops, and the ways through Spark",
-            "transitions": "the strategies by which one plan takes over from another",
-            "adaptivity": "the runtime that finds its plan beside all fixed plans, while the data drift",
-            "filters": "filters that choose the order of their conditions beside all fixed orders",
-            "streaming": "streaming joins beside Spark's own, and what a micro-batch costs at least",
-        },
-    ),
+    Chapter("Peers", "bench.peers.comparison", {"peers": "W1 in other engines", "peers-batch": "The size of a push"}),
+    Chapter("Hand-written loops", "bench.limit", {"limit": "The engine and hand-written loops; transports of Spark"}),
+    Chapter("Streaming", "bench.streaming", {"streaming": "Streaming jobs and Spark's own joins"}),
+    Chapter("Adaptivity", "bench.adaptivity", {"adaptivity": "The default and all fixed plans, while data drift"}),
+    Chapter("Transitions", "bench.transitions", {"transitions": "Strategies without and with changes of plan"}),
+    Chapter("Strategies", "bench.strategies", {"strategies": "All strategies: throughput, latency, stall, memory"}),
+    Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),
     Chapter(
         "The JISC paper",
         "bench.papers.jisc",
         {
-            "fig7": "the migration stage by number of joins, one state incomplete",
-            "fig8": "the migration stage by number of joins, all states incomplete",
-            "fig9": "normal operation: jisc, symmetric hash joins and cacq",
-            "fig10": "how long until there is output after a transition, hash and nested-loop joins",
-            "fig11": "transitions at different frequencies, all states incomplete",
-            "fig12": "transitions at different frequencies, one state incomplete",
+            "fig7": "The migration stage, best case",
+            "fig8": "The migration stage, worst case",
+            "fig9": "Normal operation, 20 joins",
+            "fig10": "Output latency after a transition",
+            "fig11": "Repeated transitions, worst case",
+            "fig12": "Repeated transitions, best case",
         },
     ),
     Chapter(
         "The plan migration paper",
-        "bench.papers.migration.figures",
+        "bench.papers.migration",
         {
-            "migration-fig9": "length of the migration stage of parallel track against the window",
-            "migration-fig10": "length of the migration stage of moving state against the window",
-            "migration-fig11": "length of the migration stage of both against a rate",
-            "migration-fig12": "length of the migration stage of both against the window, high configuration",
-            "migration-fig13": "intermediate tuples over time, low configuration",
-            "migration-fig14": "output over time, low configuration",
-            "migration-fig15": "intermediate tuples over time, high configuration",
-            "migration-fig16": "output over time, high configuration",
+            "migration-fig9": "Length of a parallel-track stage over the window",
+            "migration-fig10": "Length of a moving-state stage over the window",
+            "migration-fig11": "Length of both stages over the rate of B",
+            "migration-fig12": "Length of both stages over the window, high configuration",
+            "migration-fig13": "Entries stored, low configuration",
+            "migration-fig14": "Output rate, low configuration",
+            "migration-fig15": "Entries stored, high configuration",
+            "migration-fig16": "Output rate, high configuration",
         },
     ),
-    Chapter(
-        "Peers on the same work",
-        "bench.peers.figures",
-        {
-            "peers": "what else a user may pick, on the same four-way join",
-            "peers-batch": "the same against the size of a micro-batch",
-        },
-    ),
-    Chapter(
-        "Strategies side by side",
-        "bench.strategies",
-        {"strategies": "all strategies over the same arrivals: throughput, latency, stall, memory"},
-    ),
-    Chapter(
-        "The limit: what the machine allows, and where the time goes",
-        "bench.machine_limit.figures",
-        {
-            "latency": "what a random access costs, by the size of what is accessed",
-            "floor": "the least that an arrival can cost on this machine, beside what it costs",
-            "profile": "where the time of a push goes: probe, insert, route, emit, gather",
-        },
-    ),
+    Chapter("Memory", "bench.machine_limit.memory", {"latency": "The cost of an access to memory"}),
+    Chapter("The floor", "bench.machine_limit.floor", {"floor": "Time per arrival, and of its memory accesses"}),
+    Chapter("Profile", "bench.machine_limit.profile", {"profile": "Where a push spends its time"}),
     Chapter(
         "Growth",
-        "bench.growth.figures",
+        "bench.growth",
         {
-            "growth-joins": "throughput and bytes against the number of joins",
-            "growth-window": "throughput and bytes against the rows of a window",
-            "growth-keys": "throughput and bytes against the number of keys",
-            "growth-selectivity": "throughput and bytes against the share of arrivals that find a partner",
-            "growth-batch": "throughput against the size of a push",
-            "growth-results": "throughput against results per arrival",
+            "growth-joins": "Throughput and bytes by the number of joins",
+            "growth-window": "Throughput and bytes by rows of a window",
+            "growth-keys": "Throughput and bytes by the number of keys and their skew",
+            "growth-selectivity": "Throughput and bytes by the share of arrivals that find a partner",
+            "growth-batch": "Throughput and bytes by arrivals of a push",
+            "growth-results": "Throughput and bytes by results per arrival",
         },
     ),
-    Chapter(
-        "Regression guard",
-        "bench.guard",
-        {"guard": "a few ratios in half a minute, to hold against those of another run"},
-    ),
+    Chapter("Regression guard", "bench.guard", {"guard": "A few ratios, to see that a change made nothing slower"}),
 )
 
-NAMES = tuple(name for chapter in CHAPTERS for name in chapter.figures)
+TITLES = {name: title for chapter in CHAPTERS for name, title in chapter.figures.items()}
 
 
 def load(names: Sequence[str] = ()) -> list[Figure]:
-    """Return the figures named, or all of them, in the order of the report. Raises UnknownFigure."""
-    unknown = [name for name in names if name not in NAMES]
+    """Return the named figures, or all of them, in the order of the report. Raises UnknownFigure."""
+    unknown = [name for name in names if name not in TITLES]
     if unknown:
-        raise UnknownFigure(f"no figure {unknown[0]!r}; there are {', '.join(NAMES)}")
+        raise UnknownFigure(f"no figure {unknown[0]!r}; the figures are {', '.join(TITLES)}")
     found = []
     for chapter in CHAPTERS:
         wanted = [name for name in chapter.figures if not names or name in names]
         if wanted:
             made = {figure.name: figure for figure in import_module(chapter.module).FIGURES}
-            found += [made[name] for name in wanted]
+            found += [replace(made[name], title=TITLES[name]) for name in wanted]
     return found

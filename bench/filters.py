@@ -1,54 +1,49 @@
-"""`eddy bench filters`: an adaptive filter beside every fixed order of its conditions.
+"""`eddy bench filters`: an adaptive filter compared with every fixed order of its conditions.
 
-Three conditions that do real work, of different cost: a regular expression over strings, distances on a sphere, and a
-hash of numbers. How many rows each accepts is in the rows:
+Three conditions of different cost: a regular expression over strings, distances on a sphere, and a hash of numbers.
 
-stationary   the shares stay as they are
-drifting     the conditions take turns in dropping nearly everything
-small        stationary, in batches of 1 000 rows, where the fixed part of a call weighs
-as given     stationary, and the order given is the best already: what adapting costs when there is nothing to gain
+stationary   the share of rows that each condition accepts stays the same
+drifting     the conditions take turns in rejecting nearly all rows
+small        stationary, in batches of 1 000 rows, where the fixed cost of a call weighs
+as_given     stationary, and the given order is already the best: the cost of adapting without any gain
 
-Each order filters all batches with a filter that begins anew, so an adaptive one learns within the time measured.
-The numbers of rows accepted are compared before any time is reported. Times are CPU times of the process.
+Each order filters all batches with a new filter, so an adaptive one learns within the time measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from statistics import median
 from time import process_time
-from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import Console
-from rich.table import Table
 
-from bench.measure import agree, machine, ratio, rounds, without_gc
+from bench.harness.figure import Figure, Point, Row, Say, Table
+from bench.harness.turns import Work, speed, take_turns
 from eddy import AdaptiveFilter
 from eddy.filters.conditions import Condition
 
 NAMES = ("regex", "distance", "hash")
 PHASE_ROWS = 500_000
-WORKLOADS = ("stationary", "drifting", "small", "as_given")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Batches, and the order in which a user wrote the conditions."""
+    """Batches, the order in which a user wrote the conditions, and how often the batches are filtered in a row."""
 
     name: str
     batches: list[pa.RecordBatch]
     given: tuple[str, ...]
     times: int = 1
-    """How often the batches are filtered in a row."""
 
 
 def _near(batch: pa.RecordBatch) -> np.ndarray:
-    """Tell which points are within 1 000 km of one in the north."""
+    """Return which points are within 1 000 km of a point in the north."""
     latitude, longitude = (np.radians(np.asarray(batch[name])) for name in ("latitude", "longitude"))
     at, along = np.radians(60.0), np.radians(10.0)
     half = np.sin((latitude - at) / 2) ** 2 + np.cos(at) * np.cos(latitude) * np.sin((longitude - along) / 2) ** 2
@@ -57,7 +52,7 @@ def _near(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def _hashed(batch: pa.RecordBatch) -> np.ndarray:
-    """Tell which numbers hash to a bucket below the one that stands beside them."""
+    """Return which numbers hash to a bucket below the one in column `below`."""
     h = np.asarray(batch["number"]).astype(np.uint64)
     for _ in range(3):
         h ^= h >> np.uint64(33)
@@ -74,7 +69,7 @@ CONDITIONS: dict[str, Condition] = {
 
 
 def _batch(rng: np.random.Generator, rows: int, shares: Sequence[float]) -> pa.RecordBatch:
-    """Give rows of which each condition accepts a share."""
+    """Return rows of which each condition accepts a share."""
     matching, near, below = shares
     status = np.where(rng.random(rows) < matching, 500 + rng.integers(0, 99, rows), 200)
     users = rng.integers(0, 10**6, rows).tolist()
@@ -94,7 +89,7 @@ def _batch(rng: np.random.Generator, rows: int, shares: Sequence[float]) -> pa.R
 
 
 def workloads(phase_rows: int) -> list[Workload]:
-    """Make the workloads, from seed 1."""
+    """Return the workloads, drawn with seed 1."""
     rng = np.random.default_rng(1)
 
     def cut(batch: pa.RecordBatch, size: int) -> list[pa.RecordBatch]:
@@ -111,51 +106,54 @@ def workloads(phase_rows: int) -> list[Workload]:
     ]
 
 
-def _measured(workload: Workload, count: int, report: Console) -> dict[str, float]:
-    accepted: dict[str, list[int]] = {}
-    last: dict[str, AdaptiveFilter] = {}
+def measure(point: Point, say: Say) -> list[Row]:
+    """Return a row for each workload: how many times as fast the adaptive filter is as fixed orders."""
+    return [_row(workload, int(point["rounds"]), say) for workload in workloads(int(point["rows"]))]
 
-    def work(name: str, order: Sequence[str], adaptive: bool) -> Callable[[], float]:
-        def turn() -> float:
-            start = process_time()
-            kept = AdaptiveFilter([CONDITIONS[one] for one in order], names=order, adaptive=adaptive)
-            rows = sum(kept.filter(batch).num_rows for batch in workload.batches * workload.times)
-            taken = process_time() - start
-            accepted.setdefault(name, []).append(rows)
-            last[name] = kept
-            return taken
 
-        return turn
+def _row(workload: Workload, count: int, say: Say) -> Row:
+    last: dict[bool, AdaptiveFilter] = {}
 
-    fixed = {" ".join(order): work(" ".join(order), order, False) for order in permutations(NAMES)}
-    with without_gc():
-        taken = rounds({"adaptive": work("adaptive", workload.given, True), **fixed}, count, workload.name, report)
-    agree(workload.name, accepted)
+    def work(order: Sequence[str], adaptive: bool) -> tuple[float, int]:
+        start = process_time()
+        kept = AdaptiveFilter([CONDITIONS[one] for one in order], names=order, adaptive=adaptive)
+        rows = sum(kept.filter(batch).num_rows for batch in workload.batches * workload.times)
+        last[adaptive] = kept
+        return process_time() - start, rows
+
+    fixed: dict[str, Work] = {" ".join(order): partial(work, order, False) for order in permutations(NAMES)}
+    adaptive: dict[str, Work] = {"adaptive": partial(work, workload.given, True)}
+    taken = take_turns(workload.name, adaptive | fixed, count, say)
     by_time = sorted(fixed, key=lambda name: median(taken[name]))
-    kept = last["adaptive"]
     return {
-        f"{workload.name}.adaptive_vs_best_fixed": ratio(taken, "adaptive", by_time[0]),
-        f"{workload.name}.adaptive_vs_worst_fixed": ratio(taken, "adaptive", by_time[-1]),
-        f"{workload.name}.adaptive_vs_given": ratio(taken, "adaptive", " ".join(workload.given)),
-        f"{workload.name}.sampling_share": kept.sample_seconds / kept.seconds,
-        f"{workload.name}.changes_of_order": kept.reorders,
+        "conditions": workload.name,
+        **speed(taken, "adaptive", by_time[0], "vs_best_fixed"),
+        **speed(taken, "adaptive", by_time[-1], "vs_worst_fixed"),
+        **speed(taken, "adaptive", " ".join(workload.given), "vs_given"),
+        "sampling_share": last[True].sample_seconds / last[True].seconds,
+        "changes_of_order": last[True].reorders,
     }
 
 
-def run(*, quick: bool = False, report: IO[str] | None = None) -> dict[str, Any]:
-    """Measure everything and return the figures by name; a table of them goes to `report`.
-
-    A figure a_vs_b is the speed of a in terms of that of b: above 1, a is faster. quick: less of everything, to see
-    that all runs; the figures mean little then.
-    """
-    console = Console(file=report) if report is not None else Console(stderr=True)
-    figures: dict[str, Any] = {"machine": machine()}
-    for workload in workloads(20_000 if quick else PHASE_ROWS):
-        figures.update(_measured(workload, 1 if quick else 7, console))
-    table = Table("figure", "value")
-    for name, value in figures.items():
-        if not isinstance(value, str):
-            table.add_row(name, f"{value:.3g}")
-    console.print(table)
-    console.print(figures["machine"])
-    return figures
+FIGURES = (
+    Figure(
+        "filters",
+        "Three conditions of different cost; above 1, the adaptive filter is faster. `as_given` begins with the best "
+        "order. CPU time of the process.",
+        lambda full: [{"rows": PHASE_ROWS if full else 20_000, "rounds": 7 if full else 1}],
+        measure,
+        tables=(
+            Table(
+                "Speed of the adaptive filter in terms of fixed orders",
+                {"conditions": "workload"},
+                {
+                    "vs_best_fixed": "best order",
+                    "vs_worst_fixed": "worst order",
+                    "vs_given": "given order",
+                    "sampling_share": "share of time for sampling",
+                    "changes_of_order": "changes of order",
+                },
+            ),
+        ),
+    ),
+)

@@ -1,15 +1,14 @@
 """Fixed plans to compare with: the left-deep ones without a cross product, one of each kind of work.
 
 Leaf hops that are bound at the same time are looked up together, whatever their order. So plans whose routes have the
-same trunk hops in the same order, and the same leaf hops after each, are the same work.
+same trunk hops in the same order, and the same leaf hops after each, do the same work.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import islice
 
 from jisc.plan.routes import Hop, route
 from jisc.plan.tree import default_plan, left_deep
@@ -17,14 +16,13 @@ from stairs.graph import JoinGraph
 
 Order = tuple[int, ...]
 Work = tuple[tuple[tuple[Hop, ...], frozenset[Hop]], ...]
-
-MOST_LISTED = 500
-"""Left-deep orders looked through at most."""
+MOST_LISTED = 2_000
+"""Left-deep orders that are examined at most."""
 
 
 @dataclass(frozen=True)
 class FixedPlans:
-    """Plans to run, the default order first: one order of streams for each kind of work."""
+    """Plans to run: one order of streams for each kind of work, the default order first."""
 
     orders: list[Order]
 
@@ -34,13 +32,13 @@ class FixedPlans:
 
 
 def extensions(order: Order, graph: JoinGraph) -> list[int]:
-    """Return the streams that a predicate connects with those of an order that begins so. O(streams * classes)."""
+    """Return the streams that a predicate connects with the streams of an order. O(streams * classes)."""
     done = frozenset(order)
     return [j for j in range(graph.n_streams) if j not in done and graph.shared(done, frozenset([j]))]
 
 
 def from_the_end(graph: JoinGraph) -> Order:
-    """Return the order that begins with the last stream and always takes the last one connected with what it has."""
+    """Return the order that begins with the last stream and always takes the last connected one."""
     order: Order = (graph.n_streams - 1,)
     while len(order) < graph.n_streams:
         order = (*order, extensions(order, graph)[-1])
@@ -60,16 +58,8 @@ def all_orders(graph: JoinGraph) -> Iterator[Order]:
                 waiting.append((*order, j))
 
 
-def random_order(graph: JoinGraph, rng: np.random.Generator) -> Order:
-    """Return a left-deep order without a cross product, each step drawn from what is connected."""
-    order: Order = (int(rng.integers(graph.n_streams)),)
-    while len(order) < graph.n_streams:
-        order = (*order, int(rng.choice(extensions(order, graph))))
-    return order
-
-
 def work(order: Order, graph: JoinGraph) -> Work:
-    """Return what the routes of a left-deep plan do, equal for plans that do the same."""
+    """Return the work of a left-deep plan, equal for plans that do the same."""
     tree, done = left_deep(order), []
     for i in range(graph.n_streams):
         hops = route(tree, i, graph)
@@ -77,27 +67,12 @@ def work(order: Order, graph: JoinGraph) -> Work:
     return tuple(done)
 
 
-def fixed_plans(graph: JoinGraph, most: int = 50, seed: int = 1) -> FixedPlans:
-    """Return one left-deep plan of each kind of work if there are at most so many, else a sample of that size.
-
-    The default order is always in it and comes first.
-    """
+def fixed_plans(graph: JoinGraph, most: int = 50) -> FixedPlans:
+    """Return one left-deep plan of each kind of work, at most `most`, the default order first."""
     default = tuple(default_plan(graph).leaves())
     if graph.n_classes == 1:  # every hop is bound by the arrival
         return FixedPlans([default])
     kinds: dict[Work, Order] = {work(default, graph): default}
-    for listed, order in enumerate(all_orders(graph)):
+    for order in islice(all_orders(graph), MOST_LISTED):
         kinds.setdefault(work(order, graph), order)
-        if len(kinds) > most or listed == MOST_LISTED:
-            break
-    else:
-        return FixedPlans(list(kinds.values()))
-    # What was listed first is much alike, so a sample begins anew.
-    kinds = {work(default, graph): default}
-    rng = np.random.default_rng(seed)
-    for _ in range(5 * most):
-        order = random_order(graph, rng)
-        kinds.setdefault(work(order, graph), order)
-        if len(kinds) == most:
-            break
-    return FixedPlans(list(kinds.values()))
+    return FixedPlans(list(kinds.values())[:most])

@@ -1,9 +1,9 @@
-"""Puts figures of the report into the README.
+"""Writes the table of peers into the README, from the figures of the report.
 
     python -m bench.readme
 
-A figure stands between the comments `<!-- figure NAME -->` and `<!-- /figure NAME -->`: its plots, tables and remarks
-as in the report, from the points kept beside it. A figure that was not measured keeps what stands there.
+The block is between `<!-- figure peers -->` and `<!-- /figure peers -->`: the plot of the report, and one row for each
+engine on W1 with RANGE windows.
 """
 
 from __future__ import annotations
@@ -11,62 +11,50 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from bench.contents import load
-from bench.harness.report import PLOTS, POINTS
-from bench.harness.store import Store
-from bench.harness.told import best_known, lines_of
+from bench.harness.figure import Row
+from bench.harness.report import PLOTS
+from bench.harness.store import FIGURES, read_figures
+from bench.harness.tables import markdown
 from eddy import EddyError
 
-ROOT = Path(__file__).parent.parent
-MARK = re.compile(r"<!-- figure (\S+) -->\n(.*?)<!-- /figure (\S+) -->", re.DOTALL)
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"(<!-- figure peers -->\n).*?(<!-- /figure peers -->)", re.DOTALL)
+MOST = 12
+"""Rows of the table."""
+LEFT_OUT = ("eddy, counting", "eddy, engine", "loop, numba")
+"""Peers that other rows represent: eddy without values out, and the loop in C in another language."""
 
 
 class ReadmeError(EddyError):
-    """The figures cannot be put into the document."""
+    """The document has no block for the figures, or several."""
 
 
-def names_in(text: str) -> list[str]:
-    """Return the figures that a document has places for. Raises ReadmeError if a place is open, or there twice."""
-    found = MARK.findall(text)
-    names = [begin for begin, _, end in found if begin == end]
-    marks = len(re.findall(r"<!-- /?figure ", text))
-    if marks != 2 * len(names) or len(set(names)) < len(names):
-        raise ReadmeError("each <!-- figure NAME --> needs its <!-- /figure NAME --> after it, once a document")
-    return names
+def block(report: Path, document: Path) -> str:
+    """Return the plot and the table of peers. Raises ReadmeError if the report has no figures of them."""
+    records = read_figures(report / FIGURES).get("peers", [])
+    rows: list[Row] = [row for record in records for row in record.merged()]
+    rows = [row for row in rows if row["windows"] == "RANGE" and "tuples_per_s" in row and row["peer"] not in LEFT_OUT]
+    if not rows:
+        raise ReadmeError(f"{report / FIGURES} has no figures of peers")
+    rows.sort(key=lambda row: float(row["tuples_per_s"] or 0), reverse=True)
+    plot = os.path.relpath(report / PLOTS / "peers.svg", document.parent)
+    body = [[row["peer"], float(row["tuples_per_s"] or 0), row["eddy_faster"]] for row in rows[:MOST]]
+    table = markdown(["engine", "tuples/s", "eddy is × as fast"], body)
+    return "\n".join([f"![Tuples a second of each peer]({plot})", "", *table])
 
 
-def with_figures(text: str, report: Path, document: Path) -> str:
-    """Return a document with the figures of a report in their places. Raises ReadmeError, UnknownFigure."""
-    store = Store(report / POINTS)
-    plots = os.path.relpath(report / PLOTS, document.parent)
-    bodies = {}
-    for figure in load(names_in(text)):
-        lines = lines_of(figure, best_known(figure, store), plots)
-        if lines:
-            bodies[figure.name] = "\n".join(lines)
-
-    def body(found: re.Match[str]) -> str:
-        name = found[1]
-        return f"<!-- figure {name} -->\n\n{bodies[name]}\n\n<!-- /figure {name} -->" if name in bodies else found[0]
-
-    return MARK.sub(body, text)
+def with_block(text: str, report: Path, document: Path) -> str:
+    """Return a document with the block replaced. Raises ReadmeError unless it has exactly one."""
+    if len(BLOCK.findall(text)) != 1 or text.count("figure peers -->") != 2:
+        raise ReadmeError(f"{document} needs one <!-- figure peers --> and one <!-- /figure peers --> after it")
+    return BLOCK.sub(lambda found: f"{found[1]}\n{block(report, document)}\n\n{found[2]}", text)
 
 
-def main(
-    report: Annotated[Path, typer.Option(help="The folder of the report.")] = ROOT / "bench" / "report",
-    document: Annotated[Path, typer.Option(help="The document to rewrite.")] = ROOT / "README.md",
-) -> None:
-    """Put the figures of the report into the README."""
-    text = document.read_text()
-    if not names_in(text):
-        raise ReadmeError(f"{document}: no place for a figure")
-    document.write_text(with_figures(text, report, document))
-    typer.echo(f"{document.name}: {', '.join(names_in(text))}")
+def main(report: Path = ROOT / "bench" / "report", document: Path = ROOT / "README.md") -> None:
+    """Write the block into the README."""
+    document.write_text(with_block(document.read_text(), report, document))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

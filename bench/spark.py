@@ -1,38 +1,29 @@
-"""The ways through Spark: what a join costs beside moving the same rows through Python, and the transports side by
-side.
+"""W1 with RANGE windows on Spark: the query, arrivals in files, Spark's own joins, and the transports of a batch job.
 
-Work: four streams R, S, T, U of (key, ts, val), all int64, arrivals interleaved uniformly at random, key uniform in
-[0, 10 000), ts the arrival number, RANGE windows of 40 000, so about 10 000 live tuples a stream and one result an
-arrival. Source: a Parquet file per stream, in time order. Sink: `noop`, which takes every row and drops it. Spark is
-`local[2]`.
-
-  identity  the rows of all streams (stream, key, ts, val) through a `mapInArrow` that does nothing
-  rows      the join, each row leaving the JVM
-  packed    the join, the workers reading the files
-
-The join gives the key and the four values. Before anything is timed, both transports' results are counted and summed
-up, and must agree. The three are run in turns and compared within a turn, so that a machine that slows down slows all
-of them.
+Four streams R, S, T, U of (key, ts, val), all int64; arrivals are interleaved uniformly at random, keys are uniform in
+[0, 10 000), ts is the number of the arrival. With windows of 40 000 ticks a stream has about 10 000 live rows, and an
+arrival gives about one result: the key and the four values.
 """
 
 from __future__ import annotations
 
-import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range
+from bench.harness.figure import Row, Say
+from bench.harness.turns import agree, speed
+from eddy import Query, Range, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,29 +32,141 @@ STREAMS = ("R", "S", "T", "U")
 KEYS = 10_000
 LIVE_ROWS = 10_000
 SCHEMA = pa.schema([("key", pa.int64()), ("ts", pa.int64()), ("val", pa.int64())])
+COLUMNS = "key bigint, ts bigint, val bigint"
 _SLAB_ROWS = 1 << 20
 
+DEFAULT, BEST = "Spark, default", "Spark, best settings"
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    DEFAULT: {},
+    BEST: {
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+        "spark.sql.streaming.join.stateFormatVersion": "4",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+    },
+}
+"""Settings of Spark's stream-stream joins; the second are the fastest that were found."""
 
-def write_streams(folder: Path, arrivals: int, seed: int = 1) -> None:
-    """Write a Parquet file per stream, in time order. Holds about a million rows at a time."""
-    chance = np.random.default_rng(seed)
-    writers = [pq.ParquetWriter(folder / f"{name}.parquet", SCHEMA) for name in STREAMS]
-    for low in range(0, arrivals, _SLAB_ROWS):
-        n = min(_SLAB_ROWS, arrivals - low)
-        stream = chance.integers(0, len(STREAMS), n)
-        columns = [chance.integers(0, KEYS, n), np.arange(low, low + n), chance.integers(0, 1 << 40, n)]
-        for i, writer in enumerate(writers):
-            own = stream == i
-            writer.write_batch(pa.record_batch([pa.array(column[own]) for column in columns], schema=SCHEMA))
-    for writer in writers:
-        writer.close()
 
-
-def join_query() -> Query:
-    """The query: one key over the four streams, the key and the four values out."""
-    streams = [Stream(name, SCHEMA, window=Range(len(STREAMS) * LIVE_ROWS), time="ts") for name in STREAMS]
+def query(live_rows: int = LIVE_ROWS) -> Query:
+    """Return W1 with RANGE windows of `live_rows` rows a stream: the key and the four values out."""
+    streams = [Stream(name, SCHEMA, window=Range(len(STREAMS) * live_rows), time="ts") for name in STREAMS]
     predicates = [f"{left}.key = {right}.key" for left, right in pairwise(STREAMS)]
     return Query(streams, predicates, select={"key": "R.key"} | {name: f"{name}.val" for name in STREAMS})
+
+
+class Feed:
+    """Files of arrivals, one for each stream with each call of `add`; a streaming job takes one call a micro-batch."""
+
+    def __init__(self, folder: Path, keys: int = KEYS, seed: int = 1) -> None:
+        self.folder = folder
+        self._chance = np.random.default_rng(seed)
+        self._keys = keys
+        self._rows = 0
+        self._files = 0
+        for name in STREAMS:
+            (folder / name).mkdir(parents=True)
+
+    def add(self, rows: int) -> None:
+        """Draw rows and write them."""
+        stream = self._chance.integers(0, len(STREAMS), rows)
+        keys, values = self._chance.integers(0, self._keys, rows), self._chance.integers(0, 1 << 40, rows)
+        times = np.arange(self._rows, self._rows + rows)
+        self.write([[column[stream == i] for column in (keys, times, values)] for i in range(len(STREAMS))])
+
+    def write(self, columns: Sequence[Sequence[npt.NDArray[np.int64]]]) -> None:
+        """Write a file for each stream, visible as a whole: its keys, times and values."""
+        for name, own in zip(STREAMS, columns, strict=True):
+            hidden = self.folder / f".{name}"
+            pq.write_table(pa.table([pa.array(column) for column in own], schema=SCHEMA), hidden)
+            hidden.rename(self.folder / name / f"{self._files:06d}.parquet")
+            self._rows += len(own[0])
+        self._files += 1
+
+    def frames(self, spark: SparkSession, streaming: bool = True) -> dict[str, DataFrame]:
+        """Return a DataFrame for each stream; a streaming one takes one file in each micro-batch."""
+        reader = spark.readStream.option("maxFilesPerTrigger", 1) if streaming else spark.read
+        return {name: reader.schema(COLUMNS).parquet(str(self.folder / name)) for name in STREAMS}
+
+
+@contextmanager
+def bench_session(master: str) -> Iterator[SparkSession]:
+    """Yield a session that keeps the progress of all its micro-batches, and stop it."""
+    from eddy.spark import session
+
+    spark = session(master, app_name="eddy bench", **{"spark.sql.streaming.numRecentProgressUpdates": 1000})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def finish(running: Any, data_only: bool = False) -> list[float]:
+    """Wait for a streaming query; return the seconds of each micro-batch (`triggerExecution`), in order.
+
+    data_only   leave out micro-batches without new input: Spark's joins run one to clean up their state
+    """
+    running.awaitTermination()
+    found = [one if isinstance(one, dict) else one.jsonValue for one in running.recentProgress]
+    run = [one for one in found if "addBatch" in one["durationMs"] and (one["numInputRows"] > 0 or not data_only)]
+    return [one["durationMs"]["triggerExecution"] / 1000 for one in run]
+
+
+def spark_join(frames: dict[str, DataFrame], live_rows: int = LIVE_ROWS) -> DataFrame:
+    """Return W1 in Spark's own stream-stream joins, R with S, then T, then U.
+
+    A join takes one event time column, so the times of the later streams are compared as numbers.
+    """
+    from pyspark.sql import functions as f
+
+    span = len(STREAMS) * live_rows
+    window = f.expr(f"INTERVAL {span} SECONDS")
+    first, *others = STREAMS
+
+    def named(name: str) -> DataFrame:
+        frame = frames[name]
+        columns = [frame.key.alias(f"k{name}"), f.timestamp_seconds(frame.ts).alias(f"e{name}")]
+        columns += [frame.ts.alias(f"t{name}"), frame.val.alias(name)]
+        return frame.select(*columns).withWatermark(f"e{name}", "0 seconds")
+
+    joined = named(first)
+    for name in others:
+        one, near = named(name), joined[f"e{first}"]
+        times = [column for column in joined.columns if column.startswith("t")]
+        condition = (joined[f"k{first}"] == one[f"k{name}"]) & one[f"e{name}"].between(near - window, near + window)
+        for column in times[1:]:
+            condition &= f.abs(one[f"t{name}"] - joined[column]) <= span
+        joined = joined.join(one, condition).drop(f"e{name}", f"k{name}")
+    return joined.select(joined[f"k{first}"].alias("key"), *STREAMS)
+
+
+def spark_triggers(
+    spark: SparkSession, feed: Feed, checkpoint: Path, settings: str = DEFAULT, out: Path | None = None
+) -> list[float]:
+    """Run Spark's own joins over a feed; return the seconds of each micro-batch with input. Without `out`, results are
+    dropped."""
+    for name, value in SETTINGS[settings].items():
+        spark.conf.set(name, value)
+    try:
+        writer = spark_join(feed.frames(spark)).writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(checkpoint)).outputMode("append")
+        writer = writer.format("noop") if out is None else writer.format("parquet").option("path", str(out))
+        return finish(writer.start(), data_only=True)
+    finally:
+        for name in SETTINGS[settings]:
+            spark.conf.unset(name)
+
+
+def summed(frame: DataFrame) -> tuple[int, ...]:
+    """Return the number of results and the sums of their columns; a streaming join has a further column."""
+    from pyspark.sql import functions as f
+
+    return tuple(frame.agg(f.count("*"), *(f.sum(name) for name in ("key", *STREAMS))).collect()[0])
 
 
 def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,79 +176,40 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _all_rows(frames: dict[str, DataFrame]) -> DataFrame:
     from pyspark.sql import functions as f
 
-    tagged = [
-        frame.select(f.lit(i).cast("tinyint").alias("stream"), *SCHEMA.names) for i, frame in enumerate(frames.values())
-    ]
-    union = tagged[0]
-    for frame in tagged[1:]:
-        union = union.unionAll(frame)
-    return union
+    tags = enumerate(frames.values())
+    tagged = (own.select(f.lit(i).cast("tinyint").alias("stream"), *SCHEMA.names) for i, own in tags)
+    return reduce(lambda a, b: a.unionAll(b), tagged)
 
 
-def _seconds(frame: DataFrame) -> float:
-    start = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - start
+def spark_ratios(arrivals: int, turns: int, seed: int, say: Say) -> list[Row]:
+    """Measure a batch join through both transports; return "spark.rows_vs_identity" and "spark.packed_vs_rows".
 
-
-def _check_equal(rows: DataFrame, packed: DataFrame) -> int:
-    """Return the number of results, the same in both, as are the sums of all columns."""
-    from pyspark.sql import functions as f
-
-    def summed(frame: DataFrame) -> tuple[int, ...]:
-        return tuple(frame.agg(f.count("*"), *(f.sum(name) for name in frame.columns)).collect()[0])
-
-    first, second = summed(rows), summed(packed)
-    if first != second:
-        raise AssertionError(f"the transports disagree: rows give (count, sums) {first}, packed {second}")
-    return first[0]
-
-
-def _measure(spark: SparkSession, folder: Path, arrivals: int, turns: int, report: TextIO) -> dict[str, float]:
+    The rows transport moves each row out of the JVM, as does the identity; with the packed transport the workers read
+    the files. The sink drops all rows. Needs 1 GB of memory and 140 MB of temporary files for 10 M arrivals.
+    """
     from eddy.spark import join
 
-    query = join_query()
-    frames = {name: spark.read.parquet(str(folder / f"{name}.parquet")) for name in STREAMS}
-    everything = _all_rows(frames)
-    ways: dict[str, Callable[[], DataFrame]] = {
-        "identity": lambda: everything.mapInArrow(_unchanged, everything.schema),
-        "rows": lambda: join(query, frames, transport="rows"),
-        "packed": lambda: join(query, frames, transport="packed"),
-    }
-    results = _check_equal(ways["rows"](), ways["packed"]())
-    print(f"spark: {arrivals:,} arrivals, {results:,} results, equal through both transports", file=report, flush=True)
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(-1, turns):  # turn -1 lets the JVM compile
-        for name, way in ways.items():
-            seconds = _seconds(way())
-            if turn >= 0:
-                taken[name].append(seconds)
-            label = "warm-up" if turn < 0 else f"turn {turn + 1} of {turns}"
-            print(f"  {label}: {name:8} {arrivals / seconds / 1e6:6.2f} M arrivals/s", file=report, flush=True)
-
-    def ratio(slow: str, fast: str) -> float:
-        return statistics.median(s / f for s, f in zip(taken[slow], taken[fast], strict=True))
-
-    return {"spark.rows_vs_identity": ratio("identity", "rows"), "spark.packed_vs_rows": ratio("rows", "packed")}
-
-
-def spark_ratios(arrivals: int = 10_000_000, *, turns: int = 3, report: TextIO | None = None) -> dict[str, float]:
-    """Measure both transports; return "spark.rows_vs_identity" and "spark.packed_vs_rows", higher is better.
-
-    Each is the median over `turns` turns of the ratio of throughputs in that turn. Progress goes to `report` (None:
-    the standard error). Starts a Spark session if none runs, and stops it then. About 25 s per turn at 10 M arrivals
-    on two idle cores, and 1 GB of memory; 140 MB of temporary files.
-    """
-    from pyspark.sql import SparkSession
-
-    from eddy.spark import session
-
-    running = SparkSession.getActiveSession()
-    spark = running or session("local[2]", app_name="eddy bench")
-    try:
-        with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder:
-            write_streams(Path(folder), arrivals)
-            return _measure(spark, Path(folder), arrivals, turns, report or sys.stderr)
-    finally:
-        if running is None:
-            spark.stop()
+    with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder, bench_session("local[2]") as spark:
+        feed = Feed(Path(folder), seed=seed)
+        for low in range(0, arrivals, _SLAB_ROWS):
+            feed.add(min(_SLAB_ROWS, arrivals - low))
+        frames = feed.frames(spark, streaming=False)
+        everything = _all_rows(frames)
+        ways: dict[str, Callable[[], DataFrame]] = {
+            "identity": lambda: everything.mapInArrow(_unchanged, everything.schema),
+            "rows": lambda: join(query(), frames, transport="rows"),
+            "packed": lambda: join(query(), frames, transport="packed"),
+        }
+        agree("W1 on Spark: (results, sums)", {name: summed(ways[name]()) for name in ("rows", "packed")})
+        taken: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(turns + 1):  # in the first turn the JVM compiles
+            for name, way in ways.items():
+                say(f"Spark, turn {turn} of {turns}: {name}")
+                start = time.perf_counter()
+                way().write.format("noop").mode("overwrite").save()
+                if turn:
+                    taken[name].append(time.perf_counter() - start)
+    return [
+        {"figure": f"spark.{one}_vs_{other}", **speed(taken, one, other)}
+        for one, other in (("rows", "identity"), ("packed", "rows"))
+    ]

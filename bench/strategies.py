@@ -1,27 +1,26 @@
-"""All strategies over the same arrivals, with everything that is measured of a run.
+"""`eddy bench strategies`: all strategies over the same arrivals: throughput, latency, stall, memory.
 
-Each strategy takes the pushes of a workload, begins with the left-deep plan in the order of the query, and half-way
-goes over to another one; `eddy` is told no plan and decides by itself, `cacq` ranks, `symmetric-hash` cannot change.
-Rounds take turns. The latency of a result is that of an open system: pushes become complete by a Poisson process of
-arrivals at half the rate that the slowest strategy can take, wait for the one before, and take as long as was measured.
+Each strategy takes the pushes of a workload, begins with the left-deep plan in the order of the query, and changes to
+another plan half-way; `eddy` decides by itself, `cacq` ranks, and the plan of `symmetric-hash` cannot change. The
+latency of a result is that of an open system: pushes become complete by a Poisson process of arrivals at half the rate
+that the slowest strategy can take, wait for the push before, and take as long as was measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 
 import numpy as np
 import numpy.typing as npt
 
-from bench.families import SHAPES
-from bench.harness.figure import Figure, Grid, Plot, Point, Row, Say
-from bench.harness.spread import spread
+from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.turns import agree, without_gc
 from bench.left_deep import from_the_end
-from bench.measure import agree, without_gc
-from bench.shapes import Push
-from bench.workloads import permutations
+from bench.workloads.families import SHAPES
+from bench.workloads.shapes import Push
+from bench.workloads.turnover import permutations
 from eddy import Query, Runtime
 from jisc.plan.tree import default_plan, left_deep
 from jisc.strategies import STRATEGIES
@@ -35,13 +34,13 @@ WORKLOADS = {
     "correlated": "snowflake-7-correlated-stationary",
     "drift": "snowflake-7-uniform-abrupt-drift",
 }
-"""Shapes of `eddy bench adaptivity` by what is peculiar to them."""
+"""Shapes of `eddy bench adaptivity` by their characteristic."""
 LOAD = 0.5
 
 
 @dataclass(frozen=True)
 class Work:
-    """Pushes of a query, those that fill the windows first, and the plans before and after the change."""
+    """Pushes of a query, first those that fill the windows, and the plans before and after the change."""
 
     query: Query
     warm: list[Push]
@@ -64,18 +63,15 @@ def work_of(point: Point) -> Work:
         return Work(turnover.query, pushes, again, (turnover.plan, turnover.reversed_plan))
     shape = SHAPES[WORKLOADS[str(point["workload"])]].scaled(part)
     drawn = shape.draw(seed).pushes(push)
+    warm, timed = [one for phase, one in drawn if not phase], [one for phase, one in drawn if phase]
     graph = shape.query.graph
-    return Work(
-        shape.query,
-        [one for phase, one in drawn if not phase],
-        [one for phase, one in drawn if phase],
-        (default_plan(graph).text(graph.names), left_deep(from_the_end(graph)).text(graph.names)),
-    )
+    plans = (default_plan(graph).text(graph.names), left_deep(from_the_end(graph)).text(graph.names))
+    return Work(shape.query, warm, timed, plans)
 
 
 @dataclass
 class Run:
-    """One strategy on one workload, push by push; `stall` is the call of `transition` and the longest push after it."""
+    """One strategy on one workload, push by push; `stall` is the longest push from the change on, change included."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -89,7 +85,6 @@ class Run:
 
 def run_of(work: Work, strategy: str) -> Run:
     """Run a strategy over the work, from empty windows."""
-    changes = STRATEGIES[strategy].changes
     if strategy == "eddy":
         runtime = Runtime(work.query, count_only=True)
     else:
@@ -102,39 +97,37 @@ def run_of(work: Work, strategy: str) -> Run:
     with without_gc():
         for k, (rows, order) in enumerate(work.pushes):
             wall, cpu = perf_counter(), thread_time()
-            if k == half and changes and strategy not in ("eddy", "cacq"):
+            if k == half and STRATEGIES[strategy].changes and strategy not in ("eddy", "cacq"):
                 runtime.transition(work.plans[1])
             table = runtime.push(rows, order)
             found.cpu.append(thread_time() - cpu)
             found.wall.append(perf_counter() - wall)
             found.results.append(table["count"][0].as_py())
             found.nbytes = max(found.nbytes, runtime.nbytes)
-    after = runtime.metrics()
     history = runtime.history()
     found.stall = max(found.wall[half:])
     found.promoted = sum(history["promoted"].to_pylist())
     found.changes = history.num_rows
-    found.matches = after["matches"] - before["matches"]
+    found.matches = runtime.metrics()["matches"] - before["matches"]
     return found
 
 
 def latencies(service: Floats, sizes: Sequence[int], rate: float, seed: int) -> Floats:
     """Return how long after its last arrival each push is done, in s, when arrivals come by a Poisson process.
 
-    service  s[pushes] that each takes; sizes its arrivals; rate arrivals a second
+    service  s[pushes] that each push takes; sizes: its arrivals; rate: arrivals a second
     """
     gaps = np.random.default_rng(seed).gamma(np.asarray(sizes, np.float64)) / rate
-    ready = np.cumsum(gaps)
     done = 0.0
     waited = np.empty(len(service))
-    for k, (at, takes) in enumerate(zip(ready, service, strict=True)):
+    for k, (at, takes) in enumerate(zip(np.cumsum(gaps), service, strict=True)):
         done = max(done, at) + takes
         waited[k] = done - at
     return waited
 
 
 def percentiles(name: str, values: Floats, weights: npt.NDArray[np.int64]) -> Row:
-    """Return 50, 95 and 99 % of the weight: columns `name`_p50 …, in ms of seconds given. None without any weight."""
+    """Return 50, 95 and 99 % of the weight in columns `name`_p50 …, in ms for seconds given; None without weight."""
     shares = (50, 95, 99)
     if not weights.any():
         return {f"{name}_p{share}": None for share in shares}
@@ -152,23 +145,18 @@ def _measure(point: Point, say: Say) -> list[Row]:
             if turn:  # the first round compiles, and maps memory
                 runs[name].append(run)
     agree(f"strategies, {point['workload']}", {name: own[0].results for name, own in runs.items()})
-    arrivals = sum(work.arrivals)
-    rate = LOAD * arrivals / max(sum(run.wall) for own in runs.values() for run in own)
-    return [{"strategy": name, **_row(own, work, arrivals, rate, int(point["seed"]))} for name, own in runs.items()]
+    rate = LOAD * sum(work.arrivals) / max(sum(run.wall) for own in runs.values() for run in own)
+    return [{"strategy": name, **_row(own, work, rate, int(point["seed"]))} for name, own in runs.items()]
 
 
-def _row(runs: list[Run], work: Work, arrivals: int, rate: float, seed: int) -> Row:
+def _row(runs: list[Run], work: Work, rate: float, seed: int) -> Row:
     wall = np.median([run.wall for run in runs], axis=0)
-    waited = latencies(wall, work.arrivals, rate, seed)
-    results = np.array(runs[0].results)
-    last = runs[-1]
-    stall = dict(spread([1e3 * run.stall for run in runs], "stall_ms"))
-    stall.pop("repeats")  # as many as of the throughput
+    results, arrivals, last = np.array(runs[0].results), sum(work.arrivals), runs[-1]
     return {
         **spread([arrivals / sum(run.cpu) for run in runs], "tuples_per_s"),
         **percentiles("push_ms", wall, np.ones(len(wall), np.int64)),
-        **percentiles("result_ms", waited, results),
-        **stall,
+        **percentiles("result_ms", latencies(wall, work.arrivals, rate, seed), results),
+        **spread([1e3 * run.stall for run in runs], "stall_ms"),
         "matches_per_arrival": last.matches / arrivals,
         "results_per_arrival": float(results.sum()) / arrivals,
         "mbytes": last.nbytes / 1e6,
@@ -184,32 +172,17 @@ def _points(full: bool) -> list[Point]:
     return [{"workload": name, **sizes} for name in names]
 
 
-def _remarks(rows: Sequence[Row]) -> list[str]:
-    said = []
-    for workload in dict.fromkeys(str(row["workload"]) for row in rows):
-        own = {str(row["strategy"]): row for row in rows if row["workload"] == workload}
-
-        def best(of: str, which: Callable[..., str], own: dict[str, Row] = own) -> str:
-            return which(own, key=lambda name: float(own[name][of] or 0))
-
-        fast, calm = best("tuples_per_s", max), best("result_ms_p99", min)
-        eddy = float(own["eddy"]["tuples_per_s"] or 0) / float(own[fast]["tuples_per_s"] or 1)
-        said.append(
-            f"{workload}: {fast} is fastest; the default, told no plan, has {eddy:.2f} of its speed. "
-            f"99 of 100 results are out soonest under {calm}."
-        )
-    return said
+def _table(title: str, column: str, unit: str) -> Table:
+    return Table(title, {"workload": "workload"}, {column: unit}, across="strategy")
 
 
 FIGURES = (
     Figure(
         "strategies",
-        "All strategies over the same arrivals: throughput, latency, stall, memory",
-        "Seeded workloads; half-way all strategies that can be told go over to another left-deep plan, the default "
-        "(`eddy`) decides by itself and `cacq` ranks. Tuples a second by CPU time, latencies by wall time. The latency "
-        "of a result is from the arrival of the last tuple of its push until the push is done, arrivals coming by a "
-        "Poisson process at half the rate the slowest strategy can take: it holds waiting as well. The stall is the "
-        "longest push from the change on, the change included. Memory is the most that all state took.",
+        "Seeded workloads; half-way, all strategies whose plan can be set change to another left-deep plan, the "
+        "default (`eddy`) decides by itself and `cacq` ranks. Throughput by CPU time, latencies by wall time. The "
+        "latency of a result lasts from the arrival of the last tuple of its push until the push is done, with "
+        "arrivals by a Poisson process at half the rate that the slowest strategy can take, so it includes waiting.",
         _points,
         _measure,
         plots=[
@@ -222,20 +195,14 @@ FIGURES = (
                 where={"workload": name},
                 kind="bars",
             )
-            for name in ("uniform", "skewed rates", "drift", PERMUTED)
+            for name in ("drift", PERMUTED)
         ],
-        grids=[
-            Grid("Tuples a second", {"workload": "workload"}, {"tuples_per_s": "CPU time"}, across="strategy"),
-            Grid("99 of 100 results are out in", {"workload": "workload"}, {"result_ms_p99": "ms"}, across="strategy"),
-            Grid("Longest push from the change on", {"workload": "workload"}, {"stall_ms": "ms"}, across="strategy"),
-            Grid("Most state", {"workload": "workload"}, {"mbytes": "MB"}, across="strategy"),
-            Grid(
-                "Combinations looked at for an arrival",
-                {"workload": "workload"},
-                {"matches_per_arrival": "results included"},
-                across="strategy",
-            ),
+        tables=[
+            _table("Tuples a second", "tuples_per_s", "CPU time"),
+            _table("99 % of the results are out within", "result_ms_p99", "ms"),
+            _table("Longest push from the change on", "stall_ms", "ms"),
+            _table("Most state", "mbytes", "MB"),
+            _table("Combinations examined for an arrival", "matches_per_arrival", "results included"),
         ],
-        remarks=_remarks,
     ),
 )

@@ -1,354 +1,237 @@
-"""`eddy bench streaming`: the streaming join beside Spark's own stream-stream joins, and what a micro-batch costs.
+"""`eddy bench streaming`: the streaming join compared with Spark's own stream-stream joins, and the cost of a
+micro-batch.
 
-Work: that of `bench/spark.py` (W1 with RANGE windows: four streams on one key, 10 000 live rows each, one result an
-arrival), in files of one micro-batch each. Both jobs read files of the same kind with the same trigger, in Structured
-Streaming, and drop their results ("noop"); before any time is reported both wrote them once, and the results were
-counted and compared.
-
-rows, packed    rows a second of the two transports over that of Spark's chain of three stream-stream joins, for
-                micro-batches of 50 000 and of 500 000 rows; the headline is that of 500 000
-fixed_cost_s    a micro-batch of few rows that meets a large state, 64 key groups, less one of an empty foreachBatch
-recovery_s      the first micro-batch after every live engine was lost, less a usual one: what loading the state costs
-scaling_1_to_2  rows a second of local[2] over local[1], packed, micro-batches of 4 000 000 rows. In micro-batches of
-                500 000, which is given too, what Spark's driver does between them is a third of the time and does not
-                go faster with cores
-
-Times are those Spark reports for the trigger (`triggerExecution`); the first micro-batches of a run are not counted.
+All jobs read the same files with the same trigger in Structured Streaming. Times are those that Spark reports for the
+trigger; the first micro-batches are not counted.
 """
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable
+from functools import reduce
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
-from rich.console import Console
-from rich.table import Table
-
-from bench.measure import agree, machine, progress
-from bench.spark import KEYS, LIVE_ROWS, SCHEMA, STREAMS
-from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range
+from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
+from bench.harness.turns import agree
+from bench.spark import BEST, DEFAULT, STREAMS, Feed, bench_session, finish, query, spark_triggers, summed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-LEAST = {"vs_spark_stream_joins.rows": 50.0, "vs_spark_stream_joins.packed": 200.0, "scaling_1_to_2": 1.6}
-MOST = {"fixed_cost_s": 1.0, "recovery_s": 5.0}
-"""What is wanted of the headline figures."""
-COLUMNS = "key bigint, ts bigint, val bigint"
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much is run.
-
-    steps        by name, rows of a micro-batch, and how many are measured of our job and of Spark's
-    scaled       rows of the largest micro-batch by which cores are compared, and how many are measured
-    warm_up      micro-batches before those measured
-    live_rows    of the state whose fixed cost and recovery are measured
-    small_rows   of the micro-batches that meet it
-    repeats      such micro-batches
-    checked      rows of each of the three micro-batches whose results are compared
-    """
-
-    steps: dict[str, tuple[int, int, int]]
-    scaled: tuple[int, int]
-    warm_up: int = 2
-    live_rows: int = 1_000_000
-    small_rows: int = 4_000
-    repeats: int = 9
-    checked: int = 20_000
+TRANSPORTS = ("rows", "packed")
+LARGE, LARGEST = 500_000, 4_000_000
+"""Rows of the micro-batches in which throughput and scaling are headlines."""
 
 
-FULL = Sizes({"small": (50_000, 12, 3), "large": (500_000, 6, 1)}, (4_000_000, 3))
-QUICK = Sizes(
-    {"small": (2_000, 2, 1), "large": (5_000, 2, 1)},
-    (10_000, 2),
-    warm_up=1,
-    live_rows=20_000,
-    small_rows=1_000,
-    repeats=2,
-)
+def points(full: bool) -> list[Point]:
+    """Return a point for each size of micro-batch, of throughput and of scaling, and one of small micro-batches."""
+    throughput = [(50_000, 12, 3), (LARGE, 6, 3)] if full else [(2_000, 2, 1), (5_000, 2, 1)]
+    scaling = [(LARGE, 6), (LARGEST, 3)] if full else [(5_000, 2), (10_000, 2)]
+    small = (1_000_000, 4_000, 9) if full else (20_000, 1_000, 2)
+    found: list[Point] = [{"part": "results", "rows": 20_000 if full else 2_000}]
+    for rows, n, m in throughput:
+        found.append({"part": "throughput", "rows": rows, "batches": n, "spark_batches": m})
+    found.append({"part": "fixed cost", **dict(zip(("live_rows", "rows", "batches"), small, strict=True))})
+    return found + [{"part": "scaling", "rows": rows, "batches": n} for rows, n in scaling]
 
 
-def query(live_rows: int = LIVE_ROWS) -> Query:
-    """W1 with RANGE windows of `live_rows` rows a stream: the key and the four values out."""
-    streams = [Stream(name, SCHEMA, window=Range(len(STREAMS) * live_rows), time="ts") for name in STREAMS]
-    predicates = [f"{left}.key = {right}.key" for left, right in pairwise(STREAMS)]
-    return Query(streams, predicates, select={"key": "R.key"} | {name: f"{name}.val" for name in STREAMS})
+def measure(point: Point, say: Say) -> list[Row]:
+    """Measure one part in folders and sessions of its own."""
+    if not find_spec("pyspark"):
+        return [{"skipped": "streaming on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
+    with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder:
+        if point["part"] == "scaling":
+            return _scaling(point, Path(folder), say)
+        parts = {"results": _results, "throughput": _throughput, "fixed cost": _fixed_cost}
+        with bench_session("local[2]") as spark:
+            return parts[str(point["part"])](spark, point, Path(folder), say)
 
 
-class Feed:
-    """Files of one micro-batch each: `step` more rows over all streams with each call of `add`."""
-
-    def __init__(self, folder: Path, keys: int = KEYS, seed: int = 1) -> None:
-        self.folder = folder
-        self._chance = np.random.default_rng(seed)
-        self._keys = keys
-        self._rows = 0
-        self._files = 0
-        for name in STREAMS:
-            (folder / name).mkdir(parents=True)
-
-    def add(self, rows: int) -> None:
-        """Draw rows and write them."""
-        stream = self._chance.integers(0, len(STREAMS), rows)
-        keys, values = self._chance.integers(0, self._keys, rows), self._chance.integers(0, 1 << 40, rows)
-        times = np.arange(self._rows, self._rows + rows)
-        self.write([[column[stream == i] for column in (keys, times, values)] for i in range(len(STREAMS))])
-
-    def write(self, columns: Sequence[Sequence[npt.NDArray[np.int64]]]) -> None:
-        """Write a file for each stream, seen as a whole: its keys, times and values."""
-        for name, own in zip(STREAMS, columns, strict=True):
-            hidden = self.folder / f".{name}"
-            pq.write_table(pa.table([pa.array(column) for column in own], schema=SCHEMA), hidden)
-            hidden.rename(self.folder / name / f"{self._files:06d}.parquet")
-            self._rows += len(own[0])
-        self._files += 1
-
-    def frames(self, spark: SparkSession) -> dict[str, DataFrame]:
-        """Return a streaming DataFrame for each stream, a file of each in every micro-batch."""
-        reader = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1)
-        return {name: reader.parquet(str(self.folder / name)) for name in STREAMS}
+def _place(folder: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=folder))
 
 
-def spark_join(frames: dict[str, DataFrame], live_rows: int = LIVE_ROWS) -> DataFrame:
-    """Return the same join in Spark's own stream-stream joins, R with S, then T, then U.
-
-    A join takes one event time column, so that of the stream that came later goes on as a number, with the condition
-    of the window on it.
-    """
-    from pyspark.sql import functions as f
-
-    span = len(STREAMS) * live_rows
-    window = f.expr(f"INTERVAL {span} SECONDS")
-    joined: DataFrame | None = None
-    for name in STREAMS:
-        frame = frames[name]
-        one = frame.select(
-            frame.key.alias(f"k{name}"),
-            f.timestamp_seconds(frame.ts).alias(f"e{name}"),
-            frame.ts.alias(f"t{name}"),
-            frame.val.alias(name),
-        ).withWatermark(f"e{name}", "0 seconds")
-        if joined is None:
-            joined = one
-            continue
-        first = STREAMS[0]
-        times = [column for column in joined.columns if column.startswith("t")]
-        condition = (joined[f"k{first}"] == one[f"k{name}"]) & one[f"e{name}"].between(
-            joined[f"e{first}"] - window, joined[f"e{first}"] + window
-        )
-        for column in times[1:]:
-            condition &= f.abs(one[f"t{name}"] - joined[column]) <= span
-        joined = joined.join(one, condition).drop(f"e{name}", f"k{name}")
-    assert joined is not None
-    return joined.select(joined[f"k{STREAMS[0]}"].alias("key"), *STREAMS)
+def _fed(folder: Path, rows: int, files: int) -> Feed:
+    feed = Feed(_place(folder))
+    for _ in range(files):
+        feed.add(rows)
+    return feed
 
 
-def _trigger_seconds(running: Any) -> list[float]:
-    """Return the seconds of each micro-batch that there was, in order."""
-    found = [one if isinstance(one, dict) else one.jsonValue for one in running.recentProgress]
-    return [one["durationMs"]["triggerExecution"] / 1000 for one in found if "addBatch" in one["durationMs"]]
-
-
-def _finish(running: Any) -> list[float]:
-    running.awaitTermination()
-    return _trigger_seconds(running)
-
-
-def _ours(spark: SparkSession, feed: Feed, checkpoint: Path, transport: str, out: Path | None = None) -> list[float]:
+def _eddy(spark: SparkSession, feed: Feed, checkpoint: Path, transport: str, out: Path | None = None) -> list[float]:
     from eddy.spark import join
 
     joined = join(query(), feed.frames(spark), checkpoint=checkpoint, transport=transport)  # type: ignore[call-overload]
     writer = joined.writeStream.trigger(availableNow=True)
-    writer = writer.format("noop") if out is None else writer.format("parquet").option("path", out)
-    return _finish(writer.start())
-
-
-def spark_triggers(spark: SparkSession, feed: Feed, checkpoint: Path, out: Path | None = None) -> list[float]:
-    """Run Spark's own joins over what is in the feed; return the seconds of each micro-batch. None: results dropped."""
-    writer = spark_join(feed.frames(spark)).writeStream.trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", str(checkpoint))
-    writer = writer.format("noop") if out is None else writer.format("parquet").option("path", str(out))
-    return _finish(writer.start())
+    return finish((writer.format("noop") if out is None else writer.format("parquet").option("path", out)).start())
 
 
 def _empty(spark: SparkSession, feed: Feed, checkpoint: Path) -> list[float]:
-    frames = list(feed.frames(spark).values())
-    union = frames[0]
-    for frame in frames[1:]:
-        union = union.unionAll(frame)
-    writer = union.writeStream.foreachBatch(lambda _, batch: None).trigger(availableNow=True)
-    return _finish(writer.option("checkpointLocation", str(checkpoint)).start())
+    union = reduce(lambda a, b: a.unionAll(b), feed.frames(spark).values())
+    writer = union.writeStream.foreachBatch(lambda batch, _: None).trigger(availableNow=True)
+    return finish(writer.option("checkpointLocation", str(checkpoint)).start())
 
 
-@contextmanager
-def bench_session(master: str) -> Iterator[SparkSession]:
-    """Give a session that remembers the figures of all its micro-batches, and stop it."""
-    from eddy.spark import session
+def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
+    """Compare the results of all ways."""
+    feed = _fed(folder, int(point["rows"]), 3)
+    ways: dict[str, Callable[[Path, Path], object]] = {
+        name: lambda checkpoint, out, name=name: _eddy(spark, feed, checkpoint, name, out)  # type: ignore[misc]
+        for name in TRANSPORTS
+    }
+    for name in (DEFAULT, BEST):
+        ways[name] = lambda checkpoint, out, name=name: spark_triggers(  # type: ignore[misc]
+            spark, feed, checkpoint, name, out
+        )
+    found = {}
+    for name, way in ways.items():
+        say(f"results of {name}")
+        place = _place(folder)
+        way(place / "checkpoint", place / "out")
+        found[name] = summed(spark.read.parquet(str(place / "out")))
+    agree("W1 streamed: (results, sums of the columns)", found)
+    return [{"figure": "streaming.results_compared", "value": found[DEFAULT][0]}]
 
-    spark = session(master, app_name="eddy bench", **{"spark.sql.streaming.numRecentProgressUpdates": 1000})
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
-
-class Bench:
-    """Runs the parts one after the other; each in directories of its own under one that is removed."""
-
-    def __init__(self, sizes: Sizes, folder: Path, report: Console) -> None:
-        self._sizes = sizes
-        self._folder = folder
-        self._report = report
-        self.figures: dict[str, Any] = {}
-        self._parts = 0
-
-    def _place(self) -> Path:
-        self._parts += 1
-        place = self._folder / str(self._parts)
-        place.mkdir()
-        return place
-
-    def _fed(self, step: int, files: int) -> Feed:
-        feed = Feed(self._place())
-        for _ in range(files):
-            feed.add(step)
-        return feed
-
-    def check(self, spark: SparkSession) -> None:
-        """Compare the results of all ways with each other."""
-        from pyspark.sql import functions as f
-
-        feed = self._fed(self._sizes.checked, 3)
-        found = {}
-        ways: dict[str, Callable[[Path, Path], object]] = {
-            "rows": lambda checkpoint, out: _ours(spark, feed, checkpoint, "rows", out),
-            "packed": lambda checkpoint, out: _ours(spark, feed, checkpoint, "packed", out),
-            "Spark": lambda checkpoint, out: spark_triggers(spark, feed, checkpoint, out),
+def _throughput(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
+    """Measure rows a second of both transports, and of Spark with both settings."""
+    rows, batches, theirs = (int(point[name]) for name in ("rows", "batches", "spark_batches"))
+    taken = {}
+    for name in TRANSPORTS:
+        say(f"{rows:,} rows: {name} transport")
+        feed = _fed(folder, rows, 2 + batches)
+        taken[f"eddy, {name} transport"] = _eddy(spark, feed, _place(folder) / "checkpoint", name)[2:]
+    for name in (DEFAULT, BEST):
+        say(f"{rows:,} rows: {name}")
+        # The first micro-batch fills empty windows, which costs less.
+        feed = _fed(folder, rows, 1 + theirs)
+        taken[name] = spark_triggers(spark, feed, _place(folder) / "checkpoint", name)[1:]
+    rate = {way: spread([rows / one for one in own], "rows_per_s") for way, own in taken.items()}
+    rows_of: list[Row] = [
+        {
+            "way": way,
+            **found,
+            "vs_default": median(taken[DEFAULT]) / median(taken[way]),
+            "vs_best": median(taken[BEST]) / median(taken[way]),
+            "measured": len(taken[way]),
         }
-        for name, way in ways.items():
-            place = self._place()
-            way(place / "checkpoint", place / "out")
-            rows = spark.read.parquet(str(place / "out"))
-            sums = rows.agg(f.count("*"), *(f.sum(column) for column in ("key", *STREAMS))).collect()[0]
-            found[name] = tuple(sums)
-        agree("W1 streamed: (results, sums of the columns)", found)
-        self.figures["streaming.results_compared"] = found["Spark"][0]
-
-    def throughput(self, spark: SparkSession) -> None:
-        """Rows a second of both transports and of Spark."""
-        for name, (step, files, theirs) in self._sizes.steps.items():
-            warm = self._sizes.warm_up
-            rate: dict[str, float] = {}
-            for transport in ("rows", "packed"):
-                feed = self._fed(step, warm + files)
-                taken = _ours(spark, feed, self._place() / "checkpoint", transport)[warm:]
-                rate[transport] = step / median(taken)
-            # Its first micro-batch fills windows that are empty, which is the cheaper one.
-            taken = spark_triggers(spark, self._fed(step, 1 + theirs), self._place() / "checkpoint")[1:]
-            rate["spark"] = step / median(taken)
-            for way, value in rate.items():
-                self.figures[f"streaming.{name}.{way}_rows_per_s"] = value
-            for way in ("rows", "packed"):
-                self.figures[f"streaming.{name}.vs_spark_stream_joins.{way}"] = rate[way] / rate["spark"]
-        for way in ("rows", "packed"):
-            self.figures[f"vs_spark_stream_joins.{way}"] = self.figures[f"streaming.large.vs_spark_stream_joins.{way}"]
-
-    def fixed_cost(self, spark: SparkSession) -> None:
-        """A micro-batch of few rows over a large state, and the first one after all live engines were lost."""
-        from eddy.spark import join
-
-        sizes = self._sizes
-        feed = Feed(self._place(), keys=sizes.live_rows)
-        live = query(sizes.live_rows // len(STREAMS) * 2)
-        checkpoint = self._place() / "checkpoint"
-
-        def run() -> Any:
-            joined = join(live, feed.frames(spark), checkpoint=checkpoint, transport="packed", key_groups=64)
-            running = joined.writeStream.format("noop").trigger(availableNow=True).start()
-            running.awaitTermination()
-            return running
-
-        feed.add(sizes.live_rows)
-        for _ in range(1 + sizes.repeats):
-            feed.add(sizes.small_rows)
-        running = run()
-        usual = _trigger_seconds(running)[2:]
-        batches = running.batches().to_pylist()
-        # All live engines are lost: their files are.
-        feed.add(sizes.small_rows)
-        running.forget_live_engines()
-        running = run()
-        loaded = _trigger_seconds(running)
-        last = running.batches().to_pylist()[-1]
-        agree("key groups loaded from the log", {"loaded": last["loaded"], "groups": last["groups"]})
-        nothing = Feed(self._place(), keys=sizes.live_rows)
-        for _ in range(1 + sizes.repeats):
-            nothing.add(sizes.small_rows)
-        empty = _empty(spark, nothing, self._place() / "checkpoint")[1:]
-        self.figures["streaming.small_batch_s"] = median(usual)
-        self.figures["streaming.empty_batch_s"] = median(empty)
-        self.figures["fixed_cost_s"] = median(usual) - median(empty)
-        self.figures["recovery_s"] = loaded[0] - median(usual)
-        self.figures["streaming.state_bytes"] = batches[-1]["state_bytes"]
-        # As many as came: windows are twice as long as the first file, and none has left one.
-        self.figures["streaming.state_rows"] = sum(row["rows"] for row in batches)
-
-    def scaling(self, spark: SparkSession) -> dict[str, float]:
-        """Return the rows a second of the packed transport in large micro-batches and the largest, by figure."""
-        large, files, _ = self._sizes.steps["large"]
-        found = {}
-        sizes = {"streaming.large.scaling_1_to_2": (large, files), "scaling_1_to_2": self._sizes.scaled}
-        for name, (step, count) in sizes.items():
-            feed = self._fed(step, self._sizes.warm_up + count)
-            taken = _ours(spark, feed, self._place() / "checkpoint", "packed")[self._sizes.warm_up :]
-            found[name] = step / median(taken)
-            shutil.rmtree(feed.folder)
-        return found
+        for way, found in rate.items()
+    ]
+    return rows_of + [
+        {"figure": f"{figure}.{name}.{rows}", "value": median(taken[way]) / median(taken[f"eddy, {name} transport"])}
+        for figure, way in (("vs_spark_stream_joins", DEFAULT), ("vs_spark_best_settings", BEST))
+        for name in TRANSPORTS
+    ]
 
 
-def run(*, quick: bool = False, sizes: Sizes | None = None, report: IO[str] | None = None) -> dict[str, Any]:
-    """Measure; return the figures of LEAST and MOST, and what they were made of.
+def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
+    """Measure micro-batches of few rows over a large state, and the first one after all live engines were lost."""
+    from eddy.spark import join
 
-    Starts and stops Spark sessions of its own, and stops one that runs. Some minutes, most of them Spark's joins.
-    """
-    console = Console(file=report)
-    sizes = sizes or (QUICK if quick else FULL)
-    folder = Path(tempfile.mkdtemp(prefix="eddy-bench-"))
-    bench = Bench(sizes, folder, console)
-    try:
-        with progress(console) as bar:
-            task = bar.add_task("streaming", total=5)
-            with bench_session("local[2]") as spark:
-                for part in (bench.check, bench.throughput, bench.fixed_cost):
-                    part(spark)
-                    bar.advance(task)
-                two = bench.scaling(spark)
-                bar.advance(task)
-            with bench_session("local[1]") as spark:
-                one = bench.scaling(spark)
-                bar.advance(task)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    figures = {"machine": machine(), **bench.figures, **{name: two[name] / one[name] for name in two}}
-    table = Table("figure", "value")
-    for name, value in figures.items():
-        if isinstance(value, float | int):
-            table.add_row(name, f"{value:,.3g}" if value < 1000 else f"{value:,.0f}")
-    console.print(table)
-    console.print(figures["machine"])
-    return figures
+    live_rows, rows, repeats = (int(point[name]) for name in ("live_rows", "rows", "batches"))
+    feed = Feed(_place(folder), keys=live_rows)
+    # Windows are twice as long as the first file, so no row leaves them.
+    live, checkpoint = query(live_rows // len(STREAMS) * 2), _place(folder) / "checkpoint"
+
+    def run() -> Any:
+        joined = join(live, feed.frames(spark), checkpoint=checkpoint, transport="packed", key_groups=64)
+        return joined.writeStream.format("noop").trigger(availableNow=True).start()
+
+    say("small micro-batches")
+    feed.add(live_rows)
+    for _ in range(1 + repeats):
+        feed.add(rows)
+    running = run()
+    usual = finish(running)[2:]
+    batches = running.batches().to_pylist()
+    say("micro-batch after the live engines were lost")
+    feed.add(rows)
+    running.forget_live_engines()
+    running = run()
+    loaded = finish(running)
+    last = running.batches().to_pylist()[-1]
+    agree("key groups loaded from the log", {"loaded": last["loaded"], "groups": last["groups"]})
+    say("empty micro-batches")
+    nothing = Feed(_place(folder), keys=live_rows)
+    for _ in range(1 + repeats):
+        nothing.add(rows)
+    empty = _empty(spark, nothing, _place(folder) / "checkpoint")[1:]
+    amounts = {
+        "fixed_cost_s": median(usual) - median(empty),
+        "recovery_s": loaded[0] - median(usual),
+        "streaming.small_batch_s": median(usual),
+        "streaming.empty_batch_s": median(empty),
+        "streaming.state_rows": sum(row["rows"] for row in batches),
+        "streaming.state_bytes": batches[-1]["state_bytes"],
+    }
+    return [{"figure": name, "value": value} for name, value in amounts.items()]
+
+
+def _scaling(point: Point, folder: Path, say: Say) -> list[Row]:
+    """Measure the packed transport with two cores and with one."""
+    rows, batches, taken = int(point["rows"]), int(point["batches"]), {}
+    for cores in (2, 1):
+        say(f"{rows:,} rows, {cores} cores")
+        with bench_session(f"local[{cores}]") as spark:
+            feed = _fed(folder, rows, 2 + batches)
+            taken[cores] = median(_eddy(spark, feed, _place(folder) / "checkpoint", "packed")[2:])
+    return [{"figure": f"scaling_1_to_2.{rows}", "value": taken[1] / taken[2]}]
+
+
+def _title(denominator: str, transport: str) -> str:
+    return f"Micro-batches of 500 000 rows: {transport} transport / {denominator}"
+
+
+FIGURES = (
+    Figure(
+        "streaming",
+        "W1 under RANGE windows of about 10 000 live rows a stream, in Structured Streaming on `local[2]`; files in, "
+        "results dropped; the results of all ways are compared before. Spark runs a chain of three stream-stream "
+        "joins, with its default settings and with the fastest that were found (RocksDB with changelog checkpointing "
+        "and without row counting, `spark.sql.streaming.join.stateFormatVersion=4`, "
+        "`FileSystemBasedCheckpointFileManager`); its clean-up batches, which have no input, are not counted.",
+        points,
+        measure,
+        tables=(
+            NAMED,
+            Table(
+                "Rows a second",
+                {"rows": "rows of a micro-batch", "way": "way"},
+                {
+                    "rows_per_s": "rows/s",
+                    "rows_per_s_low": "least",
+                    "rows_per_s_high": "most",
+                    "vs_default": "/ Spark, default",
+                    "vs_best": "/ Spark, best settings",
+                    "measured": "micro-batches",
+                },
+            ),
+        ),
+        titles={
+            f"vs_spark_stream_joins.rows.{LARGE}": _title(DEFAULT, "rows"),
+            f"vs_spark_stream_joins.packed.{LARGE}": _title(DEFAULT, "packed"),
+            f"vs_spark_best_settings.rows.{LARGE}": _title(BEST, "rows"),
+            f"vs_spark_best_settings.packed.{LARGE}": _title(BEST, "packed"),
+            "fixed_cost_s": "Micro-batch of 4 000 rows over 1 M live rows, 64 key groups, less an empty one, s",
+            "recovery_s": "The same after every live engine was lost, less a usual one, s",
+            f"scaling_1_to_2.{LARGEST}": "Packed transport, micro-batches of 4 M rows: two cores / one",
+            f"scaling_1_to_2.{LARGE}": "Packed transport, micro-batches of 500 000 rows: two cores / one",
+            "streaming.small_batch_s": "Micro-batch of 4 000 rows over 1 M live rows, s",
+            "streaming.empty_batch_s": "Empty one: a foreachBatch that does nothing, over the same sources, s",
+            "streaming.state_rows": "Live rows of that state",
+            "streaming.state_bytes": "Bytes of its live engines",
+            "streaming.results_compared": "Results compared",
+        },
+        bars={
+            f"vs_spark_stream_joins.rows.{LARGE}": "≥ 50",
+            f"vs_spark_stream_joins.packed.{LARGE}": "≥ 200",
+            "fixed_cost_s": "≤ 1",
+            "recovery_s": "≤ 5",
+            f"scaling_1_to_2.{LARGEST}": "≥ 1.6",
+        },
+    ),
+)

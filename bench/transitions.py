@@ -1,162 +1,208 @@
-"""`eddy bench transitions`: the strategies side by side, in normal operation and when plans change.
+"""`eddy bench transitions`: all strategies in normal operation, and when the plan changes.
 
 All run in one process, with the same kernels over the same layout, on the same arrivals; after each turnover of the
-windows the numbers of results are compared. Nothing here builds results: they are counted.
-
-normal      no transition: CPU time against mjoin, which stores nothing, and symmetric-hash, whose plan cannot change
-pause       output at a transition (bench/pauses.py)
-call        `Runtime.transition` itself
-
-What a whole migration stage costs is in figures 7 and 8 of the report (bench/papers/jisc/migration.py).
+windows the numbers of results are compared. The cost of a whole migration stage is in figures 7 and 8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import IO, Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import eddy
-from bench.engine import StrategyEngine
-from bench.measure import agree, machine, progress, ratio, rounds, without_gc
-from bench.pauses import BATCH, CHANGING, Windows, pause_figures, timed_pushes
-from bench.workloads import Turnover, permutations, uniform
+from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, number, spread
+from bench.harness.turns import Taken, agree, speed, take_turns, time, without_gc
+from bench.ways.pauses import Pause, pauses, timed_pushes
+from bench.ways.strategies import PUSH, StrategyEngine
+from bench.workloads.turnover import Turnover, permutations, uniform
 from jisc.strategies import STRATEGIES
 
-BARS = {
-    "normal.jisc_vs_symmetric_hash": 1.05,
-    "pause.jisc_vs_steady_batch": 2.0,
-    "transition_call_ms": 1.0,
-}
-"""What the figures should not exceed."""
-
+CHANGING = tuple(name for name, kind in STRATEGIES.items() if kind.changes)
+"""Strategies whose plan can change."""
 MOVED = "jisc after transitions"
+HEADLINE = 10_000
+"""Rows of the windows at which pauses under jisc are compared with its own pushes before."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How much is measured.
-
-    rounds      rounds of normal operation
-    rows        rows of a window there, and in the calls of `transition`
-    points      where pauses are measured; `headline` is the window of the ratio to a usual push. Over windows of 10⁶
-                there would be room for 21 streams, in about 4 GB, but each of three turnovers is 21 million arrivals,
-                for each strategy a minute or two; so there are fewer streams there
-    calls       calls of `transition` timed
-    """
-
-    rounds: int = 9
-    rows: int = 10_000
-    points: list[Windows] = field(
-        default_factory=lambda: [
-            Windows(21, 1_000, 8),
-            Windows(21, 10_000, 4),
-            Windows(21, 100_000, 1),
-            Windows(4, 1_000_000, 1),
-        ]
-    )
-    headline: int = 10_000
-    calls: int = 40
+def points(full: bool) -> list[Point]:
+    """Return a point of normal operation, one for each size of windows at a transition, and one of calls."""
+    # With windows of 10⁶ there are four streams: with 21, each turnover would take minutes for each strategy.
+    windows = [(21, 1_000, 8), (21, HEADLINE, 4), (21, 100_000, 1), (4, 1_000_000, 1)]
+    rows = 10_000 if full else 2_000
+    found: list[Point] = [{"part": "normal", "window": rows, "rounds": 9 if full else 2}]
+    for streams, window, times in windows if full else [(21, 1_000, 2), (21, HEADLINE, 1)]:
+        found.append({"part": "pause", "window": window, "streams": streams, "transitions": times})
+    return [*found, {"part": "call", "window": rows, "calls": 40 if full else 10}]
 
 
-QUICK = Sizes(
-    rounds=2,
-    rows=2_000,
-    points=[Windows(21, 1_000, 2), Windows(21, 10_000, 1)],
-    calls=10,
-)
+def measure(point: Point, say: Say) -> list[Row]:
+    """Measure one part."""
+    return {"normal": _normal, "pause": _pause, "call": _call}[str(point["part"])](point, say)
 
 
-def _normal(turnover: Turnover, count: int, report: Console) -> dict[str, float]:
-    """Return the speeds of all strategies while no plan changes."""
-    pushes = turnover.columns(BATCH)
+def _normal(point: Point, say: Say) -> list[Row]:
+    """Return the times of jisc over those of symmetric-hash, and the speeds of all strategies, without transitions."""
+    window = int(point["window"])
+    rows: list[Row] = []
+    against: list[Row] = []
+    for turnover in (uniform(window, 10 * window), permutations(21, window)):
+        taken = _steady(turnover, int(point["rounds"]), say)
+        head = f"normal.{turnover.name}"
+        against.append({"figure": f"{head}.jisc_vs_symmetric_hash", **time(taken, "jisc", "symmetric-hash")})
+        moved = time(taken, MOVED, "symmetric-hash")
+        rows.append({"figure": f"{head}.jisc_after_transitions_vs_symmetric_hash", **moved})
+        for name in STRATEGIES:
+            rows.append({"workload": turnover.name, "strategy": name, **speed(taken, name, "mjoin", "vs_mjoin")})
+    return [worst_of(against), *against, *rows]
+
+
+def worst_of(rows: list[Row]) -> Row:
+    """Return the row of the workload on which jisc takes longest in terms of symmetric-hash."""
+    worst = rows[int(np.argmax([number(row, "value") for row in rows]))]
+    return {**worst, "figure": "normal.jisc_vs_symmetric_hash"}
+
+
+def _steady(turnover: Turnover, count: int, say: Say) -> Taken:
+    pushes = turnover.columns(PUSH)
     engines = {name: StrategyEngine(turnover, name) for name in STRATEGIES}
     engines[MOVED] = StrategyEngine(turnover, "jisc")
-    counts: dict[str, list[int]] = {name: [engine.turn(pushes)[1]] for name, engine in engines.items()}
+    for engine in engines.values():
+        engine.turn(pushes)
     for plan in (turnover.reversed_plan, turnover.plan):
         engines[MOVED].transition(plan)
-        # Twice: keys that leave the windows before anybody asks for them are completed in the background.
+        # Twice: keys that leave the windows before they are probed are completed in the background.
         for _ in range(2):
             engines[MOVED].turn(pushes)
+    works = {name: partial(engine.turn, pushes) for name, engine in engines.items()}
+    return take_turns(f"normal operation, {turnover.name}", works, count, say)
 
-    def work(name: str) -> Callable[[], float]:
-        def turn() -> float:
-            taken, results = engines[name].turn(pushes)
-            counts[name].append(results)
-            return taken
 
-        return turn
+def _pause(point: Point, say: Say) -> list[Row]:
+    """Return how long output pauses under each strategy."""
+    window, times = int(point["window"]), int(point["transitions"])
+    turnover = permutations(int(point["streams"]), window)
+    pushes, warm = turnover.pushes(PUSH), permutations(3, 10)
+    found: dict[str, list[Pause]] = {}
+    counts: dict[str, list[int]] = {}
+    for strategy in CHANGING:
+        say(f"pause, windows of {window:,}: {strategy}")
+        pauses(warm, warm.pushes(PUSH), strategy, 2)  # compiles or loads what only a transition calls
+        found[strategy], counts[strategy] = pauses(turnover, pushes, strategy, times)
+    agree(f"pause.{window}", counts)
+    rows: list[Row] = []
+    longest, latency = {}, {}
+    for name, own in found.items():
+        parts = {
+            "latency_ms": [1e3 * float(pause.latency[0]) for pause in own],
+            "pause_ms": [1e3 * float(pause.longest[0]) for pause in own],
+            "steady_max_ms": [1e3 * float(pause.usual_most[0]) for pause in own],
+        }
+        longest[name], latency[name] = median(parts["pause_ms"]), median(parts["latency_ms"])
+        spreads = [spread(values, column) for column, values in parts.items()]
+        rows.append({"strategy": name, **{column: value for one in spreads for column, value in one.items()}})
+    for figure, amounts in (("pause", longest), ("latency", latency)):
+        value = amounts["moving-state"] / amounts["jisc"]
+        rows.append({"figure": f"{figure}.moving_state_vs_jisc.{window}", "value": value})
+    return rows + (_against_usual(found["jisc"]) if window == HEADLINE else [])
 
-    with without_gc():
-        taken = rounds({name: work(name) for name in engines}, count, f"normal {turnover.name}", report)
-    agree(f"normal.{turnover.name}", counts)
-    head = f"normal.{turnover.name}"
-    figures = {
-        f"{head}.jisc_vs_symmetric_hash": ratio(taken, "jisc", "symmetric-hash"),
-        f"{head}.jisc_after_transitions_vs_symmetric_hash": ratio(taken, MOVED, "symmetric-hash"),
+
+def _against_usual(found: list[Pause]) -> list[Row]:
+    """Return times over the median push before, by wall time and by CPU time."""
+    amounts = {
+        "jisc": [pause.longest for pause in found],
+        "jisc_latency": [pause.latency for pause in found],
+        "steady_max": [pause.usual_most for pause in found],
     }
-    for name in STRATEGIES:
-        # ratio() gives a speed in terms of another's.
-        figures[f"{head}.{name}_vs_mjoin"] = ratio(taken, name, "mjoin")
-    return figures
+    return [
+        {
+            "figure": f"pause.{name}_vs_steady_batch{clock}",
+            **spread([float(one[k] / of.usual[k]) for one, of in zip(times, found, strict=True)], "value"),
+        }
+        for k, clock in enumerate(("", "_cpu"))
+        for name, times in amounts.items()
+    ]
 
 
-def _calls(turnover: Turnover, count: int) -> dict[str, float]:
-    """Return how long `Runtime.transition` takes under jisc, there and back, and to plans never seen before."""
+def _call(point: Point, say: Say) -> list[Row]:
+    """Return how long `Runtime.transition` takes under jisc, back and forth, and to plans it has not seen before."""
+    turnover, count = permutations(21, int(point["window"])), int(point["calls"])
     runtime = eddy.Runtime(turnover.query, turnover.plan, strategy="jisc", count_only=True)
-    pushes = turnover.pushes(BATCH)
+    pushes = turnover.pushes(PUSH)
+    say("calls of transition")
     timed_pushes(runtime, pushes)
     rng = np.random.default_rng(6)
     known = [turnover.reversed_plan, turnover.plan]
     unseen = [" ".join(turnover.names[i] for i in rng.permutation(len(turnover.names))) for _ in range(count)]
-    found = []
+    rows: list[Row] = []
     with without_gc():
-        for plans in ([known[number % 2] for number in range(count + 4)], unseen):
+        for name, plans in (("", [known[number % 2] for number in range(count + 4)]), ("_first", unseen)):
             taken = []
             for number, plan in enumerate(plans):
                 start = perf_counter()
                 runtime.transition(plan)
-                taken.append(perf_counter() - start)
+                taken.append(1e3 * (perf_counter() - start))
                 timed_pushes(runtime, [pushes[number % len(pushes)]])
-            found.append(1e3 * median(taken[-count:]))
-    return {"transition_call_ms": found[0], "transition_call_first_ms": found[1]}
+            rows.append({"figure": f"transition_call{name}_ms", **spread(taken[-count:], "value")})
+    return rows
 
 
-def run(*, quick: bool = False, report: IO[str] | None = None, sizes: Sizes | None = None) -> dict[str, Any]:
-    """Measure everything and return the figures by name; a table of them goes to `report`.
+def _by_window(title: str, column: str) -> Table:
+    return Table(title, {"strategy": "strategy"}, {column: "ms, by rows of a window"}, across="window")
 
-    quick: less of everything, to see that all runs; the figures mean little then.
-    """
-    console = Console(file=report) if report is not None else Console(stderr=True)
-    sizes = sizes or (QUICK if quick else Sizes())
-    eddy.warmup()
-    figures: dict[str, Any] = {"machine": machine()}
-    normal: dict[str, float] = {}
-    for turnover in (uniform(sizes.rows, 10 * sizes.rows), permutations(21, sizes.rows)):
-        normal.update(_normal(turnover, sizes.rounds, console))
-    worst = max(normal[f"normal.{name}.jisc_vs_symmetric_hash"] for name in ("W1", "W21"))
-    figures["normal.jisc_vs_symmetric_hash"] = worst
-    figures.update(normal)
-    with progress(console) as bar:
-        task = bar.add_task("pauses", total=len(sizes.points) * len(CHANGING) + 1)
 
-        def advance(done: str) -> None:
-            bar.update(task, advance=1, description=done)
+POWERS = {1_000: "10³", 10_000: "10⁴", 100_000: "10⁵", 1_000_000: "10⁶, four streams"}
 
-        figures.update(pause_figures(sizes.points, sizes.headline, advance))
-        figures.update(_calls(permutations(21, sizes.rows), sizes.calls))
-        advance("calls")
-    table = Table("figure", "value", "wanted")
-    for name, value in figures.items():
-        if not isinstance(value, str):
-            wanted = f"≤ {BARS[name]:g}" if name in BARS else ""
-            table.add_row(name, f"{value:,.0f}" if value >= 1000 else f"{value:.3g}", wanted)
-    console.print(table)
-    console.print(figures["machine"])
-    return figures
+FIGURES = (
+    Figure(
+        "transitions",
+        "W1 is four streams on one key, W21 21 streams in which every arrival joins all the way. In normal operation, "
+        "CPU time in the engine; jisc and symmetric-hash store the same states, and mjoin stores none. At a "
+        "transition, all states change; wall time of `Runtime.push`, pushes of 1 000, counting only. The pause is the "
+        "longest push within a turnover of the windows after the transition, the transition included.",
+        points,
+        measure,
+        tables=(
+            NAMED,
+            Table(
+                "No transition: speed in terms of mjoin",
+                {"strategy": "strategy"},
+                {"vs_mjoin": "CPU time"},
+                across="workload",
+            ),
+            _by_window("Until there is output again after a transition", "latency_ms"),
+            _by_window("Pause after a transition", "pause_ms"),
+            _by_window("Longest push within the turnover before", "steady_max_ms"),
+        ),
+        titles={
+            "normal.jisc_vs_symmetric_hash": "No transition, the worse of W1 and W21: time, jisc / symmetric-hash",
+            "normal.W1.jisc_vs_symmetric_hash": "W1: time, jisc / symmetric-hash",
+            "normal.W1.jisc_after_transitions_vs_symmetric_hash": "W1: time, jisc after transitions / symmetric-hash",
+            "normal.W21.jisc_vs_symmetric_hash": "W21: time, jisc / symmetric-hash",
+            "normal.W21.jisc_after_transitions_vs_symmetric_hash": "W21: time, jisc after transitions / symmetric-hash",
+            **{
+                f"pause.{name}_vs_steady_batch{end}": f"20 joins, {what} / median push before{clock}"
+                for end, clock in (("", ""), ("_cpu", ", CPU time"))
+                for name, what in {
+                    "jisc": "all states change: pause under jisc",
+                    "jisc_latency": "the call and the first push",
+                    "steady_max": "longest push before",
+                }.items()
+            },
+            **{
+                f"{figure}.moving_state_vs_jisc.{rows}": f"{what}, moving-state / jisc, windows of {power}"
+                for figure, what in (("pause", "Pause"), ("latency", "Until there is output again"))
+                for rows, power in POWERS.items()
+            },
+            "transition_call_ms": "`transition` under jisc, 20 joins, all states change, ms",
+            "transition_call_first_ms": "The same, to a plan not seen before, ms",
+        },
+        bars={
+            "normal.jisc_vs_symmetric_hash": "≤ 1.05",
+            "pause.jisc_vs_steady_batch": "≤ 2",
+            "transition_call_ms": "≤ 1",
+        },
+    ),
+)

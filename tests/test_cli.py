@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint, version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -99,26 +98,6 @@ def test_an_extra_that_is_missing_is_named(missing: str) -> None:
     assert done.returncode == 1
     assert f"the package {missing} is not installed; pip install 'eddy-join[bench]'" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("to_file", [False, True])
-def test_bench_limit_writes_one_json_object(to_file: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    asked: list[bool] = []
-
-    def run(*, quick: bool, report: Any) -> dict[str, float]:
-        asked.append(quick)
-        print("working", file=report)
-        return {"W1.engine_vs_loop": 0.75}
-
-    stand_in = ModuleType("bench.limit")
-    stand_in.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "bench.limit", stand_in)
-    target = tmp_path / "figures.json"
-    result = RUNNER.invoke(cli.app, ["bench", "limit", "--quick", "--json", str(target) if to_file else "-"])
-    assert result.exit_code == 0, result.output
-    assert asked == [True]
-    text = target.read_text() if to_file else result.stdout
-    assert text == '{\n  "W1.engine_vs_loop": 0.75\n}\n'
 
 
 def test_demo_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""What every figure of the report is made with: its points, where their rows are kept, how they are drawn and told."""
+"""The harness of all figures: measuring points in turns, keeping them, drawing, tabulating, writing the report."""

@@ -1,34 +1,58 @@
-"""A figure: what is measured at which points, how it is drawn, and what is to be said about it."""
+"""A figure of the report: its points, how one point is measured, and how the rows are drawn and tabulated."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
+
+from eddy import EddyError
 
 Scalar = str | int | float | bool | None
 Point = Mapping[str, str | int | float | bool]
-"""What distinguishes one measurement from the others of its figure: names and sizes, the seed included.
+"""Names and sizes, the seed included, that distinguish one measurement from the others of its figure.
 
-Two points are the same when all of it is equal: a run that is taken up again skips the points it has rows of. So
-whatever changes the work belongs here, and nothing that does not.
+Two points are the same when all values are equal. A resumed run skips the points that it already has, so a point
+holds everything that changes the work, and nothing else.
 """
 Row = Mapping[str, Scalar]
 """One row of a figure's data. The columns of its point are added to it."""
 Say = Callable[[str], None]
-"""Told what is being measured, for the progress bar."""
+"""Shows in the progress bar what is being measured."""
+
+
+class NotANumber(EddyError):
+    """A column that is drawn or computed with does not hold a number."""
+
+
+def number(row: Row, column: str) -> float:
+    """Return a number of a row. Raises NotANumber."""
+    value = row.get(column)
+    if not isinstance(value, int | float):
+        raise NotANumber(f"column {column!r} holds {value!r}, not a number")
+    return float(value)
+
+
+def spread(values: Sequence[float], name: str) -> Row:
+    """Return the median as column `name`, the least and the most as `name`_low and `name`_high.
+
+    >>> spread([3.0, 1.0, 2.0], "seconds")
+    {'seconds': 2.0, 'seconds_low': 1.0, 'seconds_high': 3.0}
+    """
+    return {name: float(median(values)), f"{name}_low": float(min(values)), f"{name}_high": float(max(values))}
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing of columns against another.
+    """A drawing of one column against another. Columns `y`_low and `y`_high, if present, are drawn as a band.
 
-    name    the end of its file name, after the figure's; may be empty if the figure has one plot
-    x, y    columns; `y` is a number. `x` is one too in a plot of lines
-    by      the column that tells the curves apart; None: one curve
+    name    end of the file name, after the figure's; may be empty if the figure has one plot
+    x, y    columns; `y` holds numbers, and so does `x` unless the plot has bars
+    by      column that distinguishes the curves; None: one curve
+    log     axes with a logarithmic scale: "", "x", "y" or "xy"
     where   only rows with these values
-    spread  two columns, the low and the high end of what was measured at a point
     kind    "lines", "steps" or "bars"
-    marked  values of x to be marked with a vertical line, and what they are
+    marked  values of x marked with a vertical line, and their labels
     """
 
     title: str
@@ -38,22 +62,20 @@ class Plot:
     name: str = ""
     x_label: str = ""
     y_label: str = ""
-    log_x: bool = False
-    log_y: bool = False
+    log: str = ""
     where: Mapping[str, Scalar] = field(default_factory=dict)
-    spread: tuple[str, str] | None = None
     kind: str = "lines"
     marked: Mapping[float, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table of the report: a row for each value of the columns `rows`, a column for each value of `across`.
+class Table:
+    """A table of the report: one row for each combination of the columns `rows`.
 
-    rows   columns and their headings
-    across a column whose values head the columns of the table; None: `value` alone
-    value  columns of data and their headings; with `across`, one
-    where  only rows with these values
+    rows    columns and their headings
+    value   columns of data and their headings; one column if `across` is given
+    across  column whose values head the columns of the table
+    where   only rows with these values
     """
 
     title: str
@@ -63,34 +85,63 @@ class Grid:
     where: Mapping[str, Scalar] = field(default_factory=dict)
 
 
+NAMED = Table(
+    "Ratios and amounts",
+    {"what": "what"},
+    {"value": "measured", "value_low": "least", "value_high": "most", "wanted": "wanted", "reached": "reached"},
+)
+"""The table of rows that name their own figure; `Figure.titles` and `Figure.bars` fill `what`, `wanted`, `reached`."""
+
+
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the report, which is a command of `eddy bench` as well.
+    """A figure of the report, which is also a command of `eddy bench`.
 
-    name      the command, and the name of its files
-    title     what it shows
-    source    the paper and the number of its figure there; empty if it is of no paper
-    about     a paragraph: workload, sizes, what is timed, and what differs from the source
-    points    the points of a run; told whether it is a full one, which has the source's sizes, or a quick one
-    measure   measures a point and returns its rows. Raises `bench.measure.Mismatch` if ways to do the same work differ
-              in their results. A point that cannot be measured here gives a row with the reason in column `skipped`
-    plots     what is drawn
-    grids     what is given as tables
-    remarks   what the data say, in sentences: slopes, ratios, what of the source does not reproduce and why. Called
-              with all rows; with those of another run some points may be missing
-    text      further lines of Markdown from all rows, for tables that are no grids
-    printed   figures that the source prints, as rows with the columns of a plot or a grid; they appear with
-              `origin` "paper", all others with "here"
+    name     the command, and the start of the names of its plots
+    about    the workload, what is timed, and what differs from the source
+    points   the points of a full run (True), in the sizes of the source, or of a quick one (False)
+    measure  measures a point and returns its rows. Raises Mismatch if ways to do the same work differ in their results.
+             A point that cannot be measured here gives a row with the reason in column `skipped`
+    title    its title; bench.contents fills it in
+    source   the paper and the number of its figure there
+    printed  numbers that the source prints, as rows with the columns of a plot; drawn as the paper's
+    titles   descriptions of the rows that have columns `figure` (a name) and `value`
+    bars     what such a row should reach or not exceed, such as "≥ 0.5"
+    series   values of the rows that are drawn only and not kept in figures.json
     """
 
     name: str
-    title: str
     about: str
     points: Callable[[bool], Sequence[Point]]
     measure: Callable[[Point, Say], Sequence[Row]]
+    title: str = ""
     source: str = ""
     plots: Sequence[Plot] = ()
-    grids: Sequence[Grid] = ()
-    remarks: Callable[[Sequence[Row]], Sequence[str]] = lambda rows: ()
-    text: Callable[[Sequence[Row]], Sequence[str]] = lambda rows: ()
+    tables: Sequence[Table] = ()
     printed: Sequence[Row] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
+    bars: Mapping[str, str] = field(default_factory=dict)
+    series: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def drawn_only(self, row: Row) -> bool:
+        """Return whether a row belongs to a series."""
+        return any(row.get(column) in values for column, values in self.series.items())
+
+    def described(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows, those that name their own figure with the columns `what`, `wanted` and `reached`."""
+        return [{**row, **self._described(str(row["figure"]), row)} if "figure" in row else row for row in rows]
+
+    def _described(self, name: str, row: Row) -> Row:
+        bar = self.bars.get(name)
+        reached = None if bar is None else reaches(number(row, "value"), bar)
+        return {"what": self.titles.get(name, name), "wanted": bar, "reached": reached}
+
+
+def reaches(value: float, bar: str) -> bool:
+    """Return whether a figure is on the right side of a bar such as "≥ 0.5".
+
+    >>> reaches(0.6, "≥ 0.5"), reaches(0.6, "≤ 0.5")
+    (True, False)
+    """
+    sign, limit = bar.split()
+    return value >= float(limit) if sign == "≥" else value <= float(limit)

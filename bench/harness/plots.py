@@ -9,12 +9,11 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
-from bench.harness.figure import Plot, Row
-from bench.harness.rows import number as value_of
-from bench.harness.tables import chosen, number
+from bench.harness.figure import Figure, Plot, Row, number
+from bench.harness.tables import chosen, number_text
 
 STYLE = {
-    "svg.hashsalt": "eddy",  # otherwise names within the file are drawn by chance
+    "svg.hashsalt": "eddy",  # without it, names within the file are random
     "svg.fonttype": "none",  # text stays text
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -26,10 +25,15 @@ STYLE = {
 MARKERS = "osD^vP*Xhd"
 
 
+def plot_file(figure: Figure, plot: Plot) -> str:
+    """Return the name of the file of a plot."""
+    return f"{figure.name}-{plot.name}.svg" if plot.name else f"{figure.name}.svg"
+
+
 def draw(plot: Plot, rows: Sequence[Row], path: Path) -> bool:
-    """Draw rows into a file; return whether there was anything to draw."""
+    """Draw rows into a file; return whether any measured row belongs to the plot."""
     rows = [row for row in chosen(rows, plot.where) if row.get(plot.x) is not None and row.get(plot.y) is not None]
-    if not rows:
+    if all(row.get("origin") == "paper" for row in rows):
         return False
     with mpl.rc_context(STYLE):
         canvas = Canvas(figsize=(6.4, 3.6), layout="constrained")
@@ -39,17 +43,16 @@ def draw(plot: Plot, rows: Sequence[Row], path: Path) -> bool:
         else:
             _lines(axes, plot, rows)
         labels = [plot.x_label or plot.x, plot.y_label or plot.y]
-        if plot.kind == "bars":  # they lie, and what each is stands beside it
+        if plot.kind == "bars":  # bars are horizontal, and each has its name next to it
             labels = [labels[1], plot.x_label]
         axes.set_xlabel(labels[0])
         axes.set_ylabel(labels[1])
         axes.set_title(plot.title, fontsize=10)
-        if plot.log_y and plot.kind != "bars":
-            axes.set_yscale("log")
-        if plot.log_x:
-            axes.set_xscale("log")
-        for at, what in plot.marked.items():
-            axes.axvline(at, color="0.5", linestyle=":", linewidth=1, label=what)
+        if plot.kind != "bars":
+            axes.set_xscale("log" if "x" in plot.log else "linear")
+            axes.set_yscale("log" if "y" in plot.log else "linear")
+        for at, label in plot.marked.items():
+            axes.axvline(at, color="0.5", linestyle=":", linewidth=1, label=label)
         if plot.by is not None or plot.marked:
             axes.legend(fontsize=8)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +61,7 @@ def draw(plot: Plot, rows: Sequence[Row], path: Path) -> bool:
 
 
 def _curves(plot: Plot, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each curve; those that a paper prints are curves of their own."""
+    """Return the rows of each curve; numbers that a paper prints form curves of their own."""
     found: dict[str, list[Row]] = {}
     for row in rows:
         name = "" if plot.by is None else str(row.get(plot.by))
@@ -70,8 +73,8 @@ def _curves(plot: Plot, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _lines(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
     for index, (name, own) in enumerate(_curves(plot, rows).items()):
-        own = sorted(own, key=lambda row: value_of(row, plot.x))
-        x, y = [value_of(row, plot.x) for row in own], [value_of(row, plot.y) for row in own]
+        own = sorted(own, key=lambda row: number(row, plot.x))
+        x, y = [number(row, plot.x) for row in own], [number(row, plot.y) for row in own]
         look: dict[str, Any] = {"marker": MARKERS[index % len(MARKERS)], "markersize": 4, "linewidth": 1.2}
         look["label"] = name or None
         if plot.kind == "steps" or len(x) > 60:
@@ -79,24 +82,25 @@ def _lines(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
         if name.endswith("(paper)"):
             look |= {"linestyle": "--", "alpha": 0.7}
         (line,) = axes.plot(x, y, **look)
-        if plot.spread is not None and all(row.get(end) is not None for row in own for end in plot.spread):
-            low, high = ([value_of(row, end) for row in own] for end in plot.spread)
+        ends = (f"{plot.y}_low", f"{plot.y}_high")
+        if all(row.get(end) is not None for row in own for end in ends):
+            low, high = ([number(row, end) for row in own] for end in ends)
             axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
 def _bars(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
-    """Draw bars that lie, so that long names can be read; each with its figure beside it."""
+    """Draw horizontal bars, which leave room for long names, each labelled with its value."""
     places = list(dict.fromkeys(str(row[plot.x]) for row in rows))
     curves = _curves(plot, rows)
     height = 0.8 / len(curves)
     for index, (name, own) in enumerate(curves.items()):
         at = [places.index(str(row[plot.x])) + height * (index - (len(curves) - 1) / 2) for row in own]
-        values = [value_of(row, plot.y) for row in own]
+        values = [number(row, plot.y) for row in own]
         bars = axes.barh(at, values, height, label=name or None)
-        axes.bar_label(bars, [number(value) for value in values], padding=3, fontsize=8)
+        axes.bar_label(bars, [number_text(value) for value in values], padding=3, fontsize=8)
     axes.set_yticks(range(len(places)), places)
     axes.invert_yaxis()
-    if plot.log_y:
+    if "y" in plot.log:
         axes.set_xscale("log")
     axes.margins(x=0.15)
     axes.grid(axis="y", visible=False)

@@ -1,127 +1,93 @@
-"""The report: a Markdown document, the same as HTML, plots, and the data of each figure."""
+"""The report: one Markdown page, its plots, and the file of figures."""
 
 from __future__ import annotations
 
-import html
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from markdown_it import MarkdownIt
+from bench.harness.figure import Figure, Row
+from bench.harness.plots import draw, plot_file
+from bench.harness.store import FIGURES, Record, Store, best_known, figures_text, read_figures
+from bench.harness.tables import cell, table_text
 
-from bench.harness.figure import Figure
-from bench.harness.flat import Flat, flat
-from bench.harness.store import Record, Store, write_data
-from bench.harness.told import all_rows, best_known, disturbed, draw_all, lines_of, stamps
+PLOTS = "plots"
+MUCH = 0.2
+"""Cores of other work from which on a point counts as disturbed; an idle system uses less."""
 
-POINTS, PLOTS, DATA = "points", "plots", "data"
-"""Folders of a report: points as they were measured, which the rest is made from; drawings; tables."""
-FIGURES = "figures.json"
-"""Figures by name, for `eddy bench --compare`."""
+FRONT = """# Figures
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-th, td { border-bottom: 1px solid #ddd; padding: .2rem .7rem; text-align: left; }
-th { border-bottom: 2px solid #999; }
-img { max-width: 100%; }
-code { background: #f3f3f3; padding: 0 .2em; }
+`eddy bench` measures these figures and writes this page, its plots and `figures.json`; `eddy bench NAME` measures one.
+[How a figure is measured](../../docs/benchmarks.md) and [what of the papers reproduces](../../docs/internals/papers.md)
+have their own pages. Ways to do the same work run in turns, and their results are compared before a time is reported.
+Values are medians; bands in plots, and the columns least and most, are the extremes of the rounds.
 """
 
 
-def anchor(title: str) -> str:
-    """Return the fragment by which a heading is linked, as GitHub makes it.
+def all_rows(figure: Figure, records: Sequence[Record]) -> list[Row]:
+    """Return the measured rows, described."""
+    return figure.described([row for record in records for row in record.merged()])
 
-    >>> anchor("fig7: 5 to 100 joins, best case")
-    'fig7-5-to-100-joins-best-case'
+
+def body(figure: Figure, records: Sequence[Record], folder: Path, machines: Sequence[str] = ()) -> list[str]:
+    """Return the plots that exist in the folder of the report, the tables, and how the figure was measured."""
+    rows = all_rows(figure, records)
+    lines: list[str] = []
+    shown = [plot for plot in figure.plots if (folder / PLOTS / plot_file(figure, plot)).exists()]
+    lines += [line for plot in shown for line in (f"![{plot.title}]({PLOTS}/{plot_file(figure, plot)})", "")]
+    for table in figure.tables:
+        text = table_text(table, rows)
+        lines += [*text, ""] if text else []
+    reasons = dict.fromkeys(cell(row["skipped"]) for row in rows if row.get("skipped"))
+    lines += [line for reason in reasons for line in (f"Not measured: {reason}.", "")]
+    return [*lines, measured(figure, records, machines)]
+
+
+def measured(figure: Figure, records: Sequence[Record], machines: Sequence[str]) -> str:
+    """Return when and where records were measured, which points are missing, and how busy the machine was."""
+    days = sorted({record.day for record in records})
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    where = list(dict.fromkeys(record.machine for record in records))
+    names = [f"machine {machines.index(one) + 1}" if one in machines else one for one in where]
+    text = f"Measured {when} on {', '.join(names)}"
+    full = any(record.point == dict(point) for point in figure.points(True) for record in records)
+    points = figure.points(full)
+    if not full:
+        text += ", in quick sizes"
+    if len(records) < len(points):
+        text += f"; {len(points) - len(records)} of {len(points)} points are missing"
+    disturbed = [record.others for record in records if record.others is not None and record.others > MUCH]
+    if disturbed:
+        text += f"; other work used up to {max(disturbed):.1f} cores during {len(disturbed)} of {len(records)} points"
+    return f"{text}."
+
+
+def write(chapters: Mapping[str, Sequence[Figure]], store: Store, folder: Path) -> Path:
+    """Write `report.md`, the plots and `figures.json`; return the path of the page.
+
+    Points that the store does not have are carried over from the `figures.json` that is there; a plot without rows
+    stays as it is.
     """
-    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
-
-
-def _heading(figure: Figure) -> str:
-    return f"{figure.name}: {figure.title}"
-
-
-def _front(found: Mapping[str, Sequence[Record]]) -> list[str]:
-    """Return what is true of all figures: machines, versions, sources, time taken."""
-    every = [record for records in found.values() for record in records]
-    lines = [
-        "# Figures",
-        "",
-        "What is measured, beside what the papers showed, what a user would pick instead, and what the machine allows.",
-        "Made by `eddy bench`; each figure by `eddy bench NAME` alone. Ways to do the same work are measured in turns,",
-        "and their results counted and compared before any time is told. Medians; bands are the least and the most.",
-        "",
-    ]
-    for stamp in stamps(every):
-        own = [record for record in every if record.stamp == stamp]
-        some = f", {len(disturbed(own))} of them beside other work," if disturbed(own) else ""
-        minutes = sum(one.seconds for one in own) / 60
-        lines.append(f"- {len(own)} points{some} in {minutes:.0f} minutes: {stamp.text()}")
-    return [*lines, ""]
-
-
-def document(chapters: Mapping[str, Sequence[Figure]], store: Store) -> str:
-    """Return the report as Markdown. Figures of which nothing was measured are named as such."""
-    found = {figure.name: best_known(figure, store) for figures in chapters.values() for figure in figures}
-    lines = _front(found)
-    for title, figures in chapters.items():
-        lines += [f"- **{title}**"]
-        lines += [f"  - [{_heading(figure)}](#{anchor(_heading(figure))})" for figure in figures]
-    lines.append("")
-    for title, figures in chapters.items():
-        lines += [f"## {title}", ""]
-        for figure in figures:
-            lines += [f"### {_heading(figure)}", "", figure.about, ""]
-            if figure.source:
-                lines += [f"Source: {figure.source}.", ""]
-            body = lines_of(figure, found[figure.name], PLOTS)
-            if body:
-                files = f"[{figure.name}.csv]({DATA}/{figure.name}.csv), [.parquet]({DATA}/{figure.name}.parquet)"
-                lines += [*body, "", f"Data: {files}.", ""]
-            else:
-                lines += [f"Not measured yet: `eddy bench {figure.name}`.", ""]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _with_anchor(heading: re.Match[str]) -> str:
-    level, content = heading.groups()
-    plain = html.unescape(re.sub("<.*?>", "", content))
-    return f'<{level} id="{anchor(plain)}">{content}</{level}>'
-
-
-def page(markdown: str) -> str:
-    """Return a document as one page of HTML, its headings with the anchors that links use."""
-    body = MarkdownIt("commonmark").enable("table").render(markdown)
-    body = re.sub(r"<(h[23])>(.*?)</h[23]>", _with_anchor, body)
-    return (
-        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Figures of eddy</title>\n<style>{STYLE}</style>\n{body}</html>\n"
-    )
-
-
-def export(figure: Figure, records: Sequence[Record], folder: Path) -> None:
-    """Write the plots and the data of a figure into the folder of a report, if anything was measured."""
-    if records:
-        draw_all(figure, records, folder / PLOTS)
-        write_data(figure.name, all_rows(figure, records), folder / DATA)
-
-
-def write(chapters: Mapping[str, Sequence[Figure]], folder: Path) -> Path:
-    """Make the report of what is kept in a folder: `report.md`, which is returned, `index.html` and FIGURES."""
-    store = Store(folder / POINTS)
+    carried = read_figures(folder / FIGURES)
     figures = [figure for own in chapters.values() for figure in own]
-    found: Flat = {}
-    for figure in figures:
-        records = best_known(figure, store)
-        export(figure, records, folder)
-        found |= flat(figure.name, records)
+    found = {figure.name: (figure, best_known(figure, store, carried)) for figure in figures}
+    machines = list(dict.fromkeys(record.machine for _, records in found.values() for record in records))
+    for figure, records in found.values():
+        rows = [*all_rows(figure, records), *({**row, "origin": "paper"} for row in figure.printed)]
+        for plot in figure.plots if records else ():
+            draw(plot, rows, folder / PLOTS / plot_file(figure, plot))
+    lines = [FRONT, *(f"{index}. {text}" for index, text in enumerate(machines, 1)), ""]
+    for title, own in chapters.items():
+        lines += [f"## {title}", ""]
+        for figure in own:
+            records = found[figure.name][1]
+            lines += [f"### {figure.name}: {figure.title}", "", figure.about, ""]
+            lines += [f"Source: {figure.source}.", ""] if figure.source else []
+            known = (
+                body(figure, records, folder, machines) if records else [f"Not measured: `eddy bench {figure.name}`."]
+            )
+            lines += [*known, ""]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FIGURES).write_text(json.dumps(found, indent=1) + "\n")
-    text = document(chapters, store)
+    (folder / FIGURES).write_text(figures_text({name: own for name, own in found.items() if own[1]}))
     path = folder / "report.md"
-    path.write_text(text)
-    (folder / "index.html").write_text(page(text))
+    path.write_text("\n".join(lines).rstrip() + "\n")
     return path

@@ -1,4 +1,4 @@
-"""Measuring figures, point after point."""
+"""Measuring figures, point by point."""
 
 from __future__ import annotations
 
@@ -7,53 +7,94 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+import psutil
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import eddy
 from bench.harness.figure import Figure, Point
-from bench.harness.others import Others
-from bench.harness.stamp import stamp
+from bench.harness.stamp import machine, sources
 from bench.harness.store import Store, record_of
-from bench.measure import progress
 
 BUSY = 0.5
-"""More processes than so many, waiting for a core when a run begins, are said to disturb it."""
+"""Load average above which a run warns when it begins."""
+
+
+class Others:
+    """CPU time of other processes, or of the host of a virtual machine, from now on."""
+
+    def __init__(self) -> None:
+        self._start, self._busy, self._own = perf_counter(), _busy_s(), _own_s()
+
+    def cores(self) -> float:
+        """Return how many cores others have used since, on average."""
+        taken = (_busy_s() - self._busy) - (_own_s() - self._own)
+        return max(taken, 0.0) / (perf_counter() - self._start)
+
+
+def _busy_s() -> float:
+    """Return the CPU seconds that all cores have worked, including those that the host gave to other guests."""
+    times = psutil.cpu_times()._asdict()
+    # `user` already includes the time of guests.
+    return float(sum(times[name] for name in times if name not in ("idle", "iowait", "guest", "guest_nice")))
+
+
+def _own_s() -> float:
+    """Return the CPU seconds of this process and of all processes that it started, running or ended."""
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue  # it has ended since, and its time counts as its parent's
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A point that was not measured, and why."""
+    """A point that could not be measured, and why."""
 
     figure: str
     point: Point
     reason: str
 
 
-def missing(figure: Figure, store: Store, full: bool) -> list[Point]:
+def missing(figure: Figure, store: Store, points: Sequence[Point]) -> list[Point]:
     """Return the points that were not measured yet with these sources on this machine."""
-    here = stamp()
-    points = figure.points(full)
-    done = [dict(record.point) for record in store.of_points(figure.name, points) if record.stamp == here]
+    here = (machine(), sources())
+    done = [one.point for one in store.of_points(figure.name, points) if (one.machine, one.sources) == here]
     return [point for point in points if dict(point) not in done]
 
 
-def measure(figures: Sequence[Figure], store: Store, *, full: bool, again: bool, console: Console) -> list[Failure]:
-    """Measure what is missing, or everything if `again`; return what failed.
+def chosen(figure: Figure, full: bool, where: Sequence[str]) -> list[Point]:
+    """Return the points of a run that match every "column=value" of `where`; a point without the column matches."""
+    pairs = [one.partition("=")[::2] for one in where]
+    return [p for p in figure.points(full) if all(str(p.get(name, value)) == value for name, value in pairs)]
 
-    A point that fails keeps nothing and does not stop the others: what failed is measured when the run is taken up.
+
+def measure(
+    figures: Sequence[Figure], store: Store, *, full: bool, again: bool, console: Console, where: Sequence[str] = ()
+) -> list[Failure]:
+    """Measure the points that are missing, or all of them if `again`; return the failures.
+
+    A point that fails keeps nothing and does not stop the others; the next run measures it again.
     """
-    todo = [(figure, list(figure.points(full)) if again else missing(figure, store, full)) for figure in figures]
+    wanted = [(figure, chosen(figure, full, where)) for figure in figures]
+    todo = [(figure, points if again else missing(figure, store, points)) for figure, points in wanted]
     count = sum(len(points) for _, points in todo)
-    known = sum(len(figure.points(full)) for figure in figures) - count
+    known = sum(len(points) for _, points in wanted) - count
     if known:
-        console.print(f"{known} points are known from before, measured with the same sources here (--again: anew)")
+        console.print(f"{known} points were measured before with the same sources on this machine (--again: repeat)")
     if not count:
         return []
     if os.getloadavg()[0] > BUSY:
-        console.print(f"the machine is busy (load {os.getloadavg()[0]:.1f}): figures may suffer from it")
+        console.print(f"the machine is busy (load {os.getloadavg()[0]:.1f}): the figures may suffer from it")
     eddy.warmup()
     failures = []
-    with progress(console) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=count)
         for figure, points in todo:
             for point in points:
@@ -69,7 +110,6 @@ def measure(figures: Sequence[Figure], store: Store, *, full: bool, again: bool,
                     failures.append(Failure(figure.name, point, f"{type(error).__name__}: {error}"))
                     console.print(f"{figure.name} {dict(point)}: {type(error).__name__}: {error}", markup=False)
                 else:
-                    taken, cores = perf_counter() - start, others.cores()
-                    store.add(figure.name, record_of(point, rows, stamp(), taken, round(cores, 2)))
+                    store.add(figure.name, record_of(point, rows, perf_counter() - start, others.cores()))
                 bar.advance(task)
     return failures

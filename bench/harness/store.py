@@ -1,123 +1,186 @@
-"""What was measured, kept on disk point by point, so that a run that was interrupted goes on where it was."""
+"""Measured points on disk: raw points, from which an interrupted run resumes, and the figures that are committed.
+
+Raw points stay out of the repository (`build/bench`): one file for each figure, one line of JSON for each point. The
+committed file `figures.json` has the same rows without the long series of some plots, floats with five digits:
+
+    machines  processor, memory, system, versions
+    figures   name -> point: columns that identify a point; columns: point columns, `machine` (its index), `day`,
+              `others`, and those of the rows; rows: one list each
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
-
-from bench.harness.figure import Point, Row
-from bench.harness.stamp import Stamp
+from bench.harness.figure import Figure, Point, Row, Scalar
+from bench.harness.stamp import machine, sources
 from eddy import EddyError
 
-ENDING = ".jsonl"
+FIGURES = "figures.json"
+KEPT = ("machine", "day", "others")
+"""Columns of `figures.json` beyond those of points and rows."""
 
 
 class StoreError(EddyError):
-    """What is kept of a figure cannot be read."""
+    """A file of points or figures cannot be read."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One point as it was measured: when, in how many seconds, on what, and what it gave.
+    """One measured point.
 
-    others  cores that other work took meanwhile, in the mean; None of points of which that was not looked at
+    machine  the machine and the versions, as `stamp.machine` returns them
+    day      the date, YYYY-MM-DD
+    others   cores that other processes used in the meantime, on average; None: not recorded
+    sources  digest of the sources, empty for a record read from figures.json
+    seconds  how long measuring took
     """
 
     point: Point
     rows: Sequence[Row]
-    stamp: Stamp
-    seconds: float
-    at: str
+    machine: str
+    day: str
     others: float | None = None
+    sources: str = ""
+    seconds: float = 0.0
 
-    def text(self) -> str:
-        """Return it as a line."""
-        content = {
-            "point": dict(self.point),
-            "rows": [dict(row) for row in self.rows],
-            "stamp": self.stamp.row(),
-            "seconds": self.seconds,
-            "at": self.at,
-            "others": self.others,
-        }
-        return json.dumps(content, ensure_ascii=False)
+    def merged(self) -> list[Row]:
+        """Return the rows with the columns of the point."""
+        return [{**self.point, **row} for row in self.rows]
 
 
-def record_of(point: Point, rows: Sequence[Row], stamp: Stamp, seconds: float, others: float | None = None) -> Record:
-    """Return a point measured just now."""
-    return Record(point, rows, stamp, seconds, datetime.now(UTC).isoformat(timespec="seconds"), others)
-
-
-def columns(rows: Sequence[Row]) -> pa.Table:
-    """Return rows as a table that has every column of any of them, in the order in which they come."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    data: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
-    for values in data.values():
-        if any(isinstance(value, float) for value in values):  # Arrow refuses a column of ints and floats
-            values[:] = [float(value) if isinstance(value, int) else value for value in values]
-    return pa.table(data)
+def record_of(point: Point, rows: Sequence[Row], seconds: float, others: float) -> Record:
+    """Return the record of a point measured just now."""
+    day = datetime.now(UTC).date().isoformat()
+    return Record(dict(point), [dict(row) for row in rows], machine(), day, round(others, 2), sources(), seconds)
 
 
 class Store:
-    """A folder with a file a figure; a line of it is a point.
-
-    A point measured again replaces what was there. The file is written anew at each point and put in place by renaming,
-    so it holds whole points only.
-    """
+    """A folder of raw points. A point measured again replaces its record; files are replaced by renaming."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, figure: str) -> Path:
         """Return the file of a figure."""
-        return self.folder / f"{figure}{ENDING}"
+        return self.folder / f"{figure}.jsonl"
 
     def records(self, figure: str) -> list[Record]:
-        """Return what was measured of a figure, in the order of measurement. Raises StoreError for a damaged file."""
+        """Return the records of a figure, in the order of measurement. Raises StoreError for a damaged file."""
         path = self.path(figure)
         if not path.exists():
             return []
         found = []
         for number, line in enumerate(path.read_text().splitlines(), 1):
             try:
-                content = json.loads(line)
-                content["stamp"] = Stamp(**content["stamp"])
-                found.append(Record(**content))
-            except (ValueError, TypeError, KeyError) as error:
+                found.append(Record(**json.loads(line)))
+            except (ValueError, TypeError) as error:
                 raise StoreError(f"{path}, line {number} is no record of a point ({error}): delete the file") from error
         return found
 
     def add(self, figure: str, record: Record) -> None:
-        """Keep a point, in place of what was there of the same one."""
-        kept = [other for other in self.records(figure) if dict(other.point) != dict(record.point)]
+        """Keep a record, in place of an earlier one of the same point."""
+        kept = [other for other in self.records(figure) if other.point != record.point]
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.path(figure)
         scratch = path.with_suffix(".new")
-        scratch.write_text("".join(f"{other.text()}\n" for other in [*kept, record]))
+        scratch.write_text("".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in [*kept, record]))
         scratch.replace(path)
 
     def of_points(self, figure: str, points: Sequence[Point]) -> list[Record]:
-        """Return what is kept of these points, in their order; those never measured are left out."""
+        """Return the records of these points, in their order; points without a record are left out."""
         kept = self.records(figure)
-        return [record for point in points for record in kept if dict(record.point) == dict(point)]
+        return [record for point in points for record in kept if record.point == dict(point)]
 
 
-def write_data(name: str, rows: Sequence[Row], folder: Path) -> None:
-    """Write rows as a CSV and a Parquet file of this name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    table = columns(rows)
-    pa.csv.write_csv(table, folder / f"{name}.csv")
-    pq.write_table(table, folder / f"{name}.parquet")
+def best_known(figure: Figure, store: Store, carried: Mapping[str, list[Record]]) -> list[Record]:
+    """Return the records of the full run, or those of the quick run if there are none.
+
+    carried  records read from figures.json, used for points that the store does not have
+    """
+    kept = [*store.records(figure.name), *carried.get(figure.name, [])]
+    for full in (True, False):
+        points = [dict(point) for point in figure.points(full)]
+        found = [next((one for one in kept if one.point == point), None) for point in points]
+        if any(found):
+            return [one for one in found if one is not None]
+    return []
 
 
-def rows_of(records: Sequence[Record]) -> list[Row]:
-    """Return the rows of records, each with the columns of its point and `origin` "here"."""
-    return [{"origin": "here", **record.point, **row} for record in records for row in record.rows]
+def _rounded(value: Scalar) -> Scalar:
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def figures_text(found: Mapping[str, tuple[Figure, Sequence[Record]]]) -> str:
+    """Return the text of figures.json: one line for each row."""
+    machines = list(dict.fromkeys(record.machine for _, records in found.values() for record in records))
+    tables = []
+    for name, (figure, records) in found.items():
+        point = list(dict.fromkeys(column for record in records for column in record.point))
+        kept = [(record, row) for record in records for row in record.rows if not figure.drawn_only(row)]
+        names = [*point, *KEPT, *dict.fromkeys(column for _, row in kept for column in row if column not in point)]
+        lines = []
+        for record, row in kept:
+            own: dict[str, Any] = {"machine": machines.index(record.machine), "day": record.day}
+            own |= {"others": record.others, **record.point, **row}
+            lines.append(json.dumps([_rounded(own.get(column)) for column in names], ensure_ascii=False))
+        head = f'"point": {json.dumps(point)}, "columns": {json.dumps(names)}'
+        tables.append(f' {json.dumps(name)}: {{{head}, "rows": [\n  ' + ",\n  ".join(lines) + "\n ]}")
+    head = json.dumps(machines, ensure_ascii=False)
+    return f'{{"machines": {head}, "figures": {{\n' + ",\n".join(tables) + "\n}}\n"
+
+
+def read_figures(path: Path) -> dict[str, list[Record]]:
+    """Return the records of a file of figures by figure, empty if there is no file. Raises StoreError."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text())
+        return {name: _records(table, content["machines"]) for name, table in content["figures"].items()}
+    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+        raise StoreError(f"{path} holds no figures of `eddy bench` ({type(error).__name__}: {error})") from error
+
+
+def _records(table: Mapping[str, Any], machines: Sequence[str]) -> list[Record]:
+    found: dict[str, Record] = {}
+    for values in table["rows"]:
+        row = {name: value for name, value in zip(table["columns"], values, strict=True) if value is not None}
+        point = {name: row.pop(name) for name in table["point"] if name in row}
+        at, day, others = (row.pop(name, None) for name in KEPT)
+        key = json.dumps(point)
+        if key not in found:
+            found[key] = Record(point, [], machines[at], day, others)
+        found[key].rows.append(row)  # type: ignore[attr-defined]
+    return list(found.values())
+
+
+Flat = dict[str, tuple[float, float | None, float | None]]
+"""(value, low, high) by name; low and high are None for a figure measured once."""
+
+
+def flat(figure: str, records: Sequence[Record]) -> Flat:
+    """Return the figures of records by name, for comparing two runs.
+
+    A row with columns `figure` and `value` names its own figure. Other rows give each column that has a spread, named
+    after the figure, its point and the texts of the row.
+    """
+    found: Flat = {}
+    for record in records:
+        for row in record.rows:
+            if isinstance(row.get("figure"), str):
+                columns = {"value": str(row["figure"])}
+            else:
+                texts = {name: value for name, value in row.items() if isinstance(value, str) and name != "skipped"}
+                where = ",".join(f"{name}={value}" for name, value in {**record.point, **texts}.items())
+                columns = {name: f"{figure}/{where}/{name}" for name in row if f"{name}_low" in row}
+            for column, name in columns.items():
+                value, low, high = (row.get(end) for end in (column, f"{column}_low", f"{column}_high"))
+                if isinstance(value, int | float):
+                    ends = [end if isinstance(end, int | float) else None for end in (low, high)]
+                    found[name] = (float(value), ends[0], ends[1])
+    return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.harness.figure import Grid, Row, Scalar
+from bench.harness.figure import Row, Scalar, Table
 
 
-def number(value: float) -> str:
-    """Return a figure with three digits that count.
+def number_text(value: float) -> str:
+    """Return a number with three significant digits.
 
-    >>> number(0.61789), number(12.3456), number(20_123_456.0), number(143.2)
+    >>> number_text(0.61789), number_text(12.3456), number_text(20_123_456.0), number_text(143.2)
     ('0.618', '12.3', '20.1 M', '143')
     """
     if abs(value) >= 1e6:
@@ -19,14 +19,14 @@ def number(value: float) -> str:
 
 
 def cell(value: Scalar) -> str:
-    """Return a value as it stands in a table: nothing for what is missing, a whole number below a million whole."""
+    """Return the text of a table cell: empty for a missing value, all digits of an int below a million."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and abs(value) < 1_000_000:
         return f"{value:,}".replace(",", " ")
-    return number(value) if isinstance(value, int | float) else str(value).replace("|", "\\|")
+    return number_text(value) if isinstance(value, int | float) else str(value).replace("|", "\\|")
 
 
 def chosen(rows: Sequence[Row], where: Mapping[str, Scalar]) -> list[Row]:
@@ -34,36 +34,28 @@ def chosen(rows: Sequence[Row], where: Mapping[str, Scalar]) -> list[Row]:
     return [row for row in rows if all(row.get(name) == value for name, value in where.items())]
 
 
-def grid_text(grid: Grid, rows: Sequence[Row]) -> list[str]:
-    """Return a grid as lines of Markdown, its title first; nothing if no row is of it.
+def markdown(heads: Sequence[str], body: Sequence[Sequence[Scalar]]) -> list[str]:
+    """Return the lines of a table."""
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    return lines + ["| " + " | ".join(map(cell, row)) + " |" for row in body]
 
-    If some rows are a paper's own, who measured is a column as well.
+
+def table_text(table: Table, rows: Sequence[Row]) -> list[str]:
+    """Return a table as lines of Markdown, its title first; nothing if no row belongs to it.
+
+    Columns without any value are left out.
     """
-    rows = [row for row in chosen(rows, grid.where) if any(row.get(name) is not None for name in grid.value)]
+    rows = [row for row in chosen(rows, table.where) if any(row.get(name) is not None for name in table.value)]
     if not rows:
         return []
-    heads = dict(grid.rows)
-    if any(row.get("origin") == "paper" for row in rows):
-        heads["origin"] = "measured"
-    keys = list(dict.fromkeys(tuple(row.get(name) for name in heads) for row in rows))
-    if grid.across is None:
-        columns = dict(grid.value)
-        body = [
-            [cell(row.get(name)) for name in columns]
-            for key in keys
-            for row in rows
-            if tuple(row.get(name) for name in heads) == key
-        ]
-        firsts = [key for key in keys for row in rows if tuple(row.get(name) for name in heads) == key]
-    else:
-        (value,) = grid.value
-        values = list(dict.fromkeys(row.get(grid.across) for row in rows))
-        columns = {cell(name): cell(name) for name in values}
-        found = {(tuple(row.get(name) for name in heads), row.get(grid.across)): row.get(value) for row in rows}
-        body = [[cell(found.get((key, name))) for name in values] for key in keys]
-        firsts = keys
-    title = grid.title if grid.across is None else f"{grid.title} ({', '.join(grid.value.values())})"
-    lines = [f"{title}:", "", "| " + " | ".join([*heads.values(), *columns.values()]) + " |"]
-    lines.append("|---" * (len(heads) + len(columns)) + "|")
-    lines += ["| " + " | ".join([*map(cell, first), *cells]) + " |" for first, cells in zip(firsts, body, strict=True)]
-    return lines
+    if table.across is None:
+        names = [name for name in table.value if any(row.get(name) is not None for row in rows)]
+        body = [[row.get(name) for name in (*table.rows, *names)] for row in rows]
+        return [f"{table.title}:", "", *markdown([*table.rows.values(), *(table.value[name] for name in names)], body)]
+    (value,) = table.value
+    keys = list(dict.fromkeys(tuple(row.get(name) for name in table.rows) for row in rows))
+    across = list(dict.fromkeys(row.get(table.across) for row in rows))
+    found = {(tuple(row.get(name) for name in table.rows), row.get(table.across)): row.get(value) for row in rows}
+    body = [[*key, *(found.get((key, name)) for name in across)] for key in keys]
+    title = f"{table.title} ({table.value[value]}):"
+    return [title, "", *markdown([*table.rows.values(), *map(cell, across)], body)]

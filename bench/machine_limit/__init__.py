@@ -1,1 +1,1 @@
-"""What the machine could do at best, and where the time of a push goes."""
+"""The limits of the machine: the cost of memory accesses, the least time of an arrival, the parts of a push."""

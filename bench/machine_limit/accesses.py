@@ -1,19 +1,18 @@
-"""How often an arrival touches memory that nothing near it in time has touched: counted from layout and counters.
+"""Random accesses to memory per arrival, counted from the layout and the counters of the engine.
 
-What is counted, per arrival, each a cache line at a place that the key decides:
+Counted are cache lines at a place that the key decides:
 
-directory   the slot of the key in the hash table of the key directory, one for each key of the arrival (slots have 16
-            bytes and the table is at most three quarters full, so a look-up hardly ever needs another line)
-heads       the head row of each key: those of the arrival's own keys, and those of the keys that a match of a trunk hop
-            brings along. Probing and inserting touch the same row. A row of several streams may lie in several lines
-chain       the record of each match, whose link has to be read to know where the chain ends; counted by the engine
+directory   the slot of each key of the arrival in the hash table of the key directory (a slot has 16 bytes and the
+            table is at most three quarters full, so a look-up hardly ever needs another line)
+heads       the head row of each key: the keys of the arrival, and those that a match of a trunk hop adds. Probing and
+            inserting use the same row; a row of several streams may span several lines
+chain       the record of each match, whose link must be read to find the end of the chain; the engine counts them
             (`H_MATCHES`)
-gather      the payload of each component of a result that is not the arrival itself, a line for each column
+gather      the payload of each component of a result except the arrival, one line for each column
 
-What is not counted as random, since it goes on where the arrival before it ended: keys in, the slot written into the
-ring of the stream, row ids and columns out. Of these the bytes are counted. Not counted at all: the sweep of dead keys,
-chains longer by other keys of the bucket (the loop's), translation of addresses but as far as the accesses measured
-contain it.
+Memory that is accessed in order (keys in, the slot written to the ring of the stream, row ids and columns out) counts
+by its bytes. Not counted: the sweep of dead keys, longer chains by other keys of a bucket (in the loop), and address
+translation beyond that of the measured accesses.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ ROW_ID = 4
 
 @dataclass(frozen=True)
 class Traffic:
-    """Counts per arrival: random accesses by what they are for, and bytes that are read or written in order.
+    """Counts per arrival: random accesses by purpose, and bytes read or written in order.
 
-    working_set   bytes that the random accesses go to
+    working_set   bytes in which the random accesses lie
     """
 
     directory: float
@@ -68,12 +67,12 @@ def lines_of(n_bytes: int) -> float:
 
 @dataclass(frozen=True)
 class Counted:
-    """What the engine's counters say about some arrivals.
+    """Counts of the engine, per arrival.
 
-    keys      keys of an arrival
-    bindings  keys that matches of trunk hops brought along, per arrival
-    matches   tuples found in chains, per arrival
-    results   results per arrival
+    keys      keys of the arrival
+    bindings  keys that matches of trunk hops added
+    matches   tuples found in chains
+    results   results
     """
 
     keys: float
@@ -83,7 +82,7 @@ class Counted:
 
 
 def counters(routes: Routes) -> Int64s:
-    """Return what all hops have counted so far: int64[hops, 2], probes and matches."""
+    """Return the counts of all hops so far: int64[hops, 2], probes and matches."""
     return routes.hops[:, COUNTERS].copy()
 
 

@@ -1,4 +1,4 @@
-"""What an access to memory costs at a size of what is accessed."""
+"""The figure `latency`: the cost of an access to memory, by the size of the working set."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from time import thread_time
 import numpy as np
 import numpy.typing as npt
 
+from bench.harness.figure import Figure, Plot, Point, Row, Say, number, spread
+from bench.harness.turns import without_gc
 from bench.machine_limit.memory_kernels import chase, scatter, sweep_over
-from bench.measure import without_gc
 
 LINE = 64
 """Bytes of a cache line."""
@@ -17,7 +18,7 @@ LEAST = 4096
 
 
 def powers_of_two(n_bytes: float) -> int:
-    """Return the power of two nearest to so many bytes, by ratio, and at least LEAST."""
+    """Return the power of two nearest to n_bytes, by ratio, and at least LEAST."""
     return max(LEAST, 1 << round(np.log2(max(n_bytes, 1))))
 
 
@@ -33,8 +34,8 @@ def cycle(lines: int, seed: int) -> npt.NDArray[np.int32]:
 class Costs:
     """Nanoseconds at one size of working set, a list entry for each round.
 
-    dependent    an access to a random line that has to end before the next can begin
-    independent  an access to a random line, many of them under way
+    dependent    an access to a random line that has to end before the next one begins
+    independent  an access to a random line, many of them in flight
     sequential   a line read in order
     """
 
@@ -46,8 +47,8 @@ class Costs:
 def costs(n_bytes: int, rounds: int, accesses: int, seed: int = 1) -> Costs:
     """Measure accesses to n_bytes (a power of two >= 4096) of memory, `accesses` of each kind a round.
 
-    The memory comes from NumPy as the engine's does, so pages are of the size that it gets. A first round, which brings
-    what fits into the caches, is not counted; each round goes on where the one before ended.
+    The memory comes from NumPy, as the engine's does, so its pages have the same size. A first round, which warms the
+    caches, is not counted; each round continues where the one before ended.
     """
     lines = cycle(n_bytes // LINE, seed)
     words = lines.reshape(-1).view(np.int64)
@@ -69,3 +70,46 @@ def costs(n_bytes: int, rounds: int, accesses: int, seed: int = 1) -> Costs:
                 found.independent.append(1e9 * (two - one) / accesses)
                 found.sequential.append(1e9 * (three - two) / (passes * len(lines)))
     return found
+
+
+def _points(full: bool) -> list[Point]:
+    most, factor = (1 << 30, 2) if full else (1 << 28, 4)
+    accesses, rounds = (4_000_000, 7) if full else (1_000_000, 3)
+    found: list[Point] = []
+    size = LEAST
+    while size <= most:
+        found.append({"bytes": size, "accesses": accesses, "rounds": rounds, "seed": 1})
+        size *= factor
+    return found
+
+
+def _measure(point: Point, say: Say) -> list[Row]:
+    """Return a row for each kind of access: `ns` for a line of 64 bytes, and that as `gb_per_s`."""
+    n_bytes = int(point["bytes"])
+    say(f"{n_bytes:,} bytes")
+    found = costs(n_bytes, int(point["rounds"]), int(point["accesses"]), int(point["seed"]))
+    taken = {kind: spread(getattr(found, kind), "ns") for kind in ("dependent", "independent", "sequential")}
+    return [{"access": kind, **own, "gb_per_s": LINE / number(own, "ns")} for kind, own in taken.items()]
+
+
+FIGURES = (
+    Figure(
+        "latency",
+        "Random accesses to cache lines of a working set: `dependent`, each line names the next; `independent`, "
+        "addresses are computed and values summed, so many accesses are in flight; `sequential`, a sum over the same "
+        "memory. CPU time per line of 64 bytes, the loop included, one thread.",
+        _points,
+        _measure,
+        plots=[
+            Plot(
+                "Time per cache line",
+                "bytes",
+                "ns",
+                "access",
+                x_label="working set, bytes",
+                y_label="ns per line",
+                log="xy",
+            )
+        ],
+    ),
+)

@@ -1,4 +1,4 @@
-"""Loops that do nothing but wait for memory. Each returns what it found, so that nothing of it can be left out."""
+"""Loops that only access memory. Each returns its result, so that no access can be optimized away."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Other engines on the same work: what each makes of W1, and how fast.
+"""Other engines on W1, in the same run and with the same results.
 
-One file a peer; `works.py` is the work, `turns.py` how peers in this process take it, `environment.py` where those live
-that do not fit into this process, `figures.py` what is measured and told.
+works       the arrivals; here the peers of this process, which take turns; microbatch: Polars and DuckDB
+apart       peers in processes of their own: Spark, Flink, Pathway; scripts/ runs in their environments
+comparison  what is measured
 """

@@ -1,25 +1,35 @@
-"""Peers that run in processes of their own, on W1 with RANGE windows: what one made of a work."""
+"""Peers in processes of their own, on W1 with RANGE windows: Spark, Flink, Pathway."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
 from bench.harness.figure import Say
-from bench.peers.environment import Unavailable
-from bench.peers.works import Work
+from bench.peers.environment import Unavailable, answers, python_of
+from bench.peers.works import SPAN, STREAMS, Work
+from bench.spark import BEST, DEFAULT, Feed, bench_session, spark_triggers
+from eddy import EddyError
+from eddy.spark.environment.java import java_home
+
+TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a peer made of a work.
+    """What a peer returned for a work.
 
-    seconds  wall time of `arrivals` arrivals at full windows, once for each time it was measured
-    results  of all arrivals of the work, those before the clock included
-    total    the sum of all values in them
+    seconds  wall time of `arrivals` arrivals at full windows, once for each measurement
+    results  number of results of all arrivals, including those before the clock; total: the sum of their values
     """
 
     seconds: list[float]
@@ -29,39 +39,87 @@ class Outcome:
     version: str
 
 
-@dataclass(frozen=True)
-class Apart:
-    """A peer in processes of its own.
-
-    measure  does a work so many times over, with so many threads. Raises Unavailable
-    """
-
-    name: str
-    measure: Callable[[Work, int, int, Say], Outcome]
-
-
-Runs = Callable[[Path, Path, int], list[dict[str, object]]]
-"""Given a file of the arrivals before the clock and one of all, joins the one, then the other, so many times."""
+Measure = Callable[[Work, int, int, Say], Outcome]
+"""Does a work `repeats` times with `threads` threads. Raises Unavailable."""
+Runs = Callable[[list[Path]], list[dict[str, object]]]
+"""Joins files of arrivals one after the other; returns an answer for each."""
 
 
 def slope(name: str, work: Work, repeats: int, runs: Runs) -> Outcome:
-    """Measure by how much longer runs of all arrivals take than the median run of those before the clock.
+    """Measure how much longer runs of all arrivals take than the median run of those before the clock.
 
-    So what a run costs beside its arrivals does not count, nor does filling the windows. Raises Unavailable if the
-    difference is lost in what else the machine does.
+    So neither starting a run nor filling the windows counts. Raises Unavailable if the difference is lost in noise.
     """
     with TemporaryDirectory(prefix="eddy-peers-") as folder:
         small, large = Path(folder) / "small.csv", Path(folder) / "large.csv"
         work.write(small, work.warm)
         work.write(large, work.arrivals)
-        found = runs(small, large, repeats)
-    before = median(map(_seconds, found[::2]))
-    seconds = [_seconds(of_all) - before for of_all in found[1::2]]
+        found = runs([small, large] * repeats)
+    taken = [float(str(answer["seconds"])) for answer in found]
+    seconds = [of_all - median(taken[::2]) for of_all in taken[1::2]]
     if min(seconds) <= 0:
-        raise Unavailable(f"{name}: {work.timed:,} arrivals more took no longer: the machine was busy, or take more")
+        raise Unavailable(f"{name}: {work.timed:,} more arrivals took no longer; the machine is too busy")
     last = found[-1]
     return Outcome(seconds, work.timed, int(str(last["results"])), int(str(last["total"])), str(last["version"]))
 
 
-def _seconds(answer: dict[str, object]) -> float:
-    return float(str(answer["seconds"]))
+def _flink(multi_join: bool, work: Work, repeats: int, threads: int, say: Say) -> Outcome:
+    """Run Flink SQL in a cluster embedded in one JVM."""
+    python = python_of("flink")
+    try:
+        java = java_home()
+    except EddyError as missing:
+        raise Unavailable(f"flink: no Java: {missing}") from missing
+    say(f"flink, {work.arrivals:,} arrivals")
+
+    def runs(files: list[Path]) -> list[dict[str, object]]:
+        # The first job lets the JVM compile and is not counted.
+        arguments = ["multi-join" if multi_join else "interval", str(SPAN), str(threads), str(files[-1])]
+        variables = {"JAVA_HOME": str(java)}
+        return answers("flink", python, "flink_w1.py", [*arguments, *map(str, files)], TIMEOUT, variables)[1:]
+
+    return slope("flink", work, repeats, runs)
+
+
+def _pathway(work: Work, repeats: int, threads: int, say: Say) -> Outcome:
+    """Run Pathway with a Python connector that commits after each step."""
+    python = python_of("pathway")
+    say(f"pathway, {work.arrivals:,} arrivals")
+
+    def runs(files: list[Path]) -> list[dict[str, object]]:
+        arguments, variables = [str(SPAN), str(work.batch)], {"PATHWAY_THREADS": str(threads)}
+        run = partial(answers, "pathway", python, "pathway_w1.py", timeout=TIMEOUT, variables=variables)
+        return [run([*arguments, str(file)])[-1] for file in files]
+
+    return slope("pathway", work, repeats, runs)
+
+
+def _spark(settings: str, work: Work, repeats: int, threads: int, say: Say) -> Outcome:
+    """Run Spark's own stream-stream joins once; each micro-batch after the warm ones is a measurement."""
+    if not find_spec("pyspark"):
+        raise Unavailable("spark: not installed (pip install 'eddy-join[spark]')")
+    with TemporaryDirectory(prefix="eddy-peers-") as folder:
+        feed = Feed(Path(folder) / "in")
+        for step in work.steps:
+            batches = step.batches.values()
+            feed.write([[batch.column(name).to_numpy() for name in ("k", "ts", "v")] for batch in batches])
+        out = Path(folder) / "out"
+        say(f"{settings}, {work.arrivals:,} arrivals")
+        try:
+            with bench_session(f"local[{threads}]") as spark:
+                seconds = spark_triggers(spark, feed, Path(folder) / "checkpoint", settings, out)
+        except EddyError as missing:
+            raise Unavailable(f"spark: {missing}") from missing
+        table = ds.dataset(out, format="parquet").to_table()
+    total = sum(pc.sum(table[name]).as_py() or 0 for name in STREAMS)
+    return Outcome(seconds[work.warm // work.batch :], work.batch, table.num_rows, total, version("pyspark"))
+
+
+APART: dict[str, tuple[str, Measure]] = {
+    "Spark": ("Spark, stream-stream joins", partial(_spark, DEFAULT)),
+    BEST: ("Spark, stream-stream joins, best settings", partial(_spark, BEST)),
+    "Flink": ("Flink SQL, interval joins", partial(_flink, False)),
+    "Flink MultiJoin": ("Flink SQL, MultiJoin operator", partial(_flink, True)),
+    "Pathway": ("Pathway", _pathway),
+}
+"""Peers by the name in their points: their name in the report, and how they are measured."""

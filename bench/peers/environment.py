@@ -1,8 +1,7 @@
-"""Peers that cannot live beside this package, each in an environment of its own.
+"""Environments of peers that pin older versions of Arrow and NumPy than this package needs.
 
-They pin versions of Arrow and NumPy that are older than ours. An environment is made when it is asked for and never
-otherwise: by `eddy bench peers --install NAME`, in `$XDG_CACHE_HOME/eddy/peers`, else `~/.cache/eddy/peers`, with the
-Python that runs this. It counts as installed once a file says that pip was done with it.
+`eddy bench peers --install NAME` makes one, in `$XDG_CACHE_HOME/eddy/peers`, else `~/.cache/eddy/peers`, with the
+Python that runs the command. It counts as installed once a file in it says that pip has finished.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from bench.harness.figure import Say
 from eddy import EddyError
 
 PACKAGES = {"flink": ("apache-flink==2.3.0",), "pathway": ("pathway==0.33.0",)}
-"""What pip is to install, in the versions that were tried."""
+"""Packages that pip installs, in the versions that were tested."""
 SCRIPTS = Path(__file__).parent / "scripts"
 INSTALL_SECONDS = 1800
 _DONE = "installed"
-_TOLD = 300  # characters of an error that are passed on
+_LENGTH = 300  # characters of an error that are passed on
 
 
 class Unavailable(EddyError):
-    """A peer cannot be measured here; the message says why, and what would help."""
+    """A peer cannot be measured here; the message gives the reason and a remedy."""
 
 
 def folder(name: str) -> Path:
-    """Return where the environment of a peer is, or would be. One for each version of Python."""
+    """Return the place of the environment of a peer, one for each version of Python."""
     user = os.environ.get("XDG_CACHE_HOME")
     root = Path(user) if user else Path.home() / ".cache"
     return root / "eddy" / "peers" / f"{name}-py{sys.version_info[0]}{sys.version_info[1]}"
@@ -50,9 +49,9 @@ def python_of(name: str) -> Path:
 
 
 def install(name: str, say: Say = print) -> Path:
-    """Make the environment of a peer anew and return its folder; minutes, and one to two GB on disk.
+    """Make the environment of a peer and return its folder; takes minutes, and one to two GB on disk.
 
-    Raises EddyError with what pip said if it fails; nothing is left then.
+    Raises EddyError with the message of pip if it fails, and leaves no files then.
     """
     if name not in PACKAGES:
         raise EddyError(f"there is no peer {name!r} to install; there are {', '.join(PACKAGES)}")
@@ -76,27 +75,27 @@ def install(name: str, say: Say = print) -> Path:
 
 
 def _last(text: str) -> str:
-    """Return the last line that says something: of a Python that failed, its exception."""
+    """Return the last line that is neither empty nor indented: of a failed Python, its exception."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
-    return lines[-1][:_TOLD] if lines else "it said nothing"
+    return lines[-1][:_LENGTH] if lines else "no message"
 
 
 def answers(
     name: str,
     python: Path,
-    script: Path,
+    script: str,
     arguments: Sequence[str],
     timeout: float,
     variables: Mapping[str, str] | None = None,
 ) -> list[dict[str, object]]:
-    """Run a script and return the objects that it printed, one JSON line each.
+    """Run a script of SCRIPTS and return the objects that it printed, one line of JSON each.
 
-    The script and what it started are ended after `timeout` seconds. Raises Unavailable if that happens, if it fails,
-    and if it prints nothing.
+    The script and its child processes are ended after `timeout` seconds. Raises Unavailable if that happens, if the
+    script fails, and if it prints nothing.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     process = subprocess.Popen(
-        [str(python), "-I", str(script), *arguments],
+        [str(python), "-I", str(SCRIPTS / script), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -118,7 +117,7 @@ def answers(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process and all it started, which are its session."""
+    """End a process and its children, which form its session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

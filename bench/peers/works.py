@@ -1,26 +1,29 @@
-"""The work all peers do: W1 with windows of rows, and W1 with windows of time.
+"""The work of all peers: W1 with windows of rows, and with windows of time; and how peers of this process take it.
 
-Four streams R, S, T, U of (k, ts, v), all int64, joined on k. Arrivals come from a stream drawn uniformly, with a key
-drawn uniformly from 10 000; v is the number of the arrival and ts that number + 1, since Spark takes a row of the tick
-0 for late. A result has the key and the four values.
+Four streams R, S, T, U of (k, ts, v), all int64, joined on k. The stream of an arrival is uniform, its key uniform in
+10 000; v is the number of the arrival and ts that number + 1, since Spark treats a row of tick 0 as late. A result has
+the key and the four values.
 
 ROWS    the newest 10 000 rows of each stream
-RANGE   the rows at most 40 000 ticks older than the youngest of the result, which are about as many
+RANGE   the rows at most 40 000 ticks older than the youngest of the result, about as many
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from time import perf_counter, process_time, thread_time
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from bench.workloads import WINDOW, Keys, Order
-from eddy import Query, Range, Rows, Stream
+from bench.harness.turns import without_gc
+from bench.workloads.sources import WINDOW, Keys, Order
+from eddy import InputError, Query, Range, Rows, Stream
 
 STREAMS = ("R", "S", "T", "U")
 KEYS = 10_000
@@ -31,19 +34,14 @@ SCHEMA = pa.schema([("k", pa.int64()), ("ts", pa.int64()), ("v", pa.int64())])
 
 @dataclass(frozen=True)
 class Step:
-    """Some arrivals in a row.
-
-    start   the number of the first, and how many came before
-    order   uint8[n], the stream of each
-    keys    int64[n]
-    """
+    """Consecutive arrivals: the number of the first, the stream of each (uint8[n]), the key of each (int64[n])."""
 
     start: int
     order: Order
     keys: Keys
 
     @property
-    def times(self) -> npt.NDArray[np.int64]:
+    def times(self) -> Keys:
         """int64[n], the tick of each."""
         return np.arange(self.start, self.start + len(self.order)) + 1
 
@@ -65,12 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Work:
-    """W1 as steps of `batch` arrivals.
-
-    windows  ROWS or RANGE
-    warm     arrivals before those that are timed, at least as many as fill the windows
-    timed    arrivals after them
-    """
+    """Arrivals: `warm` of them fill the windows, `timed` come after them, `batch` in a step."""
 
     windows: str
     warm: int
@@ -80,7 +73,7 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.warm % self.batch:
-            raise ValueError(f"{self.warm} arrivals before the clock are no whole number of steps of {self.batch}")
+            raise InputError(f"{self.warm} arrivals before the clock are no whole number of steps of {self.batch}")
 
     @property
     def arrivals(self) -> int:
@@ -88,40 +81,36 @@ class Work:
         return self.warm + self.timed
 
     @cached_property
+    def _drawn(self) -> tuple[Order, Keys]:
+        rng = np.random.default_rng(self.seed)
+        order = rng.integers(0, len(STREAMS), self.arrivals).astype(np.uint8)
+        return order, rng.integers(0, KEYS, self.arrivals)
+
+    @property
     def order(self) -> Order:
         """uint8[arrivals], the stream of each."""
         return self._drawn[0]
 
-    @cached_property
+    @property
     def keys(self) -> Keys:
         """int64[arrivals]."""
         return self._drawn[1]
 
     @cached_property
-    def _drawn(self) -> tuple[Order, Keys]:
-        # As `bench.workloads.w1` draws them: seed 1 gives the same arrivals.
-        rng = np.random.default_rng(self.seed)
-        order = rng.integers(0, len(STREAMS), self.arrivals).astype(np.uint8)
-        return order, rng.integers(0, KEYS, self.arrivals)
-
-    @cached_property
     def steps(self) -> list[Step]:
         """The arrivals, `batch` at a time; the last step may have fewer."""
-        return [
-            Step(start, self.order[start : start + self.batch], self.keys[start : start + self.batch])
-            for start in range(0, self.arrivals, self.batch)
-        ]
+        starts = range(0, self.arrivals, self.batch)
+        return [Step(k, self.order[k : k + self.batch], self.keys[k : k + self.batch]) for k in starts]
 
     @cached_property
     def query(self) -> Query:
         """The join as a query of eddy."""
-        if self.windows == ROWS:
-            streams = [Stream(name, SCHEMA, window=Rows(WINDOW)) for name in STREAMS]
-        else:
-            streams = [Stream(name, SCHEMA, window=Range(SPAN), time="ts") for name in STREAMS]
-        return Query(
-            streams, ["R.k = S.k", "S.k = T.k", "T.k = U.k"], select=["R.k", *(f"{name}.v" for name in STREAMS)]
-        )
+        options: dict[str, Any] = {"window": Rows(WINDOW)}
+        if self.windows == RANGE:
+            options = {"window": Range(SPAN), "time": "ts"}
+        streams = [Stream(name, SCHEMA, **options) for name in STREAMS]
+        select = ["R.k", *(f"{name}.v" for name in STREAMS)]
+        return Query(streams, ["R.k = S.k", "S.k = T.k", "T.k = U.k"], select=select)
 
     @cached_property
     def most_live(self) -> int:
@@ -136,9 +125,84 @@ class Work:
         return most
 
     def write(self, file: Path, arrivals: int) -> None:
-        """Write the first so many arrivals to a CSV file, a line `stream,k,ts,v` each."""
+        """Write the first arrivals to a CSV file, one line `stream,k,ts,v` each."""
         numbers = np.arange(arrivals)
         names = pa.array(STREAMS).take(pa.array(self.order[:arrivals]))
         columns = [pa.array(column) for column in (self.keys[:arrivals], numbers + 1, numbers)]
         table = pa.table([names, *columns], names=["source", *SCHEMA.names])
         pa.csv.write_csv(table, file, pa.csv.WriteOptions(include_header=False, quoting_style="none"))
+
+
+WALL = "wall"
+CLOCKS: dict[str, Callable[[], float]] = {"CPU, thread": thread_time, "CPU, process": process_time, WALL: perf_counter}
+"""The clock of the thread for a peer that works in the calling one; of the process for one that has a single worker
+thread; wall time for more threads."""
+
+
+class Engine(Protocol):
+    """An engine with the windows of the work, empty at first."""
+
+    def push(self, given: Any) -> Any:
+        """Take a prepared step and return its results."""
+
+    def count(self, results: Any) -> int:
+        """Return how many results there are."""
+
+    def total(self, results: Any) -> int | None:
+        """Return the sum of all values in the results, or None if they have no values."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A way to do the work in this process.
+
+    start    returns an engine for a work; not timed
+    prepare  returns a step in the form in which the engine takes it; not timed
+    clock    one of CLOCKS
+    windows  the works that it can do
+    """
+
+    name: str
+    start: Callable[[Work], Engine]
+    prepare: Callable[[Work, Step], Any]
+    version: str
+    clock: str = "CPU, thread"
+    threads: int = 1
+    windows: tuple[str, ...] = (ROWS, RANGE)
+
+
+def found(peer: Peer, work: Work) -> tuple[int, int | None]:
+    """Return how many results all arrivals have, and the sum of all their values. Nothing is timed."""
+    engine = peer.start(work)
+    results, totals = 0, []
+    for step in work.steps:
+        table = engine.push(peer.prepare(work, step))
+        results += engine.count(table)
+        totals.append(engine.total(table))
+    return results, None if None in totals else sum(one or 0 for one in totals)
+
+
+class Turn:
+    """One peer over one work, run repeatedly: each time from empty windows, timed when they are full."""
+
+    def __init__(self, peer: Peer, work: Work) -> None:
+        self.peer = peer
+        self.work = work
+        self.given = [peer.prepare(work, step) for step in work.steps]
+        self.wall = 0.0
+        """Wall seconds of the last run, for the comparison with a peer that has no other clock."""
+
+    def run(self) -> tuple[float, int]:
+        """Return the seconds and the results of the timed arrivals."""
+        clock = CLOCKS[self.peer.clock]
+        engine = self.peer.start(self.work)
+        warm = self.work.warm // self.work.batch
+        results = 0
+        with without_gc():
+            for given in self.given[:warm]:
+                engine.count(engine.push(given))
+            start, on_wall = clock(), perf_counter()
+            for given in self.given[warm:]:
+                results += engine.count(engine.push(given))
+            taken, self.wall = clock() - start, perf_counter() - on_wall
+        return taken, results

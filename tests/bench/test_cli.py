@@ -11,10 +11,14 @@ from typer.testing import CliRunner
 
 from bench import cli
 from bench.contents import Chapter, UnknownFigure
-from bench.harness.figure import Figure, Grid, Plot, Point, Row, Say
+from bench.harness.figure import Figure, Plot, Point, Row, Say, Table
 from bench.peers import environment
 
 RUNNER = CliRunner()
+
+
+def _places(folder: Path) -> list[str]:
+    return ["--out", str(folder), "--points", str(folder / "points")]
 
 
 @pytest.fixture
@@ -32,8 +36,8 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
             return [{"size": 20 if full else 10}]
 
         plot = Plot("Time", "size", "seconds", "way")
-        grid = Grid("Time", {"size": "size"}, {"seconds": "s"}, across="way")
-        return Figure(name, f"The {name}", "About it.", points, measure, plots=[plot], grids=[grid])
+        table = Table("Time", {"size": "size"}, {"seconds": "s"}, across="way")
+        return Figure(name, "About it.", points, measure, f"The {name}", plots=[plot], tables=[table])
 
     def load(wanted: Sequence[str]) -> list[Figure]:
         if unknown := [name for name in wanted if name not in ("guard", "strategies")]:
@@ -42,57 +46,56 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     shows = {"guard": "a figure", "strategies": "another"}
     monkeypatch.setattr(cli, "CHAPTERS", (Chapter("Chapter", "", shows),))
-    monkeypatch.setattr(cli, "NAMES", tuple(shows))
+    monkeypatch.setattr(cli, "TITLES", shows)
     monkeypatch.setattr(cli, "load", load)
     return names
 
 
 @pytest.mark.usefixtures("broken")
 def test_without_a_name_all_figures_make_one_report(tmp_path: Path) -> None:
-    done = RUNNER.invoke(cli.app, ["--out", str(tmp_path), "--json", str(tmp_path / "out.json")])
+    done = RUNNER.invoke(cli.app, [*_places(tmp_path), "--json", str(tmp_path / "out.json")])
     assert done.exit_code == 0, done.output
     text = (tmp_path / "report.md").read_text()
     assert "### guard: The guard" in text
     assert "### strategies: The strategies" in text
     assert text.count("| 10 | 2 |") == 2
-    assert json.loads((tmp_path / "out.json").read_text()) == json.loads((tmp_path / "figures.json").read_text())
+    assert (tmp_path / "out.json").read_text() == (tmp_path / "figures.json").read_text()
     assert (tmp_path / "plots" / "guard.svg").exists()
 
 
 def test_a_point_that_fails_makes_the_run_fail_after_all_others(broken: set[str], tmp_path: Path) -> None:
     broken.add("guard")
-    done = RUNNER.invoke(cli.app, ["--out", str(tmp_path)])
+    done = RUNNER.invoke(cli.app, [*_places(tmp_path)])
     assert done.exit_code == 1
     text = (tmp_path / "report.md").read_text()
-    assert "Not measured yet: `eddy bench guard`." in text
+    assert "Not measured: `eddy bench guard`." in text
     assert "| 10 | 2 |" in text
     broken.clear()
-    assert RUNNER.invoke(cli.app, ["--out", str(tmp_path)]).exit_code == 0
-    assert "Not measured yet" not in (tmp_path / "report.md").read_text()
+    assert RUNNER.invoke(cli.app, [*_places(tmp_path)]).exit_code == 0
+    assert "Not measured" not in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.usefixtures("broken")
 def test_only_some_figures_and_the_sizes_of_the_papers(tmp_path: Path) -> None:
-    done = RUNNER.invoke(cli.app, ["--out", str(tmp_path), "--only", "guard", "--full"])
+    done = RUNNER.invoke(cli.app, [*_places(tmp_path), "--only", "guard", "--full"])
     assert done.exit_code == 0, done.output
     text = (tmp_path / "report.md").read_text()
     assert "| 20 | 2 |" in text
-    assert "Not measured yet: `eddy bench strategies`." in text
+    assert "Not measured: `eddy bench strategies`." in text
 
 
 @pytest.mark.usefixtures("broken")
 def test_one_figure_is_printed(tmp_path: Path) -> None:
-    done = RUNNER.invoke(cli.app, ["guard", "--out", str(tmp_path)])
+    done = RUNNER.invoke(cli.app, ["guard", "--points", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "The guard" in done.stdout
-    assert (tmp_path / "data" / "guard.csv").exists()
-    figures = RUNNER.invoke(cli.app, ["guard", "--out", str(tmp_path), "--json", "-"])
-    assert json.loads(figures.stdout) == {"guard/size=10,way=a/seconds": {"value": 2.0, "low": 1.0, "high": 3.0}}
+    figures = RUNNER.invoke(cli.app, ["guard", "--points", str(tmp_path), "--json", "-"])
+    assert json.loads(figures.stdout)["figures"]["guard"]["rows"][0][-4:] == ["a", 2.0, 1.0, 3.0]
 
 
 @pytest.mark.usefixtures("broken")
 def test_a_figure_that_there_is_not(tmp_path: Path) -> None:
-    done = RUNNER.invoke(cli.app, ["--out", str(tmp_path), "--only", "fig99"])
+    done = RUNNER.invoke(cli.app, [*_places(tmp_path), "--only", "fig99"])
     assert isinstance(done.exception, UnknownFigure)
     assert not list(tmp_path.iterdir())
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from bench import cli
-from bench.compare import BETTER, CHANGED, SAME, WORSE, CompareError, Measured, better, compare, read, tell, verdict
+from bench.compare import BETTER, CHANGED, SAME, WORSE, CompareError, Measured, better, compare, read, show, verdict
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from bench.compare import BETTER, CHANGED, SAME, WORSE, CompareError, Measured, 
         ("fig7/joins=5/seconds", Measured(0.5), Measured(0.55), SAME),
         ("fig7/joins=5/seconds", Measured(0.5, 0.4, 0.6), Measured(0.55), SAME),
         ("W1.loop_tuples_per_s", Measured(2e7), Measured(3e7), BETTER),
-        ("adaptivity.shapes", Measured(22), Measured(3), CHANGED),
+        ("streaming.state_rows", Measured(22), Measured(3), CHANGED),
         ("spark.zero", Measured(0), Measured(0), SAME),
         ("spark.zero", Measured(0), Measured(1), CHANGED),
     ],
@@ -56,20 +56,30 @@ def test_those_that_changed_come_first_and_only_they_are_shown() -> None:
     found = compare(before, {"c_vs_d": Measured(0.5), "a_vs_b": Measured(1)})
     assert [(one.name, one.verdict) for one in found] == [("c_vs_d", WORSE), ("a_vs_b", SAME)]
     said = io.StringIO()
-    tell(found, Console(file=said, width=120))
+    show(found, Console(file=said, width=120))
     assert "c_vs_d" in said.getvalue()
     assert "a_vs_b" not in said.getvalue()
     assert "2 figures compared: 1 worse, 0 changed, 0 better, 1 same" in said.getvalue()
 
 
+def written(path: Path, **figures: float | tuple[float, float, float]) -> Path:
+    """Write a file of figures that name themselves, some with the ends of their spread."""
+    rows = [
+        [0, "2026-01-01", 0.0, name, *(v if isinstance(v, tuple) else (v, None, None))] for name, v in figures.items()
+    ]
+    columns = ["machine", "day", "others", "figure", "value", "value_low", "value_high"]
+    content = {"machines": ["m"], "figures": {"limit": {"point": [], "columns": columns, "rows": rows}}}
+    path.write_text(json.dumps(content))
+    return path
+
+
 def test_files_are_read_with_or_without_a_spread(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps({"machine": "m", "a": 1, "b": {"value": 2, "low": 1.5, "high": 2.5}}))
+    path = written(tmp_path / "a.json", a=1.0, b=(2.0, 1.5, 2.5))
     assert read(path) == {"a": Measured(1.0), "b": Measured(2.0, 1.5, 2.5)}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"machine": "m"}', '{"a": [1]}', '{"a": {"value": 1}}', '{"a": null}'])
-def test_what_holds_no_figures_is_refused(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["", "[]", '{"machine": "m"}', '{"machines": [], "figures": {}}'])
+def test_a_file_without_figures_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
     with pytest.raises(CompareError, match=r"a\.json"):
@@ -78,9 +88,8 @@ def test_what_holds_no_figures_is_refused(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1)])
 def test_the_command_fails_only_when_asked_to(options: list[str], code: int, tmp_path: Path) -> None:
-    before, after = tmp_path / "a.json", tmp_path / "b.json"
-    before.write_text('{"W1.engine_vs_loop": 0.6}')
-    after.write_text('{"W1.engine_vs_loop": 0.3}')
+    before = written(tmp_path / "a.json", **{"W1.engine_vs_loop": 0.6})
+    after = written(tmp_path / "b.json", **{"W1.engine_vs_loop": 0.3})
     done = CliRunner().invoke(cli.app, ["--compare", str(before), str(after), *options])
     assert done.exit_code == code, done.output
     assert "worse" in done.output

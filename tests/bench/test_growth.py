@@ -1,4 +1,4 @@
-"""Figures of growth: all ways do the same work, points are what they say, and remarks follow from rows."""
+"""Figures of growth: all ways do the same work, and points describe it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bench.growth.curves import alike, growth
-from bench.growth.data import KEYS, RESULTS, partner_share
-from bench.growth.figures import FIGURES
-from bench.growth.runners import FOUR, ONE_KEY, EngineRunner, LoopRunner, Runner, RuntimeRunner
-from bench.growth.sizes import JOINS, PUSHES, WINDOWS
-from bench.growth.sources import Chunk, Drawn, Permuted, filling, one_key
-from bench.growth.turns import fill, rounds, turn
-from bench.growth.ways import DEFAULT, JISC, LOOP, MJOIN, WAYS, measure, point
+from bench.growth import DEFAULT, FIGURES, LOOP, MJOIN, WAYS, measure, partner_share, point
 from bench.harness.figure import Figure, Point, Row
-from bench.harness.slope import slope
-from bench.measure import Mismatch
+from bench.harness.turns import Mismatch
+from bench.ways.c_loop import PayloadLoop, compiler
+from bench.ways.runners import (
+    FOUR,
+    ONE_KEY,
+    EngineRunner,
+    LoopRunner,
+    Runner,
+    RuntimeRunner,
+    SmallPushes,
+    fill,
+    rounds,
+    turn,
+)
+from bench.workloads.sources import Chunk, Drawn, Permuted, filling, one_key
 from eddy import StateError
+
+JOINS, WINDOWS, KEYS, _, _, RESULTS = FIGURES
 
 
 def quiet(what: str) -> None:
@@ -64,6 +72,32 @@ def test_all_ways_find_what_looking_at_every_row_finds(streams: int, skew: float
         assert [len(order) for order, _ in chunk.raw] == [40, 40, 40, 30]
         assert all(runner.take(chunk, expected)[1] == expected for runner in ways.values())
     assert sum(expected) > 0
+
+
+def test_the_loop_in_c_moves_the_payload() -> None:
+    cc = compiler()
+    if cc is None:
+        return
+    source = Drawn(one_key(4, 20, values=True), 15, 3)
+    loop = PayloadLoop(cc, 20, 5, 20, 10_000)
+    runtime = RuntimeRunner(source.query)
+    for _ in range(3):
+        chunk = source.draw(150, 150)
+        ((rows, order),) = chunk.arrow
+        table = runtime.runtime.push(rows, order)
+        ((count,),) = [loop.take(chunk, [table.num_rows])[1]]
+        assert count == table.num_rows
+        columns = [column.to_pylist() for column in table.columns]
+        assert sorted(zip(*loop.out[:, :count].tolist(), strict=True)) == sorted(zip(*columns, strict=True))
+    assert count > 0
+    with pytest.raises(StateError, match="room"):
+        loop.take(chunk, [10_001])
+
+
+def test_small_pushes_give_the_results_of_large_ones() -> None:
+    query = one_key(3, 20)
+    ways: dict[str, Runner] = {"large": EngineRunner(query), "small": SmallPushes(EngineRunner(query), 7)}
+    assert turn(ways, Drawn(query, 15, 3).draw(200, 50), 0)[1] > 0
 
 
 def test_permutations_have_each_key_once_in_any_window() -> None:
@@ -130,7 +164,7 @@ def test_a_loop_is_told_how_much_room_it_needs() -> None:
     query = one_key(2, 10)
     loop = LoopRunner(ONE_KEY, 2, 10, 5)
     chunk = Drawn(query, 5, 1).draw(500, 100)
-    with pytest.raises(StateError, match="tell it how many"):
+    with pytest.raises(StateError, match="pass the number of results"):
         loop.take(chunk, None)
     known = EngineRunner(query).take(chunk, None)[1]
     assert loop.take(chunk, known)[1] == known
@@ -138,7 +172,7 @@ def test_a_loop_is_told_how_much_room_it_needs() -> None:
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-def test_a_figure_has_rows_for_its_plots_and_something_to_say(figure: Figure) -> None:
+def test_a_figure_has_rows_for_its_plots(figure: Figure) -> None:
     for full in (True, False):
         texts = {str(sorted(one.items())) for one in figure.points(full)}
         assert len(texts) == len(figure.points(full)) > 1
@@ -152,17 +186,12 @@ def test_a_figure_has_rows_for_its_plots_and_something_to_say(figure: Figure) ->
         assert len({row["results_per_arrival"] for row in own}) == 1
         for row in own:
             assert 0 < float(str(row["ns_low"])) <= float(str(row["ns"])) <= float(str(row["ns_high"]))
-            assert row["repeats"] == 2
             assert row["live"] == 50 * int(one["streams"])
             assert float(str(row["bytes"])) > float(str(row["state_bytes"])) > 0
             assert (row["way"] == DEFAULT) >= (float(str(row["deciding_ns"])) > 0)
         rows += [{**one, **row} for row in own]
     for plot in figure.plots:
-        assert {plot.x, plot.y, str(plot.by), *(plot.spread or ()), *plot.where} <= set(rows[0]), plot.title
-    said = figure.remarks(rows)
-    assert any("^" in text or "hardly changes" in text for text in said)
-    assert figure.remarks([]) == []
-    assert not any("^" in text for text in figure.remarks(rows[:1]))
+        assert {plot.x, plot.y, str(plot.by), *plot.where} <= set(rows[0]), plot.title
 
 
 def test_all_figures_are_there_once() -> None:
@@ -189,55 +218,6 @@ def test_partner_share_is_what_is_drawn() -> None:
     rng = np.random.default_rng(1)
     held = [len(np.unique(rng.integers(0, 300, 100))) / 300 for _ in range(200)]
     assert partner_share(300, 100) == pytest.approx(float(np.mean(held)), rel=0.02)
-
-
-def test_slopes() -> None:
-    assert slope([1, 10, 100], [2, 2, 2]) == pytest.approx(0)
-    assert slope([1, 4, 16], [1, 2, 4]) == pytest.approx(0.5)
-    assert "time falls as rows^-1.00: 200 ns at 1, 2 ns at 100." in growth("time", "rows", [(1, 200), (100, 2)], "ns")
-    assert "hardly changes" in growth("time", "rows", [(1, 200), (1000, 201)], "ns")
-    bent = growth("time", "rows", [(1, 10), (10, 10), (100, 100)], "ns")
-    assert "grows as rows^0.50" in bent
-    assert "steepest from 10 to 100, with exponent 1.00" in bent
-
-
-def test_curves_that_are_the_same_are_told_once() -> None:
-    found = alike({"a": [(1, 100), (2, 200)], "b": [(1, 100.5), (2, 200)], "c": [(1, 100), (2, 300)], "d": [(1, 100)]})
-    assert list(found) == ["a, b", "c", "d"]
-
-
-def made(x: str, at: float, way: str, ns: float, **more: float | str) -> Row:
-    return {x: at, "way": way, "ns": ns, "bytes": 1e6 * at, "state_per_tuple": 50.0, "deciding_ns": 0.0, **more}
-
-
-def test_remarks_on_windows_say_what_rows_say() -> None:
-    rows = [made("window", at, DEFAULT, at**0.21, deciding_ns=0.5) for at in (1_000, 10_000, 100_000)]
-    rows += [made("window", at, LOOP, 2.0) for at in (1_000, 10_000, 100_000)]
-    said = WINDOWS.remarks(rows)
-    assert any(text.startswith("default: time per arrival grows as window^0.21: 4.27 ns at 1,000") for text in said)
-    assert any(text.startswith("loop: time per arrival hardly changes with window") for text in said)
-    assert any(text.startswith("default, loop: memory held grows as window^1.00: 1,000 MB") for text in said)
-    assert "default takes, in terms of loop and by window: 2.13 × at 1,000, 5.61 × at 100,000." in said
-    assert any("samples and decisions" in text and "0.5 ns an arrival at 1,000" in text for text in said)
-    assert not any("mjoin" in text or JISC in text for text in said)
-
-
-def test_remarks_on_pushes_tell_the_fixed_cost() -> None:
-    rows = [made("push", at, DEFAULT, 100_000 / at + 50) for at in (1, 100, 10_000)]
-    rows += [made("push", at, LOOP, 50.0) for at in (1, 100, 10_000)]
-    said = PUSHES.remarks(rows)
-    assert any(text.startswith("default: a call takes 100 µs beside its arrivals") for text in said)
-    assert "loop: pushes of 1 take no longer per arrival than pushes of 10,000." in said
-
-
-def test_remarks_on_keys_tell_skew_apart() -> None:
-    rows = [
-        made("keys", 10.0, MJOIN, ns, skew=skew, series="skew", ns_per_outcome=ns / (1 + skew))
-        for skew, ns in ((0.0, 100.0), (1.0, 400.0))
-    ]
-    assert KEYS.remarks(rows) == [
-        "mjoin: an arrival takes 4.00 × as long under skew 1 as under 0, an arrival or result 2.00 ×."
-    ]
 
 
 def test_a_point_says_all_that_it_is_measured_by() -> None:

@@ -1,4 +1,4 @@
-"""Figures 7 to 12 of the JISC paper: points, rows, what they say of made rows, and the model of nested loops."""
+"""Figures 7 to 12 of the JISC paper: points, rows, and the model of nested loops."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.harness.figure import Figure, Row
-from bench.measure import Mismatch, agree
-from bench.papers.jisc import FIGURES, frequency, latency, migration, normal
-from bench.papers.jisc.comparison import exponents, order, ratios, values
+from bench.harness.figure import Figure, Row, number
+from bench.harness.turns import Mismatch, agree
+from bench.papers.jisc import FIGURES, latency
 from bench.papers.jisc.nested_loops import STRATEGIES, NestedLoops, first_output
-from bench.papers.jisc.runs import Run, started, take_in_turns
-from bench.workloads import permutations
+from bench.papers.jisc.throughput import NORMAL, STEPS, TOTAL
+from bench.ways.strategies import Run, started, take_pushes
+from bench.workloads.turnover import permutations
 from eddy import EddyError
 
 FIGURE = {figure.name: figure for figure in FIGURES}
@@ -58,7 +58,7 @@ def test_a_period_is_as_many_turnovers_quick_as_full() -> None:
         for full in (False, True):
             for point in figure.points(full):
                 assert int(point["period"]) % 1_000 == 0
-                assert int(point["tuples"]) == frequency.TOTAL * 1_000_000 * int(point["window"]) // frequency.WINDOW
+                assert int(point["tuples"]) == TOTAL * 100 * int(point["window"])
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
@@ -69,14 +69,12 @@ def test_rows_have_the_columns_of_the_plots(figure: Figure) -> None:
         plots = [p for p in figure.plots if all(point.get(name, value) == value for name, value in p.where.items())]
         assert plots
         for plot in plots:
-            assert plot.spread is not None
-            low, high = plot.spread
+            low, high = f"{plot.y}_low", f"{plot.y}_high"
             for row in rows:
                 assert isinstance(row[plot.x], int | float)
                 assert isinstance(row[str(plot.by)], str)
                 assert 0 < float(str(row[low])) <= float(str(row[plot.y])) <= float(str(row[high]))
         assert len({(row["strategy"], row[plots[0].x]) for row in rows}) == len(rows)
-        assert figure.remarks(rows)
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
@@ -87,8 +85,10 @@ def test_what_the_paper_prints_has_columns_of_a_plot(figure: Figure) -> None:
 
 
 def test_a_stage_stores_and_promotes_what_the_case_says() -> None:
-    best = values(measured(FIGURE["fig7"], TINY["fig7"]), "promoted")
-    worst = values(measured(FIGURE["fig8"], TINY["fig8"]), "promoted")
+    best, worst = (
+        {str(row["strategy"]): number(row, "promoted") for row in measured(FIGURE[name], TINY[name])}
+        for name in ("fig7", "fig8")
+    )
     # Windows of 20 have 20 keys; five streams have three states below the root.
     assert best["jisc"] == 20
     assert worst["jisc"] == 3 * 20
@@ -97,9 +97,9 @@ def test_a_stage_stores_and_promotes_what_the_case_says() -> None:
 
 def test_time_accumulates() -> None:
     rows = measured(FIGURE["fig9"], TINY["fig9"])
-    for strategy in normal.STRATEGIES:
+    for strategy in NORMAL:
         own = [float(str(row["seconds_low"])) for row in rows if row["strategy"] == strategy]
-        assert len(own) == normal.STEPS
+        assert len(own) == STEPS
         assert own == sorted(own)
 
 
@@ -155,139 +155,8 @@ def test_turns_go_on_where_the_last_ended() -> None:
     turnover = permutations(3, 20)
     runs = started(turnover, turnover.pushes(10), ["jisc", "mjoin"])
     for count in (4, 5):
-        assert set(take_in_turns("turns", runs, count)) == {"jisc", "mjoin"}
+        assert set(take_pushes("turns", runs, count)) == {"jisc", "mjoin"}
     assert {run.runtime.position for run in runs.values()} == {60 + 30}
-
-
-# What is said of rows
-
-
-def stage(joins: int, strategy: str, seconds: float, steady: float) -> Row:
-    return {
-        "joins": joins,
-        "window": 500,
-        "strategy": strategy,
-        "seconds": seconds,
-        "steady_seconds": steady,
-        "us_per_tuple": 1.0,
-        "tuples": 100,
-        "stored": 5_000,
-    }
-
-
-def test_remarks_on_a_stage_follow_the_rows() -> None:
-    slow = [stage(100, "jisc", 2.0, 1.8), stage(100, "cacq", 1.0, 0.9), stage(100, "parallel-track", 4.0, 2.0)]
-    said = " ".join(migration.remarks("best", slow))
-    assert "cacq 0.50 (the paper: 5.48)" in said
-    assert "parallel-track 2.00 (the paper: 9.80)" in said
-    assert "the order does not reproduce" in said
-    assert "0.50 of its time in the stage and 0.50 before it: the transition is not the whole reason" in said
-    assert "50.0 intermediate entries a tuple" in said
-    late = [stage(100, "jisc", 2.0, 0.5), stage(100, "cacq", 1.0, 0.9)]
-    assert "1.80 before it: the transition is the reason." in " ".join(migration.remarks("best", late))
-    fast = [stage(100, "jisc", 1.0, 0.9), stage(100, "cacq", 3.0, 2.7), stage(100, "parallel-track", 4.0, 2.0)]
-    said = " ".join(migration.remarks("worst", fast))
-    assert "here it is the same order" in said
-    assert "jisc is 3.00 times as fast as cacq in the stage" in said
-    grown = [stage(joins, "jisc", joins**2 / 100, 1.0) for joins in (5, 10, 20)]
-    said = " ".join(migration.remarks("best", grown))
-    assert "joins to the power of 2.00 (jisc)" in said
-    assert "the paper" not in said
-    assert migration.remarks("best", []) == migration.remarks("best", [stage(5, "cacq", 1.0, 1.0)]) == []
-
-
-def test_remarks_on_normal_operation_follow_the_rows() -> None:
-    def rows(hashed: float, cacq: float) -> list[Row]:
-        found = {"jisc": 10.0, "symmetric-hash": hashed, "cacq": cacq, "mjoin": 4.0}
-        return [
-            {"strategy": name, "tuples_m": n, "seconds": n * value, "vs_jisc": value / 10}
-            for name, value in found.items()
-            for n in (1.0, 2.0)
-        ]
-
-    said = " ".join(normal.remarks(rows(9.8, 5.0)))
-    assert "cacq 0.50 (the paper: 1.99)" in said
-    assert "+2.0%" in said
-    assert "the overhead is minimal" in said
-    assert "1.25 times as dear" in said
-    assert "power of 1.00 (jisc)" in said
-    said = " ".join(normal.remarks(rows(8.0, 20.0)))
-    assert "+25.0%" in said
-    assert "more than the minimal overhead" in said
-    assert "the same order" in said
-    assert "as dear" not in said
-    assert normal.remarks([]) == []
-
-
-def test_remarks_on_latency_follow_the_rows() -> None:
-    def rows(panel: str, strategy: str, power: float, windows: Sequence[int]) -> list[Row]:
-        return [
-            {
-                "panel": panel,
-                "joins": 20,
-                "window": window,
-                "strategy": strategy,
-                "curve": f"{strategy}, 20 joins",
-                "latency_s": 1e-3 * (window / windows[0]) ** power,
-                **({"usual_push_s": 2e-3} if panel == "a" else {}),
-            }
-            for window in windows
-        ]
-
-    sizes = (1_000, 10_000, 100_000)
-    said = " ".join(
-        latency.remarks(
-            [
-                *rows("a", "jisc", 0.0, sizes),
-                *rows("a", "moving-state", 1.0, sizes),
-                *rows("b", "jisc", 1.0, sizes),
-                *rows("b", "moving-state", 2.0, sizes),
-            ]
-        )
-    )
-    assert "flat, 0.00 (jisc, 20 joins) and 1.00 (moving-state, 20 joins)" in said
-    assert "1.00 (jisc, 20 joins) and 2.00 (moving-state, 20 joins)" in said
-    assert "0.50 of a usual push" in said
-    assert "moving-state 100 times that. The paper's order, JISC before Moving State, holds." in said
-    assert "here it is 10 s, which is 0.053 ns a pair" in said
-    said = " ".join(latency.remarks([*rows("a", "jisc", 1.0, sizes), *rows("a", "moving-state", 0.0, sizes)]))
-    assert "JISC before Moving State, does not hold" in said
-    assert "4,600" not in said
-    assert latency.remarks([]) == []
-
-
-def test_remarks_on_frequency_follow_the_rows() -> None:
-    def rows(often: Mapping[str, float], seldom: Mapping[str, float]) -> list[Row]:
-        return [
-            {"strategy": name, "period_m": period, "turnovers": 5 * period, "seconds": value}
-            for period, found in ((1.0, often), (10.0, seldom))
-            for name, value in found.items()
-        ]
-
-    even = {"jisc": 2.0, "cacq": 3.0, "parallel-track": 4.0, "mjoin": 1.0}
-    said = " ".join(frequency.remarks("worst", rows(even, even)))
-    assert "cacq 1.50 (the paper: 1.58)" in said
-    assert "the same order" in said
-    assert "In the paper jisc slows down when transitions come often; here it does not do so beyond that" in said
-    slower = {"jisc": 4.0, "cacq": 4.0, "parallel-track": 5.4, "mjoin": 1.0}
-    said = " ".join(frequency.remarks("best", rows(slower, even)))
-    assert "jisc 2.00 and parallel-track 1.35" in said
-    assert "cacq 1.33 and mjoin 1.00" in said
-    assert "jisc slows down when transitions come often; here it does so beyond that" in said
-    assert "parallel-track slows down when transitions come often; here it does not do so beyond that" in said
-    assert frequency.remarks("best", []) == []
-
-
-def test_exponents_and_orders() -> None:
-    rows: list[Row] = [{"strategy": "s", "x": x, "y": 3 * x**1.5} for x in (1, 2, 8)]
-    assert exponents(rows, "x", "y") == {"s": pytest.approx(1.5)}
-    assert exponents([*rows, {"strategy": "t", "x": 1, "y": 2.0}, {"strategy": "u", "x": 2, "skipped": "no"}], "x", "y")
-    assert list(exponents(rows[:1], "x", "y")) == []
-    assert ratios({"jisc": 2.0, "cacq": 5.0}, {}) == "cacq 2.50"
-    paper = {"jisc": 1.0, "cacq": 2.0}
-    assert "the same order" in order({"jisc": 1.0, "cacq": 1.1, "mjoin": 0.1}, paper)
-    assert "equal within 5%" in order({"jisc": 1.02, "cacq": 1.0}, paper)
-    assert "does not reproduce" in order({"jisc": 1.1, "cacq": 1.0}, paper)
 
 
 # The model of nested loops
@@ -313,7 +182,7 @@ def test_nested_loops_give_what_a_run_without_transitions_gives(strategy: str, s
     streams, window = int(rng.integers(3, 6)), int(rng.integers(3, 8))
     arrivals = list(zip(rng.integers(0, streams, 300).tolist(), rng.integers(0, 4, 300).tolist(), strict=True))
     expected = joined(arrivals, streams, window)
-    still, moved = (NestedLoops(range(streams), window, strategy, 2_000) for _ in range(2))
+    still, moved = (NestedLoops(range(streams), window, strategy) for _ in range(2))
     for n, (own, value) in enumerate(arrivals):
         if rng.random() < 0.1:
             moved.transition(rng.permutation(streams).tolist())
@@ -330,7 +199,7 @@ def test_windows_filled_at_once_are_those_filled_row_by_row(strategy: str) -> No
     after = [(int(own), int(rng.integers(0, window))) for own in rng.integers(0, streams, 200)]
     before = [(own, int(value)) for own in range(streams) for value in filled[own]]
     expected = joined([*before, *after], streams, window)[len(before) :]
-    plan = NestedLoops(range(streams), window, strategy, 1_000)
+    plan = NestedLoops(range(streams), window, strategy)
     plan.fill(filled)
     plan.transition(range(streams)[::-1])
     for (own, value), results in zip(after, expected, strict=True):
@@ -349,8 +218,3 @@ def test_the_first_output_is_the_same_under_both() -> None:
 def test_what_the_model_refuses() -> None:
     with pytest.raises(EddyError, match="no model of strategy 'stairs'"):
         NestedLoops(range(3), 5, "stairs")
-    plan = NestedLoops(range(4), 5, "moving-state")
-    for own in (0, 0, 0, 1):
-        plan.push(own, 7)
-    with pytest.raises(EddyError, match="more than 5 combinations"):
-        plan.push(1, 7)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.families import SHAPES
-from bench.left_deep import all_orders, fixed_plans, random_order, work
+from bench.left_deep import MOST_LISTED, all_orders, extensions, fixed_plans, work
+from bench.workloads.families import SHAPES
 from jisc.plan.tree import check_connected, default_plan, left_deep
 
 FAMILIES = {shape.family: shape.query.graph for shape in SHAPES.values()}
@@ -32,9 +32,16 @@ def test_all_orders_are_listed_once(family: str) -> None:
     assert len(orders) == len(set(orders))
     rng = np.random.default_rng(1)
     for _ in range(20):
-        order = random_order(graph, rng)
+        order = (int(rng.integers(graph.n_streams)),)
+        while len(order) < graph.n_streams:
+            order = (*order, int(rng.choice(extensions(order, graph))))
         first, second, *rest = order
         assert (min(first, second), max(first, second), *rest) in orders
+
+
+def test_all_orders_of_the_shapes_are_examined() -> None:
+    graphs = [graph for graph in FAMILIES.values() if graph.n_classes > 1]
+    assert max(len(list(all_orders(graph))) for graph in graphs) < MOST_LISTED
 
 
 def test_kinds_of_work() -> None:

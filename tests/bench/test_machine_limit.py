@@ -1,24 +1,22 @@
-"""What the machine could do at best: kernels against simple references, counts by hand, remarks from made rows."""
+"""The limits of the machine: kernels against simple references, and counts by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from bench.growth.runners import EngineRunner, RuntimeRunner
-from bench.growth.sources import Chunk, Drawn, one_key
-from bench.machine_limit import parts
+from bench.harness.turns import Mismatch
+from bench.machine_limit import floor, memory, profile
 from bench.machine_limit.accesses import KEY, counted, counters, engine_traffic, lines_of, loop_traffic
-from bench.machine_limit.figures import FIGURES
-from bench.machine_limit.floor import FLOOR, WAYS, source_of, verdict
-from bench.machine_limit.latency import KINDS, LATENCY, size_text
 from bench.machine_limit.memory import LINE, costs, cycle, powers_of_two
 from bench.machine_limit.memory_kernels import chase, scatter, sweep_over
-from bench.machine_limit.parts import CASES, PARTS, PROFILE, Kernel, Stopwatch, TimedRuntime, Variant, split
-from bench.measure import Mismatch
-from bench.workloads import w2
-from eddy import InputError
+from bench.machine_limit.profile import CASES, PARTS, Kernel, Stopwatch, TimedRuntime, Variant, split
+from bench.ways.runners import EngineRunner, RuntimeRunner
+from bench.workloads.sources import Chunk, Drawn, chain, one_key
 from stairs.descriptors import M_RESULTS
+
+KINDS = ("dependent", "independent", "sequential")
+(LATENCY,), (FLOOR,), (PROFILE,) = memory.FIGURES, floor.FIGURES, profile.FIGURES
 
 
 def quiet(what: str) -> None:
@@ -67,7 +65,6 @@ def test_costs_are_measured_round_by_round() -> None:
 
 def test_sizes() -> None:
     assert [powers_of_two(n) for n in (1, 4096, 5_000, 6_000, 1e6)] == [4096, 4096, 4096, 8192, 1 << 20]
-    assert [size_text(n) for n in (100, 4096, 3 << 19, 1 << 30)] == ["100 bytes", "4 KB", "1.5 MB", "1 GB"]
 
 
 @pytest.mark.parametrize("n_bytes", [4, 16, 24, 64, 84, 404])
@@ -79,7 +76,7 @@ def test_lines_of_a_row(n_bytes: int) -> None:
 def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
     query = one_key(3, 20, values=True)
     runner, source = EngineRunner(query), Drawn(query, 12, 1)
-    engine = runner.engine
+    engine = runner
     rows: list[list[int]] = [[], [], []]
     matches = results = 0
     chunk = source.draw(400, 90)
@@ -105,9 +102,9 @@ def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
 
 
 def test_keys_that_matches_bring_along_are_counted() -> None:
-    query = w2(0).query
+    query = chain(10_000)
     runner = EngineRunner(query)
-    engine = runner.engine
+    engine = runner
     # R(1), S(1, 2), T(2, 3), U(3): the last one meets T, which brings b, then S, which brings a, then R.
     keys = np.array([[1, 0], [1, 2], [2, 3], [3, 0]])
     before = counters(engine.routes)
@@ -124,28 +121,12 @@ def test_latency_has_a_row_for_each_kind() -> None:
     assert [row["access"] for row in rows] == list(KINDS)
     for row in rows:
         assert float(str(row["gb_per_s"])) == pytest.approx(LINE / float(str(row["ns"])))
-    assert LATENCY.remarks([]) == []
-
-
-def test_remarks_on_latency_say_what_rows_say() -> None:
-    made = {"dependent": [1.0, 1.2, 90.0], "independent": [1.0, 1.0, 9.0]}
-    rows = [
-        {"access": kind, "bytes": size, "ns": ns}
-        for kind, own in made.items()
-        for size, ns in zip((4096, 8192, 1 << 28), own, strict=True)
-    ]
-    said = LATENCY.remarks(rows)
-    assert "one after the other: 1 ns in 4 KB, 90 ns in 256 MB, 90 times as long" in said[0]
-    assert "In 256 MB about 10 independent accesses are under way at once." in said
-    assert said[-1].endswith("the size before in 256 MB (× 75).")
-    swapped = [{**row, "access": {"dependent": "independent"}.get(str(row["access"]), "dependent")} for row in rows]
-    assert "Independent accesses are no faster than dependent ones here." in LATENCY.remarks(swapped)
 
 
 def test_floor_has_a_row_for_each_way() -> None:
     small = {**FLOOR.points(False)[0], "window": 60, "arrivals": 500, "push": 200, "rounds": 2}
     rows = [{**small, **row} for row in FLOOR.measure(small, quiet)]
-    assert [row["way"] for row in rows] == list(WAYS)
+    assert [row["way"] for row in rows] == ["loop", "engine", "arrow"]
     for row in rows:
         ns, best, worst = (float(str(row[name])) for name in ("ns", "best_ns", "worst_ns"))
         assert float(str(row["ratio_best"])) == pytest.approx(ns / best)
@@ -156,36 +137,8 @@ def test_floor_has_a_row_for_each_way() -> None:
     columns = set(rows[0])
     for plot in FLOOR.plots:
         assert {plot.x, plot.y, str(plot.by), *plot.where} <= columns
-    for grid in FLOOR.grids:
-        assert {*grid.rows, *grid.value} <= columns
-    assert len(FLOOR.remarks(rows)) == 1
-    assert FLOOR.remarks([]) == []
-
-
-def test_only_w1_has_windows_of_any_size() -> None:
-    assert {window.size for window in source_of("W1", 30, 1).query.graph.windows} == {30}
-    for workload in ("W2", "W21"):
-        assert source_of(workload, 10_000, 1).draw(10, 5).query.graph.n_streams in (4, 21)
-        with pytest.raises(InputError, match="only W1"):
-            source_of(workload, 30, 1)
-
-
-def test_verdicts_follow_the_numbers() -> None:
-    row = {"way": "engine", "best_ns": 10.0, "worst_ns": 40.0}
-    assert "2 × the latter, so waiting" in verdict({**row, "ns": 80.0})
-    assert "between, 2 × the former" in verdict({**row, "ns": 20.0})
-    assert "0.5 × the former, so the model counts" in verdict({**row, "ns": 5.0})
-
-
-def test_remarks_on_the_floor_say_how_it_goes_with_the_window() -> None:
-    def made(window: int, ratio: float) -> dict[str, str | int | float]:
-        row = {"workload": "W1", "window": window, "way": "loop", "best_ns": 10.0, "worst_ns": 50.0}
-        return {**row, "ns": 10 * ratio, "ratio_best": ratio, "ratio_worst": ratio / 5}
-
-    assert FLOOR.remarks([made(1_000, 4.0), made(10_000, 2.0)])[-1].endswith(
-        "closer to what overlapped accesses would take."
-    )
-    assert "no closer to" in FLOOR.remarks([made(1_000, 2.0), made(10_000, 4.0)])[-1]
+    for table in FLOOR.tables:
+        assert {*table.rows, *table.value} <= columns
 
 
 def test_a_stopwatch_counts_calls_by_name() -> None:
@@ -240,29 +193,10 @@ def test_profile_has_a_row_for_each_part() -> None:
     assert sum(taken[:-1]) == pytest.approx(taken[-1])
     for plot in PROFILE.plots:
         assert {plot.x, plot.y, *plot.where} <= set(rows[0])
-    assert "is not explained" in PROFILE.remarks(rows)[0]
-    assert PROFILE.remarks([]) == []
 
 
 def test_a_profile_of_other_work_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Variant.take
-    monkeypatch.setattr(parts.Variant, "take", lambda self, chunk: honest(self, chunk)._replace(results=1))
+    monkeypatch.setattr(profile.Variant, "take", lambda self, chunk: honest(self, chunk)._replace(results=1))
     with pytest.raises(Mismatch, match="profile of W1"):
         PROFILE.measure(small_profile(), quiet)
-
-
-def test_remarks_on_the_profile_say_what_rows_say() -> None:
-    def made(part: str, ns: float, low: float) -> dict[str, str | float]:
-        return {"case": "W1", "part": part, "ns": ns, "ns_low": low, "ns_high": ns + 1, "share": ns / 100} | {
-            "kernel_ns": 75.0
-        }
-
-    rows = [made("probe", 60.0, 55.0), made("emit", 10.0, -5.0), made("rest", 30.0, 20.0), made("whole", 100.0, 90.0)]
-    said = PROFILE.remarks(rows)
-    assert said[0] == "W1: 100 ns an arrival: probe 60%, emit 10%; +30% is not explained."
-    assert said[1].endswith("the runtime took 75 ns an arrival, its parts by the runs beside it sum to 70.")
-    assert said[2:] == ["W1: emit, a difference of runs, varied around 0: too small to tell."]
-
-
-def test_all_figures_are_there_once() -> None:
-    assert [figure.name for figure in FIGURES] == ["latency", "floor", "profile"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -14,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.harness.figure import Point, Row
-from bench.measure import Mismatch
-from bench.peers import environment, figures, loops, spark
-from bench.peers.apart import Apart, Outcome, slope
+from bench.harness.figure import Figure, Point
+from bench.harness.turns import Mismatch
+from bench.peers import apart, comparison, environment, here
+from bench.peers.apart import Measure, Outcome, slope
+from bench.peers.comparison import ALL, BATCHED, contenders, measure
 from bench.peers.environment import Unavailable
-from bench.peers.figures import BATCHED, FIGURES, batch_remarks, contenders, measure, measure_batch, remarks
-from bench.peers.turns import Peer, Turn, found
-from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Work
-from bench.workloads import WINDOW, Order, w1
+from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, Turn, Work, found
+from bench.ways.c_loop import SOURCE, compiler
+from bench.workloads.sources import WINDOW, Order
 from eddy import EddyError
 
 WORKS = (ROWS, RANGE)
@@ -72,13 +71,7 @@ def test_every_peer_of_this_process_has_the_results_of_a_nested_loop(name: str, 
     work, expected = work_of(windows)
     results, total = found(next(peer for peer in contenders()[0] if peer.name == name), work)
     assert results == expected[0]
-    assert total == (None if name in figures.WITHOUT_VALUES else expected[1])
-
-
-def test_rows_are_those_of_the_workload_of_the_other_benchmarks() -> None:
-    mine, other = Work(ROWS, 200_000, 1_000, 50_000, 1), w1(1_000)
-    assert np.array_equal(mine.order, other.order)
-    assert np.array_equal(mine.keys, other.keys[:, 0])
+    assert total == (None if name in ("eddy, counting", "eddy, engine") else expected[1])
 
 
 def test_the_most_that_a_window_has_is_counted() -> None:
@@ -95,37 +88,40 @@ def test_the_most_that_a_window_has_is_counted() -> None:
 def test_a_chain_ends_at_a_slot_that_another_row_took() -> None:
     # In a ring for this work; the row of key 0 is within the span, but one ring of rows later its slot is another's.
     work = Work(RANGE, 60_000, 0, 60_000, SEED)
-    for peer in (loops.numba_peer(), *(loops.c_peer(cc) for cc in [loops.compiler()] if cc)):
+    cc = compiler()
+    for peer in [*here.peers(), *(here.c_peers(cc) if cc else [])]:
         engine = peer.start(work)
-        assert isinstance(engine, loops.Loop)
+        if not isinstance(engine, here.Loop):
+            continue
         ring = engine.kept.link.shape[1]
         assert WINDOW < ring < SPAN
         order = np.zeros(ring + 2, np.uint8)
         order[-1] = 1
         keys = np.arange(ring + 2)
         keys[-1] = 0
-        assert engine.count(engine.push((order, keys, np.arange(ring + 2)))) == 0
+        assert engine.count(engine.push((order, keys, np.arange(ring + 2), np.arange(ring + 2)))) == 0
 
 
 def test_a_turn_counts_the_timed_arrivals_alone() -> None:
     peer, work = contenders()[0][0], Work(ROWS, 12_000, 6_000, 6_000, SEED)
     engine, turn = peer.start(work), Turn(peer, work)
     of_steps = [engine.count(engine.push(peer.prepare(work, step))) for step in work.steps]
-    assert turn.seconds() > 0
-    assert turn.results == of_steps[-1] > 0
+    seconds, results = turn.run()
+    assert seconds > 0
+    assert results == of_steps[-1] > 0
 
 
 def test_steps_before_the_clock_are_whole() -> None:
-    with pytest.raises(ValueError, match="no whole number of steps"):
+    with pytest.raises(EddyError, match="no whole number of steps"):
         Work(ROWS, 1_500, 1_000, 1_000, SEED)
 
 
 @pytest.mark.parametrize("windows", WORKS)
 def test_the_smallest_point_gives_a_row_for_each_peer(windows: str) -> None:
-    rows = measure(point(figures.ALL, windows), quiet)
-    here, missing = contenders()
+    rows = measure(point(ALL, windows), quiet)
+    peers, missing = contenders()
     assert [row["peer"] for row in rows] == [
-        *(peer.name for peer in here if windows in peer.windows),
+        *(peer.name for peer in peers if windows in peer.windows),
         *(row["peer"] for row in missing),
     ]
     measured = [row for row in rows if "skipped" not in row]
@@ -138,19 +134,19 @@ def test_the_smallest_point_gives_a_row_for_each_peer(windows: str) -> None:
 
 
 def test_the_size_of_a_push_is_a_point() -> None:
-    rows = measure_batch(point(BATCHED, ROWS, batch=2_000), quiet)
+    rows = measure(point(BATCHED, ROWS, batch=2_000), quiet)
     assert rows[0]["peer"] == "eddy"
     assert len(rows) == 3
     assert all("micro-batch" in str(row["peer"]) for row in rows[1:])
 
 
 def test_results_are_compared_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = contenders()[0]
-    short = Peer("fewer", here[1].start, lambda work, step: _cut(here[1].prepare(work, step)), "0")
-    monkeypatch.setattr(figures, "contenders", lambda: ([here[0], short], []))
-    monkeypatch.setattr(Turn, "seconds", lambda self: pytest.fail("timed before the results were compared"))
+    mine, counting, *_ = contenders()[0]
+    short = Peer("fewer", counting.start, lambda work, step: _cut(counting.prepare(work, step)), "0")
+    monkeypatch.setattr(comparison, "contenders", lambda: ([mine, short], []))
+    monkeypatch.setattr(Turn, "run", lambda self: pytest.fail("timed before the results were compared"))
     with pytest.raises(Mismatch, match="results"):
-        measure(point(figures.ALL, ROWS), quiet)
+        measure(point(ALL, ROWS), quiet)
 
 
 def _cut(given: tuple[dict[str, pa.RecordBatch], Order]) -> object:
@@ -161,25 +157,25 @@ def _cut(given: tuple[dict[str, pa.RecordBatch], Order]) -> object:
 
 
 def test_a_library_that_is_missing_gives_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "find_spec", lambda name: None)
-    monkeypatch.setattr(loops, "compiler", lambda: None)
-    here, missing = contenders()
-    assert {peer.name for peer in here} == {"eddy", "eddy, counting", "eddy, engine", loops.NUMBA, "plain Python"}
+    monkeypatch.setattr(comparison, "find_spec", lambda name: None)
+    monkeypatch.setattr(comparison, "compiler", lambda: None)
+    peers, missing = contenders()
+    assert {peer.name for peer in peers} == {"eddy", "eddy, counting", "eddy, engine", here.NUMBA, "plain Python"}
     assert {str(row["peer"]): str(row["skipped"]).partition(":")[0] for row in missing} == {
-        loops.C: "C",
+        here.C: "C",
         "Polars, micro-batch": "polars",
         "DuckDB, micro-batch": "duckdb",
     }
 
 
 def test_a_compiler_that_fails_gives_a_row_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "compiler", lambda: "/bin/false")
-    rows = [row for row in contenders()[1] if row["peer"] == loops.C]
+    monkeypatch.setattr(comparison, "compiler", lambda: "/bin/false")
+    rows = [row for row in contenders()[1] if row["peer"] == here.C]
     assert len(rows) == 1
     assert "/bin/false" in str(rows[0]["skipped"])
 
 
-@pytest.mark.parametrize(("name", "key"), [("Flink", "flink"), ("Pathway", "pathway")])
+@pytest.mark.parametrize(("name", "key"), [("Flink", "flink"), ("Flink MultiJoin", "flink"), ("Pathway", "pathway")])
 def test_a_peer_without_its_environment_gives_a_row_with_what_to_do(
     name: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +186,7 @@ def test_a_peer_without_its_environment_gives_a_row_with_what_to_do(
 
 
 def test_spark_that_is_not_installed_gives_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "find_spec", lambda name: None)
+    monkeypatch.setattr(apart, "find_spec", lambda name: None)
     (row,) = measure(point("Spark", RANGE), quiet)
     assert row["skipped"] == "spark: not installed (pip install 'eddy-join[spark]')"
 
@@ -202,7 +198,7 @@ def script(folder: Path, text: str) -> Path:
 
 
 def run(file: Path, timeout: float = 60.0) -> list[dict[str, object]]:
-    return environment.answers("engine", Path(sys.executable), file, ["3"], timeout)
+    return environment.answers("engine", Path(sys.executable), str(file), ["3"], timeout)
 
 
 def test_a_script_gives_its_lines_of_json_and_sees_nothing_of_ours(
@@ -280,8 +276,9 @@ def told(file: Path, seconds: float) -> dict[str, object]:
 def test_the_slope_is_of_the_arrivals_after_those_before_the_clock() -> None:
     work = Work(RANGE, 100, 50, 50, SEED)
 
-    def runs(small: Path, large: Path, repeats: int) -> list[dict[str, object]]:
-        assert repeats == 2
+    def runs(files: list[Path]) -> list[dict[str, object]]:
+        small, large, *again = files
+        assert again == [small, large]
         assert small.read_text() == large.read_text()[: len(small.read_text())]
         return [told(small, 1.0), told(large, 3.0), told(small, 1.5), told(large, 2.5)]
 
@@ -291,63 +288,35 @@ def test_the_slope_is_of_the_arrivals_after_those_before_the_clock() -> None:
 
 def test_a_slope_that_is_none_is_told() -> None:
     with pytest.raises(Unavailable, match="took no longer"):
-        slope("engine", Work(RANGE, 100, 50, 50, SEED), 1, lambda small, large, _: [told(small, 2), told(large, 1)])
+        slope("engine", Work(RANGE, 100, 50, 50, SEED), 1, lambda files: [told(files[0], 2), told(files[1], 1)])
 
 
 def test_a_peer_apart_is_compared_with_eddy_before_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    work = figures._work(point("Flink", RANGE))
+    work = comparison._work(point("Flink", RANGE))
     results, total = found(contenders()[0][0], work)
 
-    def apart(results: int) -> Apart:
-        return Apart("Flink SQL", lambda *_: Outcome([0.5, 1.0, 2.0], work.timed, results, total, "9"))
+    def made(results: int) -> dict[str, tuple[str, Measure]]:
+        return {"Flink": ("Flink SQL", lambda *_: Outcome([0.5, 1.0, 2.0], work.timed, results, total or 0, "9"))}
 
-    monkeypatch.setattr(figures, "APART", {"Flink": apart(results)})
+    monkeypatch.setattr(comparison, "APART", made(results))
     (row,) = measure(point("Flink", RANGE), quiet)
     assert row["tuples_per_s"] == work.timed
     assert (row["results"], row["version"], row["clock"]) == (results, "9", "wall")
-    assert 0 < float(row["vs_eddy"] or 0) < 1
-    monkeypatch.setattr(figures, "APART", {"Flink": apart(results + 1)})
+    assert float(row["vs_eddy"] or 0) == pytest.approx(1 / float(row["eddy_faster"] or 0)) < 1
+    monkeypatch.setattr(comparison, "APART", made(results + 1))
     with pytest.raises(Mismatch):
         measure(point("Flink", RANGE), quiet)
 
 
-def row(peer: str, vs_eddy: float, windows: str = ROWS, **more: str | int) -> Row:
-    return {"peer": peer, "windows": windows, "vs_eddy": vs_eddy, "tuples_per_s": 1e7 * vs_eddy, "version": "1", **more}
-
-
-def test_remarks_say_what_the_rows_say() -> None:
-    ahead = " ".join(remarks([row("eddy", 1.0), row("Polars", 0.5), row(loops.C, 1.25), row("eddy, counting", 3.0)]))
-    assert "10,000,000 tuples/s" in ahead
-    assert "Polars: × 2" in ahead
-    assert "eddy is ahead of all peers measured but the hand-written loops" in ahead
-    assert "has 0.80 of the speed of loop, C, which reaches the 0.6" in ahead
-    assert "counting:" not in ahead
-    behind = " ".join(remarks([row("eddy", 1.0), row("Polars", 2.0), row("DuckDB", 0.1), row(loops.NUMBA, 4.0)]))
-    assert "eddy is behind Polars, beside" in behind
-    assert "DuckDB: × 10" in behind
-    assert "has 0.25 of the speed of loop, numba, which does not reach" in behind
-    skipped: list[Row] = [{"peer": "Flink SQL", "windows": RANGE, "skipped": "flink: not installed"}]
-    assert remarks(skipped) == ["Not measured: flink: not installed."]
-    assert remarks([]) == []
-
-
-def test_remarks_on_sizes_say_where_eddy_is_ahead() -> None:
-    rows = [row("eddy", 1.0, batch=100), row("Polars", 0.25, batch=100), row("Polars", 2.0, batch=1_000)]
-    assert batch_remarks(rows) == [
-        "How many times as fast as Polars eddy is: × 4 at 100, × 0.5 at 1,000; it is behind at 1,000."
-    ]
-    assert "ahead at every size" in batch_remarks(rows[:2])[0]
-
-
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-def test_points_are_distinct_and_whole(figure: figures.Figure, full: bool) -> None:
+@pytest.mark.parametrize("figure", comparison.FIGURES, ids=lambda figure: figure.name)
+def test_points_are_distinct_and_whole(figure: Figure, full: bool) -> None:
     made = figure.points(full)
     assert len({tuple(sorted(one.items())) for one in made}) == len(made)
     for one in made:
         # Windows are full when the clock starts.
         assert int(one["warm"]) >= SPAN
-        assert figures._work(one).timed % int(one["batch"]) == 0
+        assert comparison._work(one).timed % int(one["batch"]) == 0
 
 
 def test_scripts_import_nothing_of_ours() -> None:
@@ -355,4 +324,4 @@ def test_scripts_import_nothing_of_ours() -> None:
         lines = [line for line in file.read_text().splitlines() if line.startswith(("import ", "from "))]
         assert lines
         assert not [line for line in lines if line.split()[1].partition(".")[0] in ("bench", "eddy", "jisc", "stairs")]
-    assert os.path.exists(loops.SOURCE)
+    assert SOURCE.exists()

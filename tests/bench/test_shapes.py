@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bench.draws import Draw, between, columns
-from bench.families import CORRELATED, HOT, SHAPES, UNIFORM, ZIPF
-from bench.shapes import CHANGES, FAST_OSCILLATION, SLOW_OSCILLATION, STATIONARY, Arrivals, Shape
+from bench.workloads.draws import Draw, between, columns
+from bench.workloads.families import CORRELATED, HOT, SHAPES, UNIFORM, ZIPF
+from bench.workloads.shapes import CHANGES, FAST_OSCILLATION, SLOW_OSCILLATION, STATIONARY, Arrivals, Shape
 
 ALL = pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
 

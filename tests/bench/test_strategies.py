@@ -20,9 +20,6 @@ def test_a_point_has_a_row_for_each_strategy() -> None:
         assert 0 < float(row["result_ms_p50"] or 0) <= float(row["result_ms_p99"] or 0)
         assert row["results_per_arrival"] == pytest.approx(1.0)
         assert float(row["matches_per_arrival"] or 0) >= 1
-    (said,) = figure.remarks([{"workload": PERMUTED, **row} for row in rows])
-    fastest = max(rows, key=lambda row: float(row["tuples_per_s"] or 0))["strategy"]
-    assert f"{fastest} is fastest" in said
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

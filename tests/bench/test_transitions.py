@@ -2,78 +2,52 @@
 
 from __future__ import annotations
 
-import io
-import json
-from typing import Any
-
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import eddy
-from bench import cli, transitions
-from bench.engine import StrategyEngine
-from bench.measure import Mismatch, agree
-from bench.pauses import CHANGING, Windows, check_complete, pauses, timed_pushes
-from bench.ratios import TRANSITIONS
-from bench.transitions import BARS, QUICK, Sizes
-from bench.workloads import Turnover, permutations, uniform
+from bench.harness.figure import Row, number
+from bench.harness.turns import Mismatch, agree
+from bench.transitions import CHANGING, FIGURES, HEADLINE, worst_of
+from bench.ways.pauses import pauses, timed_pushes
+from bench.ways.strategies import StrategyEngine, check_complete
+from bench.workloads.turnover import Turnover, permutations, uniform
 from jisc.plan.states import Masks, difference
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 
-TINY = Sizes(
-    rounds=1,
-    rows=20,
-    points=[Windows(5, 10, 2), Windows(4, 30, 1)],
-    headline=10,
-    calls=3,
-)
-
-
-def expected(sizes: Sizes) -> set[str]:
-    names = {"machine", "transition_call_ms", "transition_call_first_ms", *BARS}
-    held = ("jisc", "jisc_latency", "steady_max")
-    names |= {f"pause.{name}_vs_steady_batch{clock}" for name in held for clock in ("", "_cpu")}
-    for workload in ("W1", "W21"):
-        names |= {f"normal.{workload}.jisc_vs_symmetric_hash"}
-        names |= {f"normal.{workload}.jisc_after_transitions_vs_symmetric_hash"}
-        names |= {f"normal.{workload}.{strategy}_vs_mjoin" for strategy in STRATEGIES}
-    for point in sizes.points:
-        names |= {f"{figure}.moving_state_vs_jisc.{point.rows}" for figure in ("pause", "latency")}
-        names |= {f"pause.moving_state_vs_jisc.{point.rows}.streams"}
-        for figure in ("pause_ms", "latency_ms", "steady_max_ms"):
-            names |= {f"{figure}.{strategy}.{point.rows}" for strategy in CHANGING}
-    return names
-
-
-def check_figures(figures: dict[str, Any], sizes: Sizes) -> None:
-    assert set(figures) == expected(sizes)
-    for name, value in figures.items():
-        if name == "machine":
-            assert value
-        else:
-            assert value > 0, name
+(FIGURE,) = FIGURES
+TINY = [
+    {"part": "normal", "window": 20, "rounds": 1},
+    {"part": "pause", "window": 10, "streams": 5, "transitions": 2},
+    {"part": "pause", "window": HEADLINE, "streams": 3, "transitions": 1},
+    {"part": "call", "window": 20, "calls": 3},
+]
 
 
 def test_a_run_gives_all_figures() -> None:
-    report = io.StringIO()
-    figures = transitions.run(sizes=TINY, report=report)
-    check_figures(figures, TINY)
-    assert "≤ 1.05" in report.getvalue()
+    rows: list[Row] = []
+    for point in TINY:
+        rows += [{**point, **row} for row in FIGURE.measure(point, lambda doing: None)]
+    named = {str(row["figure"]): number(row, "value") for row in rows if "figure" in row}
+    assert all(value > 0 for value in named.values())
+    assert set(FIGURE.bars) <= set(named)
+    other = {f"{figure}.moving_state_vs_jisc.10" for figure in ("pause", "latency")}
+    assert set(named) - other <= set(FIGURE.titles)
+    for workload in ("W1", "W21"):
+        assert {row["strategy"] for row in rows if row.get("workload") == workload} == set(STRATEGIES)
+    paused = [row for row in rows if "pause_ms" in row and row["window"] == 10]
+    assert [row["strategy"] for row in paused] == list(CHANGING)
+    for row in paused:
+        assert 0 < number(row, "latency_ms") <= number(row, "pause_ms")
 
 
-@pytest.mark.slow
-def test_the_quick_command_prints_figures_that_have_titles() -> None:
-    done = CliRunner().invoke(cli.app, ["transitions", "--quick", "--json", "-"])
-    assert done.exit_code == 0, done.output
-    figures = json.loads(done.stdout)
-    check_figures(figures, QUICK)
-    assert set(figures) - {"machine"} <= TRANSITIONS.figures
-
-
-def test_figures_of_a_full_run_have_titles() -> None:
-    assert expected(Sizes()) - {"machine"} <= TRANSITIONS.figures
+def test_jisc_is_held_to_its_worse_workload() -> None:
+    rows: list[Row] = [{"figure": "normal.W1.x", "value": 1.1}, {"figure": "normal.W21.x", "value": 0.9}]
+    for order in (rows, rows[::-1]):
+        assert worst_of(order) == {"figure": "normal.jisc_vs_symmetric_hash", "value": 1.1}
+    (described,) = FIGURE.described([worst_of(rows)])
+    assert described["reached"] is False
 
 
 @pytest.mark.parametrize("turnover", [permutations(5, 8), uniform(8, 40)], ids=lambda own: own.name)

@@ -1,1 +1,9 @@
-"""Figures 9 to 16 of the plan migration paper: how long a migration stage lasts, and what comes out in it."""
+"""Figures 9 to 16 of Zhu, Rundensteiner, Heineman, "Dynamic plan migration for continuous queries over data streams",
+SIGMOD 2004. docs/internals/papers.md discusses what reproduces."""
+
+from __future__ import annotations
+
+from bench.harness.figure import Figure
+from bench.papers.migration import length, over_time
+
+FIGURES: tuple[Figure, ...] = (*length.FIGURES, *over_time.FIGURES)

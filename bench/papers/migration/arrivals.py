@@ -4,7 +4,7 @@ Neighbours join on an attribute of their own: A.x = B.x, B.y = C.y, C.z = D.z. K
 factor values, which makes that the chance of two tuples to join.
 
 The paper's rates are some tens of tuples a second. At `scale` k there are k times as many tuples and k times as many
-keys: each tuple still has the partners it has in the paper, and every state k times the entries.
+keys, so each tuple has as many partners as in the paper, and every state has k times the entries.
 Source: Zhu, Rundensteiner, Heineman, SIGMOD 2004, sec. 6.1 and table 2.
 """
 
@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bench.harness.figure import Row
-from bench.papers.migration.rows import number
+from bench.harness.figure import Row, number
 from eddy import Query, Range, Stream
 
 NAMES = "ABCD"
@@ -43,7 +42,7 @@ class Setting:
     w_ms    the window of every stream
     delays  ms: mean delay from one tuple to the next of A, B, C and D, as in the paper
     sigmas  reduction factors of A ⋈ B, B ⋈ C and C ⋈ D, as in the paper
-    scale   how many times as many tuples there are, and keys
+    scale   factor of the numbers of tuples and keys
     """
 
     w_ms: int
@@ -59,7 +58,7 @@ class Setting:
         return cls(int(number(row, "w_ms")), (a, b, c, d), (ab, bc, cd), int(number(row, "scale")))
 
     def columns(self) -> dict[str, str | int | float | bool]:
-        """Return it as columns of a point."""
+        """Return the setting as columns of a point."""
         return {
             "w_ms": self.w_ms,
             **{f"i_{name.lower()}_ms": delay for name, delay in zip(NAMES, self.delays, strict=True)},
@@ -74,7 +73,7 @@ class Setting:
 
     @property
     def keys(self) -> tuple[int, ...]:
-        """How many values each attribute has, at this scale."""
+        """Number of values of each attribute, at this scale."""
         return tuple(round(self.scale / sigma) for sigma in self.sigmas)
 
     def query(self, names: str = NAMES) -> Query:
@@ -91,11 +90,11 @@ def _schema(name: str) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Tuples of all streams in the order in which they come.
+    """Tuples of all streams in the order of arrival.
 
     order  uint8[n], the stream of each
     times  int64[n], µs since the start, ascending
-    keys   int64[n, 2], the attributes of each as its stream has them; the second is 0 in A and D
+    keys   int64[n, 2], the attributes of its stream; the second is 0 in A and D
     """
 
     setting: Setting
@@ -104,9 +103,9 @@ class Arrivals:
     keys: Int64s
 
     def pushes(self, edges_ms: Sequence[float]) -> list[Push]:
-        """Return the tuples between each edge and the next as a push of its own; a first edge of 0 is understood.
+        """Return the tuples between each edge and the next as one push, beginning at 0.
 
-        A tuple that comes at an edge goes with what comes after it. Tuples after the last edge are in no push.
+        A tuple that comes at an edge belongs to the later push. Tuples after the last edge are in no push.
         """
         bounds = np.searchsorted(self.times, 1e3 * np.array([0.0, *edges_ms]), side="left")
         return [self.between(int(first), int(last)) for first, last in pairwise(bounds)]
@@ -123,25 +122,12 @@ class Arrivals:
         return rows, order
 
     def first_at(self, ms: float) -> int:
-        """Return the number of the first tuple that comes at a moment or after it."""
+        """Return the number of the first tuple that comes at `ms` or later."""
         return int(np.searchsorted(self.times, 1e3 * ms, side="left"))
-
-    def found_sigmas(self) -> dict[str, float]:
-        """Return which share of all pairs of neighbours has equal keys, times the scale: to be held against table 2."""
-        found = {}
-        for k, pair in enumerate(PAIRS):
-            left, right = self.order == k, self.order == k + 1
-            counts = [
-                np.bincount(self.keys[own, column], minlength=self.setting.keys[k])
-                for own, column in ((left, 0 if k == 0 else 1), (right, 0))
-            ]
-            pairs = max(int(left.sum()) * int(right.sum()), 1)
-            found[f"found_sigma_{pair}"] = float(counts[0] @ counts[1]) / pairs * self.setting.scale
-        return found
 
 
 def draw(setting: Setting, stream_ms: int, seed: int) -> Arrivals:
-    """Return the tuples that come in so many ms. The same seed gives the same arrivals whatever the window."""
+    """Return the tuples of `stream_ms`. The same seed gives the same arrivals for every window."""
     rng = np.random.default_rng(seed)
     times, order, keys = [], [], []
     for i, name in enumerate(NAMES):
@@ -165,5 +151,10 @@ def _poisson(delay: float, until: float, rng: np.random.Generator) -> Int64s:
 
 
 def counted(table: pa.Table) -> int:
-    """Return what a push of a runtime that counts has counted."""
+    """Return the number of results of a push of a Runtime that counts."""
     return int(table.column("count")[0].as_py())
+
+
+def steps(first: float, last: float, step: float) -> list[float]:
+    """Return the edges of pushes after `first`, up to `last` itself."""
+    return [*np.arange(first + step, last - step / 1e3, step).tolist(), float(last)] if last > first else []

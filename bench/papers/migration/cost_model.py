@@ -1,9 +1,9 @@
-"""The cost model of the plan migration paper, sec. 5, with the times of this library's kernels put in.
+"""The cost model of the plan migration paper, sec. 5, with the times of this library's kernels.
 
-The paper's joins are nested loops: T_j is paid for each pair of tuples looked at. Joins here are by hash, so that only
-pairs with one key are looked at, and each of them is a match. `by_hash` is the same model with that change and one
-more: `eq8` keeps a composite for a window after it was made (eq. 2), here it is gone with its oldest component, which
-halves what the second state is computed from.
+The paper's joins are nested loops: T_j is the cost of each pair of tuples examined. Joins here are by hash, so only
+pairs with the same key are examined, and each of them is a match. `by_hash` is the model with that change and another:
+`eq8` keeps a composite for a window after it was made (eq. 2); here it leaves with its oldest component, which halves
+the input of the second state.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 import eddy
-from bench.harness.figure import Row
-from bench.measure import agree, without_gc
+from bench.harness.turns import agree, without_gc
 from bench.papers.migration.arrivals import HEIGHT, NEW, OLD, Setting, counted
-from bench.papers.migration.rows import number
 from eddy import Query, Rows, Stream
 
 KEYS, PARTNERS = 1_000, 20
-"""Key values of the calibration, and the tuples of each: so many partners has a tuple."""
+"""Key values of the calibration, and the tuples, hence the partners, of each."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +29,13 @@ class Costs:
     """Seconds, measured here.
 
     fixed  a transition with nothing to compute: T_match and T_move of eq. 3, and making the tables of the new plan
-    join   T_j, to look at one pair of tuples
-    store  T_s, to insert one tuple into a state, the growth of its memory included
+    join   T_j, to examine one pair of tuples
+    store  T_s, to insert one tuple into a state, growth of its memory included
     """
 
     fixed: float
     join: float
     store: float
-
-    def columns(self) -> dict[str, float]:
-        """Return them as columns of a row: ms, ns, ns."""
-        return {"fixed_ms": 1e3 * self.fixed, "t_j_ns": 1e9 * self.join, "t_s_ns": 1e9 * self.store}
-
-    @classmethod
-    def of(cls, row: Row) -> Costs:
-        """Return those of a row with their columns."""
-        fixed, join, store = (number(row, name) for name in ("fixed_ms", "t_j_ns", "t_s_ns"))
-        return cls(fixed / 1e3, join / 1e9, store / 1e9)
 
 
 def eq4(setting: Setting) -> float:
@@ -60,19 +48,13 @@ def eq8(setting: Setting, costs: Costs) -> float:
     _, b, c, d = setting.rates
     bc, bcd = (sigma / setting.scale for sigma in setting.sigmas[1:])
     w = setting.w_ms / 1e3
+    pairs = b * c * w**2 + 2 * b * c * d * w**3 * bc
     stored = b * c * w**2 * bc + 2 * b * c * d * w**3 * bc * bcd
-    return costs.fixed + costs.join * pairs_looked_at(setting) + costs.store * stored
-
-
-def pairs_looked_at(setting: Setting) -> float:
-    """Return the pairs of tuples that eq. 8 has looked at, which is what T_j stands by in it."""
-    _, b, c, d = setting.rates
-    w = setting.w_ms / 1e3
-    return b * c * w**2 + 2 * b * c * d * w**3 * setting.sigmas[1] / setting.scale
+    return costs.fixed + costs.join * pairs + costs.store * stored
 
 
 def entries(setting: Setting) -> tuple[float, float]:
-    """Return the entries of the states {B, C} and {B, C, D} that are expected, all components within the window."""
+    """Return the expected entries of the states {B, C} and {B, C, D}, all components within the window."""
     _, b, c, d = setting.rates
     bc, bcd = (sigma / setting.scale for sigma in setting.sigmas[1:])
     w = setting.w_ms / 1e3
@@ -80,14 +62,14 @@ def entries(setting: Setting) -> tuple[float, float]:
 
 
 def by_hash(setting: Setting, costs: Costs) -> float:
-    """Return the seconds of a stage of moving-state with joins by hash: each pair looked at is stored."""
+    """Return the seconds of a stage of moving-state with joins by hash: each pair examined is stored."""
     return costs.fixed + sum(entries(setting)) * (costs.join + costs.store)
 
 
 def calibrate(repeats: int) -> Costs:
-    """Measure the costs: medians over so many rounds, in CPU time; some 20 ms a round.
+    """Measure the costs: medians over `repeats` rounds, in CPU time; a round takes about 20 ms.
 
-    join   tuples of B come to C with PARTNERS partners each, and tuples with none; the difference, for each match
+    join   tuples of B arrive with PARTNERS partners each, and tuples with none; the difference, for each match
     store  the state {B, C} is computed from the same windows; for each entry, less `join`
     """
     rows, none = _rows(np.arange(KEYS)), _rows(np.arange(KEYS, 2 * KEYS))
@@ -99,7 +81,7 @@ def calibrate(repeats: int) -> Costs:
             found, found_none = _probe_seconds(rows, rows, matches), _probe_seconds(none, rows, 0)
             join.append((found - found_none) / matches)
             stored.append((_compute_seconds(rows, matches) - _compute_seconds(none, 0)) / matches)
-    # The first round brings memory and caches to where they are in the others.
+    # The first round warms memory and caches.
     look, both = median(join[1:]), median(stored[1:])
     return Costs(median(fixed[1:]), look, both - look)
 
@@ -115,7 +97,7 @@ def _query(names: str) -> Query:
 
 
 def _probe_seconds(b: pa.RecordBatch, c: pa.RecordBatch, matches: int) -> float:
-    """Return the seconds that the tuples of B take which come to those of C."""
+    """Return the seconds that the tuples of B take to probe those of C."""
     runtime = eddy.Runtime(_query("BC"), "B C", strategy="mjoin", count_only=True)
     runtime.push({"C": c}, order=np.ones(c.num_rows, np.uint8))
     order = np.zeros(b.num_rows, np.uint8)
@@ -127,10 +109,10 @@ def _probe_seconds(b: pa.RecordBatch, c: pa.RecordBatch, matches: int) -> float:
 
 
 def _compute_seconds(b: pa.RecordBatch, entries: int) -> float:
-    """Return the seconds it takes to compute the state {B, C} of tuples of B and those of C."""
+    """Return the seconds that computing the state {B, C} takes."""
     runtime = eddy.Runtime(_query("BCD"), "B (C D)", strategy="moving-state", count_only=True)
     c = _rows(np.arange(KEYS))
-    # D has a tuple that joins nothing: over an empty window a state would not be computed.
+    # D has a tuple without partners: over an empty window a state would not be computed.
     runtime.push({"D": pa.record_batch({"k": [-1]})}, order=[2])
     runtime.push({"B": b, "C": c}, order=np.repeat(np.array([0, 1], np.uint8), [b.num_rows, c.num_rows]))
     start = thread_time()

@@ -1,4 +1,8 @@
-"""Figures 9 to 12: the length of the migration stage of parallel-track and of moving-state, and what the model says."""
+"""Figures 9 to 12: the length of a migration stage of parallel-track and of moving-state, and that of the model.
+
+T_PT  stream time from the transition until its stage ended, as `Runtime.history` reports it
+T_MS  processing time of the call of `transition` under moving-state, during which there is no output
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from time import thread_time
 
-from bench.harness.figure import Figure, Plot, Point, Row, Say
-from bench.harness.spread import spread
-from bench.measure import without_gc
-from bench.papers.migration import length_remarks as remarks
-from bench.papers.migration.arrivals import Setting, draw
+import numpy as np
+
+import eddy
+from bench.harness.figure import Figure, Plot, Point, Row, Say, spread
+from bench.harness.turns import agree, without_gc
+from bench.papers.migration.arrivals import NEW, OLD, Arrivals, Setting, counted, draw, steps
 from bench.papers.migration.cost_model import by_hash, calibrate, eq4, eq8
-from bench.papers.migration.stage import purged_as_in_the_paper, setting_name, stages, stalls
 
-SOURCE = "Zhu, Rundensteiner, Heineman, SIGMOD 2004, figure {}"
+STRATEGIES = ("moving-state", "parallel-track", "jisc", "mjoin")
+PUSH_MS = 250
+"""Stream time of a push."""
+LOOKS = 50
+"""Pushes of a window while a stage lasts, so its end is known to that part of a window."""
 CHANGE_MS, STREAM_MS, SHORT_STREAM_MS = 10_000, 50_000, 25_000
-"""When plans change, how long tuples come; and how long they come at a scale, where all stages are over by then."""
-SEED = 9
+"""When plans change, and the length of the stream; the short one is for larger scales, where all stages end early."""
 
 SET_1 = Setting(1_000, (100, 100, 100, 100), (0.1, 0.05, 0.02))
 SET_2 = Setting(1_000, (50, 50, 50, 50), (0.1, 0.05, 0.02))
 SET_3 = Setting(1_000, (100, 12, 12, 12), (0.1, 0.1, 0.1))
 WINDOWS = tuple(range(500, 5_001, 500))
-DELAYS = (100.0, 50.0, 25.0, 20.0, 12.5, 10.0, 5.0)
-
-STAGE_SCALE, STALL_SCALE, RATE_SCALE, HIGH_SCALE = 100, 300, 100, 10
-HIGH_WIDEST = 3_000
-"""ms, the widest window of figure 12 at its scale."""
+Stall = tuple[float, float, int]
+"""Seconds of a call of `transition`, seconds of the call and the push after it, entries of inner states."""
 
 
-def _points(
+def points(
     base: Setting,
     scale: int,
     windows: Mapping[bool, Sequence[int]],
@@ -40,194 +45,203 @@ def _points(
     full: bool,
     widest: int = WINDOWS[-1],
 ) -> list[Point]:
-    """Return the points over windows and I_B, at the paper's rates and at a scale; `full` picks of the mappings.
+    """Return the points over windows and I_B, at the paper's rates and at a scale; `full` is the key of the mappings.
 
-    widest  no window above it at the scale
+    widest  the widest window at the scale
     """
     a, b, c, d = base.delays
-    points: list[Point] = []
-    varied = product((1, scale), windows[full], delays[full] if delays else (b,))
-    for factor, window, delay in varied:
+    found: list[Point] = []
+    for factor, window, delay in product((1, scale), windows[full], delays[full] if delays else (b,)):
         if factor > 1 and window > widest:
             continue
         setting = replace(base, w_ms=window, delays=(a, delay, c, d), scale=factor)
-        point: dict[str, str | int | float | bool] = {
-            **setting.columns(),
-            "change_ms": CHANGE_MS,
-            "stream_ms": STREAM_MS if factor == 1 else SHORT_STREAM_MS,
-            "seed": SEED,
-        }
-        if repeated:
-            point["repeats"] = 9 if full else 2
-        points.append(point)
-    return points
+        stream_ms = STREAM_MS if factor == 1 else SHORT_STREAM_MS
+        point = {**setting.columns(), "change_ms": CHANGE_MS, "stream_ms": stream_ms, "seed": 9}
+        found.append(point | ({"repeats": 9 if full else 2} if repeated else {}))
+    return found
 
 
-def measure_stages(point: Point, say: Say) -> list[Row]:
-    """Return the length of the stage in stream time: measured, replayed as in the paper, and by the model."""
-    setting = Setting.of(point)
-    change, stream = int(point["change_ms"]), int(point["stream_ms"])
-    arrivals = draw(setting, stream, int(point["seed"]))
-    found = stages(arrivals, change, stream, setting_name(setting), say)
-    lengths = {
-        remarks.T_PT: found["parallel-track"],
-        remarks.T_PT_PURGED: purged_as_in_the_paper(arrivals, change),
-        remarks.T_PT_MODEL: 1e3 * eq4(setting),
-        remarks.JISC_STAGE: found["jisc"],
-    }
-    own = {"lambda_b": setting.rates[1], **arrivals.found_sigmas()}
-    return [
-        {"shows": "T_PT", "curve": curve, "ms": ms, "ms_low": ms, "ms_high": ms, **own}
-        for curve, ms in lengths.items()
-        if ms is not None
-    ]
+def stages(arrivals: Arrivals, change_ms: int, stream_ms: int, say: Say) -> dict[str, float | None]:
+    """Return the ms of stream time that each strategy's stage takes, None if it lasts longer than the stream.
+
+    Raises Mismatch if a push has different numbers of results under two strategies.
+    """
+    window = arrivals.setting.w_ms
+    fine = min(change_ms + 2.5 * window, stream_ms)
+    edges = steps(0, change_ms, PUSH_MS)
+    before = len(edges)
+    edges += steps(change_ms, fine, window / LOOKS) + steps(fine, stream_ms, PUSH_MS)
+    pushes = arrivals.pushes(edges)
+    results: dict[str, list[int]] = {}
+    found: dict[str, float | None] = {}
+    for strategy in STRATEGIES:
+        say(f"windows of {window} ms, stage of {strategy}")
+        runtime = eddy.Runtime(arrivals.setting.query(), OLD, strategy=strategy, count_only=True)
+        results[strategy] = [counted(runtime.push(*push)) for push in pushes[:before]]
+        runtime.transition(NEW)
+        results[strategy] += [counted(runtime.push(*push)) for push in pushes[before:]]
+        ended = runtime.history().column("ended")[0].as_py()
+        found[strategy] = None if ended is None else float(arrivals.times[ended - 1]) / 1e3 - change_ms
+    agree(f"windows of {window} ms", results)
+    return found
 
 
-def measure_stalls(point: Point, say: Say) -> list[Row]:
-    """Return the stall in processing time: measured, and by the model both ways; and the latency of each strategy."""
-    setting = Setting.of(point)
-    change, repeats = int(point["change_ms"]), int(point["repeats"])
-    arrivals = draw(setting, int(point["stream_ms"]), int(point["seed"]))
-    with without_gc():
-        found = stalls(arrivals, change, repeats, setting_name(setting), say)
-    costs = calibrate(repeats)
-    own: Row = {"lambda_b": setting.rates[1], **arrivals.found_sigmas(), **costs.columns()}
+def purged_as_in_the_paper(arrivals: Arrivals, change_ms: int) -> float:
+    """Return the ms from the transition until the old plan holds no old tuple, by the paper's rule of purging.
+
+    By its lemma 2.2 a composite stays until a tuple comes to the other side that is more than a window younger than
+    the *youngest* component; here an entry leaves with its oldest component. So this is computed from the arrivals:
+    the last composite of each inner state of the old plan that has an old component, and the first tuple after it
+    that purges it.
+    """
+    window = arrivals.setting.w_ms
+    first, last = arrivals.first_at(change_ms - window), arrivals.first_at(change_ms + window)
+    rows, order = arrivals.between(first, last)
+    purged = float(window)
+    for names, purger in (("AB", 2), ("ABC", 3)):
+        runtime = eddy.Runtime(arrivals.setting.query(names), strategy="mjoin", ids_only=True)
+        found = runtime.push({name: rows[name] for name in names}, order[order < len(names)])
+        own = [arrivals.times[first:last][order == i] for i in range(len(names))]
+        times = np.array([own[i][found.column(name).to_numpy()] for i, name in enumerate(names)])
+        old = times.min(axis=0) < 1e3 * change_ms
+        if old.any():
+            after = float(times.max(axis=0)[old].max()) + 1e3 * window
+            others = arrivals.times[arrivals.order == purger]
+            later = others[np.searchsorted(others, after, side="right") :]
+            purged = max(purged, (float(later[0]) if len(later) else after) / 1e3 - change_ms)
+    return purged
+
+
+def stalls(arrivals: Arrivals, change_ms: int, repeats: int, say: Say) -> dict[str, list[Stall]]:
+    """Return the transitions of each strategy, in turns, in CPU time; a first round is not counted.
+
+    Raises Mismatch if a push has different numbers of results under two strategies.
+    """
+    pushes = arrivals.pushes(steps(0, change_ms + PUSH_MS, PUSH_MS))
+    found: dict[str, list[Stall]] = {strategy: [] for strategy in STRATEGIES}
+    for turn in range(repeats + 1):
+        results: dict[str, list[int]] = {}
+        for strategy in STRATEGIES:
+            say(f"windows of {arrivals.setting.w_ms} ms, round {turn} of {repeats}: {strategy}")
+            runtime = eddy.Runtime(arrivals.setting.query(), OLD, strategy=strategy, count_only=True)
+            own = results[strategy] = [counted(runtime.push(*push)) for push in pushes[:-1]]
+            start = thread_time()
+            runtime.transition(NEW)
+            call = thread_time() - start
+            entries = sum(stair.rows for stair in runtime.stairs)
+            start = thread_time()
+            own.append(counted(runtime.push(*pushes[-1])))
+            latency = call + thread_time() - start
+            runtime.dismantle()
+            if turn:
+                found[strategy].append((call, latency, entries))
+        agree(f"windows of {arrivals.setting.w_ms} ms", results)
+    return found
+
+
+def _row(shows: str, curve: str, ms: Sequence[float], rate: float) -> Row:
+    return {"shows": shows, "curve": curve, **spread(ms, "ms"), "lambda_b": rate}
+
+
+def measure(shows: Sequence[str], point: Point, say: Say) -> list[Row]:
+    """Return rows of T_PT, of T_MS, or of both: measured, and by the model; with T_MS also calls and latencies.
+
+    Columns `shows` says in which plot a row is drawn: T_PT and T_MS in one, latency in none.
+    """
+    setting, change = Setting.of(point), int(point["change_ms"])
+    stream_ms = int(point["stream_ms"])
+    arrivals = draw(setting, stream_ms, int(point["seed"]))
+    drawn, rate = "both" if len(shows) > 1 else shows[0], setting.rates[1]
     rows: list[Row] = []
-    for strategy, taken in found.items():
-        entries: Row = {"strategy": strategy, "entries": taken[0].entries, **own}
-        call = spread([1e3 * stall.call for stall in taken], "ms")
-        curve = remarks.T_MS if strategy == "moving-state" else remarks.stall_of(strategy)
-        rows.append({"shows": "T_MS", "curve": curve, **call, **entries})
-        latency = spread([1e3 * stall.latency for stall in taken], "ms")
-        rows.append({"shows": "latency", "curve": strategy, **latency, **entries})
-    for curve, seconds in ((remarks.T_MS_MODEL, eq8(setting, costs)), (remarks.T_MS_HASH, by_hash(setting, costs))):
-        ms = 1e3 * seconds
-        rows.append({"shows": "T_MS", "curve": curve, "ms": ms, "ms_low": ms, "ms_high": ms, **own})
+    if "T_PT" in shows:
+        found = stages(arrivals, change, stream_ms, say)
+        lengths = {
+            "T_PT measured": found["parallel-track"],
+            "T_PT replayed with the paper's purging": purged_as_in_the_paper(arrivals, change),
+            "T_PT by eq. 4": 1e3 * eq4(setting),
+            "stage of jisc: all states complete": found["jisc"],
+        }
+        rows += [_row(drawn, curve, [ms], rate) for curve, ms in lengths.items() if ms is not None]
+    if "T_MS" in shows:
+        repeats = int(point["repeats"])
+        with without_gc():
+            taken = stalls(arrivals, change, repeats, say)
+        for strategy, own in taken.items():
+            curve = "T_MS measured" if strategy == "moving-state" else f"call of {strategy}"
+            calls, latencies, entries = zip(*own, strict=True)
+            rows.append({**_row(drawn, curve, [1e3 * call for call in calls], rate), "entries": entries[0]})
+            rows.append(_row("latency", strategy, [1e3 * latency for latency in latencies], rate))
+        costs = calibrate(repeats)
+        rows.append(_row(drawn, "T_MS by eqs. 3 and 8", [1e3 * eq8(setting, costs)], rate))
+        rows.append(_row(drawn, "T_MS by the model for hash joins", [1e3 * by_hash(setting, costs)], rate))
     return rows
 
 
-def measure_both(point: Point, say: Say) -> list[Row]:
-    """Return what `measure_stages` and `measure_stalls` do; those of both that belong in one plot show "both"."""
-    rows = [*measure_stages(point, say), *measure_stalls(point, say)]
-    return [{**row, "shows": row["shows"] if row["shows"] == "latency" else "both"} for row in rows]
-
-
-def _plots(shows: str, x: str, x_label: str, title: str, scale: int, log: bool) -> tuple[Plot, ...]:
-    """Return a plot at the paper's rates, one at the scale, and the latencies at the scale if there are any."""
-
-    def plot(name: str, title: str, shows: str, factor: int) -> Plot:
-        return Plot(
-            title,
-            x,
-            "ms",
-            by="curve",
-            name=name,
-            x_label=x_label,
-            y_label="ms",
-            log_x=log,
-            log_y=log,
-            where={"shows": shows, "scale": factor},
-            spread=("ms_low", "ms_high"),
-        )
-
-    found = [plot("", title, shows, 1), plot("scaled", f"{title}, {scale} times the tuples", shows, scale)]
-    if shows != "T_PT":
-        found.append(plot("latency", f"The call and the push after it, {scale} times the tuples", "latency", scale))
-    return tuple(found)
-
-
-WINDOW_LABEL = "window W in ms"
-RATE_LABEL = "tuples of B a second"
-
-COMMON = (
-    "Four streams joined in a chain, RANGE windows, Poisson arrivals; the plan changes from ((A B) C) D to A ((B C) D)"
-    " after 10 000 ms of stream time. Rates, reduction factors and the 50 000 ms of stream are those of the paper's"
-    " table 2; the text does not print the windows and rates it varies, so those are chosen here. A second series has"
-    " {scale} times the tuples and as many times the keys, so that a tuple keeps its partners and states grow by that"
-    " factor; its stream ends after 25 000 ms, when all stages are over."
+ABOUT = (
+    "Four streams joined in a chain, RANGE windows, Poisson arrivals; the plan changes from ((A B) C) D to A ((B C) "
+    "D). Rates and reduction factors are those of the paper's table 2; it does not print the windows and rates it "
+    "varies, so those are chosen here. In the scaled series, {scale} times the tuples and keys leave each tuple its "
+    "partners and make states {scale} times as large.{more}"
 )
 STAGE = (
-    " T_PT is stream time, from the transition until the old plan is dropped; that is known to a fiftieth of a window."
-    " A second curve replays the same arrivals under the paper's rule of purging, and eq. 4 is beside them."
+    " T_PT is stream time, from the transition until the old plan is dropped; another curve replays the arrivals with "
+    "the paper's rule of purging."
 )
 STALL = (
-    " T_MS is the CPU time of the call of `transition` under moving-state, during which nothing comes out (all runs in"
-    " one thread, so with a core of its own it takes that long); the calls"
-    " of the other strategies, jisc among them, are beside it, and in a plot of its own the call with the push of"
-    " 250 ms after it. Eqs. 3 and 8 are drawn twice with T_j and T_s measured here: as the paper has them, which is"
-    " for nested loops that look at every pair, and for joins by hash, as these are, which look at matches only."
-)
-
-WIDEST = (
-    " Results a second grow with the third power of W, so the second series ends at windows of {widest} ms; beyond them"
-    " counting results would be nearly all of the work."
+    " T_MS is the CPU time of the call of `transition`. Eqs. 3 and 8 use T_j and T_s measured here: as in the paper, "
+    "for nested loops, and for joins by hash."
 )
 
 
 def _figure(
-    number: int,
-    title: str,
-    about: str,
-    points: Callable[[bool], Sequence[Point]],
-    measure: Callable[[Point, Say], Sequence[Row]],
-    plots: Sequence[Plot],
-    said: Callable[[Sequence[Row]], Sequence[str]],
+    number: int, shows: Sequence[str], x: str, scale: int, of_points: Callable[[bool], list[Point]], log: bool
 ) -> Figure:
+    drawn = "both" if len(shows) > 1 else shows[0]
+    label = {"w_ms": "window W in ms", "lambda_b": "tuples of B a second"}[x]
     return Figure(
-        name=f"migration-fig{number}",
-        title=title,
-        about=about,
-        points=points,
-        measure=measure,
-        source=SOURCE.format(number),
-        plots=plots,
-        remarks=said,
+        f"migration-fig{number}",
+        ABOUT.format(scale=scale, more="".join({"T_PT": STAGE, "T_MS": STALL}[one] for one in shows)),
+        of_points,
+        partial(measure, shows),
+        source=f"Zhu, Rundensteiner, Heineman, SIGMOD 2004, figure {number}",
+        plots=[
+            Plot(
+                f"{' and '.join(shows)}, {'the paper’s rates' if factor == 1 else f'{factor} times the tuples'}",
+                x,
+                "ms",
+                "curve",
+                name="" if factor == 1 else "scaled",
+                x_label=label,
+                y_label="ms",
+                log="xy" if log else "",
+                where={"shows": drawn, "scale": factor},
+            )
+            for factor in (1, scale)
+        ],
     )
 
 
+_ALL = {True: WINDOWS, False: (1_000, 5_000)}
+_DELAYS = {True: (100.0, 50.0, 25.0, 20.0, 12.5, 10.0, 5.0), False: (100.0, 25.0, 5.0)}
+
 FIGURES: tuple[Figure, ...] = (
-    _figure(
-        9,
-        "Length of a parallel-track stage over the window",
-        COMMON.format(scale=STAGE_SCALE) + STAGE,
-        partial(_points, SET_1, STAGE_SCALE, {True: WINDOWS, False: (1_000, 5_000)}, None, False),
-        measure_stages,
-        _plots("T_PT", "w_ms", WINDOW_LABEL, "T_PT over W, set 1", STAGE_SCALE, log=False),
-        remarks.stage_over_window,
-    ),
-    _figure(
-        10,
-        "Length of a moving-state stage over the window",
-        COMMON.format(scale=STALL_SCALE) + STALL,
-        partial(_points, SET_1, STALL_SCALE, {True: WINDOWS, False: (1_000, 2_000, 5_000)}, None, True),
-        measure_stalls,
-        _plots("T_MS", "w_ms", WINDOW_LABEL, "T_MS over W, set 1", STALL_SCALE, log=True),
-        remarks.stall_over_window,
-    ),
+    _figure(9, ["T_PT"], "w_ms", 100, partial(points, SET_1, 100, _ALL, None, False), log=False),
+    _figure(10, ["T_MS"], "w_ms", 300, partial(points, SET_1, 300, _ALL, None, True), log=True),
     _figure(
         11,
-        "Length of both stages over the rate of B",
-        COMMON.format(scale=RATE_SCALE) + STAGE + STALL,
-        partial(
-            _points,
-            SET_2,
-            RATE_SCALE,
-            {True: (1_000,), False: (1_000,)},
-            {True: DELAYS, False: (100.0, 25.0, 5.0)},
-            True,
-        ),
-        measure_both,
-        _plots("both", "lambda_b", RATE_LABEL, "T_MS and T_PT over the rate of B, set 2", RATE_SCALE, log=True),
-        remarks.both_over_rate,
+        ["T_PT", "T_MS"],
+        "lambda_b",
+        100,
+        partial(points, SET_2, 100, {True: (1_000,), False: (1_000,)}, _DELAYS, True),
+        log=True,
     ),
+    # Results a second grow with the third power of W; above 3 000 ms counting them would be nearly all of the work.
     _figure(
         12,
-        "Length of both stages over the window, high configuration",
-        COMMON.format(scale=HIGH_SCALE) + STAGE + STALL + WIDEST.format(widest=HIGH_WIDEST),
-        partial(_points, SET_3, HIGH_SCALE, {True: WINDOWS, False: (500, 1_500)}, None, True, widest=HIGH_WIDEST),
-        measure_both,
-        _plots("both", "w_ms", WINDOW_LABEL, "T_MS and T_PT over W, set 3", HIGH_SCALE, log=True),
-        remarks.both_over_window,
+        ["T_PT", "T_MS"],
+        "w_ms",
+        10,
+        partial(points, SET_3, 10, {True: WINDOWS, False: (500, 1_500)}, None, True, widest=3_000),
+        log=True,
     ),
 )
-"""Figures 9 to 12."""

@@ -1,9 +1,11 @@
-"""W1 with RANGE windows as interval joins in Flink SQL. Run by a Python that has apache-flink, apart from this package.
+"""W1 with RANGE windows in Flink SQL. Run by a Python that has apache-flink, not by that of this package.
 
-    python flink_w1.py SPAN THREADS FILE...
+    python flink_w1.py interval|multi-join SPAN THREADS FILE...
 
-Each FILE has a line `stream,k,ts,v` an arrival, by time; it is joined as one job of an embedded cluster, in the order
-given. One line of JSON is printed for each: rows, results, the sum of all values in them, seconds, version.
+Each FILE has one line `stream,k,ts,v` for each arrival, by time; each is joined as one job of an embedded cluster.
+"interval" is a chain of three interval joins. "multi-join" is one MultiJoin operator: regular joins on the key, with
+the conditions on time as a filter; its state expires by processing time only, so it keeps all rows of these short runs.
+One line of JSON is printed for each file: rows, results, the sum of all values in them, seconds, version, operator.
 """
 
 from __future__ import annotations
@@ -21,22 +23,24 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 STREAMS = "RSTU"
 SETTINGS = {
     "pipeline.object-reuse": "true",
-    "rest.bind-port": "0",  # any free one
+    "rest.bind-port": "0",  # any free port
 }
 
 
-def query(span: int) -> str:
-    """Return the join: an interval join takes one event time of what it joined before, so further pairs are filtered.
+def query(span: int, multi_join: bool) -> str:
+    """Return the join. An interval join compares one event time of its left side, so other pairs are filtered.
 
-    All are within `span` of the youngest exactly if any two of them are within `span` of each other.
+    All rows are within `span` of the youngest exactly if any two of them are within `span` of each other.
     """
     joined = "R"
     for i, name in enumerate(STREAMS[1:], 1):
         near = f"{name}.e BETWEEN R.e - {interval(span)} AND R.e + {interval(span)}"
         pairs = [f"ABS({name}.ts - {other}.ts) <= {span}" for other in STREAMS[1:i]]
-        joined += f" JOIN {name} ON " + " AND ".join([f"R.k = {name}.k", near, *pairs])
+        joined += f" JOIN {name} ON " + " AND ".join([f"R.k = {name}.k", *([] if multi_join else [near, *pairs])])
     values = ", ".join(f"{name}.v AS v{name}" for name in STREAMS)
-    return f"SELECT R.k AS k, {values} FROM {joined}"
+    ts = ", ".join(f"{name}.ts" for name in STREAMS)
+    where = f" WHERE GREATEST({ts}) - LEAST({ts}) <= {span}" if multi_join else ""
+    return f"SELECT R.k AS k, {values} FROM {joined}{where}"
 
 
 def interval(span: int) -> str:
@@ -47,7 +51,7 @@ def interval(span: int) -> str:
     return f"INTERVAL '{hours // 24} {hours % 24:02}:{minutes:02}:{seconds:02}.{milliseconds:03}' DAY TO SECOND(3)"
 
 
-def joined(tables: TableEnvironment, file: str, span: int) -> dict[str, object]:
+def joined(tables: TableEnvironment, file: str, span: int, multi_join: bool) -> dict[str, object]:
     """Run the join of one file as a job."""
     with tempfile.TemporaryDirectory(prefix="eddy-peers-") as folder:
         for name in ("arrivals", "results", *STREAMS):
@@ -67,8 +71,12 @@ def joined(tables: TableEnvironment, file: str, span: int) -> dict[str, object]:
             tables.execute_sql(
                 f"CREATE TEMPORARY VIEW {name} AS SELECT k, ts, v, e FROM arrivals WHERE source = '{name}'"
             )
+        plan = tables.explain_sql(f"INSERT INTO results {query(span, multi_join)}")
+        operator = "MultiJoin" if "MultiJoin" in plan else "IntervalJoin" if "IntervalJoin" in plan else "Join"
+        if multi_join and operator != "MultiJoin":
+            raise RuntimeError("this version of Flink does not plan a MultiJoin")
         start = time.perf_counter()
-        tables.execute_sql(f"INSERT INTO results {query(span)}").wait()
+        tables.execute_sql(f"INSERT INTO results {query(span, multi_join)}").wait()
         seconds = time.perf_counter() - start
         results = total = 0
         for part in Path(folder).rglob("*"):
@@ -85,20 +93,23 @@ def joined(tables: TableEnvironment, file: str, span: int) -> dict[str, object]:
         "total": total,
         "seconds": seconds,
         "version": version("apache-flink"),
+        "operator": operator,
     }
 
 
-def main(span: int, threads: int, files: list[str]) -> None:
+def main(kind: str, span: int, threads: int, files: list[str]) -> None:
     """Run the jobs one after the other in one cluster."""
     configuration = Configuration()
     for key, value in SETTINGS.items():
         configuration.set_string(key, value)
     configuration.set_string("parallelism.default", str(threads))
+    if kind == "multi-join":
+        configuration.set_string("table.optimizer.multi-join.enabled", "true")
     settings = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(configuration).build()
     tables = TableEnvironment.create(settings)
     for file in files:
-        print(json.dumps(joined(tables, file, span)), flush=True)
+        print(json.dumps(joined(tables, file, span, kind == "multi-join")), flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -1,8 +1,8 @@
-"""W1 with RANGE windows as interval joins in Pathway. Run by a Python that has pathway, apart from this package.
+"""W1 with RANGE windows as interval joins in Pathway. Run by a Python that has pathway, not by that of this package.
 
     python pathway_w1.py SPAN COMMIT FILE
 
-FILE has a line `stream,k,ts,v` an arrival, by time; a commit comes after each COMMIT arrivals. One line of JSON is
+FILE has one line `stream,k,ts,v` for each arrival, by time; a commit follows each COMMIT arrivals. One line of JSON is
 printed: rows, results, the sum of all values in them, seconds, version.
 """
 
@@ -32,7 +32,7 @@ class Arrival(pw.Schema):
 
 
 class Arrivals(pw.io.python.ConnectorSubject):
-    """Gives the arrivals of a file, a commit after every so many."""
+    """The arrivals of a file, with a commit after each `commit` of them."""
 
     deletions_enabled = False
 
@@ -53,9 +53,9 @@ class Arrivals(pw.io.python.ConnectorSubject):
 
 
 def join(arrivals: pw.Table, span: int) -> pw.Table:
-    """Join the four streams: an interval join takes one time of what it joined before; further pairs are filtered.
+    """Join the four streams. An interval join compares one time of its left side, so other pairs are filtered.
 
-    All are within `span` of the youngest exactly if any two of them are within `span` of each other.
+    All rows are within `span` of the youngest exactly if any two of them are within `span` of each other.
     """
     forget = pw.temporal.common_behavior(delay=None, cutoff=span, keep_results=True)
     joined = None
@@ -96,8 +96,14 @@ def main(span: int, commit: int, file: str) -> None:
                 sign = int(row["diff"])
                 results += sign
                 total += sign * sum(int(row[name]) for name in VALUES)
-    told = {"rows": subject.rows, "results": results, "total": total, "seconds": seconds, "version": version("pathway")}
-    print(json.dumps(told))
+    answer = {
+        "rows": subject.rows,
+        "results": results,
+        "total": total,
+        "seconds": seconds,
+        "version": version("pathway"),
+    }
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

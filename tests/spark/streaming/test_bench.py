@@ -1,42 +1,73 @@
-"""The benchmark of streaming joins: its ways agree, and each of its figures has a title."""
+"""The benchmark of streaming joins: its ways agree, and its ratios are those of the times it takes."""
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from rich.console import Console
 
 from bench import streaming
-from bench.ratios import STREAMING
-from bench.streaming import Bench, Sizes
+from bench.harness.figure import number
+from bench.spark import BEST, DEFAULT, finish
+from bench.streaming import FIGURES, points
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TINY = Sizes({"small": (400, 1, 1), "large": (800, 1, 1)}, (1600, 1), live_rows=2_000, small_rows=400, repeats=1)
+(FIGURE,) = FIGURES
+
+
+def quiet(doing: str) -> None:
+    assert doing
 
 
 @pytest.mark.slow
 def test_all_ways_give_the_same_results_and_a_state_is_loaded_again(spark: SparkSession, tmp_path: Path) -> None:
-    bench = Bench(TINY, tmp_path, Console(file=io.StringIO()))
-    bench.check(spark)
-    bench.fixed_cost(spark)
-    assert bench.figures["streaming.results_compared"] > 0
-    assert bench.figures["streaming.state_rows"] == TINY.live_rows + (1 + TINY.repeats) * TINY.small_rows
+    (row,) = streaming._results(spark, {"rows": 400}, tmp_path, quiet)
+    assert number(row, "value") > 0
+    sizes = {"live_rows": 2_000, "rows": 400, "batches": 1}
+    rows = streaming._fixed_cost(spark, sizes, tmp_path, quiet)
+    found = {str(row["figure"]): number(row, "value") for row in rows}
+    assert found["streaming.state_rows"] == 2_000 + 2 * 400
+    assert {"fixed_cost_s", "recovery_s"} < set(found) < set(FIGURE.titles)
 
 
-def test_all_figures_have_titles(monkeypatch: pytest.MonkeyPatch, spark: SparkSession, tmp_path: Path) -> None:
-    seconds = {"_ours": 0.5, "spark_triggers": 2.0, "_empty": 0.25}
-    for name, each in seconds.items():
-        monkeypatch.setattr(streaming, name, lambda *_, each=each: [each] * 9)
-    bench = Bench(TINY, tmp_path, Console(file=io.StringIO()))
-    bench.throughput(spark)
-    assert bench.scaling(spark) == {"streaming.large.scaling_1_to_2": 1600, "scaling_1_to_2": 3200}
-    assert bench.figures["vs_spark_stream_joins.packed"] == 4
-    others = {"streaming.results_compared", "streaming.state_rows", "streaming.state_bytes"}
-    others |= {"streaming.large.scaling_1_to_2", "streaming.small_batch_s", "streaming.empty_batch_s"}
-    others |= {*streaming.LEAST, *streaming.MOST}
-    assert {*bench.figures, *others} == STREAMING.figures
+def test_ratios_are_those_of_the_times(monkeypatch: pytest.MonkeyPatch, spark: SparkSession, tmp_path: Path) -> None:
+    def theirs(spark: SparkSession, feed: object, checkpoint: Path, settings: str) -> list[float]:
+        return [9.0, *{DEFAULT: [3.0, 4.0, 5.0], BEST: [2.0, 2.0, 1.0]}[settings]]
+
+    monkeypatch.setattr(streaming, "_eddy", lambda *_: [9.0, 9.0, 0.5, 0.5, 1.0])
+    monkeypatch.setattr(streaming, "spark_triggers", theirs)
+    point = {"rows": 400, "batches": 3, "spark_batches": 3}
+    rows = streaming._throughput(spark, point, tmp_path, quiet)
+    rates = {str(row["way"]): (row["rows_per_s"], row["vs_default"], row["vs_best"]) for row in rows if "way" in row}
+    assert rates == {
+        "eddy, rows transport": (800, 8, 4),
+        "eddy, packed transport": (800, 8, 4),
+        DEFAULT: (100, 1, 0.5),
+        BEST: (200, 2, 1),
+    }
+    named = {str(row["figure"]): row["value"] for row in rows if "figure" in row}
+    assert named == {
+        "vs_spark_stream_joins.rows.400": 8,
+        "vs_spark_stream_joins.packed.400": 8,
+        "vs_spark_best_settings.rows.400": 4,
+        "vs_spark_best_settings.packed.400": 4,
+    }
+
+
+def test_micro_batches_without_input_do_not_count_on_the_side_of_spark() -> None:
+    def progress(rows: int, ms: int, **more: int) -> dict[str, object]:
+        return {"numInputRows": rows, "durationMs": {"triggerExecution": ms, **more}}
+
+    recent = [progress(10, 3_000, addBatch=1), progress(0, 500, addBatch=1), progress(0, 9_000)]
+    running = SimpleNamespace(awaitTermination=lambda: None, recentProgress=recent)
+    assert finish(running) == [3.0, 0.5]
+    assert finish(running, data_only=True) == [3.0]
+
+
+def test_figures_of_a_full_run_have_titles() -> None:
+    assert {"results", "throughput", "fixed cost", "scaling"} == {str(point["part"]) for point in points(True)}
+    assert set(FIGURE.bars) < set(FIGURE.titles)

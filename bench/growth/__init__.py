@@ -1,1 +1,0 @@
-"""Throughput and bytes as a join grows: joins, windows, keys, selectivity, pushes, results."""

@@ -1,0 +1,238 @@
+"""The figure `profile`: where a push spends its time.
+
+A clock around the calls that make up a push times its stages. The kernel is one call, so it is split by further runs on
+the same arrivals, over state of their own with the first plan. An arrival that probes brings its head row into the
+cache, where inserting then finds it, so that cache miss counts as insert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from time import thread_time
+from typing import Any, NamedTuple
+
+import eddy
+from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, number, spread
+from bench.harness.turns import agree, without_gc
+from bench.ways.runners import open_push
+from bench.workloads.sources import Chunk, filling
+from bench.workloads.sources import workload as source_of
+from eddy.routing.transitions import make_strategy
+from jisc.plan.tree import default_plan
+from stairs.descriptors import LOADING, M_MODE
+from stairs.modules import Modules
+
+LARGE, SMALL = 50_000, 1_000
+"""Arrivals of a push."""
+STAGES = {
+    "admit": [("_gate", "admit")],
+    "load": [("_modules", "begin"), ("_loader", "load")],
+    "route": [
+        ("", "_route"),
+        ("_router", "stretch"),
+        ("_router", "note"),
+        ("_strategy", "after_push"),
+        ("_strategy", "note_push"),
+    ],
+    "kernel": [("_modules", "run")],
+    "gather": [("_output", "make")],
+}
+"""The stages of `Runtime.push` and the calls that make them up. The remaining time is `rest`."""
+KERNEL = ("call", "intern", "insert", "probe", "emit")
+"""Parts of the kernel, separated by leaving some of them out."""
+CASES = {"W1": LARGE, "W2": LARGE, "W21": LARGE, "W1, small pushes": SMALL}
+"""The cases: a workload, and arrivals of a push."""
+PARTS = ("admit", "load", *KERNEL, "route", "gather", "rest")
+
+
+class Stopwatch:
+    """CPU seconds by name of the calls that it wraps."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    def around(self, owner: object, call: str, name: str) -> None:
+        """Count the time of a method of this object under a name."""
+        inner: Callable[..., Any] = getattr(owner, call)
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            start = thread_time()
+            try:
+                return inner(*arguments, **options)
+            finally:
+                self.seconds[name] = self.seconds.get(name, 0.0) + thread_time() - start
+
+        setattr(owner, call, timed)
+
+    def read(self) -> dict[str, float]:
+        """Return the seconds since the last call, by name."""
+        found, self.seconds = self.seconds, {}
+        return found
+
+
+class TimedRuntime:
+    """A Runtime with its defaults, and a stopwatch around the calls of STAGES."""
+
+    def __init__(self, query: eddy.Query) -> None:
+        self.runtime, self.watch = eddy.Runtime(query), Stopwatch()
+        for stage, calls in STAGES.items():
+            for part, call in calls:
+                owner = vars(self.runtime)[part] if part else self.runtime
+                self.watch.around(owner, call, stage)
+
+    def take(self, chunk: Chunk) -> tuple[dict[str, float], int]:
+        """Push the arrivals; return CPU seconds of each stage and `whole`, and the results."""
+        pushes, found = chunk.arrow, 0
+        self.watch.read()
+        start = thread_time()
+        for rows, order in pushes:
+            found += self.runtime.push(rows, order).num_rows
+        whole = thread_time() - start
+        return {"whole": whole} | self.watch.read(), found
+
+
+class Kernel(NamedTuple):
+    """CPU seconds of the kernel on some pushes, and results.
+
+    call    a call that has nothing to do, once for each push
+    intern  the sweep of dead keys, and all keys of the push to key ids, less a call
+    walk    the arrivals one by one, less a call
+    """
+
+    call: float
+    intern: float
+    walk: float
+    results: int
+
+
+class Variant:
+    """The kernel alone over SteMs of its own, with parts of it left out.
+
+    probing   False = nothing is probed: keys are interned and tuples inserted
+    counting  True = results are counted, row ids are not written
+    """
+
+    def __init__(self, query: eddy.Query, *, probing: bool = True, counting: bool = False) -> None:
+        self.modules, self.probing, self.counting = Modules(query.graph), probing, counting
+        self.strategy = make_strategy("eddy", self.modules, default_plan(query.graph))
+        if not probing:
+            self.modules.meta[M_MODE] = LOADING
+
+    def take(self, chunk: Chunk) -> Kernel:
+        """Take the arrivals, in three calls of the kernel for each push."""
+        modules, strategy = self.modules, self.strategy
+        calling = interning = walking = 0.0
+        found = 0
+        for order, columns in chunk.columns:
+            open_push(modules, columns)
+            start = thread_time()
+            # The limit of 0 arrivals leaves the sweep, and all keys of the push become key ids.
+            modules.run(strategy.routes, order, self.counting, strategy.entries, 0)
+            interned = thread_time()
+            found += modules.run(strategy.routes, order, self.counting, strategy.entries)
+            walked = thread_time()
+            # Nothing is left to do.
+            modules.run(strategy.routes, order, self.counting, strategy.entries)
+            call = thread_time() - walked
+            calling += call
+            interning += interned - start - call
+            walking += walked - interned - call
+            modules.commit()
+        return Kernel(calling, interning, walking, found)
+
+
+def points(full: bool) -> list[Point]:
+    """W1, W2 and W21 over windows of 10^4 rows in pushes of 50 000, and W1 in pushes of 1 000."""
+    arrivals, count = (200_000, 9) if full else (50_000, 4)
+    sizes = {"window": 10_000, "arrivals": arrivals, "rounds": count, "seed": 1}
+    return [{"case": case, "workload": case.partition(",")[0], "push": push, **sizes} for case, push in CASES.items()]
+
+
+def split(stages: dict[str, float], full: Kernel, counting: Kernel, inserting: Kernel) -> dict[str, float]:
+    """Return the seconds of each of PARTS; they sum to stages["whole"].
+
+    full      results are written; counting: they are counted; inserting: nothing is probed
+    """
+    found = {name: stages.get(name, 0.0) for name in ("admit", "load", "route", "gather")}
+    found |= {"call": full.call, "intern": full.intern, "insert": inserting.walk}
+    found |= {"probe": counting.walk - inserting.walk, "emit": full.walk - counting.walk}
+    found["rest"] = stages["whole"] - sum(found.values())
+    return found
+
+
+def measure(point: Point, say: Say) -> list[Row]:
+    """Return a row for each part, ns per arrival and share of the whole, and one for the whole.
+
+    kernel_ns, the same in all rows, is the time of the kernel within the Runtime. Raises Mismatch if the runs of the
+    kernel alone find other numbers of results.
+    """
+    workload, window, push = str(point["workload"]), int(point["window"]), int(point["push"])
+    arrivals, count = int(point["arrivals"]), int(point["rounds"])
+    source = source_of(workload, window, int(point["seed"]))
+    runtime, full = TimedRuntime(source.query), Variant(source.query)
+    counting, inserting = Variant(source.query, counting=True), Variant(source.query, probing=False)
+    say(f"{workload}: filling")
+    done, most = 0, filling([window] * source.query.graph.n_streams, push)
+    taken: dict[str, list[float]] = {name: [] for name in (*PARTS, "whole")}
+    kernel: list[float] = []
+    with without_gc():
+        for number in range(-(-most // arrivals) + count):
+            timed = done >= most
+            if timed:
+                say(f"{workload}: round {len(taken['whole']) + 1} of {count}")
+            chunk = source.draw(arrivals, push)
+            done += arrivals
+            stages, results = runtime.take(chunk)
+            # The order changes with each round, so no variant always runs after the same other one.
+            order = [(full, counting, inserting)[(k + number) % 3] for k in range(3)]
+            found = {id(variant): variant.take(chunk) for variant in order}
+            whole, count_only, insert_only = (found[id(variant)] for variant in (full, counting, inserting))
+            counts = {"runtime": results, "kernel": whole.results, "kernel, counting": count_only.results}
+            agree(f"profile of {workload}", counts)
+            if timed:
+                for name, one in split(stages, whole, count_only, insert_only).items():
+                    taken[name].append(1e9 * one / arrivals)
+                taken["whole"].append(1e9 * stages["whole"] / arrivals)
+                kernel.append(1e9 * stages["kernel"] / arrivals)
+    return _rows(taken, median(kernel))
+
+
+def _rows(taken: dict[str, list[float]], kernel: float) -> list[Row]:
+    whole = median(taken["whole"])
+    rows = {name: dict(spread(own, "ns")) for name, own in taken.items()}
+    # Medians of parts do not sum to the median of the whole; `rest` includes the difference.
+    rows["rest"]["ns"] = whole - sum(number(rows[name], "ns") for name in PARTS if name != "rest")
+    share = {name: number(row, "ns") / whole for name, row in rows.items()}
+    return [{"part": name, **row, "share": share[name], "kernel_ns": kernel} for name, row in rows.items()]
+
+
+FIGURES = (
+    Figure(
+        "profile",
+        "`Runtime.push` with its defaults, windows of 10 000 rows full, pushes of 50 000 arrivals (small: 1 000). By "
+        "clocks around calls: admit (the gate), load (keys and payload copied in), route (samples, decisions, changes "
+        "of plan), gather (payload of results to columns). The kernel is split by runs of it on the same arrivals: "
+        "call (a call with nothing to do), intern (sweep, keys to key ids), insert (a run that probes nothing), probe "
+        "(a run that counts results, less insert), emit (a run that writes row ids, less counting). rest is the "
+        "remainder: commit, Python between the calls, and differences between the runs. CPU time, medians of rounds.",
+        points,
+        measure,
+        plots=[
+            Plot(
+                f"{case}: ns per arrival",
+                "part",
+                "ns",
+                name=case.lower().replace(",", "").replace(" ", "-"),
+                y_label="ns per arrival",
+                kind="bars",
+                where={"case": case},
+            )
+            for case in ("W1",)
+        ],
+        tables=[
+            Table("Time per arrival", {"part": "part"}, {"ns": "ns"}, across="case"),
+            Table("Share of the push", {"part": "part"}, {"share": "share"}, across="case"),
+        ],
+    ),
+)

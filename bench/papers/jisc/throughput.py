@@ -1,0 +1,226 @@
+"""Figures 7 and 8 (the migration stage), 9 (no transition), 11 and 12 (repeated transitions).
+
+Streams are joined on one key. Each repeats its own permutation of as many keys as its window has rows, so with full
+windows every tuple gives one result. In the best case a transition makes one state incomplete, the one just below the
+root; in the worst case all states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import cycle
+
+from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, number, spread
+from bench.harness.turns import Taken, time, without_gc
+from bench.ways.strategies import PUSH, started, take_pushes
+from bench.workloads.turnover import Turnover, permutations
+
+COMPARED = ("jisc", "cacq", "parallel-track", "mjoin", "eddy")
+"""Strategies of the paper's figures, then mjoin, which stores nothing, and the default."""
+STAGE = (*COMPARED[:3], "moving-state", *COMPARED[3:])
+NORMAL = ("jisc", "symmetric-hash", "cacq", "mjoin", "eddy")
+STEPS, TOTAL = 10, 20
+"""Steps of figure 9; tuples of figures 11 and 12, in millions at the paper's size."""
+PAPER: Mapping[str, Mapping[int, Mapping[str, float]]] = {
+    "best": {
+        50: {"jisc": 3.433, "cacq": 22.655, "parallel-track": 37.752},
+        100: {"jisc": 14.48, "cacq": 79.35, "parallel-track": 141.909},
+    },
+    "worst": {
+        50: {"jisc": 5.392, "cacq": 22.655, "parallel-track": 37.752},
+        100: {"jisc": 24.558, "cacq": 79.35, "parallel-track": 141.909},
+    },
+}
+"""Seconds that the paper prints, by case and joins. Its text does not name the joins of the smaller labels; 50 fits a
+time that grows with the square of the joins."""
+PAPER_NORMAL = {"jisc": 11.9, "cacq": 23.736}
+"""Seconds that the paper prints at 10 million tuples."""
+
+
+def _changed(turnover: Turnover, case: str) -> str:
+    return turnover.swapped_plan if case == "best" else turnover.reversed_plan
+
+
+def _turnover(point: Point, streams: int) -> Turnover:
+    return permutations(streams, int(point["window"]), int(point["seed"]))
+
+
+def _against_jisc(strategy: str, taken: Taken, name: str) -> Row:
+    """Return the seconds of a strategy, and in column `name` its time over that of jisc, round by round."""
+    return {**spread(taken[strategy], "seconds"), **time(taken, strategy, "jisc", name)}
+
+
+def stage_points(full: bool) -> list[Point]:
+    """Return a point for each number of joins: few rounds where one takes minutes, many where it takes milliseconds."""
+    if full:
+        found = [(joins, 10_000, 3 if joins <= 50 else 2) for joins in (5, *range(10, 101, 10))]
+    else:
+        found = [(joins, 500, 9 if joins <= 10 else 5 if joins <= 20 else 2) for joins in (5, 10, 20, 50, 100)]
+    return [{"joins": joins, "window": window, "rounds": rounds, "seed": 5} for joins, window, rounds in found]
+
+
+def stage(case: str, point: Point, say: Say) -> list[Row]:
+    """Return a row for each strategy: stages there and back, each round by all strategies in turn.
+
+    stored, promoted, duplicates   counts of the last stage
+    steady_seconds                 a turnover before, without a transition
+    """
+    turnover = _turnover(point, int(point["joins"]) + 1)
+    pushes = turnover.pushes(PUSH)
+    runs = started(turnover, pushes, STAGE)
+    name = f"{case} case, {point['joins']} joins"
+    taken: Taken = {strategy: [] for strategy in runs}
+    with without_gc():
+        take_pushes(f"{name}, windows fill", runs, len(pushes), say=say)
+        steady = take_pushes(f"{name}, before the transition", runs, len(pushes), say=say)
+        for turn in range(int(point["rounds"])):
+            plan = turnover.plan if turn % 2 else _changed(turnover, case)
+            for strategy, seconds in take_pushes(f"{name}, round {turn + 1}", runs, len(pushes), plan, say).items():
+                runs[strategy].check_over()
+                taken[strategy].append(seconds)
+    rows: list[Row] = []
+    for strategy, run in runs.items():
+        change, own = run.changed, _against_jisc(strategy, taken, "speedup")
+        assert change is not None
+        rows.append(
+            {
+                "strategy": strategy,
+                "tuples": len(turnover.order),
+                **own,
+                "us_per_tuple": 1e6 * number(own, "seconds") / len(turnover.order),
+                "steady_seconds": steady[strategy],
+                "stored": change.intermediate,
+                "promoted": change.promoted,
+                "duplicates": change.duplicates,
+            }
+        )
+    return rows
+
+
+def normal_points(full: bool) -> list[Point]:
+    """Return one point, which includes all steps of all strategies; windows turn over as often in both sizes."""
+    window, step = (10_000, 1_000_000) if full else (1_000, 100_000)
+    return [{"streams": 21, "window": window, "step": step, "rounds": 3 if full else 2, "seed": 5}]
+
+
+def normal(point: Point, say: Say) -> list[Row]:
+    """Return a row for each strategy and step, with accumulated times; the strategies take each step in turn."""
+    turnover = _turnover(point, int(point["streams"]))
+    pushes, step = turnover.pushes(PUSH), int(point["step"])
+    steps: list[Taken] = [{name: [] for name in NORMAL} for _ in range(STEPS)]
+    for turn in range(int(point["rounds"])):
+        runs = started(turnover, pushes, NORMAL)
+        total = dict.fromkeys(runs, 0.0)
+        with without_gc():
+            for n, taken in enumerate(steps, 1):
+                say(f"normal operation, round {turn + 1}: {n * step:,} tuples")
+                for strategy, seconds in take_pushes("normal operation", runs, step // PUSH).items():
+                    total[strategy] += seconds
+                    taken[strategy].append(total[strategy])
+    return [
+        {"strategy": name, "tuples_m": n * step / 1e6, **_against_jisc(name, taken, "vs_jisc")}
+        for n, taken in enumerate(steps, 1)
+        for name in NORMAL
+    ]
+
+
+def frequency_points(full: bool) -> list[Point]:
+    """Return a point for each period; period, tuples and windows are scaled alike, so windows turn over as often."""
+    window, periods = (10_000, (1, 2, 3, 5, 10)) if full else (250, (1, 2, 5, 10))
+    million = 100 * window
+    sizes = {"tuples": TOTAL * million, "rounds": 1, "seed": 5}
+    return [{"streams": 21, "window": window, "period": period * million, **sizes} for period in periods]
+
+
+def frequency(case: str, point: Point, say: Say) -> list[Row]:
+    """Return a row for each strategy: a transition at once and after each period; strategies take periods in turn."""
+    turnover = _turnover(point, int(point["streams"]))
+    pushes, period, tuples = turnover.pushes(PUSH), int(point["period"]), int(point["tuples"])
+    plans = cycle([_changed(turnover, case), turnover.plan])
+    runs = started(turnover, pushes, COMPARED)
+    name = f"{case} case, a transition every {period:,} tuples"
+    taken: Taken = {strategy: [] for strategy in runs}
+    with without_gc():
+        take_pushes(f"{name}, windows fill", runs, len(pushes), say=say)
+        for _ in range(int(point["rounds"])):
+            total = dict.fromkeys(runs, 0.0)
+            for done in range(0, tuples, period):
+                say(f"{name}: {done:,} of {tuples:,}")
+                count = min(period, tuples - done) // PUSH
+                for strategy, seconds in take_pushes(name, runs, count, next(plans)).items():
+                    total[strategy] += seconds
+            for strategy, seconds in total.items():
+                taken[strategy].append(seconds)
+    return [
+        {
+            "strategy": strategy,
+            "period_m": period / 1e6,
+            "turnovers": period / len(turnover.order),
+            "transitions": -(-tuples // period),
+            **_against_jisc(strategy, taken, "vs_jisc"),
+        }
+        for strategy in runs
+    ]
+
+
+def _plots(x: str, label: str, ratio: str, log: str = "") -> Sequence[Plot]:
+    return (
+        Plot("Execution time", x, "seconds", "strategy", name="time", x_label=label, y_label="CPU seconds", log=log),
+        Plot("In terms of jisc", x, ratio, "strategy", name="ratio", x_label=label, y_label="time / time of jisc"),
+    )
+
+
+def _stage_figure(number: int, case: str) -> Figure:
+    return Figure(
+        f"fig{number}",
+        f"The migration stage with {'one state' if case == 'best' else 'all states'} incomplete: the transition and a "
+        "turnover of all windows (10 000 rows; quick: 500). CPU time, pushes of 1 000, counting. moving-state, mjoin "
+        "and eddy are not in the paper's figure; the paper used Java on a Core2 Duo of 2.1 GHz.",
+        stage_points,
+        partial(stage, case),
+        source=f"Aly, Aref, Ouzzani, Mahmoud, EDBT 2014, figure {number}",
+        plots=_plots("joins", "joins", "speedup", log="y"),
+        tables=[Table("Time over that of jisc", {"joins": "joins"}, {"speedup": "CPU time"}, across="strategy")],
+        printed=[
+            {"joins": joins, "strategy": name, "seconds": seconds, "speedup": seconds / found["jisc"]}
+            for joins, found in PAPER[case].items()
+            for name, seconds in found.items()
+        ],
+    )
+
+
+def _frequency_figure(number: int, case: str) -> Figure:
+    return Figure(
+        f"fig{number}",
+        f"20 joins, 20 million tuples, and every so many tuples a transition that makes "
+        f"{'one state' if case == 'best' else 'all states'} incomplete. Windows of 10 000 rows, full at the start "
+        "(quick: all sizes divided by 40). CPU time. mjoin and eddy are not in the paper.",
+        frequency_points,
+        partial(frequency, case),
+        source=f"Aly, Aref, Ouzzani, Mahmoud, EDBT 2014, figure {number}",
+        plots=_plots("period_m", "million tuples between transitions", "vs_jisc"),
+        tables=[Table("Time over that of jisc", {"period_m": "million tuples"}, {"vs_jisc": "CPU"}, across="strategy")],
+    )
+
+
+FIGURES = (
+    _stage_figure(7, "best"),
+    _stage_figure(8, "worst"),
+    Figure(
+        "fig9",
+        "20 joins, no transition, windows of 10 000 rows (quick: 1 000) that are empty at the start; the time of each "
+        "tenth of the tuples accumulates. CPU time. mjoin and eddy are not in the paper.",
+        normal_points,
+        normal,
+        source="Aly, Aref, Ouzzani, Mahmoud, EDBT 2014, figure 9",
+        plots=_plots("tuples_m", "million tuples", "vs_jisc"),
+        tables=[Table("Time over that of jisc", {"tuples_m": "million tuples"}, {"vs_jisc": "CPU"}, across="strategy")],
+        printed=[
+            {"strategy": name, "tuples_m": 10.0, "seconds": seconds, "vs_jisc": seconds / PAPER_NORMAL["jisc"]}
+            for name, seconds in PAPER_NORMAL.items()
+        ],
+    ),
+    _frequency_figure(11, "worst"),
+    _frequency_figure(12, "best"),
+)

@@ -1,0 +1,190 @@
+"""Peers of this process: eddy itself, the hand-written loops, and plain Python."""
+
+from __future__ import annotations
+
+import platform
+from collections import deque
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numba
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+import eddy
+from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, Step, Work
+from bench.ways.c_loop import CLoop, compiled, compiler_version
+from bench.ways.loop_kernels import tables, w1_loop
+from bench.ways.runners import EngineRunner
+from bench.workloads.sources import WINDOW
+
+EDDY, NUMBA, C, C_PAYLOAD = "eddy", "loop, numba", "loop, C", "loop, C, with payload"
+BITS = WINDOW.bit_length()
+LEAST_ROOM = 1 << 16
+
+
+class Arrow:
+    """Arrow batches in, Arrow tables with the key and all values out; the default policy, which adapts."""
+
+    def __init__(self, work: Work, count_only: bool = False) -> None:
+        self.runtime = eddy.Runtime(work.query, count_only=count_only)
+        self.count_only = count_only
+
+    def push(self, given: Any) -> pa.Table:
+        return self.runtime.push(*given)
+
+    def count(self, results: pa.Table) -> int:
+        return int(results["count"][0].as_py()) if self.count_only else int(results.num_rows)
+
+    def total(self, results: pa.Table) -> int | None:
+        if self.count_only:
+            return None
+        return sum(pa.compute.sum(results[f"{name}.v"]).as_py() or 0 for name in STREAMS)
+
+
+class Kernels:
+    """The engine without Arrow: keys in as arrays, row ids out in a buffer, one plan."""
+
+    def __init__(self, work: Work) -> None:
+        self.engine = EngineRunner(work.query)
+
+    def push(self, given: Any) -> int:
+        return self.engine.push(*given)
+
+    def count(self, results: int) -> int:
+        return results
+
+    def total(self, results: int) -> None:
+        return None
+
+
+class Loop:
+    """The loop in numba; the loops do not check whether there is room for results."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.by_time = work, work.windows == RANGE
+        self.width = SPAN if self.by_time else WINDOW
+        self.room = max(4 * work.batch, LEAST_ROOM)  # about one result an arrival
+        self.values = [np.flatnonzero(work.order == i) for i in range(len(STREAMS))]
+        self.make()
+
+    def make(self) -> None:
+        """Make the tables."""
+        self.kept = tables(len(STREAMS), len(STREAMS), len(STREAMS), BITS, self.work.most_live, self.room)
+        self.kept.ids.fill(0)
+        self.times = np.zeros(self.kept.held.shape, np.int64)
+
+    def push(self, given: Any) -> int:
+        order, keys, times, _ = given
+        return int(w1_loop(order, keys, times if self.by_time else None, self.width, BITS, self.kept, self.times))
+
+    def count(self, results: int) -> int:
+        return results
+
+    def total(self, results: int) -> int:
+        return sum(int(own[ids[:results]].sum()) for own, ids in zip(self.values, self.kept.ids, strict=True))
+
+
+class LoopInC(Loop):
+    """The loop in C; with payload it returns the key and all values, else row ids."""
+
+    def __init__(self, work: Work, cc: str, payload: bool) -> None:
+        self.cc, self.payload = cc, payload
+        super().__init__(work)
+
+    def make(self) -> None:
+        """Make the tables."""
+        self.loop = CLoop(self.cc, self.width, BITS, self.work.most_live, self.room)
+        self.kept = self.loop.kept
+
+    def push(self, given: Any) -> int:
+        order, keys, times, values = given
+        return self.loop.push(order, keys, times if self.by_time else None, values if self.payload else None)
+
+    def total(self, results: int) -> int:
+        return int(self.loop.out[1:, :results].sum()) if self.payload else super().total(results)
+
+
+class Plain:
+    """Plain Python: a dictionary of deques for each stream, and the rows of the windows in the order of arrival.
+
+    RANGE windows all have the same length, so they share one order of arrival.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.values: list[dict[int, deque[int]]] = [{} for _ in STREAMS]
+        self.rows = work.windows == ROWS
+        self.windows: list[deque[tuple[int, deque[int]]]]
+        self.windows = [deque() for _ in STREAMS] if self.rows else [deque()] * len(STREAMS)
+
+    def push(self, given: Any) -> list[tuple[int, ...]]:
+        found: list[tuple[int, ...]] = []
+        windows, by_rows = self.windows, self.rows
+        add = [kept.setdefault for kept in self.values]
+        look = [kept.get for kept in self.values]
+        nothing: tuple[int, ...] = ()
+        for i, key, time, value in zip(*given, strict=True):
+            window = windows[i]
+            if not by_rows:
+                oldest = time - SPAN
+                while window and window[0][0] < oldest:
+                    window.popleft()[1].popleft()
+            parts: list[Any] = [get(key, nothing) for get in look]
+            parts[i] = (value,)
+            if all(parts):
+                found += product((key,), *parts)
+            own = add[i](key, deque())
+            own.append(value)
+            window.append((time, own))
+            if by_rows and len(window) > WINDOW:
+                window.popleft()[1].popleft()
+        return found
+
+    def count(self, results: list[tuple[int, ...]]) -> int:
+        return len(results)
+
+    def total(self, results: list[tuple[int, ...]]) -> int:
+        return sum(sum(values) for _, *values in results)
+
+
+def _batches(work: Work, step: Step) -> Any:
+    return step.batches, step.order
+
+
+def _columns(work: Work, step: Step) -> Any:
+    return step.order, [[step.keys[step.order == i]] for i in range(len(STREAMS))]
+
+
+def _arrays(work: Work, step: Step) -> Any:
+    return step.order, step.keys, step.times, step.times - 1
+
+
+def _lists(work: Work, step: Step) -> Any:
+    return tuple(array.tolist() for array in _arrays(work, step))
+
+
+def eddy_peer() -> Peer:
+    """Return eddy with its defaults."""
+    return Peer(EDDY, Arrow, _batches, eddy.__version__)
+
+
+def peers() -> list[Peer]:
+    """Return the peers that need nothing else installed, eddy first."""
+    return [
+        eddy_peer(),
+        Peer("eddy, counting", partial(Arrow, count_only=True), _batches, eddy.__version__),
+        Peer("eddy, engine", Kernels, _columns, eddy.__version__, windows=(ROWS,)),
+        Peer(NUMBA, Loop, _arrays, numba.__version__),
+        Peer("plain Python", Plain, _lists, platform.python_version()),
+    ]
+
+
+def c_peers(cc: str) -> list[Peer]:
+    """Return the loops in C, compiled by this compiler. Raises EddyError."""
+    compiled(cc)
+    return [
+        Peer(name, partial(LoopInC, cc=cc, payload=payload), _arrays, compiler_version(cc))
+        for name, payload in ((C, False), (C_PAYLOAD, True))
+    ]

@@ -1,0 +1,118 @@
+"""The loop for W1 in C (w1_loop.c), compiled for the run if there is a compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from time import thread_time
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.ways.loop_kernels import tables
+from bench.workloads.sources import Chunk, Keys, Order
+from eddy import EddyError, StateError
+
+SOURCE = Path(__file__).with_name("w1_loop.c")
+COMPILE_SECONDS = 60
+STREAMS = 4
+
+
+def compiler() -> str | None:
+    """Return the C compiler: `CC` of the environment, else `cc`; None if there is none."""
+    return shutil.which(os.environ.get("CC", "cc"))
+
+
+@cache
+def compiled(cc: str) -> ctypes.CDLL:
+    """Compile the loop for this processor and load it; the file is removed. Raises EddyError."""
+    with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder:
+        library = Path(folder) / "w1_loop.so"
+        command = [cc, "-O3", "-march=native", "-shared", "-fPIC", "-o", str(library), str(SOURCE)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS)
+            found = ctypes.CDLL(str(library))
+        except subprocess.CalledProcessError as failed:
+            raise EddyError(f"{cc} could not compile {SOURCE.name}: {failed.stderr.strip()}") from failed
+        except (OSError, subprocess.TimeoutExpired) as failed:
+            raise EddyError(f"{SOURCE.name} could not be compiled and loaded with {cc}: {failed}") from failed
+    found.w1.restype = ctypes.c_int64
+    return found
+
+
+def compiler_version(cc: str) -> str:
+    """Return the first line that the compiler prints for --version."""
+    said = subprocess.run([cc, "--version"], capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False)
+    return said.stdout.partition("\n")[0] or cc
+
+
+class _Tables(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("heads", "link", "held", "times", "nxt", "ids", "values", "out")),
+        *((name, ctypes.c_int64) for name in ("mask", "ring", "room", "bits")),
+    ]
+
+
+class CLoop:
+    """The loop over tables of its own.
+
+    width      rows of a window, or its length in ticks
+    most_live  rows that a window has at most
+    room       results of a push at most; the loop does not check it
+    """
+
+    def __init__(self, cc: str, width: int, bits: int, most_live: int, room: int) -> None:
+        self.width, self.room = width, room
+        self.kept = tables(STREAMS, STREAMS, STREAMS, bits, most_live, room)
+        self.kept.ids.fill(0)
+        ring = self.kept.link.shape[1]
+        self.times, self.values = np.zeros((STREAMS, ring), np.int64), np.zeros((STREAMS, ring), np.int64)
+        self.out = np.full((STREAMS + 1, room), -1, np.int64)
+        kept = self.kept
+        arrays = (kept.heads, kept.link, kept.held, self.times, kept.nxt, kept.ids, self.values, self.out)
+        self._tables = _Tables(*(array.ctypes.data for array in arrays), ring - 1, ring, room, bits)
+        self._join = compiled(cc).w1
+
+    def push(
+        self, order: Order, keys: Keys, times: Keys | None = None, values: npt.NDArray[np.int64] | None = None
+    ) -> int:
+        """Join arrivals and return the number of results, as row ids in `kept.ids`; with values, in `out`."""
+        arrays = (order, keys, times, values)
+        pointers = (None if array is None else ctypes.c_void_p(array.ctypes.data) for array in arrays)
+        lengths = (ctypes.c_int64(len(order)), ctypes.c_int64(self.width))
+        return int(self._join(*pointers, *lengths, ctypes.byref(self._tables)))
+
+
+class PayloadLoop(CLoop):
+    """The loop as a way to do W1 that also moves the payload: keys and values in, keys and all values out."""
+
+    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+        """Take the arrivals; return CPU seconds and the number of results of each push.
+
+        Raises StateError if the room is too small for them.
+        """
+        if known is None or max(known) > self.room:
+            raise StateError(f"the loop has room for {self.room} results of a push, which are {known}")
+        pushes = [(order, keys.reshape(-1).copy(), np.arange(len(order))) for order, keys in chunk.raw]
+        found = []
+        start = thread_time()
+        for order, keys, values in pushes:
+            found.append(self.push(order, keys, None, values))
+        return thread_time() - start, found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state, and of room for the results of a push."""
+        return self.state_bytes + self.out.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of buckets, keys, links and values."""
+        kept = self.kept
+        return kept.heads.nbytes + kept.link.nbytes + kept.held.nbytes + kept.nxt.nbytes + self.values.nbytes

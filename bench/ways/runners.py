@@ -1,0 +1,246 @@
+"""Ways to do one join, each over windows of its own, and rounds in which all of them take the same arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import thread_time
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow.compute as pc
+
+import eddy
+from bench.harness.figure import Say
+from bench.harness.turns import Taken, agree, without_gc
+from bench.ways.c_loop import PayloadLoop
+from bench.ways.loop_kernels import tables, w1_loop, w2_loop, w21_loop
+from bench.workloads.sources import Chunk, Columns, Order, Source
+from jisc.plan.routes import compile_routes
+from jisc.plan.tree import default_plan
+from stairs.modules import Modules
+
+ONE_KEY, FOUR, CHAIN = "one key", "four on one key", "chain of four"
+"""The joins that have a loop: any number of streams on one key; W1; W2."""
+JOINS = {"W1": FOUR, "W2": CHAIN, "W21": ONE_KEY}
+LARGEST = 1 << 20
+"""Arrivals drawn at once while windows fill."""
+
+
+class Runner(Protocol):
+    """One way to do the join."""
+
+    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+        """Take the arrivals; return CPU seconds and the number of results of each push.
+
+        known   those numbers, if another way has found them; the time must not depend on them
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state, and of room for a push and for its results."""
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of state alone."""
+
+
+class RuntimeRunner:
+    """`Runtime.push`: Arrow batches in, Arrow tables out. `options` are those of a Runtime."""
+
+    def __init__(self, query: eddy.Query, **options: Any) -> None:
+        self.runtime = eddy.Runtime(query, **options)
+
+    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+        """Take the arrivals; return CPU seconds and the number of results of each push."""
+        pushes, push, found = chunk.arrow, self.runtime.push, []
+        start = thread_time()
+        for rows, order in pushes:
+            found.append(push(rows, order).num_rows)
+        return thread_time() - start, found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state, and of room for a push and for its results."""
+        return self.runtime.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of windows with their payload, key directories and stored states."""
+        metrics = self.runtime.metrics()
+        return sum(part["bytes"] for part in (*metrics["states"].values(), *metrics["classes"], *metrics["stairs"]))
+
+    @property
+    def live(self) -> int:
+        """Tuples in the windows."""
+        return sum(state["rows"] for state in self.runtime.metrics()["states"].values())
+
+    @property
+    def deciding(self) -> float:
+        """CPU seconds spent on samples and decisions since the start."""
+        table = self.runtime.stats()
+        return float(table.filter(pc.equal(table["kind"], "cost"))["seconds"][0].as_py() or 0.0)
+
+
+def open_push(modules: Modules, columns: Columns) -> None:
+    """Open a push and copy its key columns in."""
+    modules.begin([len(keys[0]) for keys in columns])
+    for i, keys in enumerate(columns):
+        for c, words in zip(modules.graph.attributes[i], keys, strict=True):
+            modules.key_words(i, c)[:] = words
+
+
+class EngineRunner:
+    """The engine without Arrow: keys in as arrays, row ids out in a buffer. SteMs and the default plan only."""
+
+    def __init__(self, query: eddy.Query) -> None:
+        self.modules = Modules(query.graph)
+        self.routes = compile_routes(default_plan(query.graph), query.graph)
+
+    def push(self, order: Order, columns: Columns) -> int:
+        """Take one push; return how many results it has."""
+        open_push(self.modules, columns)
+        results = self.modules.run(self.routes, order)
+        self.modules.commit()
+        return results
+
+    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+        """Take the arrivals; return CPU seconds and the number of results of each push."""
+        pushes, found = chunk.columns, []
+        start = thread_time()
+        for order, columns in pushes:
+            found.append(self.push(order, columns))
+        return thread_time() - start, found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state, and of room for a push and for its results."""
+        return self.modules.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of windows and key directories."""
+        return self.modules.state_bytes
+
+
+class LoopRunner:
+    """A hand-written loop (loop_kernels.py): keys in as one array, row ids out in a buffer.
+
+    join   which loop
+    keys   distinct keys; the loop has the power of two of buckets above them, or above the rows of all windows
+    """
+
+    def __init__(self, join: str, streams: int, window: int, keys: int) -> None:
+        self.join, self.window = join, window
+        self.bits = max(min(keys, streams * window).bit_length(), 4)
+        indexes = 6 if join == CHAIN else streams
+        self.kept = tables(streams, indexes, indexes, self.bits, window, 1)
+        self.found = np.zeros(streams, np.int64)
+        self._no_times = np.zeros((0, 0), np.int64)
+
+    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+        """Take the arrivals; return CPU seconds and the number of results of each push.
+
+        Raises StateError if these numbers are not known: a loop does not check whether its buffer is full.
+        """
+        if known is None:
+            raise eddy.StateError("a loop does not check whether its buffer is full: pass the number of results")
+        streams, room = self.kept.ids.shape
+        most = max(known)
+        if room <= 2 * most:
+            # Twice the need, so that a wrong count is detected and does not crash. Written once, so that no page is
+            # mapped while the clock runs.
+            self.kept = self.kept._replace(ids=np.full((streams, 3 * most + 1024), -1, np.int32))
+        found = []
+        start = thread_time()
+        for order, keys in chunk.raw:
+            found.append(self._push(order, keys))
+        return thread_time() - start, found
+
+    def _push(self, order: np.ndarray, keys: np.ndarray) -> int:
+        if self.join == CHAIN:
+            return int(w2_loop(order, keys, self.window, self.bits, self.kept))
+        if self.join == FOUR:
+            return int(w1_loop(order, keys.reshape(-1), None, self.window, self.bits, self.kept, self._no_times))
+        return int(w21_loop(order, keys.reshape(-1), self.window, self.bits, self.kept, self.found))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of state, and of room for the results of a push, which is up to three times the need."""
+        return self.state_bytes + self.kept.ids.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of buckets, keys and links."""
+        kept = self.kept
+        return kept.heads.nbytes + kept.link.nbytes + kept.held.nbytes + kept.nxt.nbytes + self.found.nbytes
+
+
+class SmallPushes:
+    """Another way in pushes of another size."""
+
+    def __init__(self, runner: Runner, push: int) -> None:
+        self.runner, self.push = runner, push
+
+    def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
+        """Take the arrivals; return CPU seconds and the number of results of all of them."""
+        seconds, found = self.runner.take(Chunk(chunk.query, chunk.order, chunk.keys, self.push), None)
+        return seconds, [sum(found)]
+
+    @property
+    def nbytes(self) -> int:
+        """As of the other way."""
+        return self.runner.nbytes
+
+    @property
+    def state_bytes(self) -> int:
+        """As of the other way."""
+        return self.runner.state_bytes
+
+
+def turn(runners: Mapping[str, Runner], chunk: Chunk, first: int) -> tuple[dict[str, float], int]:
+    """Let each way take the chunk; return the CPU seconds of each, and the results.
+
+    The way that comes first changes with `first`; loops come last, since they need the number of results. Raises
+    Mismatch if the results of any push differ.
+    """
+    names = [name for name, runner in runners.items() if not isinstance(runner, LoopRunner | PayloadLoop)]
+    names = names[first % len(names) :] + names[: first % len(names)]
+    names += [name for name in runners if name not in names]
+    seconds: dict[str, float] = {}
+    found: dict[str, list[int]] = {}
+    for name in names:
+        known = next((own for own in found.values() if len(own) == len(chunk.raw)), None)
+        seconds[name], found[name] = runners[name].take(chunk, known)
+    agree("the pushes of one round", {name: own for name, own in found.items() if len(own) == len(chunk.raw)})
+    totals = {name: sum(own) for name, own in found.items()}
+    agree("the results of one round", totals)
+    return seconds, totals[names[0]]
+
+
+def fill(runners: Mapping[str, Runner], source: Source, arrivals: int, push: int) -> None:
+    """Let each way take at least so many arrivals, in pushes of `push`, comparing results as `turn` does."""
+    done = 0
+    while done < arrivals:
+        size = max(min(arrivals - done, LARGEST), push)
+        turn(runners, source.draw(size, push), 0)
+        done += size
+
+
+def rounds(
+    runners: Mapping[str, Runner], source: Source, arrivals: int, push: int, count: int, say: Say
+) -> tuple[Taken, int]:
+    """Take `count` rounds of so many arrivals; return CPU seconds by way and round, and the results of all rounds.
+
+    One round before them is not counted. Raises Mismatch if ways differ in the results of any push.
+    """
+    taken: Taken = {name: [] for name in runners}
+    results = 0
+    with without_gc():
+        for number in range(count + 1):
+            say(f"round {number} of {count}")
+            seconds, found = turn(runners, source.draw(arrivals, push), number)
+            if number:
+                results += found
+                for name, one in seconds.items():
+                    taken[name].append(one)
+    return taken, results

@@ -1,0 +1,116 @@
+"""Strategies over arrivals that repeat: in the engine alone, and in a Runtime; both count results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from time import thread_time
+
+import eddy
+from bench.harness.figure import Say
+from bench.harness.turns import Mismatch, agree
+from bench.ways.runners import open_push
+from bench.workloads.sources import Keys, Order
+from bench.workloads.turnover import Pushes, Turnover, permutations
+from eddy.routing.transitions import make_strategy
+from jisc.plan.tree import parse
+from jisc.strategies import STRATEGIES, Transition
+from stairs.modules import Modules
+
+PUSH = 1_000
+"""Arrivals of a push."""
+
+
+class StrategyEngine:
+    """A strategy that runs the plan of a turnover over SteMs of its own, without Arrow."""
+
+    def __init__(self, turnover: Turnover, strategy: str) -> None:
+        self.graph = turnover.query.graph
+        self.modules = Modules(self.graph)
+        self.strategy = make_strategy(strategy, self.modules, parse(turnover.plan, self.graph.names))
+
+    def transition(self, plan: str) -> None:
+        """Change to another plan."""
+        self.strategy.transition(parse(plan, self.graph.names))
+
+    def turn(self, pushes: list[tuple[Order, list[Keys]]]) -> tuple[float, int]:
+        """Return (CPU seconds, results) of these pushes, including the bookkeeping of the strategy after each."""
+        modules, strategy, results = self.modules, self.strategy, 0
+        start = thread_time()
+        for order, columns in pushes:
+            open_push(modules, [[keys] for keys in columns])
+            results += modules.run(strategy.routes, order, True, strategy.entries)
+            modules.commit()
+            strategy.after_push(len(order))
+        return thread_time() - start, results
+
+
+def check_complete(runtime: eddy.Runtime) -> None:
+    """Raise Mismatch if a state is incomplete: the measurement would not be of what it claims."""
+    waiting = [stair.what for stair in runtime.stairs if stair.pending]
+    if waiting:
+        raise Mismatch(f"{runtime.strategy}: {waiting[0]} is still incomplete after a turnover of all windows")
+
+
+class Run:
+    """A Runtime under one strategy that takes the pushes of a turnover again and again.
+
+    changed   the last transition, None = none yet
+    """
+
+    def __init__(self, turnover: Turnover, pushes: Pushes, strategy: str) -> None:
+        self.runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy, count_only=True)
+        self.changed: Transition | None = None
+        self._pushes = pushes
+        self._next = 0
+
+    def take(self, count: int, plan: str | None = None) -> tuple[float, int]:
+        """Change to `plan`, if one is given, then take `count` pushes; return (CPU seconds of both, results)."""
+        results = 0
+        start = thread_time()
+        if plan is not None:
+            self.changed = self.runtime.transition(plan)
+        for _ in range(count):
+            rows, order = self._pushes[self._next]
+            self._next = (self._next + 1) % len(self._pushes)
+            results += self.runtime.push(rows, order).column("count")[0].as_py()
+        return thread_time() - start, results
+
+    def check_over(self) -> None:
+        """Raise Mismatch unless the stage of the last transition is over and every state is complete.
+
+        A policy other than "fixed" may have begun another stage by itself, so it is not checked.
+        """
+        if self.runtime.policy != "fixed":
+            return
+        check_complete(self.runtime)
+        if self.changed is not None and self.changed.ended is None:
+            raise Mismatch(f"{self.runtime.strategy}: the stage is not over after a turnover of all windows")
+
+
+def take_pushes(
+    name: str, runs: Mapping[str, Run], count: int, plan: str | None = None, say: Say | None = None
+) -> dict[str, float]:
+    """Let each run take `count` pushes, one run after the other; return the CPU seconds of each.
+
+    Raises Mismatch if they differ in the number of results.
+    """
+    seconds: dict[str, float] = {}
+    results: dict[str, int] = {}
+    for strategy, run in runs.items():
+        if say is not None:
+            say(f"{name}: {strategy}")
+        seconds[strategy], results[strategy] = run.take(count, plan)
+    agree(name, results)
+    return seconds
+
+
+def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> dict[str, Run]:
+    """Return a run for each strategy; kernels that only a transition calls are compiled before."""
+    names = list(strategies)
+    small = permutations(3, 10)
+    for name in names:
+        run = Run(small, small.pushes(PUSH), name)
+        run.take(2)
+        if STRATEGIES[name].changes:
+            run.take(2, small.reversed_plan)
+    return {name: Run(turnover, pushes, name) for name in names}

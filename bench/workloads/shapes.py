@@ -1,0 +1,165 @@
+"""Shapes: a query, and arrivals whose distribution changes from phase to phase.
+
+    family    how the streams hang together, and how many joins there are
+    keys      how keys are distributed: uniform, Zipf, correlated, hot key
+    change    how that changes with time (CHANGES)
+
+A turnover is how many arrivals replace every row of all windows, on average. Arrivals are drawn anew for each seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bench.workloads.draws import Draw, Int64s, columns
+from eddy import Query, Rows, Stream
+
+Order = npt.NDArray[np.uint8]
+Push = tuple[dict[str, pa.RecordBatch], Order]
+
+STATIONARY, ABRUPT, SLOW_DRIFT = "stationary", "abrupt drift", "slow drift"
+SLOW_OSCILLATION, FAST_OSCILLATION = "slow oscillation", "fast oscillation"
+CHANGES = (STATIONARY, ABRUPT, SLOW_DRIFT, SLOW_OSCILLATION, FAST_OSCILLATION)
+ORDERLESS = ("same-key", "star")
+"""Families in which the order of joins hardly matters, so that every change of it can only lose."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Arrivals that are all drawn alike.
+
+    name        phases of the same name are drawn alike, and one plan serves all of them
+    arrivals    how many
+    draws       "stream.column" -> how its values are drawn
+    rates       the share of each stream in the arrivals, up to a factor
+    """
+
+    name: str
+    arrivals: int
+    draws: Mapping[str, Draw]
+    rates: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What one seed made of a shape.
+
+    order    uint8[n], the stream of each arrival
+    keys     by stream: its columns, in order of arrival
+    warm     arrivals that fill the windows; they come before the clock runs
+    phases   (name, arrivals) of each phase after them
+    """
+
+    query: Query
+    order: Order
+    keys: list[list[Int64s]]
+    warm: int
+    phases: list[tuple[str, int]]
+
+    def pushes(self, size: int) -> list[tuple[str, Push]]:
+        """Return the arrivals as pushes of at most so many: (name of the phase, push); warm ones have no name."""
+        made = []
+        at, taken = 0, [0] * len(self.keys)
+        for name, arrivals in [("", self.warm), *self.phases]:
+            end = at + arrivals
+            while at < end:
+                order = self.order[at : min(at + size, end)]
+                at += len(order)
+                rows = {}
+                for i, count in enumerate(np.bincount(order, minlength=len(self.keys)).tolist()):
+                    stream = self.query.streams[i]
+                    own = [pa.array(column[taken[i] : taken[i] + count]) for column in self.keys[i]]
+                    taken[i] += count
+                    rows[stream.name] = pa.RecordBatch.from_arrays(own, schema=stream.schema)
+                made.append((name, (rows, order)))
+        return made
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A query and the phases of its arrivals.
+
+    streams   stream -> its columns, a letter each; columns of the same letter are joined
+    windows   rows of each window, or of all
+    push      arrivals of a push
+    """
+
+    name: str
+    family: str
+    keys: str
+    change: str
+    streams: Mapping[str, str]
+    windows: int | tuple[int, ...]
+    phases: tuple[Phase, ...]
+    push: int = field(default=10_000, kw_only=True)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of joins matters."""
+        return not self.family.startswith(ORDERLESS)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each window."""
+        return (self.windows,) * len(self.streams) if isinstance(self.windows, int) else self.windows
+
+    @property
+    def arrivals(self) -> int:
+        """Arrivals after the warm ones."""
+        return sum(phase.arrivals for phase in self.phases)
+
+    def turnover(self, phase: Phase) -> int:
+        """Return how many arrivals of a phase replace every row of all windows, on average."""
+        shares = np.array(phase.rates) / sum(phase.rates)
+        return int(np.ceil((np.array(self.rows) / shares).max()))
+
+    @cached_property
+    def query(self) -> Query:
+        """Each stream has int64 columns and a window of rows."""
+        streams = [
+            Stream(name, pa.schema([(letter, pa.int64()) for letter in letters]), window=Rows(rows))
+            for (name, letters), rows in zip(self.streams.items(), self.rows, strict=True)
+        ]
+        predicates = []
+        for letter in sorted(set("".join(self.streams.values()))):
+            members = [name for name, letters in self.streams.items() if letter in letters]
+            predicates += [f"{one}.{letter} = {other}.{letter}" for one, other in pairwise(members)]
+        return Query(streams, predicates)
+
+    def scaled(self, part: float) -> Shape:
+        """Return the shape with phases of `part` the length, two pushes at least; or fewer phases if all are short."""
+        if all(phase.arrivals <= self.push for phase in self.phases):
+            names = len({phase.name for phase in self.phases})
+            return replace(self, phases=self.phases[: max(round(len(self.phases) * part), 2 * names)])
+        least = 2 * self.push
+        phases = [replace(p, arrivals=max(round(p.arrivals * part), min(p.arrivals, least))) for p in self.phases]
+        return replace(self, phases=tuple(phases))
+
+    def draw(self, seed: int) -> Arrivals:
+        """Return the arrivals of a seed: the windows filled as the first phase has it, then all phases."""
+        rng = np.random.default_rng(seed)
+        warm = np.repeat(np.arange(len(self.rows), dtype=np.uint8), self.rows)
+        rng.shuffle(warm)
+        orders = [warm]
+        keys: list[list[list[Int64s]]] = [[] for _ in self.streams]
+        self._draw_keys(self.phases[0], warm, keys, rng)
+        for phase in self.phases:
+            shares = np.array(phase.rates) / sum(phase.rates)
+            orders.append(rng.choice(len(shares), phase.arrivals, p=shares).astype(np.uint8))
+            self._draw_keys(phase, orders[-1], keys, rng)
+        joined = [[np.concatenate(parts) for parts in zip(*own, strict=True)] for own in keys]
+        phases = [(phase.name, phase.arrivals) for phase in self.phases]
+        return Arrivals(self.query, np.concatenate(orders), joined, len(warm), phases)
+
+    def _draw_keys(self, phase: Phase, order: Order, keys: list[list[list[Int64s]]], rng: np.random.Generator) -> None:
+        counts = np.bincount(order, minlength=len(self.streams)).tolist()
+        for i, (name, letters) in enumerate(self.streams.items()):
+            draws = {letter: phase.draws[f"{name}.{letter}"] for letter in letters}
+            keys[i].append(columns(draws, i, counts[i], rng))

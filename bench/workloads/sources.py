@@ -1,0 +1,171 @@
+"""Endless arrivals, drawn by seed, and the queries over them.
+
+W1   four streams on one key, keys uniform, ROWS windows of as many rows as there are keys: about one result an arrival
+W2   the chain R(a) S(a, b) T(b, c) U(c), attributes uniform, ROWS windows likewise: about one result an arrival
+W21  21 streams on one key, each key exactly once in every window: every arrival joins all the way
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy import Query, Rows, Stream
+
+Order = npt.NDArray[np.uint8]
+Keys = npt.NDArray[np.int64]
+Columns = list[list[Keys]]
+"""Key columns: by stream, then by column, in order of arrival."""
+
+WINDOW = 10_000
+VALUE = "v"
+"""The column of a stream that is no key."""
+
+
+def _schema(*keys: str, values: bool = True) -> pa.Schema:
+    return pa.schema([(name, pa.int64()) for name in (*keys, *([VALUE] if values else []))])
+
+
+def one_key(streams: int, window: int, values: bool = False) -> Query:
+    """Return the join of streams on one key `k`, ROWS `window` each; results carry the key, and all `v` if `values`."""
+    names = [f"S{i:03}" for i in range(streams)]
+    return Query(
+        [Stream(name, _schema("k", values=values), window=Rows(window)) for name in names],
+        [f"{names[0]}.k = {name}.k" for name in names[1:]],
+        select=[f"{names[0]}.k", *(f"{name}.{VALUE}" for name in names if values)],
+    )
+
+
+def chain(window: int) -> Query:
+    """Return the join of W2."""
+    columns = {"R": "a", "S": "ab", "T": "bc", "U": "c"}
+    return Query(
+        [Stream(name, _schema(*keys), window=Rows(window)) for name, keys in columns.items()],
+        ["R.a = S.a", "S.b = T.b", "T.c = U.c"],
+        select=["S.a", "S.b", "T.c", "R.v", "S.v", "T.v", "U.v"],
+    )
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Arrivals that are timed together, cut into pushes.
+
+    order   uint8[n], the stream of each arrival
+    keys    int64[n, words], the key columns of its stream; further columns are ignored
+    push    arrivals of a push; the last push may have fewer
+    """
+
+    query: Query
+    order: Order
+    keys: Keys
+    push: int
+
+    @cached_property
+    def raw(self) -> list[tuple[Order, Keys]]:
+        """The pushes as (order, keys)."""
+        starts = range(0, len(self.order), self.push)
+        return [(self.order[k : k + self.push], self.keys[k : k + self.push]) for k in starts]
+
+    @cached_property
+    def columns(self) -> list[tuple[Order, Columns]]:
+        """The pushes as (order, key columns)."""
+        counts = [len(own) for own in self.query.graph.attributes]
+        made = []
+        for order, keys in self.raw:
+            own = [keys[order == i] for i in range(len(counts))]
+            made.append((order, [[o[:, k].copy() for k in range(n)] for o, n in zip(own, counts, strict=True)]))
+        return made
+
+    @cached_property
+    def arrow(self) -> list[tuple[dict[str, pa.RecordBatch], Order]]:
+        """The pushes as (rows by stream, order). A value is the position of the arrival in its push."""
+        made = []
+        for order, keys in self.raw:
+            rows = {}
+            for i, stream in enumerate(self.query.streams):
+                own = np.flatnonzero(order == i)
+                plain = [name for name in stream.schema.names if name != VALUE]
+                arrays: list[Any] = [pa.array(keys[own, k]) for k in range(len(plain))]
+                if len(plain) < len(stream.schema):
+                    arrays.append(pa.array(own))
+                rows[stream.name] = pa.RecordBatch.from_arrays(arrays, schema=stream.schema)
+            made.append((rows, order))
+        return made
+
+
+class Source(Protocol):
+    """Endless arrivals."""
+
+    query: Query
+
+    def draw(self, n: int, push: int) -> Chunk:
+        """Return the next n arrivals in pushes of `push`."""
+
+
+class Drawn:
+    """Streams in random order, each key drawn independently.
+
+    keys    keys are in [0, keys)
+    skew    key k is as likely as (k + 1)^-skew; 0 = uniform
+    words   key columns drawn
+    """
+
+    def __init__(self, query: Query, keys: int, seed: int, skew: float = 0.0, words: int = 1) -> None:
+        self.query, self.keys, self.words = query, keys, words
+        self.rng = np.random.default_rng(seed)
+        self._sums = np.cumsum(np.arange(1, keys + 1) ** -skew) if skew else None
+
+    def draw(self, n: int, push: int) -> Chunk:
+        """Return the next n arrivals in pushes of `push`."""
+        order = self.rng.integers(0, self.query.graph.n_streams, n, dtype=np.uint8)
+        if self._sums is None:
+            return Chunk(self.query, order, self.rng.integers(0, self.keys, (n, self.words)), push)
+        drawn = self._sums.searchsorted(self.rng.random((n, self.words)) * self._sums[-1], side="right")
+        return Chunk(self.query, order, drawn.astype(np.int64), push)
+
+
+class Permuted:
+    """Streams in random order, each repeating its own permutation of `keys` keys.
+
+    With windows of as many rows, every arrival meets one row of each other stream.
+    """
+
+    def __init__(self, query: Query, keys: int, seed: int) -> None:
+        self.query = query
+        self.rng = np.random.default_rng(seed)
+        self._keys = [self.rng.permutation(keys) for _ in range(query.graph.n_streams)]
+        self._next = [0] * len(self._keys)
+
+    def draw(self, n: int, push: int) -> Chunk:
+        """Return the next n arrivals in pushes of `push`."""
+        order = self.rng.integers(0, len(self._keys), n, dtype=np.uint8)
+        keys = np.empty((n, 1), np.int64)
+        for i, own in enumerate(self._keys):
+            at = np.flatnonzero(order == i)
+            keys[at, 0] = own[(self._next[i] + np.arange(len(at))) % len(own)]
+            self._next[i] = (self._next[i] + len(at)) % len(own)
+        return Chunk(self.query, order, keys, push)
+
+
+def workload(name: str, window: int = WINDOW, seed: int = 1) -> Source:
+    """Return the arrivals of W1, W2 or W21; results carry all values."""
+    if name == "W1":
+        return Drawn(one_key(4, window, values=True), window, seed)
+    if name == "W2":
+        return Drawn(chain(window), window, seed, words=2)
+    return Permuted(one_key(21, window, values=True), window, seed)
+
+
+def filling(windows: Sequence[int], push: int) -> int:
+    """Return how many arrivals fill all windows, with streams in random order, and bring buffers to their size.
+
+    This is a fifth more than the rows, plus five standard deviations of what a stream may lag behind.
+    """
+    streams, most = len(windows), max(windows)
+    return int(1.2 * streams * most + 5 * streams * most**0.5) + 2 * push
