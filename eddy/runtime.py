@@ -615,7 +615,7 @@ class Runtime:
         """Return a runtime that goes on where the one that gave the snapshot stood. O(live tuples).
 
         data        what `snapshot` returned, in this process or another
-        query       the same query; docs/snapshots.md says what may be written differently
+        query       the same query; docs/guide/snapshots.md says what may be written differently
         plan        another plan for it; None = the plan of the snapshot, the newest if several ran
         strategy    another strategy; None = that of the snapshot
         background  keys promoted after each push; None = as in the snapshot, if the strategy is the same

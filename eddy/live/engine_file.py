@@ -2,7 +2,7 @@
 
 A process takes the engine out (`load`), pushes, and leaves it (`save`) under a token that says which state it is in.
 Another process of the same host finds it there: its arrays lie in the mapped file and are not copied; everything else
-comes back from JSON. A seal under a secret key covers all of it. How it lies in the file: docs/live.md.
+comes back from JSON. A seal under a secret key covers all of it. How it lies in the file: docs/internals/live.md.
 """
 
 from __future__ import annotations
