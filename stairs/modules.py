@@ -81,16 +81,16 @@ class Modules(Stems):
         self._doubt = False
         """Whether the counts of strings may be wrong, because a change of them began and did not end."""
 
-    # Kept for another process (`eddy.live`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self) -> Plain:
-        """Return everything from which `wake` resumes, without the caches."""
-        return {**super().kept(), "room": list(self.scratch.room)}
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes, without the caches."""
+        return {**super().to_parts(), "room": list(self.scratch.room)}
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Resume from the parts that modules of the same graph kept. Raises StateError for parts that do not fit."""
         rooms = Room(*parts.integers("room", len(Room._fields), high=MOST_ROOM))
-        super().wake(parts)
+        super().load_parts(parts)
         self.scratch = Scratch(self.graph.n_streams, self.graph.n_classes, rooms)
 
     # The open push

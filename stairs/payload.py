@@ -144,10 +144,10 @@ class Payload:
             "_block": block,
         }
 
-    # Kept for another process (`eddy.live`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self) -> Plain:
-        """Return everything from which `wake` resumes. Arrow arrays that share memory are copied first."""
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes. Arrow arrays that share memory are copied first."""
         for log in self._logs.values():
             log.compact()
         return {
@@ -158,8 +158,8 @@ class Payload:
             ],
         }
 
-    def wake(self, parts: Parts, room: list[int]) -> None:
-        """Resume from the parts of a payload of the same columns; room[i] is the slots of stream i. Raises StateError."""
+    def load_parts(self, parts: Parts, room: list[int]) -> None:
+        """Resume from the parts of a payload of the same columns, with room[i] slots of stream i. Raises StateError."""
         nulls = [(i, k) for i, k in parts.rows("nulls", len(parts.sequence("nulls")), 2)]
         parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")
         sizes = [room[i] * self._width[i, k] for i, k in self._rings] + [room[i] for i, _ in nulls]

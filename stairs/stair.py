@@ -214,10 +214,10 @@ class Stair:
         """Write the addresses of heads and ring to the descriptor; call it after either array was replaced."""
         self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
 
-    # Kept for another process (`eddy.live`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self) -> Plain:
-        """Return everything from which `wake` resumes."""
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes."""
         return {
             "row": self.row,
             "streams": list(self.streams),
@@ -228,7 +228,7 @@ class Stair:
             "ring": self.ring,
         }
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Resume from the numbers of a state that kept these heads and this ring. Raises StateError."""
         found = parts.integers("state", len(KEPT_STATE), low=-1)
         birth, tail, following = found[:3]

@@ -140,20 +140,20 @@ class Stems:
         self.caches = Caches()
         self._install()
 
-    # Kept for another process (`eddy.live`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self) -> Plain:
-        """Return everything from which `wake` resumes, without the caches."""
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes, without the caches."""
         return {
             "capacity": self.capacity,
             "streams": self.streams[:, KEPT_STREAMS].tolist(),
             "classes": self.classes[:, KEPT_CLASSES].tolist(),
             "meta": self.meta[KEPT_META].tolist(),
-            "texts": [strings.kept() for strings in self.texts.values()],
+            "texts": [strings.to_parts() for strings in self.texts.values()],
             **{name: own.array for name, own in self._segments().items()},
         }
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Resume from the parts that modules of the same graph kept. Raises StateError for parts that do not fit."""
         m, n = self.graph.n_streams, self.graph.n_classes
         capacity = parts.integers("capacity", m, FIRST_ROOM, RENUMBER_AT)
@@ -181,7 +181,7 @@ class Stems:
         }
         meta = parts.integers("meta", len(KEPT_META), low=-MOST)
         for strings, own_parts in zip(self.texts.values(), parts.items("texts", len(self.texts)), strict=True):
-            strings.wake(own_parts)
+            strings.load_parts(own_parts)
         self.meta[KEPT_META] = meta
         self._install(streams, classes, capacity, **segments)
 

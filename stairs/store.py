@@ -65,20 +65,20 @@ class StairStore(StairTables, Cache):
         """Release the memory of dropped states that no new state took over. O(1)."""
         self._spare.clear()
 
-    # Kept for another process (`eddy.live`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self, stairs: Iterable[Stair]) -> Plain:
-        """Return everything from which `wake` resumes, states in this order; memory of dropped states is left out."""
+    def to_parts(self, stairs: Iterable[Stair]) -> Plain:
+        """Return everything from which `load_parts` resumes, states in this order, without memory of dropped ones."""
         return {
             "rows": len(self.entries.states),
             "marks": self.marks.tolist(),
-            "stairs": [stair.kept() for stair in stairs],
+            "stairs": [stair.to_parts() for stair in stairs],
         }
 
-    def wake(self, parts: Parts) -> list[Stair]:
+    def load_parts(self, parts: Parts) -> list[Stair]:
         """Replace all states by those that a store kept, and return them in their order.
 
-        Wake the modules first. Raises StateError for parts that do not fit together.
+        Load the modules first. Raises StateError for parts that do not fit together.
         """
         graph, classes = self.modules.graph, self.modules.classes
         m, rows = graph.n_streams, parts.integer("rows", FIRST_STATES, MOST_STATES)
@@ -99,7 +99,7 @@ class StairStore(StairTables, Cache):
             own.require(len(ring) >= FIRST_ROOM * (1 + len(streams)), f"a ring of {len(ring)} numbers")
             spare = Spare(heads, ring, 0, heads.ctypes.data, ring.ctypes.data)
             stair = Stair(self, row, streams, by, track=own.integer("track", high=n_tracks - 1), spare=spare)
-            stair.wake(own)
+            stair.load_parts(own)
             self.stairs[row] = stair
         self._free = [row for row in range(rows) if row not in self.stairs][::-1]
         return list(self.stairs.values())
