@@ -8,8 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from eddy.query.event_time import ticks_per_second
 from eddy.query.numbers import at_least
-from eddy.query.types import ticks_per_second
 from stairs.errors import QueryError
 
 Late = Literal["keep", "count"] | Callable[[str, pa.Table], object]

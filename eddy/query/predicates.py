@@ -14,8 +14,8 @@ import pyarrow as pa
 import sqlglot
 from sqlglot.tokens import TokenType
 
+from eddy.query.key_types import KEY_TYPES, unified
 from eddy.query.stream import Stream
-from eddy.query.types import unified
 from stairs.errors import QueryError
 
 Column = tuple[str, str]
@@ -173,8 +173,8 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
             for column, own in types.items():
                 if unified([own]) is None:
                     raise QueryError(
-                        f"{column} is {own}, whose values cannot be keys; keys are numbers, booleans, strings, binary,"
-                        " dates, times, or a dictionary or run-end encoding of these"
+                        f"{column} is {own}, whose values cannot be keys; keys are"
+                        f" {', '.join(one.names for one in KEY_TYPES)}, or a dictionary or run-end encoding of these"
                     )
             listed = ", ".join(f"{column} is {kind}" for column, kind in types.items())
             raise QueryError(f"these columns are compared but their types can't be equal: {listed}; cast one of them")

@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.filters.conditions import Filter, Predicate, conditions
+from eddy.query.event_time import ticks_per_second, unified_time
+from eddy.query.key_types import text_words, word_count
 from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
 from eddy.query.numbers import whole
 from eddy.query.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
 from eddy.query.stream import Stream
-from eddy.query.types import text_words, ticks_per_second, unified_time, word_count
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, MAX_STREAMS, JoinGraph, Window, WindowKind

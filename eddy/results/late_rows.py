@@ -22,7 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.ingest.arrivals import TooLate
-from eddy.snapshot.snapshot import from_stream, to_stream
+from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
+from stairs.errors import StateError
 from stairs.plain_types import declared, plain_schema, to_plain
 from stairs.storage.parts import Parts, Plain
 
@@ -181,7 +182,7 @@ class LateRows:
             "counts": list(self.counts),
             "dropped": list(self.dropped),
             "taken": list(self.taken),
-            "batches": [np.frombuffer(to_stream(own) if own else b"", np.uint8) for own in batches],
+            "batches": [np.frombuffer(_written(own), np.uint8) for own in batches],
         }
 
     @classmethod
@@ -190,11 +191,24 @@ class LateRows:
         counts, dropped, taken = (parts.integers(name, len(schemas)) for name in ("counts", "dropped", "taken"))
         written = parts.arrays("batches", np.uint8, (-1,))
         parts.require(len(written) == len(schemas), f"batches of {len(written)} streams")
-        batches = [from_stream(one.tobytes()) if len(one) else [] for one in written]
-        for own, schema in zip(batches, schemas, strict=True):
-            parts.require(all(batch.schema.equals(plain_schema(schema)) for batch in own), "rows of another schema")
+        try:
+            batches = [
+                read_batches(one.data, plain_schema(schema), count) if len(one) else []
+                for one, schema, count in zip(written, schemas, counts, strict=True)
+            ]
+        except ArrowBytesError as problem:
+            raise StateError(f"{parts.what}, batches: {problem}") from problem
         found = cls.restored(batches, counts, dropped)
         return cls(found.kept, counts, dropped, taken)
+
+
+def _written(batches: Sequence[pa.RecordBatch]) -> memoryview:
+    if not batches:
+        return memoryview(b"")
+    try:
+        return write_batches(batches[0].schema, [batch.columns for batch in batches])
+    except ArrowBytesError as problem:
+        raise StateError(f"late rows, {problem}: such a value was pushed, and cannot be saved") from problem
 
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:
