@@ -19,7 +19,8 @@ from sortedcontainers import SortedKeyList
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.figures import filter_lines, filter_table
-from eddy.ingest.arrivals import Arrivals, Gate
+from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.gate import Gate
 from eddy.ingest.loader import Loader
 from eddy.ingest.watermark import as_ticks, late_before
 from eddy.inspect.explain import explain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.arrivals import Gate
+from eddy.ingest.gate import Gate
 from eddy.live.seal import LEAST_KEY_BYTES, Seal
 from eddy.query.query import Query
 from eddy.query.stream import Stream
