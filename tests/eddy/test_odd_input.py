@@ -72,11 +72,11 @@ def test_a_span_finer_than_a_timedelta_is_not_rounded() -> None:
 
 
 WRONG: list[tuple[str, Callable[[], Any], str]] = [
-    ("no streams", lambda: eddy.Query(None, []), "streams is a list"),  # type: ignore[arg-type]
-    ("streams by name", lambda: eddy.Query({"R": SCHEMA}, []), "streams is a list"),  # type: ignore[arg-type]
+    ("no streams", lambda: eddy.Query(None, []), "streams must be a list"),  # type: ignore[arg-type]
+    ("streams by name", lambda: eddy.Query({"R": SCHEMA}, []), "streams must be a list"),  # type: ignore[arg-type]
     ("no predicates", lambda: eddy.Query([eddy.Stream("R", SCHEMA)], None), "predicates"),  # type: ignore[arg-type]
-    ("a number as select", lambda: query(select=3), "select is a list"),
-    ("lists in select", lambda: query(select=[["R.a"]]), "not a string"),
+    ("a number as select", lambda: query(select=3), "select must be a list"),
+    ("lists in select", lambda: query(select=[["R.a"]]), "must be a string"),
     ("a very long window", lambda: eddy.Rows(2**40), r"Unbounded\(\)"),
     ("a span beyond all ticks", lambda: query(window=eddy.Range(2**70)), r"2\^61"),
     (
@@ -85,7 +85,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
             [eddy.Stream("R", pa.schema([("a.b", pa.int8())])), eddy.Stream("R.a", pa.schema([("b", pa.int8())]))],
             ['R."a.b" = "R.a".b'],
         ),
-        "'R.a.b' names a column of stream 'R' and one of stream 'R.a'",
+        "'R.a.b' is the name of a column of stream 'R' and of one of stream 'R.a'",
     ),
     (
         "one extension type and its storage",
