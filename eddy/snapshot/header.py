@@ -17,7 +17,7 @@ from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER, WindowKind
-from stairs.modules import RENUMBER_AT
+from stairs.stems import RENUMBER_AT
 
 OUTPUTS = ("append", "changelog")
 """Values of `Runtime(output=…)`."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from eddy.storage.arrays import ALIGNMENT, Block, numbers_in
 from stairs.errors import StateError
+from stairs.storage.parts import Memory
 
 Array = npt.NDArray[Any]
 FEW = 32
@@ -102,8 +103,8 @@ class PartsWriter:
         return self.count - 1
 
 
-class MappedArrays:
-    """Reads the arrays of written parts from mapped memory, in place (a `stairs.storage.parts.Memory`).
+class MappedArrays(Memory):
+    """Reads the arrays of written parts from mapped memory, in place.
 
     blocks  by number, within the memory
     """
