@@ -48,9 +48,10 @@ from jisc.strategies.base import read_states, refuse
 from stairs.descriptors import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.errors import CapacityError, EddyError, InputError, PlanError, SnapshotError, StateError
 from stairs.graph import FOREVER
-from stairs.modules import RENUMBER_AT, Modules
+from stairs.modules import Modules
 from stairs.payload import Payload
 from stairs.stair import Stair
+from stairs.stems import RENUMBER_AT
 from stairs.storage.parts import Parts, Plain
 
 OPTIONS = ("plan", "strategy", "statistics", "background", "output", "count_only", "ids_only", "renumber_at")

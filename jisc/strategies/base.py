@@ -15,6 +15,7 @@ import numpy as np
 from jisc.plan.routes import Preference
 from jisc.plan.states import Difference, Masks, StateId
 from jisc.plan.tree import Tree, parse
+from stairs.checks.stair import check_stair
 from stairs.descriptors import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
 from stairs.errors import PlanError
 from stairs.graph import JoinGraph
@@ -414,7 +415,7 @@ class Strategy(ABC):
     def check(self) -> None:
         """Raise StateError unless all states are as they should be. O(all combinations), for tests."""
         for stair in self.stairs:
-            stair.check()
+            check_stair(stair)
 
 
 def _totals(parts: Parts, names: Iterable[str]) -> dict[str, int]:
