@@ -15,8 +15,7 @@ from rich.console import Console
 from bench.contents import CHAPTERS, TITLES, load
 
 app = typer.Typer(
-    add_completion=False,
-    help="Benchmarks: one figure by its name; without a name all of them, as one report.",
+    add_completion=False, help="Benchmarks: one figure by its name; without a name all of them, as one report."
 )
 
 OUT, POINTS = Path("bench") / "report", Path("build") / "bench"

@@ -35,7 +35,7 @@ CHAPTERS = (
     Chapter("Streaming", "bench.streaming", {"streaming": "Streaming jobs and Spark's own joins"}),
     Chapter("Adaptivity", "bench.adaptivity", {"adaptivity": "The default and all fixed plans, while data drift"}),
     Chapter("Transitions", "bench.transitions", {"transitions": "Strategies without and with changes of plan"}),
-    Chapter("Strategies", "bench.strategies", {"strategies": "All strategies: throughput, latency, stall, memory"}),
+    Chapter("Strategies", "bench.strategies", {"strategies": "All strategies: throughput, longest pushes, memory"}),
     Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),
     Chapter(
         "The JISC paper",

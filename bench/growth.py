@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import expm1, log1p
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Scalar, Table, number, spread
-from bench.ways.runners import FOUR, ONE_KEY, LoopRunner, Runner, RuntimeRunner, fill, rounds
+from bench.ways.runners import FOUR, ONE_KEY, LoopRunner, RuntimeRunner, fill, rounds
 from bench.workloads.sources import Drawn, Permuted, Source, filling, one_key
 
 DEFAULT, MJOIN, JISC, LOOP = "default", "mjoin", "jisc", "loop"
@@ -20,7 +20,7 @@ MOST_STORED = 1_000_000
 """Rows of a window up to which jisc is measured: filling its states takes longest."""
 
 
-def runners(point: Point) -> dict[str, Runner]:
+def runners(point: Point) -> dict[str, RuntimeRunner | LoopRunner]:
     """Return the ways of a point, which its column `ways` names, separated by spaces.
 
     default   a Runtime with its defaults: strategy "eddy", policy "cost"
@@ -30,7 +30,7 @@ def runners(point: Point) -> dict[str, Runner]:
     """
     streams, window = int(point["streams"]), int(point["window"])
     query = one_key(streams, window)
-    made: dict[str, Runner] = {}
+    made: dict[str, RuntimeRunner | LoopRunner] = {}
     for way in str(point["ways"]).split():
         if way == LOOP:
             made[way] = LoopRunner(FOUR if streams == 4 else ONE_KEY, streams, window, int(point["keys"]))
@@ -89,7 +89,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     return rows
 
 
-def _decided(runner: Runner) -> float:
+def _decided(runner: RuntimeRunner | LoopRunner) -> float:
     """Return the CPU seconds that a way has spent on samples and decisions."""
     return runner.deciding if isinstance(runner, RuntimeRunner) else 0.0
 

@@ -83,10 +83,7 @@ FIGURES = (
         "its identity is a `mapInArrow` that returns the same rows unchanged.",
         points,
         measure,
-        tables=(
-            NAMED,
-            Table("Tuples/s", {"workload": "workload"}, {"tuples_per_s": "CPU time"}, across="way"),
-        ),
+        tables=(NAMED, Table("Tuples/s", {"workload": "workload"}, {"tuples_per_s": "CPU time"}, across="way")),
         titles={
             "W1.engine_vs_loop": "W1: engine / loop",
             "W1.arrow_vs_loop": "W1: arrow / loop",

@@ -1,19 +1,15 @@
-"""`eddy bench strategies`: all strategies over the same arrivals: throughput, latency, stall, memory.
+"""`eddy bench strategies`: all strategies over the same arrivals: throughput, longest pushes, memory.
 
 Each strategy takes the pushes of a workload, begins with the left-deep plan in the order of the query, and changes to
-another plan half-way; `eddy` decides by itself, `cacq` ranks, and the plan of `symmetric-hash` cannot change. The
-latency of a result is that of an open system: pushes become complete by a Poisson process of arrivals at half the rate
-that the slowest strategy can take, wait for the push before, and take as long as was measured.
+another plan half-way; `eddy` decides by itself, `cacq` ranks, and the plan of `symmetric-hash` cannot change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 
 import numpy as np
-import numpy.typing as npt
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
 from bench.harness.turns import agree, without_gc
@@ -25,7 +21,6 @@ from eddy import Query, Runtime
 from jisc.plan.tree import default_plan, left_deep
 from jisc.strategies import STRATEGIES
 
-Floats = npt.NDArray[np.float64]
 PERMUTED = "permuted keys, 10 joins"
 WORKLOADS = {
     "uniform": "same-key-4-uniform-stationary",
@@ -35,7 +30,6 @@ WORKLOADS = {
     "drift": "snowflake-7-uniform-abrupt-drift",
 }
 """Shapes of `eddy bench adaptivity` by their characteristic."""
-LOAD = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,11 +40,6 @@ class Work:
     warm: list[Push]
     pushes: list[Push]
     plans: tuple[str, str]
-
-    @property
-    def arrivals(self) -> list[int]:
-        """Arrivals of each push."""
-        return [len(order) for _, order in self.pushes]
 
 
 def work_of(point: Point) -> Work:
@@ -112,29 +101,6 @@ def run_of(work: Work, strategy: str) -> Run:
     return found
 
 
-def latencies(service: Floats, sizes: Sequence[int], rate: float, seed: int) -> Floats:
-    """Return how long after its last arrival each push is done, in s, when arrivals come by a Poisson process.
-
-    service  s[pushes] that each push takes; sizes: its arrivals; rate: arrivals a second
-    """
-    gaps = np.random.default_rng(seed).gamma(np.asarray(sizes, np.float64)) / rate
-    done = 0.0
-    waited = np.empty(len(service))
-    for k, (at, takes) in enumerate(zip(np.cumsum(gaps), service, strict=True)):
-        done = max(done, at) + takes
-        waited[k] = done - at
-    return waited
-
-
-def percentiles(name: str, values: Floats, weights: npt.NDArray[np.int64]) -> Row:
-    """Return 50, 95 and 99 % of the weight in columns `name`_p50 …, in ms for seconds given; None without weight."""
-    shares = (50, 95, 99)
-    if not weights.any():
-        return {f"{name}_p{share}": None for share in shares}
-    found = np.percentile(values, shares, weights=weights, method="inverted_cdf")
-    return {f"{name}_p{share}": 1e3 * float(one) for share, one in zip(shares, found, strict=True)}
-
-
 def _measure(point: Point, say: Say) -> list[Row]:
     work = work_of(point)
     runs: dict[str, list[Run]] = {name: [] for name in STRATEGIES}
@@ -145,24 +111,21 @@ def _measure(point: Point, say: Say) -> list[Row]:
             if turn:  # the first round compiles, and maps memory
                 runs[name].append(run)
     agree(f"strategies, {point['workload']}", {name: own[0].results for name, own in runs.items()})
-    rate = LOAD * sum(work.arrivals) / max(sum(run.wall) for own in runs.values() for run in own)
-    return [{"strategy": name, **_row(own, work, rate, int(point["seed"]))} for name, own in runs.items()]
+    arrivals = sum(len(order) for _, order in work.pushes)
+    return [{"strategy": name, **_row(own, arrivals)} for name, own in runs.items()]
 
 
-def _row(runs: list[Run], work: Work, rate: float, seed: int) -> Row:
-    wall = np.median([run.wall for run in runs], axis=0)
-    results, arrivals, last = np.array(runs[0].results), sum(work.arrivals), runs[-1]
+def _row(runs: list[Run], arrivals: int) -> Row:
+    wall, last = np.median([run.wall for run in runs], axis=0), runs[-1]
     return {
         **spread([arrivals / sum(run.cpu) for run in runs], "tuples_per_s"),
-        **percentiles("push_ms", wall, np.ones(len(wall), np.int64)),
-        **percentiles("result_ms", latencies(wall, work.arrivals, rate, seed), results),
+        **{f"push_ms_p{share}": 1e3 * float(np.percentile(wall, share)) for share in (50, 99)},
         **spread([1e3 * run.stall for run in runs], "stall_ms"),
         "matches_per_arrival": last.matches / arrivals,
-        "results_per_arrival": float(results.sum()) / arrivals,
+        "results_per_arrival": sum(last.results) / arrivals,
         "mbytes": last.nbytes / 1e6,
         "promoted": last.promoted,
         "changes": last.changes,
-        "offered_per_s": rate,
     }
 
 
@@ -199,7 +162,7 @@ FIGURES = (
         ],
         tables=[
             _table("Tuples a second", "tuples_per_s", "CPU time"),
-            _table("99 % of the results are out within", "result_ms_p99", "ms"),
+            _table("99 % of the pushes take at most", "push_ms_p99", "ms"),
             _table("Longest push from the change on", "stall_ms", "ms"),
             _table("Most state", "mbytes", "MB"),
             _table("Combinations examined for an arrival", "matches_per_arrival", "results included"),

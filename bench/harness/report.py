@@ -75,19 +75,21 @@ def write(chapters: Mapping[str, Sequence[Figure]], store: Store, folder: Path) 
         rows = [*all_rows(figure, records), *({**row, "origin": "paper"} for row in figure.printed)]
         for plot in figure.plots if records else ():
             draw(plot, rows, folder / PLOTS / plot_file(figure, plot))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FIGURES).write_text(figures_text({name: own for name, own in found.items() if own[1]}))
+    # The page is made from the rounded figures, so that it is the same when they are carried over.
+    kept = read_figures(folder / FIGURES)
     lines = [FRONT, *(f"{index}. {text}" for index, text in enumerate(machines, 1)), ""]
     for title, own in chapters.items():
         lines += [f"## {title}", ""]
         for figure in own:
-            records = found[figure.name][1]
+            records = kept.get(figure.name, [])
             lines += [f"### {figure.name}: {figure.title}", "", figure.about, ""]
             lines += [f"Source: {figure.source}.", ""] if figure.source else []
             known = (
                 body(figure, records, folder, machines) if records else [f"Not measured: `eddy bench {figure.name}`."]
             )
             lines += [*known, ""]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / FIGURES).write_text(figures_text({name: own for name, own in found.items() if own[1]}))
     path = folder / "report.md"
     path.write_text("\n".join(lines).rstrip() + "\n")
     return path

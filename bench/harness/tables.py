@@ -8,14 +8,14 @@ from bench.harness.figure import Row, Scalar, Table
 
 
 def number_text(value: float) -> str:
-    """Return a number with three significant digits.
+    """Return a number with three significant digits, or all digits before the point.
 
-    >>> number_text(0.61789), number_text(12.3456), number_text(20_123_456.0), number_text(143.2)
-    ('0.618', '12.3', '20.1 M', '143')
+    >>> number_text(0.61789), number_text(12.3456), number_text(20_123_456.0), number_text(14321.6)
+    ('0.618', '12.3', '20.1 M', '14 322')
     """
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g} M"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}".replace(",", " ") if abs(value) >= 100 else f"{value:.3g}"
 
 
 def cell(value: Scalar) -> str:

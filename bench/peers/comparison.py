@@ -225,8 +225,6 @@ FIGURES: tuple[Figure, ...] = (
                 log="xy",
             )
         ],
-        tables=[
-            Table("Tuples a second", {"batch": "arrivals a push"}, {"tuples_per_s": "CPU time"}, across="peer"),
-        ],
+        tables=[Table("Tuples a second", {"batch": "arrivals a push"}, {"tuples_per_s": "CPU time"}, across="peer")],
     ),
 )

@@ -54,7 +54,7 @@ def compiler_version(cc: str) -> str:
 
 class _Tables(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("heads", "link", "held", "times", "nxt", "ids", "values", "out")),
+        *((name, ctypes.c_void_p) for name in ("heads", "link", "held", "times", "nxt", "ids", "pairs", "out")),
         *((name, ctypes.c_int64) for name in ("mask", "ring", "room", "bits")),
     ]
 
@@ -72,10 +72,10 @@ class CLoop:
         self.kept = tables(STREAMS, STREAMS, STREAMS, bits, most_live, room)
         self.kept.ids.fill(0)
         ring = self.kept.link.shape[1]
-        self.times, self.values = np.zeros((STREAMS, ring), np.int64), np.zeros((STREAMS, ring), np.int64)
+        self.times, self.pairs = np.zeros((STREAMS, ring), np.int64), np.zeros((STREAMS, ring, 2), np.int64)
         self.out = np.full((STREAMS + 1, room), -1, np.int64)
         kept = self.kept
-        arrays = (kept.heads, kept.link, kept.held, self.times, kept.nxt, kept.ids, self.values, self.out)
+        arrays = (kept.heads, kept.link, kept.held, self.times, kept.nxt, kept.ids, self.pairs, self.out)
         self._tables = _Tables(*(array.ctypes.data for array in arrays), ring - 1, ring, room, bits)
         self._join = compiled(cc).w1
 
@@ -105,14 +105,3 @@ class PayloadLoop(CLoop):
         for order, keys, values in pushes:
             found.append(self.push(order, keys, None, values))
         return thread_time() - start, found
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of state, and of room for the results of a push."""
-        return self.state_bytes + self.out.nbytes
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of buckets, keys, links and values."""
-        kept = self.kept
-        return kept.heads.nbytes + kept.link.nbytes + kept.held.nbytes + kept.nxt.nbytes + self.values.nbytes

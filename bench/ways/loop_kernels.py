@@ -117,128 +117,106 @@ def w1_loop(
     return n
 
 
+@inlined
+def head_at(index: int, key: int, bits: int) -> int:
+    """Return the place of the head of an index of the chain: three tables end to end, two heads in a bucket row."""
+    return np.int64(((index >> 1) << (bits + 1)) + 2 * bucket(key, bits) + (index & 1))
+
+
+@inlined
+def low_mark(nxt: np.ndarray, stream: int, window: int) -> int:
+    """Return the sequence number of the oldest row in a window."""
+    return max(nxt[stream] - window, 0)
+
+
+@inlined
+def chain_from_end(kept: Tables, key: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
+    """Join and insert an arrival at an end of the chain; return the number of results so far.
+
+    j   the streams from this end to the other; x: the indexes on that way
+    """
+    heads, link, held, nxt, ids = kept.heads, kept.link, kept.held, kept.nxt, kept.ids
+    mask = link.shape[1] - 1
+    low_1, low_2, low_3 = low_mark(nxt, j[1], window), low_mark(nxt, j[2], window), low_mark(nxt, j[3], window)
+    s = nxt[j[0]]
+    s1 = np.int64(heads[u64(head_at(x[1], key, bits))])
+    while s1 >= low_1:
+        if held[x[1], u64(s1 & mask)] == key:
+            kb = held[x[2], u64(s1 & mask)]
+            s2 = np.int64(heads[u64(head_at(x[3], kb, bits))])
+            while s2 >= low_2:
+                if held[x[3], u64(s2 & mask)] == kb:
+                    kc = held[x[4], u64(s2 & mask)]
+                    s3 = np.int64(heads[u64(head_at(x[5], kc, bits))])
+                    while s3 >= low_3:
+                        if held[x[5], u64(s3 & mask)] == kc:
+                            ids[j[0], u64(n)] = s
+                            ids[j[1], u64(n)] = s1
+                            ids[j[2], u64(n)] = s2
+                            ids[j[3], u64(n)] = s3
+                            n += 1
+                        s3 = np.int64(link[x[5], u64(s3 & mask)])
+                s2 = np.int64(link[x[3], u64(s2 & mask)])
+        s1 = np.int64(link[x[1], u64(s1 & mask)])
+    place = u64(head_at(x[0], key, bits))
+    held[x[0], u64(s & mask)] = key
+    link[x[0], u64(s & mask)] = heads[place]
+    heads[place] = s
+    return n
+
+
+@inlined
+def chain_from_middle(kept: Tables, ka: int, kb: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
+    """Join and insert an arrival next to an end of the chain, first with that end; as `chain_from_end`."""
+    heads, link, held, nxt, ids = kept.heads, kept.link, kept.held, kept.nxt, kept.ids
+    mask = link.shape[1] - 1
+    low_0, low_2, low_3 = low_mark(nxt, j[0], window), low_mark(nxt, j[2], window), low_mark(nxt, j[3], window)
+    s = nxt[j[1]]
+    s0 = np.int64(heads[u64(head_at(x[0], ka, bits))])
+    while s0 >= low_0:
+        if held[x[0], u64(s0 & mask)] == ka:
+            s2 = np.int64(heads[u64(head_at(x[3], kb, bits))])
+            while s2 >= low_2:
+                if held[x[3], u64(s2 & mask)] == kb:
+                    kc = held[x[4], u64(s2 & mask)]
+                    s3 = np.int64(heads[u64(head_at(x[5], kc, bits))])
+                    while s3 >= low_3:
+                        if held[x[5], u64(s3 & mask)] == kc:
+                            ids[j[0], u64(n)] = s0
+                            ids[j[1], u64(n)] = s
+                            ids[j[2], u64(n)] = s2
+                            ids[j[3], u64(n)] = s3
+                            n += 1
+                        s3 = np.int64(link[x[5], u64(s3 & mask)])
+                s2 = np.int64(link[x[3], u64(s2 & mask)])
+        s0 = np.int64(link[x[0], u64(s0 & mask)])
+    for index, key in ((x[1], ka), (x[2], kb)):
+        place = u64(head_at(index, key, bits))
+        held[index, u64(s & mask)] = key
+        link[index, u64(s & mask)] = heads[place]
+        heads[place] = s
+    return n
+
+
 @jit
 def w2_loop(order: np.ndarray, keys: np.ndarray, window: int, bits: int, kept: Tables) -> int:
     """Join the chain R(a) S(a, b) T(b, c) U(c), ROWS `window` each; write row ids; return how many results.
 
-    order uint8[n], keys int64[n, 2] in arrival order. Indexes, and the two heads of a bucket row of each attribute:
-    0 = R.a, 1 = S.a; 2 = S.b, 3 = T.b; 4 = T.c, 5 = U.c. heads is three tables, one an attribute, end to end.
+    order uint8[n], keys int64[n, 2] in arrival order. Indexes: 0 = R.a, 1 = S.a; 2 = S.b, 3 = T.b; 4 = T.c, 5 = U.c.
+    The chain is symmetric; the constants below become part of the four inlined loops.
     """
-    heads, link, held, nxt, ids = kept.heads, kept.link, kept.held, kept.nxt, kept.ids
-    mask = link.shape[1] - 1
-    table = np.int64(2) << bits
     n = 0
     for a in range(order.shape[0]):
         i = u64(order[a])
-        low_r, low_s = max(nxt[0] - window, 0), max(nxt[1] - window, 0)
-        low_t, low_u = max(nxt[2] - window, 0), max(nxt[3] - window, 0)
-        s = nxt[i]
-        slot = u64(s & mask)
         if i == 0:
-            key = keys[a, 0]
-            row = 2 * bucket(key, bits)
-            s1 = np.int64(heads[u64(row + 1)])
-            while s1 >= low_s:
-                if held[1, u64(s1 & mask)] == key:
-                    kb = held[2, u64(s1 & mask)]
-                    s2 = np.int64(heads[u64(table + 2 * bucket(kb, bits) + 1)])
-                    while s2 >= low_t:
-                        if held[3, u64(s2 & mask)] == kb:
-                            kc = held[4, u64(s2 & mask)]
-                            s3 = np.int64(heads[u64(2 * table + 2 * bucket(kc, bits) + 1)])
-                            while s3 >= low_u:
-                                if held[5, u64(s3 & mask)] == kc:
-                                    ids[0, u64(n)] = s
-                                    ids[1, u64(n)] = s1
-                                    ids[2, u64(n)] = s2
-                                    ids[3, u64(n)] = s3
-                                    n += 1
-                                s3 = np.int64(link[5, u64(s3 & mask)])
-                        s2 = np.int64(link[3, u64(s2 & mask)])
-                s1 = np.int64(link[1, u64(s1 & mask)])
-            held[0, slot] = key
-            link[0, slot] = heads[u64(row)]
-            heads[u64(row)] = s
+            n = chain_from_end(kept, keys[a, 0], window, bits, n, (0, 1, 2, 3), (0, 1, 2, 3, 4, 5))
         elif i == 3:
-            key = keys[a, 0]
-            row = 2 * table + 2 * bucket(key, bits)
-            s2 = np.int64(heads[u64(row)])
-            while s2 >= low_t:
-                if held[4, u64(s2 & mask)] == key:
-                    kb = held[3, u64(s2 & mask)]
-                    s1 = np.int64(heads[u64(table + 2 * bucket(kb, bits))])
-                    while s1 >= low_s:
-                        if held[2, u64(s1 & mask)] == kb:
-                            ka = held[1, u64(s1 & mask)]
-                            s0 = np.int64(heads[u64(2 * bucket(ka, bits))])
-                            while s0 >= low_r:
-                                if held[0, u64(s0 & mask)] == ka:
-                                    ids[0, u64(n)] = s0
-                                    ids[1, u64(n)] = s1
-                                    ids[2, u64(n)] = s2
-                                    ids[3, u64(n)] = s
-                                    n += 1
-                                s0 = np.int64(link[0, u64(s0 & mask)])
-                        s1 = np.int64(link[2, u64(s1 & mask)])
-                s2 = np.int64(link[4, u64(s2 & mask)])
-            held[5, slot] = key
-            link[5, slot] = heads[u64(row + 1)]
-            heads[u64(row + 1)] = s
+            n = chain_from_end(kept, keys[a, 0], window, bits, n, (3, 2, 1, 0), (5, 4, 3, 2, 1, 0))
         elif i == 1:
-            ka, kb = keys[a, 0], keys[a, 1]
-            row_a, row_b = 2 * bucket(ka, bits), table + 2 * bucket(kb, bits)
-            s0 = np.int64(heads[u64(row_a)])
-            while s0 >= low_r:
-                if held[0, u64(s0 & mask)] == ka:
-                    s2 = np.int64(heads[u64(row_b + 1)])
-                    while s2 >= low_t:
-                        if held[3, u64(s2 & mask)] == kb:
-                            kc = held[4, u64(s2 & mask)]
-                            s3 = np.int64(heads[u64(2 * table + 2 * bucket(kc, bits) + 1)])
-                            while s3 >= low_u:
-                                if held[5, u64(s3 & mask)] == kc:
-                                    ids[0, u64(n)] = s0
-                                    ids[1, u64(n)] = s
-                                    ids[2, u64(n)] = s2
-                                    ids[3, u64(n)] = s3
-                                    n += 1
-                                s3 = np.int64(link[5, u64(s3 & mask)])
-                        s2 = np.int64(link[3, u64(s2 & mask)])
-                s0 = np.int64(link[0, u64(s0 & mask)])
-            held[1, slot] = ka
-            held[2, slot] = kb
-            link[1, slot] = heads[u64(row_a + 1)]
-            link[2, slot] = heads[u64(row_b)]
-            heads[u64(row_a + 1)] = s
-            heads[u64(row_b)] = s
+            n = chain_from_middle(kept, keys[a, 0], keys[a, 1], window, bits, n, (0, 1, 2, 3), (0, 1, 2, 3, 4, 5))
         else:
-            kb, kc = keys[a, 0], keys[a, 1]
-            row_b, row_c = table + 2 * bucket(kb, bits), 2 * table + 2 * bucket(kc, bits)
-            s3 = np.int64(heads[u64(row_c + 1)])
-            while s3 >= low_u:
-                if held[5, u64(s3 & mask)] == kc:
-                    s1 = np.int64(heads[u64(row_b)])
-                    while s1 >= low_s:
-                        if held[2, u64(s1 & mask)] == kb:
-                            ka = held[1, u64(s1 & mask)]
-                            s0 = np.int64(heads[u64(2 * bucket(ka, bits))])
-                            while s0 >= low_r:
-                                if held[0, u64(s0 & mask)] == ka:
-                                    ids[0, u64(n)] = s0
-                                    ids[1, u64(n)] = s1
-                                    ids[2, u64(n)] = s
-                                    ids[3, u64(n)] = s3
-                                    n += 1
-                                s0 = np.int64(link[0, u64(s0 & mask)])
-                        s1 = np.int64(link[2, u64(s1 & mask)])
-                s3 = np.int64(link[5, u64(s3 & mask)])
-            held[3, slot] = kb
-            held[4, slot] = kc
-            link[3, slot] = heads[u64(row_b + 1)]
-            link[4, slot] = heads[u64(row_c)]
-            heads[u64(row_b + 1)] = s
-            heads[u64(row_c)] = s
-        nxt[i] = s + 1
+            n = chain_from_middle(kept, keys[a, 1], keys[a, 0], window, bits, n, (3, 2, 1, 0), (5, 4, 3, 2, 1, 0))
+        kept.nxt[i] += 1
     return n
 
 

@@ -35,14 +35,6 @@ class Runner(Protocol):
         known   those numbers, if another way has found them; the time must not depend on them
         """
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of state, and of room for a push and for its results."""
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of state alone."""
-
 
 class RuntimeRunner:
     """`Runtime.push`: Arrow batches in, Arrow tables out. `options` are those of a Runtime."""
@@ -51,7 +43,7 @@ class RuntimeRunner:
         self.runtime = eddy.Runtime(query, **options)
 
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
-        """Take the arrivals; return CPU seconds and the number of results of each push."""
+        """As of a Runner."""
         pushes, push, found = chunk.arrow, self.runtime.push, []
         start = thread_time()
         for rows, order in pushes:
@@ -104,22 +96,12 @@ class EngineRunner:
         return results
 
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
-        """Take the arrivals; return CPU seconds and the number of results of each push."""
+        """As of a Runner."""
         pushes, found = chunk.columns, []
         start = thread_time()
         for order, columns in pushes:
             found.append(self.push(order, columns))
         return thread_time() - start, found
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of state, and of room for a push and for its results."""
-        return self.modules.nbytes
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of windows and key directories."""
-        return self.modules.state_bytes
 
 
 class LoopRunner:
@@ -185,16 +167,6 @@ class SmallPushes:
         """Take the arrivals; return CPU seconds and the number of results of all of them."""
         seconds, found = self.runner.take(Chunk(chunk.query, chunk.order, chunk.keys, self.push), None)
         return seconds, [sum(found)]
-
-    @property
-    def nbytes(self) -> int:
-        """As of the other way."""
-        return self.runner.nbytes
-
-    @property
-    def state_bytes(self) -> int:
-        """As of the other way."""
-        return self.runner.state_bytes
 
 
 def turn(runners: Mapping[str, Runner], chunk: Chunk, first: int) -> tuple[dict[str, float], int]:

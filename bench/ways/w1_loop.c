@@ -12,7 +12,7 @@ typedef struct {
     int64_t *times;     /* [4][ring], event times; RANGE only */
     int64_t *nxt;       /* [4], sequence number of the next arrival */
     int32_t *ids;       /* [4][room], row ids of the results, if no payload is moved */
-    int64_t *values;    /* [4][ring], payload */
+    int64_t *pairs;     /* [4][ring][2], key and value side by side, if payload is moved */
     int64_t *out;       /* [5][room], key and four values of the results, if payload is moved */
     int64_t mask;       /* ring - 1 */
     int64_t ring;
@@ -34,7 +34,7 @@ static inline int64_t join(const uint8_t *order, const int64_t *keys, const int6
     int64_t *restrict held = kept->held;
     int64_t *restrict nxt = kept->nxt;
     int64_t *restrict held_times = kept->times;
-    int64_t *restrict held_values = kept->values;
+    int64_t *restrict pairs = kept->pairs;
     int64_t *restrict out = kept->out;
     const int64_t mask = kept->mask, ring = kept->ring, room = kept->room;
     const int shift = 64 - (int)kept->bits;
@@ -49,24 +49,24 @@ static inline int64_t join(const uint8_t *order, const int64_t *keys, const int6
         for (int64_t s0 = heads[row + x]; s0 >= low_x; s0 = link[x * ring + (s0 & mask)]) {
             if (range && held_times[x * ring + (s0 & mask)] < oldest)
                 break;
-            if (held[x * ring + (s0 & mask)] != key)
+            if ((payload ? pairs[2 * (x * ring + (s0 & mask))] : held[x * ring + (s0 & mask)]) != key)
                 continue;
             for (int64_t s1 = heads[row + y]; s1 >= low_y; s1 = link[y * ring + (s1 & mask)]) {
                 if (range && held_times[y * ring + (s1 & mask)] < oldest)
                     break;
-                if (held[y * ring + (s1 & mask)] != key)
+                if ((payload ? pairs[2 * (y * ring + (s1 & mask))] : held[y * ring + (s1 & mask)]) != key)
                     continue;
                 for (int64_t s2 = heads[row + z]; s2 >= low_z; s2 = link[z * ring + (s2 & mask)]) {
                     if (range && held_times[z * ring + (s2 & mask)] < oldest)
                         break;
-                    if (held[z * ring + (s2 & mask)] != key)
+                    if ((payload ? pairs[2 * (z * ring + (s2 & mask))] : held[z * ring + (s2 & mask)]) != key)
                         continue;
                     if (payload) {
                         out[n] = key;
                         out[(i + 1) * room + n] = values[a];
-                        out[(x + 1) * room + n] = held_values[x * ring + (s0 & mask)];
-                        out[(y + 1) * room + n] = held_values[y * ring + (s1 & mask)];
-                        out[(z + 1) * room + n] = held_values[z * ring + (s2 & mask)];
+                        out[(x + 1) * room + n] = pairs[2 * (x * ring + (s0 & mask)) + 1];
+                        out[(y + 1) * room + n] = pairs[2 * (y * ring + (s1 & mask)) + 1];
+                        out[(z + 1) * room + n] = pairs[2 * (z * ring + (s2 & mask)) + 1];
                     } else {
                         kept->ids[i * room + n] = (int32_t)nxt[i];
                         kept->ids[x * room + n] = (int32_t)s0;
@@ -78,11 +78,14 @@ static inline int64_t join(const uint8_t *order, const int64_t *keys, const int6
             }
         }
         const int64_t s = nxt[i];
-        held[i * ring + (s & mask)] = key;
+        if (payload) {
+            pairs[2 * (i * ring + (s & mask))] = key;
+            pairs[2 * (i * ring + (s & mask)) + 1] = values[a];
+        } else {
+            held[i * ring + (s & mask)] = key;
+        }
         if (range)
             held_times[i * ring + (s & mask)] = times[a];
-        if (payload)
-            held_values[i * ring + (s & mask)] = values[a];
         link[i * ring + (s & mask)] = heads[row + i];
         heads[row + i] = (int32_t)s;
         nxt[i] = s + 1;

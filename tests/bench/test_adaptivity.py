@@ -24,13 +24,14 @@ from bench.harness.figure import number
 from bench.hindsight import Times, best_fixed, best_per_phase, in_the_running
 from bench.left_deep import fixed_plans
 from bench.workloads.draws import Draw
-from bench.workloads.families import SHAPES, ZIPF, arms, either, points, snowflake, star, steady, turns
+from bench.workloads.families import SHAPES, SNOWFLAKE, STAR, ZIPF, arms, either, points, shape, turns
 from bench.workloads.shapes import ABRUPT, STATIONARY, Shape
 
+FLAKE = "snowflake-7"
 TINY = [
-    snowflake("uniform", ABRUPT, 20, turns([either(20, "U", 2, 0.2), either(20, "S", 2, 0.2)], 300), push=100),
-    snowflake("hot key", STATIONARY, 20, steady(arms(20, "U", 2, 0.3, C_a=Draw(10, hot=0.2)), 500), push=130),
-    star(ZIPF, STATIONARY, 20, steady(points(20, Draw(20, skew=0.5)), 500)),
+    shape(FLAKE, "uniform", ABRUPT, SNOWFLAKE, 20, turns([either(20, k, 2, 0.2) for k in "US"], 300), push=100),
+    shape(FLAKE, "hot key", STATIONARY, SNOWFLAKE, 20, turns([arms(20, "U", 2, 0.3, C_a=Draw(10, hot=0.2))], 500), 130),
+    shape("star-5", ZIPF, STATIONARY, STAR, 20, turns([points(20, Draw(20, skew=0.5))], 500)),
 ]
 
 
@@ -76,14 +77,14 @@ def test_a_plan_that_is_near_the_best_in_one_phase_stays() -> None:
     assert in_the_running(times, ["P", "Q", "R"], 4) == ["P", "Q", "R"]
 
 
-@pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.name)
-def test_all_contenders_find_the_same(shape: Shape) -> None:
-    plans = fixed_plans(shape.query.graph).texts(shape.query.graph)
-    run = race(shape, [DEFAULT, CACQ, ALL_STORED, *plans], plans[0], 1)
+@pytest.mark.parametrize("tiny", TINY, ids=lambda own: own.name)
+def test_all_contenders_find_the_same(tiny: Shape) -> None:
+    plans = fixed_plans(tiny.query.graph).texts(tiny.query.graph)
+    run = race(tiny, [DEFAULT, CACQ, ALL_STORED, *plans], plans[0], 1)
     assert run.results > 0
     assert (run.times.seconds > 0).all()
-    assert run.times.phases == [name for name, _ in shape.draw(1).pushes(shape.push) if name]
-    assert race(shape, [DEFAULT], plans[0], 1).results == run.results
+    assert run.times.phases == [name for name, _ in tiny.draw(1).pushes(tiny.push) if name]
+    assert race(tiny, [DEFAULT], plans[0], 1).results == run.results
 
 
 def test_figures_of_a_shape() -> None:
@@ -97,13 +98,13 @@ def test_figures_of_a_shape() -> None:
 
 
 def test_what_is_wanted() -> None:
-    for shape in SHAPES.values():
-        least = wanted(shape)
+    for own in SHAPES.values():
+        least = wanted(own)
         assert least
-        assert (DEFAULT_ORDER in least) == shape.family.startswith(("same-key", "star"))
-        if shape.change == STATIONARY:
+        assert (DEFAULT_ORDER in least) == own.family.startswith(("same-key", "star"))
+        if own.change == STATIONARY:
             assert least[FIXED] == 0.95
-        elif "fast" in shape.change:
+        elif "fast" in own.change:
             assert least == {FIXED: 0.9}
         else:
             assert least[PER_PHASE] == 0.9

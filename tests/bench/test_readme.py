@@ -37,7 +37,7 @@ def test_the_block_has_the_plot_and_a_row_for_each_engine(report: Path) -> None:
         "|---|---|---|",
         "| loop, C | 2 M | 0.5 |",
         "| eddy | 1 M | 1 |",
-        "| Spark | 10000 | 100 |",
+        "| Spark | 10 000 | 100 |",
     ]
 
 
