@@ -43,7 +43,7 @@ def body(figure: Figure, records: Sequence[Record], folder: Path, machines: Sequ
 
 
 def measured(figure: Figure, records: Sequence[Record], machines: Sequence[str]) -> str:
-    """Return when and where records were measured, which points are missing, and how busy the machine was."""
+    """Return when and where records were measured, which points were not, and how busy the machine was."""
     days = sorted({record.day for record in records})
     when = " to ".join(dict.fromkeys((days[0], days[-1])))
     where = list(dict.fromkeys(record.machine for record in records))
@@ -53,8 +53,12 @@ def measured(figure: Figure, records: Sequence[Record], machines: Sequence[str])
     points = figure.points(full)
     if not full:
         text += ", in quick sizes"
-    if len(records) < len(points):
-        text += f"; {len(points) - len(records)} of {len(points)} points are missing"
+    missing = [point for point in points if all(record.point != dict(point) for record in records)]
+    if missing:
+        every = dict.fromkeys(name for point in points for name in point)
+        differ = [name for name in every if len({point.get(name) for point in points}) > 1]
+        names = (" ".join(f"{name}={point[name]}" for name in differ if name in point) for point in missing)
+        text += f"; not measured: {', '.join(names)}"
     disturbed = [record.others for record in records if record.others is not None and record.others > MUCH]
     if disturbed:
         text += f"; other work used up to {max(disturbed):.1f} cores during {len(disturbed)} of {len(records)} points"

@@ -114,10 +114,10 @@ def test_missing_points_and_other_work_are_reported(tmp_path: Path) -> None:
     store = store_with(tmp_path, 5, 20)
     store.add("fig0", record_of({"joins": 20}, rows_at(20), 60.0, 1.75))
     (*_, last) = body(FIGURE, best_known(FIGURE, store, {}), tmp_path)
-    assert "; 1 of 3 points are missing; other work used up to 1.8 cores during 1 of 2 points." in last
+    assert "; not measured: joins=10; other work used up to 1.8 cores during 1 of 2 points." in last
     store = store_with(tmp_path / "whole", 5, 10, 20)
     (*_, last) = body(FIGURE, best_known(FIGURE, store, {}), tmp_path)
-    assert "missing" not in last
+    assert "not measured" not in last
     assert "other work" not in last
 
 
