@@ -6,8 +6,8 @@ forgets the fresh strings without a user. When the sweep recycles keys, `release
 compacted, and doubled if at least half of it is still live. An exception between two of these steps loses no string:
 larger arrays are filled first and installed in one statement, and `recount` derives the counts from the keys in use.
 
-Invariants (`stairs.checks.byte_strings`): the table holds exactly the ids that are not free; users > 0 for each of them between pushes;
-strings are pairwise different; the dead bytes of the heap are those that no live string covers.
+Invariants (`stairs.checks.byte_strings`): the table holds exactly the ids that are not free; users > 0 for each of them
+between pushes; strings are pairwise different; the dead bytes of the heap are those that no live string covers.
 """
 
 from __future__ import annotations
