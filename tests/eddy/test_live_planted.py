@@ -188,7 +188,9 @@ def write_index(path: Path, header: Header, index: bytes) -> None:
 
 def test_no_file_of_ours_is_unpickled() -> None:
     """No module imports pickle; only Spark reads what Spark sends to its workers."""
-    root = Path(engine_file.__file__).parent.parent
+    root = Path(engine_file.__file__).parents[2]
     for package in ("stairs", "jisc", "eddy"):
-        for source in sorted((root / package).rglob("*.py")):
+        sources = sorted((root / package).rglob("*.py"))
+        assert sources
+        for source in sources:
             assert "import pickle" not in source.read_text(), source

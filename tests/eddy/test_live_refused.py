@@ -59,6 +59,13 @@ def test_a_file_that_is_cut_off_or_of_other_times_is_not_loaded(path: Path, monk
     assert not loads(path)
 
 
+def test_a_change_of_any_module_of_the_engine_is_another_library() -> None:
+    names = {path.as_posix() for path in engine_file._sources()}
+    for module in ("stairs/stems.py", "jisc/strategies/base.py", "eddy/runtime.py", "eddy/routing/router.py"):
+        assert any(name.endswith(module) for name in names), module
+    assert not any("/eddy/spark/" in name for name in names)
+
+
 def test_a_process_killed_at_any_moment_leaves_nothing_to_load(path: Path) -> None:
     query = long_query()
     for moment in count():
