@@ -19,7 +19,8 @@ from sortedcontainers import SortedKeyList
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.figures import filter_lines, filter_table
-from eddy.ingest.arrivals import Arrivals, Gate
+from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.gate import Gate
 from eddy.ingest.loader import Loader
 from eddy.ingest.watermark import as_ticks, late_before
 from eddy.inspect.explain import explain
@@ -39,7 +40,8 @@ from eddy.routing.policies import POLICIES, Policy
 from eddy.routing.router import Router, make_policy
 from eddy.routing.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
 from eddy.routing.view import tables_of
-from eddy.snapshot.snapshot import OUTPUTS, Held, Snapshot, write
+from eddy.snapshot.header import OUTPUTS
+from eddy.snapshot.snapshot import RuntimeState, Snapshot, write
 from jisc.plan.routes import Preference
 from jisc.plan.states import StateId
 from jisc.plan.tree import Tree, check_connected, default_plan, parse
@@ -698,7 +700,7 @@ class Runtime:
     def _texts(self, store: Iterable[StateId] | None) -> list[str] | None:
         return None if store is None else sorted(streams_text(state, self.query.graph) for state in store)
 
-    def _held(self) -> Held:
+    def _held(self) -> RuntimeState:
         late = self._late.rows
         counts = {
             "results": self._results,
@@ -707,7 +709,7 @@ class Runtime:
             "late_dropped": list(late.dropped),
         }
         batches = [late.batches(i) for i in range(len(self.query.streams))]
-        return Held(self.query, self._modules, self._payload, self._kept, batches, counts)
+        return RuntimeState(self.query, self._modules, self._payload, self._kept, batches, counts)
 
     # Kept for another process (`eddy.live.engine_file`)
 
