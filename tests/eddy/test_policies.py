@@ -17,10 +17,10 @@ import pytest
 import eddy
 from eddy.routing.policies import POLICIES, AGreedy, Bandit, Cost, Decision, Fixed, Lottery, Policy, Rank, View
 from eddy.routing.policies.greedy import Greedy, centre
-from jisc.plan.orders import connected_orders
 from jisc.plan.routes import route
 from jisc.plan.tree import Tree, check_connected, left_deep
 from tests.eddy.queries import make_query
+from tests.jisc.graphs import connected_orders
 
 Columns = dict[str, Sequence[int]]
 SNOWFLAKE = {"F": "abc", "A": "ax", "A2": "x", "B": "by", "B2": "y", "C": "cz", "C2": "z"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from jisc.plan.states import Masks
 from stairs.graph import JoinGraph, Window, WindowKind
 
 NAMES = "RSTUVWXY"
@@ -42,3 +43,18 @@ def clique(n: int) -> JoinGraph:
 def same_key(n: int) -> JoinGraph:
     """Give n streams with one attribute, all in one class."""
     return classes_of([[0]] * n)
+
+
+def connected_orders(masks: Masks) -> Iterator[tuple[int, ...]]:
+    """Yield every order in which each stream joins one before it, in lexicographic order. There may be m! of them."""
+    m = len(masks.classes)
+
+    def extend(order: tuple[int, ...], bound: int) -> Iterator[tuple[int, ...]]:
+        if len(order) == m:
+            yield order
+            return
+        for j in range(m):
+            if j not in order and (not order or masks.classes[j] & bound):
+                yield from extend((*order, j), bound | masks.classes[j])
+
+    yield from extend((), 0)

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.plan.orders import connected, connected_orders, has_choice, random_order, trunk_of
+from jisc.plan.connected import connected_order
+from jisc.plan.orders import has_choice, random_order, trunk_of
 from jisc.plan.routes import compile_routes, route
 from jisc.plan.states import Masks
 from jisc.plan.tree import left_deep
 from stairs.descriptors import H_TARGET
 from stairs.graph import JoinGraph
-from tests.jisc.graphs import chain, classes_of, clique, cycle, graph_of, same_key, star
+from tests.jisc.graphs import chain, classes_of, clique, connected_orders, cycle, graph_of, same_key, star
 
 GRAPHS = {
     "two": chain(2),
@@ -59,7 +60,7 @@ def test_random_orders_connect_and_reach_every_one(graph: JoinGraph) -> None:
 def test_the_nearest_connected_order(data: st.DataObject) -> None:
     graph = GRAPHS[data.draw(st.sampled_from(sorted(GRAPHS)))]
     wanted = data.draw(st.permutations(range(graph.n_streams)))
-    found = connected(list(wanted), Masks(graph))
+    found = tuple(connected_order(wanted, graph.bits))
     assert sorted(found) == sorted(wanted)
     assert connects(found, graph)
     if connects(tuple(wanted), graph):

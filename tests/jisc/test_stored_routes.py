@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jisc.plan.cacq_routes import compile_eddy
+from jisc.plan.cacq_routes import compile_rankings
 from jisc.plan.states import Masks, StateId, states_of
 from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import parse
@@ -117,8 +117,7 @@ def test_plans_side_by_side_have_states_of_their_own() -> None:
 
 @pytest.mark.parametrize("plan", ["((R S) T) U", "R ((S T) U)"])
 def test_an_eddy_ranks_as_the_plan_probes_and_is_ready_by_class(plan: str) -> None:
-    masks = Masks(CHAIN)
-    routes = compile_eddy(parse(plan, NAMES), masks)
+    routes = compile_rankings(parse(plan, NAMES), CHAIN)
     n = CHAIN.n_classes
     for i in range(4):
         first, end = int(routes.span[i, R_TRUNK]), int(routes.span[i, R_END])
@@ -135,7 +134,7 @@ def test_an_eddy_ranks_as_the_plan_probes_and_is_ready_by_class(plan: str) -> No
 def test_an_eddy_with_more_streams_than_bits_in_a_word() -> None:
     names = tuple(f"S{i}" for i in range(100))
     graph = JoinGraph(names, (FOREVER,) * 100, ((0,),) * 100, (1,))
-    routes = compile_eddy(parse(" ".join(names), names), Masks(graph))
+    routes = compile_rankings(parse(" ".join(names), names), graph)
     words = routes.ready[0, :2].tolist()
     assert [bin(word & (1 << 64) - 1).count("1") for word in words] == [64, 35]
 

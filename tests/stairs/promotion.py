@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from jisc.plan.routes import Hop, hop_row, route_tables
+from jisc.plan.routes import Hop, hop_row
+from jisc.plan.tables import OpRow, routes_of
 from stairs.descriptors import R_END, R_FIELDS, R_LEAF, R_ROOT
 from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
@@ -40,8 +41,8 @@ def promote_route(streams: Iterable[int], by: int, graph: JoinGraph) -> list[Hop
 
 def compile_promotion(streams: Iterable[int], by: int, graph: JoinGraph) -> Routes:
     """Return the tables of `promote_route`: one route, trunk hops only. O(streams^2 * classes of a stream)."""
-    ops: list[list[int]] = []
+    ops: list[OpRow] = []
     hops = [hop_row(hop, graph, ops) for hop in promote_route(streams, by, graph)]
     span = np.zeros((1, R_FIELDS), np.int64)
     span[0, [R_LEAF, R_ROOT, R_END]] = len(hops)
-    return route_tables(span, hops, ops)
+    return routes_of(span, hops, ops)
