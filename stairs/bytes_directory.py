@@ -82,13 +82,13 @@ class BytesDirectory:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arena)
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on."""
         return self.arena._asdict()
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on from what a directory kept."""
         heap, start = parts.array("heap", np.uint8, (-1,)), parts.array("start", np.int64, (-1,))
         n, meta = len(start), parts.array("meta", np.int64, (B_FIELDS,))

@@ -177,9 +177,9 @@ class Modules:
         """What is computed from these modules and must follow them; each puts itself in."""
         self._install()
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on, but what is computed from these modules."""
         return {
             "capacity": self.capacity,
@@ -187,11 +187,11 @@ class Modules:
             "classes": self.classes[:, KEPT_CLASSES].tolist(),
             "meta": self.meta[KEPT_META].tolist(),
             "room": list(self.scratch.room),
-            "texts": [strings.kept() for strings in self.texts.values()],
+            "texts": [strings.to_parts() for strings in self.texts.values()],
             **{name: own.array for name, own in self._segments().items()},
         }
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on from what modules of the same graph kept. Raises StateError for what does not fit together."""
         m, n = self.graph.n_streams, self.graph.n_classes
         capacity = parts.integers("capacity", m, FIRST_ROOM, RENUMBER_AT)
@@ -220,7 +220,7 @@ class Modules:
         meta = parts.integers("meta", len(KEPT_META), low=-MOST)
         rooms = Room(*parts.integers("room", len(Room._fields), high=MOST_ROOM))
         for strings, own_parts in zip(self.texts.values(), parts.items("texts", len(self.texts)), strict=True):
-            strings.wake(own_parts)
+            strings.load_parts(own_parts)
         self.meta[KEPT_META] = meta
         self.scratch = Scratch(m, n, rooms)
         self._install(streams, classes, capacity, **segments)

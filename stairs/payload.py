@@ -228,9 +228,9 @@ class Payload:
             "_block": block,
         }
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on. Arrow arrays get memory of their own first."""
         for log in self._logs.values():
             log.compact()
@@ -242,7 +242,7 @@ class Payload:
             ],
         }
 
-    def wake(self, parts: Parts, room: list[int]) -> None:
+    def load_parts(self, parts: Parts, room: list[int]) -> None:
         """Go on from what a payload of the same columns kept; room[i] is the slots of stream i."""
         nulls = [(i, k) for i, k in parts.rows("nulls", len(parts.sequence("nulls")), 2)]
         parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")

@@ -139,9 +139,9 @@ class Samples:
         trace(self.modules.arena, routes, self.modules.walk, streams, tuples, budget, visits, work)
         return Trace(visits, work, bool(work[0] == len(picks)))
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on."""
         return {
             "profiles": self.profiles,
@@ -150,7 +150,7 @@ class Samples:
             "owed": self._owed,
         }
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on from what a sample of the same graph kept. After the modules woke."""
         m = self.modules.graph.n_streams
         profiles = parts.array("profiles", np.float64, self.profiles.shape)

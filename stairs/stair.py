@@ -222,9 +222,9 @@ class Stair:
         """Write down where heads and ring lie; after either was made anew."""
         self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on."""
         return {
             "row": self.row,
@@ -236,7 +236,7 @@ class Stair:
             "ring": self.ring,
         }
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on from the numbers that a state with these heads and this ring kept."""
         found = parts.integers("state", len(KEPT_STATE), low=-1)
         birth, tail, following = found[:3]

@@ -91,17 +91,17 @@ class StairStore:
             states=np.concatenate([states, np.zeros_like(states)]), parts=np.concatenate([parts, np.zeros_like(parts)])
         )
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self, stairs: Iterable[Stair]) -> Plain:
+    def to_parts(self, stairs: Iterable[Stair]) -> Plain:
         """Return all that goes on, states in this order; memory of states that were dropped does not."""
         return {
             "rows": len(self.entries.states),
             "marks": self.marks.tolist(),
-            "stairs": [stair.kept() for stair in stairs],
+            "stairs": [stair.to_parts() for stair in stairs],
         }
 
-    def wake(self, parts: Parts) -> list[Stair]:
+    def load_parts(self, parts: Parts) -> list[Stair]:
         """Hold the states that a store kept and no others; return them in their order. After the modules woke."""
         graph, classes = self.modules.graph, self.modules.classes
         m, rows = graph.n_streams, parts.integer("rows", FIRST_STATES, MOST_STATES)
@@ -124,7 +124,7 @@ class StairStore:
             own.require(len(ring) >= FIRST_ROOM * (1 + len(streams)), f"a ring of {len(ring)} numbers")
             spare = Spare(heads, ring, 0, heads.ctypes.data, ring.ctypes.data)
             stair = Stair(self, row, streams, by, track=own.integer("track", high=n_tracks - 1), spare=spare)
-            stair.wake(own)
+            stair.load_parts(own)
             self.stairs[row] = stair
         self._free = [row for row in range(rows) if row not in self.stairs][::-1]
         return list(self.stairs.values())

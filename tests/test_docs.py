@@ -17,6 +17,10 @@ PACKAGES = ("stairs", "jisc", "eddy", "bench")
 OPTIONS = doctest.ELLIPSIS
 
 
+def named(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
 def modules() -> list[str]:
     names = list(PACKAGES)
     for package in PACKAGES:
@@ -25,7 +29,7 @@ def modules() -> list[str]:
     return [name for name in names if not name.endswith("__main__")]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_blocks_run_one_after_the_other(document: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -53,14 +57,14 @@ def test_docstrings(name: str) -> None:
     assert not failed
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=named)
 def test_links_between_files_lead_somewhere(document: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text())
     broken = [target for target in targets if not (document.parent / target.partition("#")[0]).exists()]
     assert not broken
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_files_named_in_the_documents_exist(document: Path) -> None:
-    named = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs)/[\w./]+)`", document.read_text())
-    assert not [name for name in named if not (ROOT / name).exists()]
+    found = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs)/[\w./]+)`", document.read_text())
+    assert not [name for name in found if not (ROOT / name).exists()]

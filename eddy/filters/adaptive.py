@@ -297,9 +297,9 @@ class AdaptiveFilter:
     def _first_rows(self, rows: int) -> int:
         return min(max(min(FIRST_SAMPLE, rows // FIRST_ONE_IN), rows // FIRST_ONE_IN_LARGE), SAMPLE_ROWS)
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return what was learnt and counted so far, without the conditions."""
         return {
             "reorders": self.reorders,
@@ -307,8 +307,8 @@ class AdaptiveFilter:
             "seconds": float(self.seconds),
             "sample_seconds": float(self.sample_seconds),
             "order": self._order,
-            "costs": [cost.kept() for cost in (*self._costs, self._taking)],
-            "profile": self._profile.kept(),
+            "costs": [cost.to_parts() for cost in (*self._costs, self._taking)],
+            "profile": self._profile.to_parts(),
             "random": random_state(self._random),
             "allowed": float(self._allowed),
             "surprised": bool(self._surprised),
@@ -320,7 +320,7 @@ class AdaptiveFilter:
             "spent": [float(seconds) for seconds in self._spent],
         }
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on from what a filter of the same conditions kept."""
         n = len(self.predicates)
         order = parts.integers("order", n, high=n)
@@ -328,9 +328,9 @@ class AdaptiveFilter:
         for cost, numbers in zip((*self._costs, self._taking), parts.sequence("costs", n + 1), strict=True):
             whole = type(numbers) is list and all(type(value) is float for value in numbers)
             parts.require(whole and len(numbers) == COST_NUMBERS, f"costs {numbers}")
-            cost.wake(numbers)
+            cost.load_parts(numbers)
         self._order = order
-        self._profile.wake(parts.part("profile"))
+        self._profile.load_parts(parts.part("profile"))
         set_random_state(self._random, parts.part("random"))
         self.reorders, self.sampled = parts.integer("reorders"), parts.integer("sampled")
         self.seconds, self.sample_seconds = parts.number("seconds"), parts.number("sample_seconds")

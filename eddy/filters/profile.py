@@ -61,11 +61,11 @@ class CallCost:
         # is the time of a row, but where calls are short that of a call.
         self._sums = [0.0] * 5
 
-    def kept(self) -> list[float]:
+    def to_parts(self) -> list[float]:
         """Return what was learnt, as numbers."""
         return [float(self.calls), float(self.call_s), float(self.row_s), *map(float, self._sums)]
 
-    def wake(self, numbers: list[float]) -> None:
+    def load_parts(self, numbers: list[float]) -> None:
         """Go on from what was learnt."""
         calls, self.call_s, self.row_s, *self._sums = numbers
         self.calls = int(calls)
@@ -111,11 +111,11 @@ class Profile:
         self._dropped = np.zeros((WINDOW, n), np.bool_)
         self._next = 0
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on."""
         return {"rows": self.rows, "next": self._next, "dropped": self._dropped}
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on from the profile of as many conditions."""
         dropped = parts.array("dropped", np.bool_, self._dropped.shape)
         self.rows, self._next = parts.integer("rows", high=WINDOW), parts.integer("next", high=WINDOW - 1)

@@ -1,4 +1,4 @@
-"""The query: streams, equality predicates, filters, projection. What it means is fixed in docs/semantics.md."""
+"""The query: streams, equality predicates, filters, projection. What it means is fixed in docs/guide/semantics.md."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Query:
                 ticks of the common time type; only in queries with a Range window
     late        what becomes of rows that come later than that: "keep", until `Runtime.late()` takes them; "count", they
                 are counted only; or a function of a stream's name and a table of late rows, which is called after the
-                push has committed. A stream may say something else (docs/semantics.md)
+                push has committed. A stream may say something else (docs/guide/semantics.md)
     late_rows   late rows of each stream that are kept at most: of more the oldest are dropped
 
     Raises QueryError that names the stream and the column for everything that does not fit together.

@@ -19,8 +19,8 @@ class Stream:
 
     `filter` says which tuples the stream consists of: rows for which it is false or null never arrive. The same source
     may stand in a query under several names. A filter is an Arrow expression, a function of a batch, a `Predicate`, or
-    a list of these, all of which must hold (docs/filters.md). `late` says what becomes of rows that come too late;
-    None = what the query says. Raises QueryError for a schema, column, filter or `late` that does not fit.
+    a list of these, all of which must hold (docs/guide/filters.md). `late` says what becomes of rows that come too
+    late; None = what the query says. Raises QueryError for a schema, column, filter or `late` that does not fit.
 
     >>> Stream("R", pa.schema([("a", pa.int64()), ("t", pa.timestamp("us"))]), window=Rows(1000), time="t").name
     'R'

@@ -174,7 +174,7 @@ class LateRows:
 
     # Kept for another process: rows are given away, so they must not lie in memory that others go on to write.
 
-    def plain(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on."""
         batches = [self.batches(i) for i in range(len(self.kept))]
         return {
@@ -185,8 +185,8 @@ class LateRows:
         }
 
     @classmethod
-    def woken(cls, parts: Parts, schemas: Sequence[pa.Schema]) -> LateRows:
-        """Return the late rows of streams with these schemas that `plain` gave."""
+    def from_parts(cls, parts: Parts, schemas: Sequence[pa.Schema]) -> LateRows:
+        """Return the late rows of streams with these schemas that `to_parts` gave."""
         counts, dropped, taken = (parts.integers(name, len(schemas)) for name in ("counts", "dropped", "taken"))
         written = parts.arrays("batches", np.uint8, (-1,))
         parts.require(len(written) == len(schemas), f"batches of {len(written)} streams")

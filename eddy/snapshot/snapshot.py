@@ -1,7 +1,7 @@
 """A runtime as bytes: its live windows, its counters and what it was made with; nothing that can be computed again.
 
 Indexes, intermediate states and hops are left out: they follow from the windows and the plan, and so a snapshot can be
-restored into another plan. Layout of the bytes: docs/snapshots.md.
+restored into another plan. Layout of the bytes: docs/guide/snapshots.md.
 """
 
 from __future__ import annotations

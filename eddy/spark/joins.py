@@ -112,7 +112,7 @@ def join(
     A batch join gives the results of one engine that gets all rows in the order that `eddy.spark.partitioning.job`
     defines, in no particular order. A streaming join of the same rows, none of them late, gives the same results, each
     once, whatever the micro-batches, the faults and restarts; its windows are `Range` or `Unbounded`. What may change
-    from one start to the next, and what sinks promise: docs/streaming.md.
+    from one start to the next, and what sinks promise: docs/guide/streaming.md.
 
     Nothing runs until an action or `writeStream…start()` does; the call has Spark analyse the plans and reads no row.
     Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an

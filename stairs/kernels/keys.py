@@ -4,7 +4,8 @@ A key id is dead when no SteM of its class holds a live tuple with it, which its
 below its stream's low mark. Nothing is counted per tuple. The sweep runs a hand over the ids, two for each id handed
 out since it last ran, before a push touches anything; an id found dead leaves the table and goes on the free stack;
 and when far more ids are in use than tuples are live, it looks at all. So with T live tuples at most and P rows in a
-push, the directory stays below 2 T + P + SLACK ids, or 2 P if that is more, whatever keys ever pass (docs/layout.md).
+push, the directory stays below 2 T + P + SLACK ids, or 2 P if that is more, whatever keys ever pass
+(docs/internals/layout.md).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""An object as plain parts, to be written down: JSON values and arrays by name. This is how they are read again.
+"""An object as plain parts, which can be written to a file: JSON values and arrays by name, and their checked reading.
 
-Whoever has a state gives it as a dictionary (`kept`) and takes it back (`wake`), part by part. What was written down
-names no class and no attribute. Each part is asked for by its name, with its type, its range and its shape, and an
-array has the dtype and the shape that the reader asks for, or there is an error.
+Each class with state returns it as a dictionary (`to_parts`) and reads it back part by part (`load_parts`). The parts
+name no class and no attribute. The reader asks for each part by name and states its type and range; for an array it
+states the dtype and the shape. A part that differs raises StateError.
 
-    kept:  {"next": 8, "heads": int32[4], "rings": [{"size": 64}]}
-    wake:  parts.integer("next", low=0)   parts.array("heads", np.int32, (4,))   parts.items("rings")
+    to_parts:    {"next": 8, "heads": int32[4], "rings": [{"size": 64}]}
+    load_parts:  parts.integer("next", low=0)   parts.array("heads", np.int32, (4,))   parts.items("rings")
 """
 
 from __future__ import annotations

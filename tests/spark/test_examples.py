@@ -18,7 +18,7 @@ EXAMPLES = [block for document in DOCUMENTS for block in blocks(document) if blo
 
 
 def write_streams(folder: Path) -> None:
-    """Write a file for each stream of docs/streaming.md: user 1 visits, orders and pays, user 2 pays something else."""
+    """Write the streams of docs/guide/streaming.md: user 1 visits, orders and pays, user 2 pays something else."""
     schema = pa.schema([("user", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("item", pa.string())])
     for at, (name, items) in enumerate(
         {"visits": ("home", "home"), "orders": ("tea", "tea"), "payments": ("tea", "salt")}.items()

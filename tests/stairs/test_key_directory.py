@@ -152,7 +152,7 @@ TestKeys.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 def most_ids(live: int, rows: int) -> int:
-    """Give how many ids there can be with so many live tuples and rows in a push at most. Argument: docs/layout.md."""
+    """Return the most ids for these live tuples and rows in a push. Argument: docs/internals/layout.md."""
     return max(2 * live + rows + SLACK, 2 * rows)
 
 

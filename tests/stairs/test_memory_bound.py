@@ -24,8 +24,8 @@ LIVE_BYTES = LIVE_ROWS * (RECORD_BYTES + KEY_BYTES)
 TEXT_BYTES = 20
 
 MOST_TIMES = 4
-"""There are at most 2 T + P + 64 ids for T live tuples and P rows in a push (docs/layout.md), here three times as many
-as live tuples, and rooms double. Measured: 3.0, all room for input and results included."""
+"""There are at most 2 T + P + 64 ids for T live tuples and P rows in a push (docs/internals/layout.md), here three
+times as many as live tuples, and rooms double. Measured: 3.0, all room for input and results included."""
 
 
 def runtime_over(kind: pa.DataType) -> eddy.Runtime:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.live.engines import Arena
+from eddy.live.engine_file import EngineFile
 from eddy.log import LOG
 from eddy.runtime import Runtime
 from eddy.spark.batch.engine import as_spark
@@ -223,7 +223,7 @@ def settled(token: str, job: Job) -> bytes:
 class JoinGroups:
     """What a worker does with numbers of tasks: runs each and gives back what it did, packed.
 
-    key   of the live engines (`eddy.live.engines`); it goes from the driver to the workers and is in no file of theirs
+    key   of the live engines (`eddy.live.engine_file`); the driver sends it to the workers, who write it to no file
     """
 
     def __init__(self, job: Job, places: Places, tasks: Sequence[PartitionTask], key: bytes) -> None:
@@ -283,12 +283,12 @@ class _Joining:
     def _join(self, one: GroupTask) -> dict[str, Any]:
         task, job = self._task, self._job
         began = perf_counter()
-        with Arena(self._places.arena(one.group), self._key) as arena:
+        with EngineFile(self._places.arena(one.group), self._key) as arena:
             runtime, source = None, NEW
             if one.before is not None:
                 source = LIVE
-                if arena.held:
-                    runtime = arena.wake(settled(one.before, job), job.query, job.options.new_policy())
+                if arena.locked:
+                    runtime = arena.load(settled(one.before, job), job.query, job.options.new_policy())
             if runtime is None:
                 runtime = job.options.runtime(job.query, one.plan)
                 if one.before is not None:
@@ -328,10 +328,10 @@ class _Joining:
                 "ready_seconds": ready - began,
                 "join_seconds": joined - ready,
             }
-            if arena.held:
+            if arena.locked:
                 # Without room for it there is no engine in the file, and the next batch loads it from the log.
                 with contextlib.suppress(OSError):
-                    arena.keep(runtime, settled(one.after, job))
+                    arena.save(runtime, settled(one.after, job))
         figures["keep_seconds"] = perf_counter() - joined
         return figures
 

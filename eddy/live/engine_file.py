@@ -1,8 +1,8 @@
 """Live engines kept between processes: one file each, mapped by whoever works on it.
 
-A process takes the engine out (`wake`), pushes, and leaves it (`keep`) under a token that says which state it is in.
+A process takes the engine out (`load`), pushes, and leaves it (`save`) under a token that says which state it is in.
 Another process of the same host finds it there: its arrays lie in the mapped file and are not copied; everything else
-comes back from JSON. A seal under a secret key covers all of it. How it lies in the file: docs/live.md.
+comes back from JSON. A seal under a secret key covers all of it. How it lies in the file: docs/internals/live.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LOG = logging.getLogger(__name__)
 WRONG_SEAL = "the seal of its {} does not fit: the file is damaged, or was written without the key"
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 _LIBRARIES = ("numpy", "pyarrow", "sortedcontainers")
-_woken: weakref.WeakSet[Runtime] = weakref.WeakSet()
+_loaded: weakref.WeakSet[Runtime] = weakref.WeakSet()
 """Runtimes whose memory lies in a file."""
 _queries: weakref.WeakKeyDictionary[Query, bytes] = weakref.WeakKeyDictionary()
 
@@ -81,47 +81,48 @@ def _query_digest(query: Query) -> bytes:
     return known
 
 
-class Arena:
+class EngineFile:
     """A file that holds one live engine, for one process at a time.
 
-        with Arena(path, key) as arena:
-            if arena.held:
-                runtime = arena.wake(before, query) or rebuilt()
+        with EngineFile(path, key) as live:
+            if live.held:
+                runtime = live.load(before, query) or rebuilt()
                 runtime.push(…)
-                arena.keep(runtime, after)
+                live.save(runtime, after)
 
     key   secret bytes, the same in all processes that share the file, 16 or more (`secrets.token_bytes(32)`). Do not
           keep them where the file is.
 
-    Entering takes an exclusive lock on the file, without waiting; `held` tells whether that went well. If not, nothing
-    else may be asked of it. Raises InputError if another user owns the directory or the file or may write to either,
-    and for a link. After `keep`, and after leaving, the runtime is of no use any more: its memory belongs to
-    whoever wakes it next. Only on systems with memory maps and `flock`. Not thread-safe.
+    Entering the context tries to take an exclusive lock on the file, without waiting; `locked` says whether it
+    succeeded. Without the lock every other call raises StateError. Entering raises InputError for a link, and if
+    another user owns the directory or the file or may write to either. After `save`, and after the context is left,
+    the runtime cannot be used: its memory belongs to the next process that loads it. Needs memory maps and `flock`.
+    Not thread-safe.
     """
 
     def __init__(self, path: Path, key: bytes) -> None:
         self.path = Path(path).absolute()
         self._seal = Seal(key)
-        self.held = False
+        self.locked = False
         """Whether this process has the lock."""
         self._file: LiveFile | None = None
         self._runtime: Runtime | None = None
 
-    def __enter__(self) -> Arena:
-        self.held = False
+    def __enter__(self) -> EngineFile:
+        self.locked = False
         check_directory(self.path.parent)
-        while not self.held:
+        while not self.locked:
             handle = open_private(self.path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # A file that was removed meanwhile, or replaced, is locked for nobody.
-                self.held = self.path.exists() and os.path.samestat(os.fstat(handle), os.lstat(self.path))
+                self.locked = self.path.exists() and os.path.samestat(os.fstat(handle), os.lstat(self.path))
             except BlockingIOError:
                 os.close(handle)
                 return self
             except FileNotFoundError:
                 pass
-            if self.held:
+            if self.locked:
                 self._file = LiveFile(handle)
             else:
                 os.close(handle)
@@ -135,31 +136,31 @@ class Arena:
             # The mapping has the file open as well, for as long as an array lies in it.
             fcntl.flock(self._file.handle, fcntl.LOCK_UN)
             os.close(self._file.handle)
-        self._file, self._runtime, self.held = None, None, False
+        self._file, self._runtime, self.locked = None, None, False
 
     @property
     def nbytes(self) -> int:
         """Bytes of the file."""
-        return os.fstat(self._locked().handle).st_size
+        return os.fstat(self._locked_file().handle).st_size
 
-    def _locked(self) -> LiveFile:
+    def _locked_file(self) -> LiveFile:
         if self._file is None:
-            raise StateError(f"{self.path} is not locked by this process: enter it, and look at `held`")
+            raise StateError(f"{self.path} is not locked by this process: enter it, and look at `locked`")
         return self._file
 
-    def wake(self, token: bytes, query: Query, policy: str | Policy | None = None) -> Runtime | None:
+    def load(self, token: bytes, query: Query, policy: str | Policy | None = None) -> Runtime | None:
         """Return the engine that was kept under exactly this token, None if it is not here.
 
         policy   the policy it was made with if that is an object of yours; it resumes what it had learnt, if it can
                  (`eddy.routing.policies`), and starts as it is handed in if not
 
-        It is not here when another token or key was given, when it was not left by `keep` to the end, when it is of
+        It is not here when another token or key was given, when it was not left by `save` to the end, when it is of
         another query or was left by another version of the libraries, or before the machine was started the last time;
         and, with a warning in the log, when its seal does not fit, because the file is damaged or was written without
-        the key. From here on the file is dirty: without `keep` nobody finds an engine in it. Reads every byte once;
+        the key. From here on the file is dirty: without `save` nobody finds an engine in it. Reads every byte once;
         nothing is copied. Raises StateError without the lock, InputError for a policy of yours that is not handed in.
         """
-        file = self._locked()
+        file = self._locked_file()
         file.close()
         self._runtime = None
         header = file.header()
@@ -179,19 +180,19 @@ class Arena:
                 unknown = parts.text("policy")
             else:
                 file.spoil()
-                runtime = Runtime.woken(parts, query, policy)
+                runtime = Runtime.from_parts(parts, query, policy)
         except EddyError as fault:
-            LOG.warning("%s: no engine is woken: %s", self.path, fault)
+            LOG.warning("%s: no engine is loaded: %s", self.path, fault)
             file.close()
             file.clear()
             return None
         if unknown is not None:
             file.close()
             raise InputError(
-                f"the engine in {self.path} has policy {unknown!r}, which is yours: hand it to wake(policy=…)"
+                f"the engine in {self.path} has policy {unknown!r}, which is yours: hand it to load(policy=…)"
             )
         self._runtime = runtime
-        _woken.add(runtime)
+        _loaded.add(runtime)
         return runtime
 
     def _read(self, file: LiveFile, header: Header) -> Parts:
@@ -217,23 +218,23 @@ class Arena:
         whole[:, 1] = -(-whole[:, 1] // ALIGNMENT) * ALIGNMENT
         return self._seal.of_blocks(index_seal, np.frombuffer(memory, np.uint8), whole)
 
-    def keep(self, runtime: Runtime, token: bytes) -> None:
-        """Leave the engine here under this token, to be found until the next `wake`.
+    def save(self, runtime: Runtime, token: bytes) -> None:
+        """Leave the engine here under this token, to be found until the next `load`.
 
         Memory that lies in the file already stays; what was made since is copied, and every byte is read once for the
         seal. The runtime is of no use afterwards. Raises InputError for a policy whose `learnt()` is not JSON,
-        StateError in a push, without the lock, and for a runtime that was woken elsewhere, OSError when the disk is
+        StateError in a push, without the lock, and for a runtime that was loaded elsewhere, OSError when the disk is
         full; then there is no engine in the file.
         """
-        file = self._locked()
-        if runtime is not self._runtime and runtime in _woken:
+        file = self._locked_file()
+        if runtime is not self._runtime and runtime in _loaded:
             raise StateError(
-                f"{self.path}: the runtime was woken from another file, or before this one was entered; keep it where"
-                " it was woken, before leaving"
+                f"{self.path}: the runtime was loaded from another file, or before this one was entered; keep it where"
+                " it was loaded, before leaving"
             )
         file.spoil()
         writer = Writer(file)
-        text = json.dumps(writer.written(runtime.kept()), separators=(",", ":")).encode()
+        text = json.dumps(writer.written(runtime.to_parts()), separators=(",", ":")).encode()
         kept = sorted(writer.kept)
         sizes = [memory.nbytes for _, memory in writer.fresh]
         index_bytes = PLACE_BYTES * writer.count + len(text)
