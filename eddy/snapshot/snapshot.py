@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference, query_text
-from eddy.routing.transitions import check_background, check_store
+from eddy.routing.strategies import check_background, check_store
 from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
 from eddy.storage.sections import SNAPSHOT, pack, unpack

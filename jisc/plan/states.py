@@ -90,7 +90,7 @@ class Masks:
 
 
 class Side(NamedTuple):
-    """One side of a join: a node below the root, its sibling, the class by which the two probe each other, the parent."""
+    """One side of a join: a node, its sibling, the class by which the two probe each other, and their parent."""
 
     node: Tree
     sibling: Tree
@@ -146,7 +146,7 @@ class Difference:
     incomplete_before: frozenset[StateId] = frozenset()
 
     @cached_property
-    def to_parts(self) -> tuple[StateId, ...]:
+    def kept(self) -> tuple[StateId, ...]:
         """States of both plans."""
         old = frozenset(self.old)
         return tuple(state for state in self.new if state in old)

@@ -154,7 +154,7 @@ def parse(text: str, names: tuple[str, ...]) -> Tree:
         else:
             name = plain if inside is None else inside.replace('""', '"')
             if name not in names:
-                raise PlanError(f"plan {text!r}: unknown stream {name!r}; the streams are {', '.join(names)}")
+                raise PlanError(f"plan {text!r}: there is no stream {name!r}; the streams are {', '.join(names)}")
             if name in seen:
                 raise PlanError(f"plan {text!r} names stream {name} twice")
             seen.add(name)
@@ -189,6 +189,15 @@ def check_connected(tree: Tree, graph: JoinGraph) -> None:
                 f"the plan joins {left.text(graph.names)!r} with {right.text(graph.names)!r}, but no predicate connects"
                 " them; choose a plan in which every join has a predicate"
             )
+
+
+def read_plan(text: object, graph: JoinGraph) -> Tree:
+    """Return the plan that a text describes. Raises PlanError if it is not a text, or no plan of this graph."""
+    if not isinstance(text, str):
+        raise PlanError(f"a plan is text such as '((R S) T) U', not {text!r}")
+    tree = parse(text, graph.names)
+    check_connected(tree, graph)
+    return tree
 
 
 def default_plan(graph: JoinGraph) -> Tree:

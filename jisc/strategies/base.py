@@ -210,7 +210,7 @@ class Strategy(ABC):
         return {"counters": self.routes.hops[:, COUNTERS], "past": self.past, "history": self.history.to_parts()}
 
     def load_parts(self, parts: Parts) -> None:
-        """Resume from what a strategy of this name, with this plan, saved. To be called after the modules were loaded."""
+        """Resume from the parts of a strategy of this name, with this plan. The modules have to be loaded before."""
         hops = self.routes.hops
         counters = parts.array("counters", np.int64, hops[:, COUNTERS].shape)
         past = parts.array("past", np.int64, self.past.shape)
@@ -224,11 +224,9 @@ class Strategy(ABC):
     # Undo and recovery
 
     def savepoint(self) -> Savepoint:
-        """Return the present moment for `restore`. To be called before a push and before a change. O(plans that run)."""
+        """Return the present moment for `restore`; taken before a push and before a change. O(plans that run)."""
         counters = self.routes.hops[:, COUNTERS].copy()
-        return Savepoint(
-            self.trees, self._marks(), counters, self.past, self.history.mark(), self._chosen, self.prefer
-        )
+        return Savepoint(self.trees, self._marks(), counters, self.past, self.history.mark(), self._chosen, self.prefer)
 
     def newest_plan(self) -> Savepoint:
         """Return a savepoint at which the newest plan runs alone, with all counts so far. After `discard_states`."""

@@ -33,11 +33,11 @@ PushFigures = tuple[int, int, float]
 class Mark(NamedTuple):
     """A point in the history to which `History.roll_back` returns.
 
-    count       transitions up to it
+    length      transitions up to it
     open_ones   the open ones among them, each with the counters when its stage began
     """
 
-    count: int
+    length: int
     open_ones: list[tuple[Transition, Counters]]
 
 
@@ -133,7 +133,7 @@ class History:
 
     def roll_back(self, mark: Mark) -> None:
         """Remove the transitions since a mark. It may be repeated."""
-        self._newer = self._newer[: mark.count - self._archived]
+        self._newer = self._newer[: mark.length - self._archived]
         self._open = list(mark.open_ones)
         self._watched = [watched for watched in self._watched if watched[0] in self._newer]
         for done, _ in self._open:

@@ -150,7 +150,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
     @rule(more=st.sampled_from([None, 0, 0, 100, 2_000, 20_000]))
     def move_the_bound(self, more: int | None) -> None:
         """Leave no room, some, or any: what is asked for then is refused somewhere in the middle of a push."""
-        used = self.runtime._bound.base() + self.runtime._strategy.nbytes
+        used = self.runtime._engine.bound.base() + self.runtime._engine.strategy.nbytes
         self.runtime.max_bytes = None if more is None else used + more
         self.bounded |= more is not None
 

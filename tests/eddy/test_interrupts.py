@@ -21,6 +21,9 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from eddy.engine import Engine
+from eddy.push import push as push_module
+from eddy.push import transaction, turn
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes, feed
 from tests.eddy.test_failed_push import fragile
@@ -168,7 +171,7 @@ def test_an_exception_at_each_line(strategy: str, output: str) -> None:
         play.plan_ahead()
         if strategy == "eddy":
             # Sometimes there is room for windows and not for states, which are dropped then, one by one.
-            play.runtime.max_bytes = play.runtime._bound.base() + play.random.choice([3_000, 5_000, 100_000])
+            play.runtime.max_bytes = play.runtime._engine.bound.base() + play.random.choice([3_000, 5_000, 100_000])
         quiet = quiet + 1 if play.push(lambda push: traced(push, seen)) == 1 else 0
     assert len(seen) > 300
 
@@ -176,19 +179,20 @@ def test_an_exception_at_each_line(strategy: str, output: str) -> None:
 @pytest.mark.parametrize("strategy", ["eddy", "moving-state", "parallel-track"])
 def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play, seen, again = Play(5, strategy=strategy, output="changelog", renumber_at=40), set[Line](), set[Line]()
-    settle = eddy.Runtime._settle
+    recover = transaction.recover
 
-    def interrupted(runtime: eddy.Runtime) -> None:
+    def interrupted(engine: Engine) -> None:
         before = sys.gettrace()
         sys.settrace(Tracer(again))
         try:
-            settle(runtime)
+            recover(engine)
         finally:
             sys.settrace(before)
 
     def attempt(push: Callable[[], pa.Table]) -> pa.Table | None:
         with monkeypatch.context() as patch:
-            patch.setattr(eddy.Runtime, "_settle", interrupted)
+            patch.setattr(turn, "recover", interrupted)
+            patch.setattr(push_module, "recover", interrupted)
             found = traced(push, seen)
             # Whoever calls next goes on with it, and may be interrupted as well.
             for _ in range(2):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.routing import router
+from eddy.routing import pace, router
 from eddy.routing.policies import POLICIES, Decision, View
 from jisc.strategies import STRATEGIES, base
 from tests.eddy.queries import make_query
@@ -83,7 +83,7 @@ def test_decisions_are_as_far_apart_as_asked_whatever_the_pushes(query: eddy.Que
     total = 4 * rows * (200 // rows)
     # One that is due at the end of a push is taken when the next begins.
     assert policy.asked == list(range(100, total, 100))
-    assert runtime._router.decisions == len(policy.asked)
+    assert runtime._engine.router.pace.decisions == len(policy.asked)
 
 
 def cheapest(view: View, n: int) -> Decision:
@@ -129,10 +129,10 @@ def test_a_decision_may_take_longer_where_there_are_more_streams(streams: int, m
     runtime = eddy.Runtime(query, policy=watch, count_only=True)
     for seed in range(20):
         push(runtime, seed, 2_000 // streams)
-        runtime._router.note(0, 1.0)  # as if pushes took long: it is time for a look
+        runtime._engine.router.note(0, 1.0)  # as if pushes took long: it is time for a look
     assert watch.asked
     # By this clock every decision takes seconds; what is counted of one says how far apart they are.
-    assert runtime._router._last == pytest.approx(router.DECIDING * max(1, streams / router.STREAMS))
+    assert runtime._engine.router.pace.last == pytest.approx(pace.DECIDING * max(1, streams / pace.STREAMS))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -140,10 +140,10 @@ def test_fixed_decides_nothing(query: eddy.Query, strategy: str) -> None:
     runtime = eddy.Runtime(query, policy="fixed", strategy=strategy, decide_every=50, count_only=True)
     for seed in range(3):
         push(runtime, seed, 60)
-    assert runtime._router.decisions == 0
+    assert runtime._engine.router.pace.decisions == 0
     assert runtime.history().num_rows == 0
     # Samples are taken all the same: `stats` and `explain` live on them. A push is not cut up for that.
-    assert runtime._router.taken == 2
+    assert runtime._engine.router.pace.samples == 2
     assert runtime.policy == "fixed"
 
 
@@ -217,7 +217,7 @@ def test_what_a_policy_sees_is_so(query: eddy.Query) -> None:
 
 WRONG = {
     "an unknown stream": (Decision("((R S) T) X"), eddy.PlanError, "there is no stream 'X'"),
-    "a stream left out": (Decision("(R S) T"), eddy.PlanError, "misses U"),
+    "a stream left out": (Decision("(R S) T"), eddy.PlanError, "lacks U"),
     "a cross product": (Decision("((R T) S) U"), eddy.PlanError, "no predicate connects"),
     "an unknown state": (Decision(A, ["R T"]), eddy.PlanError, "no inner state 'R T'"),
     "a text of states": (Decision(A, "R S"), eddy.PlanError, "a list of states"),
@@ -251,7 +251,7 @@ def test_a_wrong_decision_is_an_error_and_the_push_has_taken_nothing(
 def test_a_state_cannot_be_stored_where_the_strategy_has_a_rule(query: eddy.Query) -> None:
     policy = Watch(lambda view, n: Decision(B, ["S T"]))
     runtime = eddy.Runtime(query, A, policy=policy, strategy="jisc", decide_every=100)
-    with pytest.raises(eddy.PlanError, match="strategy 'jisc' has a rule of its own"):
+    with pytest.raises(eddy.PlanError, match="strategy 'jisc' decides by its own rule"):
         push(runtime, 1, 30)
     assert runtime.position == 0
 
@@ -329,7 +329,7 @@ def test_history_tells_of_states_dropped_for_room(query: eddy.Query) -> None:
     for seed in range(6):
         push(free, seed, 50)
     states = sum(one.nbytes for one in free.stairs)
-    base = free._bound.base()
+    base = free._engine.bound.base()
     bounded = eddy.Runtime(
         query, A, policy="fixed", store=["R S", "R S T"], max_bytes=base + states // 2, count_only=True
     )
@@ -352,7 +352,7 @@ def test_history_tells_of_states_dropped_for_room(query: eddy.Query) -> None:
 def test_explain_says_why_the_plan_stands() -> None:
     query = make_query(LONG, eddy.Rows(60))
     runtime = eddy.Runtime(query, "M Q P S T", decide_every=300, count_only=True)
-    assert "nothing has arrived yet" in runtime.explain()
+    assert "no arrivals yet" in runtime.explain()
     rng = np.random.default_rng(1)
     for _ in range(8):
         rows = {
@@ -368,13 +368,13 @@ def test_explain_says_why_the_plan_stands() -> None:
     lines = text.splitlines()
     assert lines[0] == f"plan {runtime.plan}"
     (policy,) = [line for line in lines if line.startswith("policy ")]
-    assert f"{runtime._router.decisions} decisions" in policy
+    assert f"{runtime._engine.router.pace.decisions} decisions" in policy
     assert f"{runtime.history().num_rows} changes" in policy
     assert any(line.startswith("present ") for line in lines)
     assert "predicted" in text
-    assert "considered last at arrival" in text
-    at = next(k for k, line in enumerate(lines) if line.startswith("considered last"))
-    inner = lines.index("inner states (ns an arrival of any stream, predicted)")
+    assert "last considered at arrival" in text
+    at = next(k for k, line in enumerate(lines) if line.startswith("last considered"))
+    inner = lines.index("inner states (predicted ns per arrival of any stream)")
     assert 1 <= inner - at - 1 <= 6
     # Cheapest first.
     costs = [float(line.split()[0].replace(",", "")) for line in lines[at + 1 : inner] if "more" not in line]
@@ -397,7 +397,7 @@ def test_every_strategy_explains_itself(query: eddy.Query, strategy: str) -> Non
     runtime = eddy.Runtime(query, strategy=strategy, decide_every=50, max_bytes=1 << 24)
     assert "policy" in runtime.explain()
     push(runtime, 1, 60)
-    if runtime._strategy.changes:
+    if runtime._engine.strategy.changes:
         runtime.transition(B)
         assert "last change at arrival 240: asked for" in runtime.explain()
     push(runtime, 2, 60)
@@ -411,11 +411,11 @@ def test_a_restored_runtime_decides_on(query: eddy.Query) -> None:
     runtime = eddy.Runtime(query, policy="lottery", decide_every=50, max_bytes=1 << 24, count_only=True)
     push(runtime, 1, 60)
     again = eddy.Runtime.restore(runtime.snapshot(), query)
-    assert (again.policy, again._router.every, again._bound.max_bytes) == ("lottery", 50, 1 << 24)
+    assert (again.policy, again._engine.router.pace.every, again._engine.bound.max_bytes) == ("lottery", 50, 1 << 24)
     assert again.history().num_rows == 0
     for seed in range(4):
         assert push(again, seed, 50) == push(runtime, seed, 50)
-    assert again._router.decisions > 0
+    assert again._engine.router.pace.decisions > 0
 
 
 def test_a_policy_of_ones_own_is_given_again_at_a_restore(query: eddy.Query) -> None:

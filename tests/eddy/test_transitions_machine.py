@@ -21,9 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import eddy
 from eddy.fuzz.chaos import Chaos
+from eddy.inspect.history import SCHEMA
+from eddy.routing.change import NO_ROOM
 from eddy.routing.policies import POLICIES, Decision, View
-from eddy.routing.transitions import SCHEMA
-from eddy.runtime import NO_ROOM
 from jisc.plan.states import Masks, states_of
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
@@ -160,7 +160,7 @@ class PlansInMotion(RuleBasedStateMachine):
         self.strategy, self.policy = strategy, policy
         # In terms of what a runtime takes that has seen nothing.
         empty = eddy.Runtime(self.query, ids_only=form == "ids", count_only=form == "count", policy="fixed")
-        self.max_bytes = None if bound is None else int(bound * empty._modules.allowance.used)
+        self.max_bytes = None if bound is None else int(bound * empty._engine.modules.allowance.used)
         self.plans = [self._new_plan(data)]
         self.scheduled: list[tuple[int, str]] = []
         self.runtime = eddy.Runtime(
@@ -256,7 +256,7 @@ class PlansInMotion(RuleBasedStateMachine):
             before = self._seen()
             try:
                 table = self.runtime.push(one.batches(self.case), one.order())
-                assert self.max_bytes is None or self.runtime._modules.allowance.used <= self.max_bytes
+                assert self.max_bytes is None or self.runtime._engine.modules.allowance.used <= self.max_bytes
                 return table
             except eddy.CapacityError:
                 assert self.max_bytes is not None
@@ -272,7 +272,7 @@ class PlansInMotion(RuleBasedStateMachine):
         """Tell whether windows, keys and payload alone have no room for the rows of a push."""
         counts = [sum(at == i for at, _ in one.arrivals) for i in range(len(self.case.streams))]
         try:
-            self.runtime._bound.room(counts)
+            self.runtime._engine.bound.room(counts)
         except eddy.CapacityError:
             return True
         return False
@@ -385,7 +385,7 @@ class PlansInMotion(RuleBasedStateMachine):
         assert self.policy == policy or policy is None
         assert plan is not None or self.runtime.plan == was.plan
         if plan is None and strategy in (None, was.strategy):
-            assert self.runtime._options()["store"] == was._options()["store"]
+            assert self.runtime._engine.present_options()["store"] == was._engine.present_options()["store"]
         self.plan = self.runtime.plan
         if plan is not None:
             self.scheduled = [s for s in self.scheduled if s[0] > self.position]
