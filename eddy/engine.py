@@ -30,8 +30,9 @@ from jisc.plan.tree import default_plan, read_plan
 from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_WATERMARK
 from stairs.errors import InputError, StateError
 from stairs.graph import FOREVER
-from stairs.modules import RENUMBER_AT, Modules
+from stairs.modules import Modules
 from stairs.payload import Payload
+from stairs.stems import RENUMBER_AT
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from eddy.snapshot.restore import fill_engine, restored_options, snapshot_of
 from eddy.snapshot.snapshot import Snapshot
 from jisc.strategies import Transition
 from stairs.errors import InputError
-from stairs.modules import RENUMBER_AT
 from stairs.stair import Stair
+from stairs.stems import RENUMBER_AT
 from stairs.storage.parts import Parts, Plain
 
 

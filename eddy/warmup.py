@@ -46,5 +46,5 @@ def warmup() -> None:
         changing.transition("R (S T)")
         changing.push({name: batch.slice(rows - 5, 5) for name in ("R", "S", "T")})
         for stair in changing.stairs:
-            stair.trim()
+            stair.make_room(0)
     Seal(bytes(LEAST_KEY_BYTES)).of_blocks(b"", np.zeros(64, np.uint8), np.array([[0, 64]]))

@@ -82,7 +82,7 @@ class BytesDirectory:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arena)
 
-    # Kept for another process (`eddy.live.engine_file`)
+    # Parts for another process (`eddy.live`)
 
     def to_parts(self) -> Plain:
         """Return all that goes on."""

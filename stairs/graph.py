@@ -50,8 +50,12 @@ class JoinGraph:
     lateness: int = 0
     members: tuple[tuple[int, ...], ...] = field(init=False)
     """members[c]: the streams that have an attribute in class c, ascending."""
-    bits: tuple[int, ...] = field(init=False, compare=False)
-    """bits[i]: the classes of stream i, a bit for each."""
+    class_bits: tuple[int, ...] = field(init=False, compare=False)
+    """class_bits[i]: the classes of stream i, one bit each."""
+    columns: tuple[dict[int, int], ...] = field(init=False, compare=False)
+    """columns[c][i]: the column of stream i in a head row of class c."""
+    offsets: tuple[dict[int, int], ...] = field(init=False, compare=False)
+    """offsets[i][c]: where (link, key id) of class c lies in a record of stream i."""
 
     def __post_init__(self) -> None:
         count = len(self.names)
@@ -59,7 +63,9 @@ class JoinGraph:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
         members = tuple(tuple(i for i in range(count) if c in self.attributes[i]) for c in range(len(self.widths)))
         object.__setattr__(self, "members", members)
-        object.__setattr__(self, "bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
+        object.__setattr__(self, "class_bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
+        object.__setattr__(self, "columns", tuple({i: k for k, i in enumerate(streams)} for streams in members))
+        object.__setattr__(self, "offsets", tuple({c: 2 * k for k, c in enumerate(own)} for own in self.attributes))
 
     @property
     def n_streams(self) -> int:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stairs.caches import Cache
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.kernels.sample import W_FIELDS, count_partners, sample, trace
 from stairs.memory.arena import Int64s, Routes
@@ -60,7 +61,7 @@ class Trace(NamedTuple):
     whole: bool
 
 
-class Samples:
+class Samples(Cache):
     """The sample of one engine; follows its modules as a cache does (`stairs.caches.Cache`).
 
     Memory: O(ROWS * attributes squared). Deterministic: the same arrivals and calls give the same picks.
@@ -139,7 +140,7 @@ class Samples:
         trace(self.modules.arena, routes, self.modules.walk, streams, tuples, budget, visits, work)
         return Trace(visits, work, bool(work[0] == len(picks)))
 
-    # Kept for another process (`eddy.live.engine_file`)
+    # Parts for another process (`eddy.live`)
 
     def to_parts(self) -> Plain:
         """Return all that goes on."""
@@ -175,18 +176,3 @@ class Samples:
         streams = self.modules.streams
         self.progress[-1, 2] = 0
         self.progress[:-1, 0] = np.minimum(self.progress[:-1, 0], streams[:, S_NEXT] + streams[:, S_BASE])
-
-    def follow(self) -> None:
-        """Nothing is held by key id."""
-
-    def make_room(self) -> None:
-        """Nothing is stored that could be short."""
-
-    def wider(self, c: int, room: int) -> int:
-        """Return 0: the size is fixed."""
-        return 0
-
-    @property
-    def counted_bytes(self) -> int:
-        """0: figures are no state, and as many as they are from the start."""
-        return 0

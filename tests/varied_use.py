@@ -119,7 +119,7 @@ def use_strategy(strategy: str, output: str) -> None:
         runtime.push({name: batch(step * ROWS, ROWS) for name in "RST"}, np.arange(3 * ROWS) % 3)
         for stair in runtime.stairs:
             stair.demote(0)
-            stair.trim()
+            stair.make_room(0)
             assert stair.settle() or stair.pending
     runtime.check()
     key = b"a secret of this program"

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from eddy.live.file import ALIGNMENT, Block, LiveFile, address_of
 from stairs.errors import StateError
+from stairs.storage.parts import Memory
 
 Array = npt.NDArray[Any]
 FEW = 32
@@ -100,7 +101,7 @@ class Writer:
         return self.count - 1
 
 
-class Mapped:
+class Mapped(Memory):
     """Arrays in mapped memory, by what the writer gave for them (`stairs.storage.parts.Memory`); `blocks` by number."""
 
     def __init__(self, memory: mmap.mmap, blocks: list[Block]) -> None:

@@ -26,10 +26,11 @@ from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER, WindowKind
 from stairs.memory.arena import Bytes, Int64s
-from stairs.modules import RENUMBER_AT, Modules
+from stairs.modules import Modules
 from stairs.payload import Payload
 from stairs.plain_types import Column, plain, plain_schema
 from stairs.snapshot import Windows, fill, live_windows
+from stairs.stems import RENUMBER_AT
 
 Sections = dict[str, memoryview]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from jisc.plan.routes import probe_orders
-from jisc.plan.tables import HopRow, OpRow, op_row, routes_of
 from jisc.plan.tree import Tree
-from stairs.descriptors import R_END, R_FIELDS, R_LEAF, R_ROOT, R_TRUNK
 from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
+from stairs.routes import HopRow, OpRow, op_row, route_tables
 
 WORD = 64
 
@@ -21,7 +20,7 @@ def compile_rankings(tree: Tree, graph: JoinGraph) -> Routes:
     in the ranking for which it has a key.
     """
     m, n = graph.n_streams, graph.n_classes
-    span = np.zeros((m, R_FIELDS), np.int64)
+    span: list[tuple[int, int, int, int]] = []
     hops: list[HopRow] = []
     ops: list[OpRow] = []
     rows: list[HopRow] = []
@@ -29,18 +28,18 @@ def compile_rankings(tree: Tree, graph: JoinGraph) -> Routes:
     for j in range(m):
         own = graph.attributes[j]
         # The kernel chooses the class, the column and the offset tuple by tuple.
-        rows.append(HopRow(j, own[0], 0, 0, len(ops), len(ops) + len(own)))
+        rows.append(HopRow(j, own[0], ops0=len(ops), ops1=len(ops) + len(own)))
         ops += [op_row(graph, j, c, False) for c in own]
     ready = np.zeros((m * n + m, 3), np.uint64)
     for i, ranking in enumerate(probe_orders(tree, graph)):
-        span[i, R_TRUNK] = len(hops)
+        first = len(hops)
         for rank, j in enumerate(ranking):
             hops.append(rows[j])
             word, bit = divmod(rank, WORD)
             for c in graph.attributes[j]:
                 ready[i * n + c, word] |= np.uint64(1 << bit)
-        span[i, [R_LEAF, R_ROOT, R_END]] = len(hops)
+        span.append((first, len(hops), len(hops), len(hops)))
         for c in graph.attributes[i]:
             ready[i * n + c, 2] = 1
             ready[m * n + i, :2] |= ready[i * n + c, :2]
-    return routes_of(span, hops, ops)._replace(ready=ready.view(np.int64))
+    return route_tables(span, hops, ops, ready.view(np.int64))

@@ -15,13 +15,11 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import NamedTuple
 
-import numpy as np
-
 from jisc.plan.connected import connected_order
-from jisc.plan.tables import HopRow, OpRow, op_row, probe_row, routes_of
 from jisc.plan.tree import Tree
 from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
+from stairs.routes import HopRow, OpRow, op_row, route_tables, stem_hop
 
 Preference = tuple[tuple[int, ...], ...]
 """Per stream its classes, most preferred first: by which of them to probe the stream when several are bound."""
@@ -48,7 +46,7 @@ class Hop(NamedTuple):
 def probe_orders(tree: Tree, graph: JoinGraph) -> list[list[int]]:
     """Return, per stream, the other streams in the order in which its tuples probe them. O(streams^2)."""
     orders: list[list[int]] = [[] for _ in range(graph.n_streams)]
-    bound = list(graph.bits)
+    bound = list(graph.class_bits)
     """Per stream, the classes of the streams that its order has so far."""
     below: dict[int, list[int]] = {}
     for node in tree.inner():
@@ -57,10 +55,10 @@ def probe_orders(tree: Tree, graph: JoinGraph) -> list[list[int]]:
         # Nodes come children first, so a stream meets its siblings from the leaf up to the root.
         for own, other in (sides, sides[::-1]):
             for i in own:
-                orders[i] += connected_order(other, graph.bits, bound[i]) if len(other) > 1 else other
+                orders[i] += connected_order(other, graph.class_bits, bound[i]) if len(other) > 1 else other
             classes = 0
             for j in other:
-                classes |= graph.bits[j]
+                classes |= graph.class_bits[j]
             for i in own:
                 bound[i] |= classes
     return orders
@@ -127,9 +125,9 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
                 ready = enabled
                 while enabled < end and taken[enabled - first].after == n + 1:
                     enabled += 1
-                row = row._replace(first_leaf=ready, end_leaf=enabled)
+                row = row._replace(leaf0=ready, leaf1=enabled)
             hops.append(row)
-    return routes_of(np.array(span, np.int64), hops, ops)
+    return route_tables(span, hops, ops)
 
 
 def hop_row(hop: Hop, graph: JoinGraph, ops: list[OpRow]) -> HopRow:
@@ -137,4 +135,4 @@ def hop_row(hop: Hop, graph: JoinGraph, ops: list[OpRow]) -> HopRow:
     first = len(ops)
     ops += [op_row(graph, hop.stream, c, True) for c in hop.checks]
     ops += [op_row(graph, hop.stream, c, False) for c in hop.binds]
-    return probe_row(graph, hop.stream, hop.by, (first, len(ops)))
+    return stem_hop(graph, hop.stream, hop.by, first, len(ops))

@@ -54,7 +54,7 @@ class Masks:
 
     def __init__(self, graph: JoinGraph) -> None:
         self.graph = graph
-        self.classes = graph.bits
+        self.classes = graph.class_bits
         self.members = [sum(1 << j for j in own) for own in graph.members]
         self._classes: dict[int, int] = {}
         """The classes of trees, by their streams."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jisc.plan.states import Masks, StateId
-from jisc.plan.tables import HopRow, OpRow, op_row, probe_row, routes_of
 from jisc.plan.tree import Tree
 from stairs.memory.arena import Routes
+from stairs.routes import HopRow, OpRow, op_row, route_tables, stem_hop
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class _HopTable:
                     own = masks.members[c] & tree.mask
                     self.ops.append(op_row(graph, (own & -own).bit_length() - 1, c, check))
         if state < 0:
-            self.hops.append(probe_row(graph, stream, by, (first, len(self.ops))))
+            self.hops.append(stem_hop(graph, stream, by, first, len(self.ops)))
         else:
-            self.hops.append(HopRow(stream, by, 0, 0, first, len(self.ops), state=state))
+            self.hops.append(HopRow(stream, by, ops0=first, ops1=len(self.ops), state=state))
         added = [len(self.hops) - 1]
         if one_class:
             self._one_class[stream, by, state] = added
@@ -147,5 +147,5 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, d
                 node, by = side.node, side.by
                 add(table.expand(node, by, 0, 1 << by, plan.rows, number, True)[0])
                 add(table.expand(node, by, 0, 1 << by, {}, -1, True)[0])
-    routes = routes_of(np.array(spans, np.int64), table.hops, table.ops)
+    routes = route_tables(spans, table.hops, table.ops)
     return routes._replace(hops=routes.hops[np.array(numbers, np.int64)]), promotions

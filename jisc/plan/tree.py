@@ -182,7 +182,7 @@ def check_connected(tree: Tree, graph: JoinGraph) -> None:
     classes: dict[int, int] = {}
     for node in tree.inner():
         left, right = node.children
-        near, far = (classes[side.mask] if side.children else graph.bits[side.stream] for side in (left, right))
+        near, far = (classes[side.mask] if side.children else graph.class_bits[side.stream] for side in (left, right))
         classes[node.mask] = near | far
         if not near & far:
             raise PlanError(
@@ -202,4 +202,4 @@ def read_plan(text: object, graph: JoinGraph) -> Tree:
 
 def default_plan(graph: JoinGraph) -> Tree:
     """Return the left-deep tree in query order; each step takes the first stream that a predicate connects."""
-    return left_deep(connected_order(range(graph.n_streams), graph.bits))
+    return left_deep(connected_order(range(graph.n_streams), graph.class_bits))

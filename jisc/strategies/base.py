@@ -15,6 +15,7 @@ from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
 from jisc.strategies.history import History, Mark
 from jisc.strategies.transition import Transition
+from stairs.checks.stair import check_stair
 from stairs.descriptors import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
 from stairs.errors import PlanError
 from stairs.memory.arena import Entries, Int64s, Routes
@@ -275,4 +276,4 @@ class Strategy(ABC):
     def check(self) -> None:
         """Raise StateError unless the invariants of all states hold. O(all combinations), for tests."""
         for stair in self.stairs:
-            stair.check()
+            check_stair(stair)

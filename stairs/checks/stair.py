@@ -6,7 +6,6 @@ Nothing of the kernels is used: chains are followed here, and combinations are f
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Protocol
 
 from stairs.checks.byte_strings import require
 from stairs.descriptors import (
@@ -19,43 +18,14 @@ from stairs.descriptors import (
     E_UNMARKED,
     S_NEXT,
 )
-from stairs.memory.arena import Int32s, Int64s
-from stairs.modules import Modules
+from stairs.stair import Stair
 
 Composite = tuple[int, ...]
 
 
-class Inspected(Protocol):
-    """What the checks read of `stairs.stair.Stair`."""
-
-    heads: Int32s
-    streams: tuple[int, ...]
-    by: int
-    modules: Modules
-
-    @property
-    def what(self) -> str:
-        """What it is, for messages."""
-
-    @property
-    def state(self) -> Int64s:
-        """Its descriptors."""
-
-    @property
-    def slots(self) -> Int32s:
-        """The ring, a row for each slot."""
-
-    @property
-    def lows(self) -> Int64s:
-        """Per stream of the set, the sequence number from which on a tuple counts."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every key that can have a combination is attempted."""
-
-
-def check_stair(stair: Inspected) -> None:
+def check_stair(stair: Stair) -> None:
     """Raise StateError unless ring, chains, marks and entries are as `stairs.stair` says. O(all combinations)."""
+    stair.follow()
     state = stair.state
     birth, tail, following = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_NEXT])
     room = int(state[E_MASK]) + 1
@@ -105,7 +75,7 @@ def check_stair(stair: Inspected) -> None:
         require(not combinations, f"{what} is complete, and combinations {combinations} have keys not attempted")
 
 
-def _combinations(stair: Inspected) -> dict[int, list[Composite]]:
+def _combinations(stair: Stair) -> dict[int, list[Composite]]:
     """Give all live combinations over the set by key id, from the records alone."""
     modules, graph = stair.modules, stair.modules.graph
     partial: list[tuple[Composite, dict[int, int]]] = [((), {})]

@@ -55,7 +55,8 @@ from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.hop import after, entry_at, floor, head_at, take
 from stairs.kernels.memory import peek_int32, poke_int32
-from stairs.kernels.stair import GONE, make_slots, promote
+from stairs.kernels.promotion import promote
+from stairs.kernels.stair import GONE, make_slots
 from stairs.kernels.walk import RANGE, write
 from stairs.memory.arena import Arena, Entries, Routes, Walk
 

@@ -56,7 +56,7 @@ BLOCK = 32
 
 
 @inlined
-def is_star(arena: Arena) -> bool:
+def joins_on_one_key(arena: Arena) -> bool:
     """Tell whether every stream has the one class as its one attribute, nothing is stored, and results only come."""
     meta = arena.meta
     one = arena.classes.shape[0] == 1 and arena.attrs.shape[0] == arena.streams.shape[0]
@@ -167,7 +167,7 @@ def fetch_partners(arena: Arena, batch: Batch, walk: Walk, first: int, last: int
 
 
 @jit
-def push_star(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_only: bool) -> int:
+def push_one_key(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_only: bool) -> int:
     """Take the arrivals of a push from where they stand to M_STOP, or to where room is needed; return the status."""
     streams, meta, recs, heads, lows = arena.streams, arena.meta, arena.recs, arena.heads, walk.lows
     timed, probing = meta[M_TIMED] != 0, meta[M_MODE] == VIRTUAL

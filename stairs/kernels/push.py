@@ -71,7 +71,7 @@ from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.cacq import route
 from stairs.kernels.climb import climb, take_back
 from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
-from stairs.kernels.one_key import is_star, push_star
+from stairs.kernels.one_key import joins_on_one_key, push_one_key
 from stairs.kernels.walk import RANGE, ROWS, expire_range, probe, shortage
 from stairs.memory.arena import Arena, Batch, Entries, Routes, Walk
 
@@ -312,8 +312,8 @@ def push(
     out = meta[M_OUT]
     meta[M_SHORT] = 0
     meta[M_NEED] = 0
-    if not strict and is_star(arena):
-        status = push_star(arena, routes, batch, walk, count_only)
+    if not strict and joins_on_one_key(arena):
+        status = push_one_key(arena, routes, batch, walk, count_only)
         if status != DONE:
             return status
         out = meta[M_OUT]

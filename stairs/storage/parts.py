@@ -11,7 +11,7 @@ states the dtype and the shape. A part that differs raises StateError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,27 +24,19 @@ Plain = dict[str, Any]
 MOST = 1 << 62
 
 
-class Memory(Protocol):
-    """Where arrays lie."""
+class Memory:
+    """The arrays to which parts refer. This base class contains none; a subclass finds them in a file."""
 
     def array(self, place: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return the array that was written down as `place`. Raises StateError."""
+        """Return the array that was written as `place`. Raises StateError."""
+        raise StateError(f"an array of {dtype} at {place}, but these parts contain no arrays")
 
     def arrow(self, place: object, kind: pa.DataType) -> pa.Array:
-        """Return the Arrow array that was written down as `place`. Raises StateError."""
+        """Return the Arrow array that was written as `place`. Raises StateError."""
+        raise StateError(f"an array of {kind} at {place}, but these parts contain no arrays")
 
 
-class _NoMemory:
-    """Where no array lies."""
-
-    def array(self, place: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        raise StateError(f"an array of {dtype} at {place}, where there are none")
-
-    def arrow(self, place: object, kind: pa.DataType) -> pa.Array:
-        raise StateError(f"an array of {kind} at {place}, where there are none")
-
-
-NO_MEMORY: Memory = _NoMemory()
+NO_MEMORY = Memory()
 
 
 def powers_of_two(numbers: Sequence[int]) -> bool:

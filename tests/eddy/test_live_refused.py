@@ -157,7 +157,7 @@ def test_a_push_under_way_is_not_kept(path: Path) -> None:
             return None
 
     runtime = Runtime(long_query(), policy=Peeking(), decide_every=10)
-    with pytest.raises(StateError, match="kept: this runtime is in the middle of another call"):
+    with pytest.raises(StateError, match="to_parts: this runtime is in the middle of another call"):
         runtime.push(long_rows(0), watermark=0)
     assert not loads(path, query=long_query())
 

@@ -60,7 +60,7 @@ def test_random_orders_connect_and_reach_every_one(graph: JoinGraph) -> None:
 def test_the_nearest_connected_order(data: st.DataObject) -> None:
     graph = GRAPHS[data.draw(st.sampled_from(sorted(GRAPHS)))]
     wanted = data.draw(st.permutations(range(graph.n_streams)))
-    found = tuple(connected_order(wanted, graph.bits))
+    found = tuple(connected_order(wanted, graph.class_bits))
     assert sorted(found) == sorted(wanted)
     assert connects(found, graph)
     if connects(tuple(wanted), graph):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stairs.payload import ChunkLog
+from stairs.chunk_log import ChunkLog
 
 KINDS: dict[pa.DataType, tuple[Any, ...]] = {
     pa.string(): ("a", "", None, "a string of some length"),

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from stairs.descriptors import C_CAPACITY, C_DEBT, C_FREE, C_HAND, C_NEXT, C_SHIFT
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.keys import FREED, SLACK, adopt, drop_key, find_slot, sweep
-from stairs.modules import FIRST_KEYS, FIRST_SLOTS, Modules
+from stairs.modules import Modules
+from stairs.stems import FIRST_KEYS, FIRST_SLOTS
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 
 MULTIPLIER = 0x9E3779B97F4A7C15

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import stairs.modules
+import stairs.stems
 from jisc.plan.tree import parse
 from stairs.descriptors import C_CAPACITY, C_FREE, S_LO, S_NEXT
 from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.modules import RENUMBER_AT, Modules, power_of_two
+from stairs.modules import Modules
+from stairs.stems import RENUMBER_AT, power_of_two
 from tests.stairs.driver import Driver, Key, Model, Row, chain, live_parts, one_class, range_window, rows_window
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
@@ -40,9 +41,9 @@ def graph(request: pytest.FixtureRequest) -> JoinGraph:
 @pytest.fixture
 def small_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
     """First rooms so tiny that every push of some rows has to make more in its middle."""
-    monkeypatch.setattr(stairs.modules, "FIRST_ROOM", 1)
-    monkeypatch.setattr(stairs.modules, "FIRST_SLOTS", 4)
-    monkeypatch.setattr(stairs.modules, "FIRST_KEYS", 3)
+    monkeypatch.setattr(stairs.stems, "FIRST_ROOM", 1)
+    monkeypatch.setattr(stairs.stems, "FIRST_SLOTS", 4)
+    monkeypatch.setattr(stairs.stems, "FIRST_KEYS", 3)
 
 
 def key_maker(graph: JoinGraph, c: int) -> Callable[[int], Key]:

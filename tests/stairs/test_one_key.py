@@ -26,14 +26,14 @@ from stairs.descriptors import (
 )
 from stairs.errors import CapacityError
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.kernels.one_key import is_large, is_star
+from stairs.kernels.one_key import is_large, joins_on_one_key
 from stairs.modules import Modules
 from tests.stairs.driver import Driver, Result, Row, chain, live_parts, one_class, range_window, rows_window
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
 
 
-class PlainStar:
+class PlainJoin:
     """The join, tuple by tuple: results in the order of the routes' hops, newest first; and what is counted."""
 
     def __init__(self, driver: Driver) -> None:
@@ -100,8 +100,8 @@ def arrivals(m: int, count: int, kinds: int, seed: int) -> list[Row]:
 @pytest.mark.parametrize("case", CASES)
 def test_results_order_and_counters_are_those_of_the_model(case: str, size: int) -> None:
     driver = Driver(one_class(CASES[case]))
-    assert is_star(driver.modules.arena)
-    model = PlainStar(driver)
+    assert joins_on_one_key(driver.modules.arena)
+    model = PlainJoin(driver)
     rows, found = arrivals(len(CASES[case]), 300, 3, seed=4), 0
     for at in range(0, len(rows), size):
         expected = model.push(rows[at : at + size])
@@ -117,7 +117,7 @@ def test_another_plan_gives_its_own_order() -> None:
     orders = []
     for plan in (default_plan(graph), parse("T S R", graph.names)):
         driver = Driver(graph, plan=plan)
-        model = PlainStar(driver)
+        model = PlainJoin(driver)
         rows = arrivals(3, 200, 2, seed=1)
         orders.append(driver.push(rows))
         assert orders[-1] == model.push(rows)
@@ -128,7 +128,7 @@ def test_another_plan_gives_its_own_order() -> None:
 def test_room_that_runs_short_changes_neither_order_nor_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
     driver = Driver(one_class([rows_window(40)] * 3))
-    model = PlainStar(driver)
+    model = PlainJoin(driver)
     rows = arrivals(3, 120, 2, seed=2)
     short = 0
     for turn, row in enumerate(rows):
@@ -144,7 +144,7 @@ def test_room_that_runs_short_changes_neither_order_nor_counters(monkeypatch: py
 def test_more_results_than_can_be_are_refused_and_taken_back(count_only: bool) -> None:
     m = 6
     driver = Driver(one_class([rows_window(1000)] * m))
-    model = PlainStar(driver)
+    model = PlainJoin(driver)
     rows = [Row(i, ((1,),)) for i in range(m - 1) for _ in range(900)]
     driver.push(rows)
     before = live_parts(driver.modules)
@@ -158,7 +158,7 @@ def test_more_results_than_can_be_are_refused_and_taken_back(count_only: bool) -
 
 
 def test_counting_gives_as_many_as_there_are() -> None:
-    driver, model = Driver(one_class(CASES["rows"])), PlainStar(Driver(one_class(CASES["rows"])))
+    driver, model = Driver(one_class(CASES["rows"])), PlainJoin(Driver(one_class(CASES["rows"])))
     rows = arrivals(3, 300, 3, seed=8)
     assert len(driver.walk(rows, count_only=True)) == len(model.push(rows))
     driver.modules.commit()
@@ -166,7 +166,7 @@ def test_counting_gives_as_many_as_there_are() -> None:
 
 def test_loading_only_inserts() -> None:
     driver = Driver(one_class(CASES["rows"]))
-    model = PlainStar(driver)
+    model = PlainJoin(driver)
     rows = arrivals(3, 60, 3, seed=3)
     driver.modules.meta[M_MODE] = LOADING
     assert driver.push(rows[:50]) == []
@@ -207,13 +207,13 @@ def test_large_states_are_asked_for_ahead_and_give_the_same() -> None:
 def test_only_joins_on_one_key_without_stored_states_or_changes_are_stars() -> None:
     graph = one_class(CASES["rows"])
     modules = Modules(graph)
-    assert is_star(modules.arena)
+    assert joins_on_one_key(modules.arena)
     modules.meta[M_MODE] = ROUTED
-    assert not is_star(modules.arena)
+    assert not joins_on_one_key(modules.arena)
     modules.meta[M_MODE] = 0
     modules.meta[M_CHANGELOG] = 1
-    assert not is_star(modules.arena)
-    assert not is_star(Modules(chain([rows_window(3)] * 3)).arena)
+    assert not joins_on_one_key(modules.arena)
+    assert not joins_on_one_key(Modules(chain([rows_window(3)] * 3)).arena)
 
 
 def test_late_rows_go_the_general_way_with_the_same_results() -> None:

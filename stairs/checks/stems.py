@@ -8,12 +8,10 @@ that passes says that no kernel leaves its arrays, and one that fails has not le
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from stairs.bytes_directory import BytesDirectory
 from stairs.checks.byte_strings import check_strings, require
 from stairs.descriptors import (
     A_CLASS,
@@ -59,73 +57,49 @@ from stairs.descriptors import (
     S_TIMES,
     S_WIDTH,
 )
-from stairs.graph import FOREVER, JoinGraph, WindowKind
+from stairs.graph import FOREVER, WindowKind
 from stairs.kernels.lookups import lost_key
-from stairs.memory.arena import Arena, Int64s
+from stairs.memory.arena import Int64s
 from stairs.memory.segments import Segments
+from stairs.stems import Stems
 
 MOST_SEQUENCE = (1 << 31) - 1
 MOST_COUNT = 1 << 62
 
 
-class Inspected(Protocol):
-    """What the checks read of `stairs.modules.Modules`."""
-
-    graph: JoinGraph
-    arena: Arena
-    capacity: list[int]
-    streams: Int64s
-    classes: Int64s
-    attrs: Int64s
-    meta: Int64s
-    attribute_rows: dict[tuple[int, int], int]
-    texts: dict[tuple[int, int], BytesDirectory]
-    recs: Segments
-    times: Segments
-    heads: Segments
-    words: Segments
-    table: Segments
-    freed: Segments
-
-    @property
-    def pushing(self) -> bool:
-        """Whether a push is under way."""
-
-
-def check_modules(modules: Inspected) -> None:
+def check_stems(stems: Stems) -> None:
     """Raise StateError unless rings, chains, key directories and strings are as their modules say.
 
     O(state log state), nothing of it in Python for a tuple or a key; whatever is in the arrays.
     """
-    graph = modules.graph
-    require(not modules.pushing, "a push is neither committed nor undone")
-    _check_shapes(modules)
-    _check_descriptors(modules)
-    _check_meta(modules)
+    graph = stems.graph
+    _check_shapes(stems)
+    _check_descriptors(stems)
+    _check_meta(stems)
     for i, name in enumerate(graph.names):
-        _check_ring(modules, i, f"SteM {name}")
+        _check_ring(stems, i, f"SteM {name}")
     for c in range(graph.n_classes):
-        used = _check_keys(modules, c, f"key directory of class {c}")
+        used = _check_keys(stems, c, f"key directory of class {c}")
         for i in graph.members[c]:
-            _check_chains(modules, i, c, used, f"SteM {graph.names[i]}, index on class {c}")
+            _check_chains(stems, i, c, used, f"SteM {graph.names[i]}, index on class {c}")
 
 
-def _check_shapes(modules: Inspected) -> None:
+def _check_shapes(stems: Stems) -> None:
     """Raise StateError unless every array has its dtype and the size that capacities and the graph give it."""
-    graph, room = modules.graph, modules.capacity
+    graph, room = stems.graph, stems.capacity
     m, n, attributes = graph.n_streams, graph.n_classes, sum(map(len, graph.attributes))
     tables: Mapping[str, tuple[Int64s, tuple[int, ...]]] = {
-        "streams": (modules.streams, (m, S_FIELDS)),
-        "classes": (modules.classes, (n, C_MEMBER + m)),
-        "attrs": (modules.attrs, (attributes, A_FIELDS)),
-        "meta": (modules.meta, (M_FIELDS,)),
+        "streams": (stems.streams, (m, S_FIELDS)),
+        "classes": (stems.classes, (n, C_MEMBER + m)),
+        "attrs": (stems.attrs, (attributes, A_FIELDS)),
+        "meta": (stems.meta, (M_FIELDS,)),
     }
     for name, (table, shape) in tables.items():
         _check_array(table, np.int64, shape, name)
     powers = len(room) == m and all(isinstance(one, int) and one > 0 and one & (one - 1) == 0 for one in room)
     require(powers, f"rings of {room} slots: each of the {m} streams has a power of two")
-    keys = modules.classes[:, C_CAPACITY].tolist()
-    slots = [size // 2 for size in modules.table.size]
+    keys = stems.classes[:, C_CAPACITY].tolist()
+    slots = [size // 2 for size in stems.table.size]
     full = len(slots) == n and all(
         count > 0 and count & (count - 1) == 0 and 4 * most == 3 * count
         for most, count in zip(keys, slots, strict=True)
@@ -133,20 +107,20 @@ def _check_shapes(modules: Inspected) -> None:
     require(full, f"room for {keys} keys in tables of {slots} slots: a power of two each, three quarters of it used")
     widths = [2 * len(classes) for classes in graph.attributes]
     sizes: Mapping[str, tuple[Segments, type, list[int]]] = {
-        "recs": (modules.recs, np.int32, [one * width for one, width in zip(room, widths, strict=True)]),
-        "times": (modules.times, np.int64, [one * graph.timed for one in room]),
-        "heads": (modules.heads, np.int32, [k * len(own) for k, own in zip(keys, graph.members, strict=True)]),
-        "words": (modules.words, np.int64, [k * width for k, width in zip(keys, graph.widths, strict=True)]),
-        "freed": (modules.freed, np.int32, keys),
-        "table": (modules.table, np.int64, [2 * one for one in slots]),
+        "recs": (stems.recs, np.int32, [one * width for one, width in zip(room, widths, strict=True)]),
+        "times": (stems.times, np.int64, [one * graph.timed for one in room]),
+        "heads": (stems.heads, np.int32, [k * len(own) for k, own in zip(keys, graph.members, strict=True)]),
+        "words": (stems.words, np.int64, [k * width for k, width in zip(keys, graph.widths, strict=True)]),
+        "freed": (stems.freed, np.int32, keys),
+        "table": (stems.table, np.int64, [2 * one for one in slots]),
     }
     for name, (part, dtype, wanted) in sizes.items():
         bases = np.cumsum([0, *wanted])[:-1].tolist()
         require(part.size == wanted and part.base == bases, f"{name}: segments of {part.size}, they should be {wanted}")
         _check_array(part.array, dtype, (sum(wanted),), name)
-        require(getattr(modules.arena, name) is part.array, f"{name}: the kernels have another array")
+        require(getattr(stems.arena, name) is part.array, f"{name}: the kernels have another array")
     texts = {(c, word) for c, words in enumerate(graph.texts) for word in words}
-    require(modules.texts.keys() == texts, f"strings for words {sorted(modules.texts)}, there are {sorted(texts)}")
+    require(stems.texts.keys() == texts, f"strings for words {sorted(stems.texts)}, there are {sorted(texts)}")
 
 
 def _check_array(array: npt.NDArray[np.generic], dtype: type, shape: tuple[int, ...], what: str) -> None:
@@ -155,33 +129,33 @@ def _check_array(array: npt.NDArray[np.generic], dtype: type, shape: tuple[int, 
     require(whole, f"{what}: {array.dtype} of shape {array.shape}, not {np.dtype(dtype)} of {shape}")
 
 
-def _check_descriptors(modules: Inspected) -> None:
+def _check_descriptors(stems: Stems) -> None:
     """Raise StateError unless the tables that lead kernels to the arrays say what follows from graph and sizes."""
-    graph = modules.graph
+    graph = stems.graph
     x = 0
     for i, (classes, window) in enumerate(zip(graph.attributes, graph.windows, strict=True)):
-        found = modules.streams[i, [S_RECS, S_TIMES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1]].tolist()
+        found = stems.streams[i, [S_RECS, S_TIMES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1]].tolist()
         end = x + len(classes)
-        ring = [modules.recs.base[i], modules.times.base[i], modules.capacity[i] - 1, 2 * len(classes)]
+        ring = [stems.recs.base[i], stems.times.base[i], stems.capacity[i] - 1, 2 * len(classes)]
         right = found == [*ring, window.kind, window.size, x, end]
         require(right, f"SteM {graph.names[i]}: its descriptors are {found}")
         for k, c in enumerate(classes):
-            own = modules.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()
+            own = stems.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()
             wanted = [i, c, graph.members[c].index(i), 2 * k]
-            right = own == wanted and modules.attribute_rows.get((i, c)) == x
+            right = own == wanted and stems.attribute_rows.get((i, c)) == x
             require(right, f"SteM {graph.names[i]}, index on class {c}: its descriptors are {own}, not {wanted}")
             x += 1
     for c, members in enumerate(graph.members):
-        slots = modules.table.size[c] // 2
-        parts = [part.base[c] for part in (modules.heads, modules.words, modules.freed, modules.table)]
+        slots = stems.table.size[c] // 2
+        parts = [part.base[c] for part in (stems.heads, stems.words, stems.freed, stems.table)]
         wanted = [*parts, len(members), graph.widths[c], len(members), 65 - slots.bit_length(), *members]
         at = [C_HEADS, C_WORDS, C_FREELIST, C_TABLE, C_STRIDE, C_WIDTH, C_STEMS, C_SHIFT]
-        found = modules.classes[c, [*at, *range(C_MEMBER, C_MEMBER + len(members))]].tolist()
+        found = stems.classes[c, [*at, *range(C_MEMBER, C_MEMBER + len(members))]].tolist()
         require(found == wanted, f"key directory of class {c}: its descriptors are {found}, not {wanted}")
 
 
-def _check_meta(modules: Inspected) -> None:
-    meta, graph = modules.meta, modules.graph
+def _check_meta(stems: Stems) -> None:
+    meta, graph = stems.meta, stems.graph
     mode, timed, changelog, lateness = meta[[M_MODE, M_TIMED, M_CHANGELOG, M_LATENESS]].tolist()
     require(0 <= mode <= LOADING and changelog in (0, 1), f"mode {mode}, changelog {changelog}")
     require(timed == graph.timed, f"times are kept: {timed}, in the query: {graph.timed}")
@@ -195,44 +169,44 @@ def _check_meta(modules: Inspected) -> None:
     require(min(counts) >= 0 and max(counts) <= MOST_COUNT, f"arrivals and results {counts} are no counts")
 
 
-def _check_ring(modules: Inspected, i: int, what: str) -> None:
-    low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
-    room = modules.capacity[i]
+def _check_ring(stems: Stems, i: int, what: str) -> None:
+    low, following, base = stems.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
+    room = stems.capacity[i]
     require(0 <= low <= following, f"{what}: low mark {low} and next {following} are out of order")
     require(following <= MOST_SEQUENCE and abs(base) <= MOST_COUNT, f"{what}: next {following}, from {base} on")
     require(following - low <= room, f"{what}: {following - low} live tuples in {room} slots")
-    if modules.streams[i, S_KIND] == WindowKind.ROWS:
-        size = int(modules.streams[i, S_SIZE])
+    if stems.streams[i, S_KIND] == WindowKind.ROWS:
+        size = int(stems.streams[i, S_SIZE])
         require(following - low <= size, f"{what}: {following - low} tuples in a window of {size} rows")
         # What leaves a ROWS window leaves by the count alone.
         require(low == 0 or following - low == size, f"{what}: low mark {low} with {following - low} of {size} rows")
-    if modules.graph.timed:
-        times = modules.times.view(i)[np.arange(low, following) & (room - 1)]
+    if stems.graph.timed:
+        times = stems.times.view(i)[np.arange(low, following) & (room - 1)]
         within = not len(times) or (times.min() >= -FOREVER and times.max() <= FOREVER)
         require(bool(within), f"{what}: event times beyond ±2^61")
 
 
-def _check_keys(modules: Inspected, c: int, what: str) -> npt.NDArray[np.bool_]:
+def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:
     """Raise StateError unless table, free list and words fit each other; return which key ids are in use."""
-    width = modules.graph.widths[c]
-    following, free, capacity, hand, debt = modules.classes[c, [C_NEXT, C_FREE, C_CAPACITY, C_HAND, C_DEBT]].tolist()
+    width = stems.graph.widths[c]
+    following, free, capacity, hand, debt = stems.classes[c, [C_NEXT, C_FREE, C_CAPACITY, C_HAND, C_DEBT]].tolist()
     require(0 <= free <= following <= capacity, f"{what}: {following} ids, {free} of them free, room for {capacity}")
     sweeping = 0 <= hand < max(following, 1) and 0 <= debt <= MOST_COUNT
     require(sweeping, f"{what}: the sweep is at {hand} of {following}, owes {debt}")
-    held = modules.table.view(c)[1::2]
+    held = stems.table.view(c)[1::2]
     held = np.sort(held[held >= 0])
-    freed = np.sort(modules.freed.view(c)[:free])
+    freed = np.sort(stems.freed.view(c)[:free])
     require(
         np.array_equal(np.sort(np.concatenate([held, freed])), np.arange(following)),
         f"{what}: ids in the table {held[:20].tolist()} and free {freed[:20].tolist()} are not 0 .. {following - 1}",
     )
-    lost = int(lost_key(modules.arena, c))
+    lost = int(lost_key(stems.arena, c))
     require(lost < 0, f"{what}: key id {lost} is not found by its words, or its key has two ids")
     used = np.zeros(following, bool)
     used[held] = True
-    words = modules.words.view(c).reshape(-1, width)
-    for word in modules.graph.texts[c] if modules.graph.texts else ():
-        arena = modules.texts[c, word].arena
+    words = stems.words.view(c).reshape(-1, width)
+    for word in stems.graph.texts[c] if stems.graph.texts else ():
+        arena = stems.texts[c, word].arena
         strings = check_strings(arena, f"class {c}, word {word}: strings")
         ids = words[held, word]
         counts = np.zeros(len(arena.start), np.int64)
@@ -244,12 +218,12 @@ def _check_keys(modules: Inspected, c: int, what: str) -> npt.NDArray[np.bool_]:
     return used
 
 
-def _check_chains(modules: Inspected, i: int, c: int, used: npt.NDArray[np.bool_], what: str) -> None:
+def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], what: str) -> None:
     """Each live tuple with a key is in exactly the chain of its key, newest first; nothing is followed to see that."""
-    graph = modules.graph
-    low, following = int(modules.streams[i, S_LO]), int(modules.streams[i, S_NEXT])
+    graph = stems.graph
+    low, following = int(stems.streams[i, S_LO]), int(stems.streams[i, S_NEXT])
     live = np.arange(low, following)
-    records = modules.recs.view(i).reshape(modules.capacity[i], -1)[live & (modules.capacity[i] - 1)]
+    records = stems.recs.view(i).reshape(stems.capacity[i], -1)[live & (stems.capacity[i] - 1)]
     offset = 2 * graph.attributes[i].index(c)
     links, kids = records[:, offset].astype(np.int64), records[:, offset + 1].astype(np.int64)
     in_use = np.append(used, False)
@@ -266,8 +240,8 @@ def _check_chains(modules: Inspected, i: int, c: int, used: npt.NDArray[np.bool_
     linked = np.where(again, links[order] == before, links[order] < low)
     wrong = kids[order][~linked][:20].tolist()
     require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not go from each live tuple to the one before it")
-    column = int(modules.attrs[modules.attribute_rows[i, c], A_COLUMN])
-    heads = modules.heads.view(c).reshape(-1, len(graph.members[c]))[: len(used), column]
+    column = int(stems.attrs[stems.attribute_rows[i, c], A_COLUMN])
+    heads = stems.heads.view(c).reshape(-1, len(graph.members[c]))[: len(used), column]
     newest = np.full(len(used), -1, np.int64)
     newest[kids[order]] = live[order]
     right = np.where(newest >= low, heads == newest, heads < low) | ~used
