@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.ingest.arrivals import Gate
+from eddy.ingest.gate import Gate
 from eddy.ingest.loader import Loader
 from eddy.push.bound import Bound
 from eddy.push.records import CommitRecord, LastPush, UndoRecord
@@ -24,7 +24,7 @@ from eddy.routing.policies import Policy
 from eddy.routing.router import Router, make_policy
 from eddy.routing.schedule import schedule_of
 from eddy.routing.strategies import make_strategy, streams_text
-from eddy.snapshot.snapshot import OUTPUTS
+from eddy.snapshot.header import OUTPUTS
 from jisc.plan.states import StateId
 from jisc.plan.tree import default_plan, read_plan
 from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_WATERMARK

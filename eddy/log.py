@@ -1,10 +1,10 @@
-"""What the library tells an operator, under the logger "eddy"; it installs no handler.
+"""Logging for operators, under the logger "eddy"; the library installs no handler.
 
-    WARNING  refusals (a push, a change of plan, a snapshot, a checkpoint) and recoveries (a state rebuilt from the log)
+    WARNING  refused calls (push, transition, snapshot, checkpoint) and recoveries (a state rebuilt from the log)
     INFO     start and end of streaming joins
-    DEBUG    decisions: changes of plan and of what is stored, each with its reason; micro-batches
+    DEBUG    transitions between plans and stored states, each with its reason; micro-batches
 
-Nothing is logged per push unless something happened in it.
+A push logs nothing unless one of these happens in it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def log_refusal(call: str, problem: Exception) -> None:
 
 
 def refusals(call: Callable[P, T]) -> Callable[P, T]:
-    """Log the exceptions that a function raises, and let them pass."""
+    """Return the function with its exceptions logged before they propagate."""
 
     @wraps(call)
     def logged(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -44,7 +44,7 @@ def refusals(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def log_changes(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Log changes of plan, given as rows of `Runtime.history`."""
+    """Log transitions, given as rows of `Runtime.history`."""
     for row in rows:
         LOG.debug(
             "arrival %d: plan %s instead of %s, stored: %s, states dropped: %d; because: %s",

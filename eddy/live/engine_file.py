@@ -1,14 +1,13 @@
-"""Live engines kept between processes: one file each, mapped by whoever works on it.
+"""Live engines: runtimes that processes of one host hand to each other, each in a file that they map in turn.
 
-A process takes the engine out (`load`), pushes, and leaves it (`save`) under a token that says which state it is in.
-Another process of the same host finds it there: its arrays lie in the mapped file and are not copied; everything else
-comes back from JSON. A seal under a secret key covers all of it. How it lies in the file: docs/internals/live.md.
+A process loads the engine, pushes, and saves it under a token that names the state it is in. The next process that
+loads this token maps the file: the arrays of the engine lie in it and are not copied, everything else is read from
+JSON. A seal under a secret key covers the whole file. Layout of the file: docs/internals/live.md.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import mmap
@@ -25,13 +24,14 @@ import numpy as np
 
 import jisc
 import stairs
-from eddy.live.file import ALIGNMENT, HEADER_BYTES, MAGIC, PLACE_BYTES, Block, Header, LiveFile
-from eddy.live.parts import Mapped, Writer
+from eddy.live.file import HEADER_BYTES, MAGIC, PLACE_BYTES, Header, LiveFile
 from eddy.live.seal import Seal
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.routing.policies import POLICIES, Policy
 from eddy.runtime import Runtime
+from eddy.storage.arrays import ALIGNMENT, Block, digest
+from eddy.storage.parts_json import MappedArrays, PartsWriter
 from stairs.errors import EddyError, InputError, StateError
 from stairs.memory.arena import Int64s
 from stairs.storage.parts import Parts
@@ -39,37 +39,30 @@ from stairs.storage.private import check_directory, open_private
 
 LOG = logging.getLogger(__name__)
 
-WRONG_SEAL = "the seal of its {} does not fit: the file is damaged, or was written without the key"
+WRONG_SEAL = "the seal of its {} is wrong: the file is damaged, or was written without the key"
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 _LIBRARIES = ("numpy", "pyarrow", "sortedcontainers")
 _loaded: weakref.WeakSet[Runtime] = weakref.WeakSet()
-"""Runtimes whose memory lies in a file."""
+"""Runtimes whose memory lies in a mapped file."""
 _queries: weakref.WeakKeyDictionary[Query, bytes] = weakref.WeakKeyDictionary()
-
-
-def _digest(*parts: bytes, size: int = 16) -> bytes:
-    found = hashlib.blake2b(digest_size=size)
-    for part in parts:
-        found.update(len(part).to_bytes(8, "little") + part)
-    return found.digest()
 
 
 @cache
 def _library() -> bytes:
-    """Return a digest of what reads and writes engines: all sources of ours, and the libraries under them."""
+    """Return a digest of the code that reads and writes engines: the sources and the versions of the libraries."""
     parts = [f"{name} {metadata.version(name)}".encode() for name in _LIBRARIES]
     parts.append(f"python {platform.python_version()} {platform.machine()}".encode())
     for place in (str(stairs.__file__), str(jisc.__file__), __file__):
         root = Path(place).parent
         parts += [path.read_bytes() for path in sorted(root.rglob("*.py")) if "spark" not in path.parts]
-    return _digest(*parts)
+    return digest(*(len(part).to_bytes(8, "little") + part for part in parts))
 
 
 @cache
 def _boot() -> bytes | None:
-    """Return what tells this run of the machine from others, None if it cannot be told."""
+    """Return a digest that identifies the current boot of the machine, None if the system does not identify it."""
     try:
-        return _digest(BOOT.read_bytes())
+        return digest(BOOT.read_bytes())
     except OSError:
         return None
 
@@ -77,12 +70,12 @@ def _boot() -> bytes | None:
 def _query_digest(query: Query) -> bytes:
     known = _queries.get(query)
     if known is None:
-        known = _queries[query] = _digest(json.dumps(query_text(query), sort_keys=True).encode())
+        known = _queries[query] = digest(json.dumps(query_text(query), sort_keys=True).encode())
     return known
 
 
 class EngineFile:
-    """A file that holds one live engine, for one process at a time.
+    """The file of one live engine, used by one process at a time.
 
         with EngineFile(path, key) as live:
             if live.held:
@@ -90,8 +83,8 @@ class EngineFile:
                 runtime.push(…)
                 live.save(runtime, after)
 
-    key   secret bytes, the same in all processes that share the file, 16 or more (`secrets.token_bytes(32)`). Do not
-          keep them where the file is.
+    key   16 or more secret bytes, the same in all processes that share the file (`secrets.token_bytes(32)`). Do not
+          store them next to the file.
 
     Entering the context tries to take an exclusive lock on the file, without waiting; `locked` says whether it
     succeeded. Without the lock every other call raises StateError. Entering raises InputError for a link, and if
@@ -145,20 +138,20 @@ class EngineFile:
 
     def _locked_file(self) -> LiveFile:
         if self._file is None:
-            raise StateError(f"{self.path} is not locked by this process: enter it, and look at `locked`")
+            raise StateError(f"{self.path} is not locked by this process: enter the context, and check `locked`")
         return self._file
 
     def load(self, token: bytes, query: Query, policy: str | Policy | None = None) -> Runtime | None:
-        """Return the engine that was kept under exactly this token, None if it is not here.
+        """Return the engine that was saved under this token, None if the file has no such engine. O(bytes), no copy.
 
-        policy   the policy it was made with if that is an object of yours; it resumes what it had learnt, if it can
-                 (`eddy.routing.policies`), and starts as it is handed in if not
+        policy   the policy of the engine, if it is an object of your own class. The engine passes it what it had
+                 learnt, if the class supports that (`eddy.routing.policies`)
 
-        It is not here when another token or key was given, when it was not left by `save` to the end, when it is of
-        another query or was left by another version of the libraries, or before the machine was started the last time;
-        and, with a warning in the log, when its seal does not fit, because the file is damaged or was written without
-        the key. From here on the file is dirty: without `save` nobody finds an engine in it. Reads every byte once;
-        nothing is copied. Raises StateError without the lock, InputError for a policy of yours that is not handed in.
+        The result is None if the engine was saved under another token or key, for another query, by another version of
+        the libraries or before the last boot, or if `save` did not complete. It is None, with a warning in the log, if
+        a seal is wrong because the file is damaged or was written without the key. The call marks the file as dirty:
+        no process finds an engine in it until the next `save`. Raises StateError without the lock, InputError if the
+        policy is of your own class and `policy` is missing.
         """
         file = self._locked_file()
         file.close()
@@ -168,7 +161,7 @@ class EngineFile:
             boot=_boot() or b"",
             library=_library(),
             query=_query_digest(query),
-            token=_digest(token, size=32),
+            token=digest(token, size=32),
             key=self._seal.name,
         ):
             file.clear()
@@ -189,14 +182,14 @@ class EngineFile:
         if unknown is not None:
             file.close()
             raise InputError(
-                f"the engine in {self.path} has policy {unknown!r}, which is yours: hand it to load(policy=…)"
+                f"the engine in {self.path} has policy {unknown!r}, which is not built in: pass it to load(policy=…)"
             )
         self._runtime = runtime
         _loaded.add(runtime)
         return runtime
 
     def _read(self, file: LiveFile, header: Header) -> Parts:
-        """Return the parts of the engine. Raises StateError if a seal does not fit."""
+        """Return the parts of the engine. Raises StateError if a seal is wrong."""
         index = file.index(header)
         if not compare_digest(self._seal.of_index(header.sealed, index), header.index_seal):
             raise StateError(WRONG_SEAL.format("header and index"))
@@ -211,37 +204,37 @@ class EngineFile:
             raise StateError(f"the index cannot be read: {fault}") from fault
         blocks = [Block(*place) for place in places.tolist()]
         file.open(memory, sorted(blocks))
-        return Parts(values, Mapped(memory, blocks), "the engine")
+        return Parts(values, MappedArrays(memory, blocks), "the engine")
 
     def _block_seal(self, memory: mmap.mmap, index_seal: bytes, places: Int64s) -> bytes:
         whole = places.copy()
-        whole[:, 1] = -(-whole[:, 1] // ALIGNMENT) * ALIGNMENT
+        whole[:, 1] += -whole[:, 1] % ALIGNMENT
         return self._seal.of_blocks(index_seal, np.frombuffer(memory, np.uint8), whole)
 
     def save(self, runtime: Runtime, token: bytes) -> None:
-        """Leave the engine here under this token, to be found until the next `load`.
+        """Save the engine under this token, until the next `load`. O(bytes).
 
-        Memory that lies in the file already stays; what was made since is copied, and every byte is read once for the
-        seal. The runtime is of no use afterwards. Raises InputError for a policy whose `learnt()` is not JSON,
-        StateError in a push, without the lock, and for a runtime that was loaded elsewhere, OSError when the disk is
-        full; then there is no engine in the file.
+        Arrays that already lie in the file stay in place; arrays made since are copied; every byte is read once for the
+        seal. The runtime cannot be used afterwards. Raises InputError for a policy whose `learnt()` is not JSON,
+        StateError during a push, without the lock, and for a runtime that was loaded from another file, OSError if the
+        disk is full. After an error the file has no engine.
         """
         file = self._locked_file()
         if runtime is not self._runtime and runtime in _loaded:
             raise StateError(
-                f"{self.path}: the runtime was loaded from another file, or before this one was entered; keep it where"
-                " it was loaded, before leaving"
+                f"{self.path}: the runtime was loaded from another file, or before this context was entered; save it in"
+                " the context in which it was loaded"
             )
         file.spoil()
-        writer = Writer(file)
-        text = json.dumps(writer.written(runtime.to_parts()), separators=(",", ":")).encode()
-        kept = sorted(writer.kept)
+        writer = PartsWriter(file.place_of)
+        text = json.dumps(writer.to_json(runtime.to_parts()), separators=(",", ":")).encode()
+        reused = sorted(writer.reused)
         sizes = [memory.nbytes for _, memory in writer.fresh]
         index_bytes = PLACE_BYTES * writer.count + len(text)
-        old, new, end = file.lay_out(kept, [*sizes, index_bytes])
+        old, new, end = file.lay_out(reused, [*sizes, index_bytes])
         places = np.zeros((writer.count, 2), np.int64)
-        for k in kept:
-            places[writer.kept[k]] = old[k], file.blocks[k].size
+        for k in reused:
+            places[writer.reused[k]] = old[k], file.blocks[k].size
         for (number, memory), at in zip(writer.fresh, new, strict=False):
             file.write(memory, at)
             places[number] = at, memory.nbytes
@@ -254,7 +247,7 @@ class EngineFile:
             _boot() or b"",
             _library(),
             _query_digest(runtime.query),
-            _digest(token, size=32),
+            digest(token, size=32),
             self._seal.name,
             new[-1],
             index_bytes,
@@ -270,9 +263,9 @@ class EngineFile:
 
 
 def _check_places(places: Int64s, end: int) -> None:
-    """Raise StateError unless blocks lie in the file, from multiples of ALIGNMENT on, and do not overlap."""
+    """Raise StateError unless all blocks lie in the file, begin at multiples of ALIGNMENT and do not overlap."""
     starts, sizes = places[np.argsort(places[:, 0])].T
-    ends = starts + -(-sizes // ALIGNMENT) * ALIGNMENT
+    ends = starts + sizes + -sizes % ALIGNMENT
     inside = (starts >= HEADER_BYTES) & (starts % ALIGNMENT == 0) & (sizes > 0) & (sizes <= end) & (ends <= end)
     if not inside.all() or (starts[1:] < ends[:-1]).any():
         raise StateError(f"blocks lie at {places.tolist()} in a file of {end} bytes")

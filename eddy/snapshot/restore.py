@@ -9,7 +9,7 @@ from eddy.results.late_rows import LateRows
 from eddy.routing.policies import POLICIES, Policy
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, resolve
-from eddy.snapshot.snapshot import Held, Snapshot, write
+from eddy.snapshot.snapshot import RuntimeState, Snapshot, write
 from jisc.plan.tree import read_plan
 from stairs.errors import PlanError, SnapshotError
 
@@ -18,7 +18,7 @@ def snapshot_of(engine: Engine) -> bytes:
     """Return a snapshot of an engine; see `Runtime.snapshot`."""
     names = engine.query.graph.names
     schedule = [(one.at, one.tree.text(names), engine.state_texts(one.store)) for one in engine.schedule]
-    return write(_held(engine), engine.present_options(), schedule)
+    return write(_state(engine), engine.present_options(), schedule)
 
 
 def restored_options(
@@ -66,10 +66,10 @@ def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> No
             f"the snapshot has {len(schedule)} scheduled transitions, the first at arrival {schedule[0].at}, but"
             f" strategy {engine.strategy.name!r} keeps its plan; restore with another strategy"
         )
-    held = _held(engine)
-    snapshot.fill(held)
+    state = _state(engine)
+    snapshot.fill(state)
     counts = snapshot.counts
-    engine.late.rows = LateRows.restored(held.late, counts["late"], counts["late_dropped"])
+    engine.late.rows = LateRows.restored(state.late, counts["late"], counts["late_dropped"])
     # The strategy is made again: states that are complete for empty windows are not for these.
     engine.modules.caches.clear()
     engine.strategy = make_strategy(
@@ -82,7 +82,7 @@ def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> No
     engine.n_results, engine.n_deleted = counts["results"], counts["deleted"]
 
 
-def _held(engine: Engine) -> Held:
+def _state(engine: Engine) -> RuntimeState:
     late = engine.late.rows
     counts = {
         "results": engine.n_results,
@@ -91,4 +91,4 @@ def _held(engine: Engine) -> Held:
         "late_dropped": list(late.dropped),
     }
     batches = [late.batches(i) for i in range(len(engine.query.streams))]
-    return Held(engine.query, engine.modules, engine.payload, engine.columns, batches, counts)
+    return RuntimeState(engine.query, engine.modules, engine.payload, engine.columns, batches, counts)

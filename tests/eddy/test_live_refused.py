@@ -132,7 +132,7 @@ def test_a_runtime_is_saved_where_it_was_loaded(path: Path) -> None:
         assert runtime is not None
         with EngineFile(other, KEY) as elsewhere, pytest.raises(StateError, match="loaded from another file"):
             elsewhere.save(runtime, b"token")
-    with EngineFile(path, KEY) as live, pytest.raises(StateError, match="before this one was entered"):
+    with EngineFile(path, KEY) as live, pytest.raises(StateError, match="before this context was entered"):
         live.save(runtime, b"token")
 
 
@@ -196,7 +196,7 @@ def test_a_policy_of_a_user_is_handed_in_and_resumes_if_it_can(path: Path) -> No
         with EngineFile(path, KEY) as live:
             live.save(runtime, b"token")
         with EngineFile(path, KEY) as live:
-            with pytest.raises(InputError, match=r"policy 'recording', which is yours: hand it to load"):
+            with pytest.raises(InputError, match=r"policy 'recording', which is not built in: pass it to load"):
                 live.load(b"token", long_query())
             again = kind()
             loaded = live.load(b"token", long_query(), again)

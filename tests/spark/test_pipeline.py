@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy.query.types import plain as decoded
 from eddy.spark.batch import engine, merge
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning import split
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.types import sortable_type
+from stairs.plain_types import plain as decoded
 from tests import strategies
 from tests.cases import Arrival, Case, arrow_rows, assert_same, feed, results, text_rows
 from tests.spark.pipeline import run_here

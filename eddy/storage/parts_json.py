@@ -1,4 +1,4 @@
-"""Plain parts (`stairs.storage.parts`) as JSON and blocks of memory, apart: an array becomes a place in a block.
+"""Plain parts (`stairs.storage.parts`) as JSON with the arrays apart: an array becomes a place in a block.
 
     null, true, 7, 0.5, "text", […], {"name": …}        as they are
     {"values": [1, 2], "shape": [2]}                    an array of few numbers
@@ -6,49 +6,51 @@
     {"length": 5, "nulls": 0, "offset": 0, "buffers": [null, [4, 0, 40]], "children": [], "dictionary": null}
                                                         an Arrow array; a buffer is a block, a start, a length
 
-No type is written: who reads knows which one to expect. An array that lies in the file already keeps its block.
+No type is written: the reader states the type that it expects. An array that already lies in the file keeps its block.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.live.file import ALIGNMENT, Block, LiveFile, address_of
+from eddy.storage.arrays import ALIGNMENT, Block, numbers_in
 from stairs.errors import StateError
 from stairs.storage.parts import Memory
 
 Array = npt.NDArray[Any]
 FEW = 32
-"""Arrays of so many numbers at most have no block."""
+"""An array of at most so many numbers stands in the JSON and has no block."""
 _NUMBERS = {"i": int, "u": int, "f": float, "b": bool}
 
 
-class Writer:
-    """Takes an engine apart.
+class PartsWriter:
+    """Writes plain parts as JSON values, and collects the blocks that their arrays take.
 
-    file   where the arrays lie that have not moved since the engine was taken out
-    kept   blocks of the file that are used, by number -> the number that they get
-    fresh  memory of new blocks, with the numbers they get
+    place_of  block in which an address lies, and bytes from its beginning; None for memory that is in no block yet
+    reused    old block number -> new number, of the blocks that are still used
+    fresh     (number, memory) of each new block
+    count     blocks numbered so far
     """
 
-    def __init__(self, file: LiveFile) -> None:
-        self.file = file
+    def __init__(self, place_of: Callable[[int], tuple[int, int] | None]) -> None:
+        self._place_of = place_of
         self.count = 0
-        self.kept: dict[int, int] = {}
+        self.reused: dict[int, int] = {}
         self.fresh: list[tuple[int, memoryview]] = []
 
-    def written(self, value: object) -> Any:
-        """Return a part as JSON values. Raises TypeError for what is no plain part."""
+    def to_json(self, value: object) -> Any:
+        """Return a part as JSON values. Raises TypeError for a value that is not a plain part."""
         if value is None or isinstance(value, bool | str):
             return value
         if isinstance(value, np.generic):
-            return self.written(value.item())
+            return self.to_json(value.item())
         if isinstance(value, int | float):
             return value
         if isinstance(value, np.ndarray):
@@ -56,18 +58,18 @@ class Writer:
         if isinstance(value, pa.Array):
             return self._arrow(value.__reduce__()[1][0])
         if isinstance(value, list | tuple):
-            return [self.written(one) for one in value]
+            return [self.to_json(one) for one in value]
         if isinstance(value, dict):
             if not all(type(name) is str for name in value):
                 raise TypeError(f"parts are named by strings, not {list(value)}")
-            return {name: self.written(one) for name, one in value.items()}
+            return {name: self.to_json(one) for name, one in value.items()}
         raise TypeError(f"{type(value).__name__} {value!r} is no JSON value")
 
     def _array(self, array: Array) -> dict[str, Any]:
         if array.size <= FEW:
             return {"values": array.reshape(-1).tolist(), "shape": list(array.shape)}
         array = np.ascontiguousarray(array)
-        block, start, _ = self._place(address_of(array), array.data.cast("B"))
+        block, start, _ = self._place(array.ctypes.data, array.data.cast("B"))
         return {"block": block, "start": start, "shape": list(array.shape)}
 
     def _arrow(self, data: tuple[Any, ...]) -> dict[str, Any]:
@@ -87,25 +89,28 @@ class Writer:
         return list(self._place(buffer.address, memoryview(buffer).cast("B")))
 
     def _place(self, address: int, memory: memoryview) -> tuple[int, int, int]:
-        found = self.file.place_of(address)
+        found = self._place_of(address)
         if found is None:
-            self.fresh.append((self._numbered(), memory))
+            self.fresh.append((self._next_number(), memory))
             return self.count - 1, 0, memory.nbytes
         k, start = found
-        if k not in self.kept:
-            self.kept[k] = self._numbered()
-        return self.kept[k], start, memory.nbytes
+        if k not in self.reused:
+            self.reused[k] = self._next_number()
+        return self.reused[k], start, memory.nbytes
 
-    def _numbered(self) -> int:
+    def _next_number(self) -> int:
         self.count += 1
         return self.count - 1
 
 
-class Mapped(Memory):
-    """Arrays in mapped memory, by what the writer gave for them (`stairs.storage.parts.Memory`); `blocks` by number."""
+class MappedArrays(Memory):
+    """Reads the arrays of written parts from mapped memory, in place.
+
+    blocks  by number, within the memory
+    """
 
     def __init__(self, memory: mmap.mmap, blocks: list[Block]) -> None:
-        self._memory = memory
+        self._memory = memoryview(memory)
         self._blocks = blocks
 
     def array(self, place: object, dtype: np.dtype[Any]) -> Array:
@@ -121,8 +126,8 @@ class Mapped(Memory):
                 return np.array(values, dtype).reshape(shape)
             except OverflowError:
                 raise StateError(f"{str(place)[:100]} holds numbers that are no {dtype}") from None
-        start = self._start([place.get("block"), place.get("start"), size * dtype.itemsize])
-        return np.ndarray(shape, dtype, self._memory, start)
+        found = self._range([place.get("block"), place.get("start"), size * dtype.itemsize])
+        return numbers_in(found, dtype, shape)
 
     def arrow(self, place: object, kind: pa.DataType) -> pa.Array:
         """Return an Arrow array over the file."""
@@ -134,12 +139,12 @@ class Mapped(Memory):
         return array
 
     def _arrow_data(self, place: object, like: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what Arrow makes an array of; `like` is the same of an empty array of the type."""
+        """Return the fields from which Arrow makes an array; `like` has those of an empty array of the type."""
         kind, _, _, _, buffers, children, dictionary = like
         values: dict[str, Any] = place if isinstance(place, dict) else {}
         numbers = [values.get(name) for name in ("length", "offset")]
         nulls, own, below, words = (values.get(name) for name in ("nulls", "buffers", "children", "dictionary"))
-        # Views have as many buffers more as they need.
+        # A view type may have any number of further buffers.
         views = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
         fits = (
             _naturals(numbers)
@@ -165,15 +170,15 @@ class Mapped(Memory):
     def _arrow_buffer(self, place: Any) -> pa.Buffer:
         if place == [0, 0, 0]:
             return pa.py_buffer(b"")
-        start = self._start(place)
-        return pa.py_buffer(memoryview(self._memory)[start : start + place[2]])
+        return pa.py_buffer(self._range(place))
 
-    def _start(self, place: Any) -> int:
-        """Return where something starts in the file: block, start in it, bytes."""
+    def _range(self, place: Any) -> memoryview:
+        """Return the bytes at a place: block, bytes from its beginning, length in bytes. Raises StateError."""
         if _naturals(place) and len(place) == 3:
             block, start, size = place
             if block < len(self._blocks) and start % ALIGNMENT == 0 and start + size <= self._blocks[block].size:
-                return self._blocks[block].start + start
+                at = self._blocks[block].start + start
+                return self._memory[at : at + size]
         raise StateError(f"there are no bytes {place} in {len(self._blocks)} blocks")
 
 
