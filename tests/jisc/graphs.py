@@ -1,4 +1,4 @@
-"""Join graphs of the usual shapes, an attribute class for each edge."""
+"""Join graphs of the usual shapes, with an attribute class per edge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES = "RSTUVWXY"
 
 
 def classes_of(attributes: Sequence[Sequence[int]]) -> JoinGraph:
-    """Give a graph by the classes of each stream."""
+    """Return the graph in which stream i has the classes attributes[i]."""
     n = len(attributes)
     classes = 1 + max(c for own in attributes for c in own)
     windows = (Window(WindowKind.ROWS, 4),) * n
@@ -19,7 +19,7 @@ def classes_of(attributes: Sequence[Sequence[int]]) -> JoinGraph:
 
 
 def graph_of(n: int, edges: Sequence[tuple[int, int]]) -> JoinGraph:
-    """Give a graph with a class for each edge: class k joins the two streams of edge k and no others."""
+    """Return a graph with a class per edge: class k joins the two streams of edge k only."""
     return classes_of([[k for k, edge in enumerate(edges) if i in edge] for i in range(n)])
 
 
@@ -28,7 +28,7 @@ def chain(n: int) -> JoinGraph:
 
 
 def star(n: int) -> JoinGraph:
-    """Give a star around stream 0, which has an attribute for each other stream."""
+    """Return a star around stream 0, which has an attribute for each other stream."""
     return graph_of(n, [(0, k) for k in range(1, n)])
 
 
@@ -41,7 +41,7 @@ def clique(n: int) -> JoinGraph:
 
 
 def same_key(n: int) -> JoinGraph:
-    """Give n streams with one attribute, all in one class."""
+    """Return n streams with one attribute each, all in one class."""
     return classes_of([[0]] * n)
 
 

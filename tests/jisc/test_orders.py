@@ -1,4 +1,4 @@
-"""Orders of streams: all that connect, none that does not; what a plan can decide at all."""
+"""Connected orders of streams, and the queries in which a plan makes a difference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def graph(request: pytest.FixtureRequest) -> JoinGraph:
 
 
 def connects(order: tuple[int, ...], graph: JoinGraph) -> bool:
-    """Tell, from the attributes alone, whether each stream joins one before it."""
+    """Return, from the attributes alone, whether each stream joins one before it."""
     return all(
         any(set(graph.attributes[order[k]]) & set(graph.attributes[order[i]]) for i in range(k))
         for k in range(1, len(order))
@@ -77,7 +77,7 @@ def test_what_is_called_a_trunk_hop_is_one_in_the_routes(graph: JoinGraph) -> No
             hops = {hop.stream: hop for hop in route(left_deep(order), i, graph)}
             while waiting:
                 j = next(j for j in waiting if masks.classes[j] & bound)
-                # A route also binds keys that nobody ahead has: there a hop is in the trunk that need not be.
+                # A route also binds classes that no later stream has, so it may have more trunk hops than necessary.
                 if trunk_of(masks, j, bound, left):
                     assert not hops[j].leaf
                 waiting.remove(j)
@@ -113,7 +113,7 @@ def test_without_a_choice_all_orders_route_alike(graph: JoinGraph) -> None:
         routes = compile_routes(left_deep(order), graph)
         trunks = []
         for span in routes.span.tolist():
-            # Leaf hops are all looked up before the walk goes on: among themselves their order is nothing.
+            # All leaf hops are looked up before the walk continues, so their order does not matter.
             leaves = sorted(routes.hops[span[1] : span[3], H_TARGET].tolist())
             trunks.append((tuple(routes.hops[span[0] : span[1], H_TARGET].tolist()), tuple(leaves)))
         taken.add(tuple(trunks))

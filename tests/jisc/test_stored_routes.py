@@ -1,4 +1,4 @@
-"""Tables of plans with stored states: what each tuple probes and where its composites go, read back as text."""
+"""Tables of plans with stored states, as text: the probes of each tuple, and where combinations are stored."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ CYCLE = JoinGraph(NAMES, (FOREVER,) * 4, ((0, 3), (0, 1), (1, 2), (2, 3)), (1,) 
 
 
 def stored(graph: JoinGraph, *plans: str, leave_out: tuple[int, ...] = ()) -> tuple[Routes, dict[str, list[str]]]:
-    """Compile plans with all states stored but some; give the tables, and the hops of each route as text.
+    """Compile plans with all states stored except some; return the tables, and the hops of each route as text.
 
-    "RS/0>RST": by class 0 probe the STAIR of R and S, what is found goes into that of R, S and T.
+    "RS/0>RST": probe the STAIR of R and S by class 0, and store the combinations in that of R, S and T.
     """
     masks = Masks(graph)
     made, names = [], dict[int, str]()
@@ -87,7 +87,7 @@ def test_a_chain_binds_what_is_needed_ahead_and_begins_a_promotion_where_the_key
     assert read["0 R"] == ["S/0+1>RS", "T/1+2>RST", "U/2"]
     assert read["0 U"] == ["RST/2"]
     assert read["0 T"] == ["RS/1>RST", "U/2"]
-    # RST is probed on the class of T and U: T first, then RS by the key T has with S.
+    # RST is probed by the class of T and U: T comes first, then RS by the key that T shares with S.
     assert read["promote RST"] == ["T/2+1", "RS/1"]
     assert read["from SteMs RST"] == ["T/2+1", "S/1+0", "R/0"]
 
