@@ -81,7 +81,7 @@ def _alternatives(strategy: Strategy, router: Router, now: View, stored: frozens
     if not others:
         return
     at = f"at arrival {seen.position:,}"
-    yield f"last considered {at}" + ("" if own is None else f", when the present plan was predicted at {own:,.0f}")
+    yield f"considered last {at}" + ("" if own is None else f", when the present plan was predicted at {own:,.0f}")
     best = sorted(others, key=lambda one: others[one])
     for tree, chosen in best[:SHOWN]:
         cost = others[tree, chosen]

@@ -1,7 +1,7 @@
 """A runtime as bytes: its live windows, its counters and its options; nothing that follows from them.
 
 Indexes, stored intermediate states and hops are left out: they follow from the windows and the plan. Therefore a
-snapshot can be restored into another plan. Layout of the bytes: docs/guide/snapshots.md.
+snapshot can be restored into another plan. Layout of the bytes: docs/internals/snapshot_format.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The invariants of a STAIR, asserted one by one against the records of the SteMs; tests call this often.
+"""Checks of a STAIR, invariant by invariant, against the records of the SteMs.
 
-Nothing of the kernels is used: chains are followed here, and combinations are found by trying tuple after tuple.
+They call no kernel: they follow chains themselves, and find combinations with a nested loop over the tuples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Composite = tuple[int, ...]
 
 
 def check_stair(stair: Stair) -> None:
-    """Raise StateError unless ring, chains, marks and entries are as `stairs.stair` says. O(all combinations)."""
+    """Raise StateError, naming the first invariant of `stairs.stair` that fails. O(all combinations)."""
     stair.follow()
     state = stair.state
     birth, tail, following = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_NEXT])
@@ -32,7 +32,7 @@ def check_stair(stair: Stair) -> None:
     what = stair.what
     require(room & (room - 1) == 0, f"{what}: {room} slots are no power of two")
     require(-1 <= birth < tail <= following, f"{what}: birth {birth}, tail {tail}, next {following} are out of order")
-    require(following - tail <= room, f"{what}: entries {tail} to {following - 1} in {room} slots")
+    require(following - tail <= room, f"{what}: entries {tail} .. {following - 1} in {room} slots")
     ring = stair.slots
     lows = stair.lows.tolist()
 
@@ -47,7 +47,7 @@ def check_stair(stair: Stair) -> None:
     for kid, newest in enumerate(heads):
         require(newest < following, f"{what}: head {newest} of key id {kid}, next is {following}")
         if newest < birth or kid >= known:
-            require(newest < tail, f"{what}: key id {kid} is not attempted and has a head, {newest}, into the ring")
+            require(newest < tail, f"{what}: key id {kid} is not attempted, but its head {newest} is in the ring")
             continue
         stored, e = [], newest
         while e >= tail:
@@ -61,7 +61,7 @@ def check_stair(stair: Stair) -> None:
         found = combinations.pop(kid, [])
         require(
             Counter(stored) == Counter(found),
-            f"{what}: key id {kid} is attempted, has entries {sorted(stored)} and live combinations {sorted(found)}",
+            f"{what}: key id {kid} is attempted with entries {sorted(stored)}, its combinations are {sorted(found)}",
         )
     adrift = [e for e in range(tail, following) if e not in reached and live(e) is not None]
     require(not adrift, f"{what}: live entries {adrift} are in the chain of no attempted key")
@@ -72,11 +72,11 @@ def check_stair(stair: Stair) -> None:
         marked = sum(head >= birth for head in heads)
         require(marked == state[E_MARKED], f"{what}: {marked} keys attempted, {state[E_MARKED]} counted")
     if stair.complete:
-        require(not combinations, f"{what} is complete, and combinations {combinations} have keys not attempted")
+        require(not combinations, f"{what} is complete, but combinations {combinations} have unattempted keys")
 
 
 def _combinations(stair: Stair) -> dict[int, list[Composite]]:
-    """Give all live combinations over the set by key id, from the records alone."""
+    """Return all live combinations over the set by key id, from the records alone."""
     modules, graph = stair.modules, stair.modules.graph
     partial: list[tuple[Composite, dict[int, int]]] = [((), {})]
     for j, low in zip(stair.streams, stair.lows.tolist(), strict=True):

@@ -1,8 +1,8 @@
-"""The invariants of the arena, asserted one by one; tests call this after each operation.
+"""Checks of the arena, invariant by invariant.
 
-Nothing is taken for granted but the graph: the arrays may hold anything, as those that come from a file do. First come
-shapes, dtypes and descriptors, then every number that kernels use as an index, then what the numbers mean. So a check
-that passes says that no kernel leaves its arrays, and one that fails has not left them either.
+They trust the graph only: the arrays may contain anything, as arrays from a file do. First come shapes, dtypes and
+descriptors, then each number that kernels use as an index, then the meaning of the numbers. So after a check that
+passes no kernel accesses memory outside its arrays, and a check that fails has not done so either.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ MOST_COUNT = 1 << 62
 
 
 def check_stems(stems: Stems) -> None:
-    """Raise StateError unless rings, chains, key directories and strings are as their modules say.
+    """Raise StateError, naming the first invariant of rings, chains, key directories and strings that fails.
 
-    O(state log state), nothing of it in Python for a tuple or a key; whatever is in the arrays.
+    O(state * log state), without a Python loop over tuples or keys.
     """
     graph = stems.graph
     _check_shapes(stems)
@@ -85,7 +85,7 @@ def check_stems(stems: Stems) -> None:
 
 
 def _check_shapes(stems: Stems) -> None:
-    """Raise StateError unless every array has its dtype and the size that capacities and the graph give it."""
+    """Raise StateError unless every array has its dtype, and the size that follows from capacities and graph."""
     graph, room = stems.graph, stems.capacity
     m, n, attributes = graph.n_streams, graph.n_classes, sum(map(len, graph.attributes))
     tables: Mapping[str, tuple[Int64s, tuple[int, ...]]] = {
@@ -104,7 +104,7 @@ def _check_shapes(stems: Stems) -> None:
         count > 0 and count & (count - 1) == 0 and 4 * most == 3 * count
         for most, count in zip(keys, slots, strict=True)
     )
-    require(full, f"room for {keys} keys in tables of {slots} slots: a power of two each, three quarters of it used")
+    require(full, f"room for {keys} keys in tables of {slots} slots; keys fill three quarters of a power of two")
     widths = [2 * len(classes) for classes in graph.attributes]
     sizes: Mapping[str, tuple[Segments, type, list[int]]] = {
         "recs": (stems.recs, np.int32, [one * width for one, width in zip(room, widths, strict=True)]),
@@ -116,11 +116,11 @@ def _check_shapes(stems: Stems) -> None:
     }
     for name, (part, dtype, wanted) in sizes.items():
         bases = np.cumsum([0, *wanted])[:-1].tolist()
-        require(part.size == wanted and part.base == bases, f"{name}: segments of {part.size}, they should be {wanted}")
+        require(part.size == wanted and part.base == bases, f"{name}: segments of {part.size}, not {wanted}")
         _check_array(part.array, dtype, (sum(wanted),), name)
-        require(getattr(stems.arena, name) is part.array, f"{name}: the kernels have another array")
+        require(getattr(stems.arena, name) is part.array, f"{name}: the arena contains another array")
     texts = {(c, word) for c, words in enumerate(graph.texts) for word in words}
-    require(stems.texts.keys() == texts, f"strings for words {sorted(stems.texts)}, there are {sorted(texts)}")
+    require(stems.texts.keys() == texts, f"strings for words {sorted(stems.texts)}, not {sorted(texts)}")
 
 
 def _check_array(array: npt.NDArray[np.generic], dtype: type, shape: tuple[int, ...], what: str) -> None:
@@ -130,7 +130,7 @@ def _check_array(array: npt.NDArray[np.generic], dtype: type, shape: tuple[int, 
 
 
 def _check_descriptors(stems: Stems) -> None:
-    """Raise StateError unless the tables that lead kernels to the arrays say what follows from graph and sizes."""
+    """Raise StateError unless the descriptors of the arrays follow from graph and sizes."""
     graph = stems.graph
     x = 0
     for i, (classes, window) in enumerate(zip(graph.attributes, graph.windows, strict=True)):
@@ -158,13 +158,13 @@ def _check_meta(stems: Stems) -> None:
     meta, graph = stems.meta, stems.graph
     mode, timed, changelog, lateness = meta[[M_MODE, M_TIMED, M_CHANGELOG, M_LATENESS]].tolist()
     require(0 <= mode <= LOADING and changelog in (0, 1), f"mode {mode}, changelog {changelog}")
-    require(timed == graph.timed, f"times are kept: {timed}, in the query: {graph.timed}")
+    require(timed == graph.timed, f"event times are stored: {timed}, in the query: {graph.timed}")
     given, watermark, cap = meta[[M_GIVEN, M_WATERMARK, M_CAP]].tolist()
-    require(-FOREVER <= watermark <= FOREVER and given <= FOREVER, f"watermarks {watermark} and {given} beyond ±2^61")
+    require(-FOREVER <= watermark <= FOREVER and given <= FOREVER, f"watermarks {watermark}, {given} are beyond ±2^61")
     bounded = -FOREVER <= cap <= FOREVER if given >= -FOREVER else cap == 2 * FOREVER
-    require(bounded, f"the watermark may rise to {cap}, the one given is {given}")
+    require(bounded, f"the watermark is bounded by {cap}, the one given is {given}")
     own = 0 if given >= -FOREVER else graph.lateness
-    require(lateness == own, f"lateness {lateness}, it should be {own}")
+    require(lateness == own, f"lateness {lateness}, not {own}")
     counts = meta[[M_ARRIVALS, M_RESULTS]].tolist()
     require(min(counts) >= 0 and max(counts) <= MOST_COUNT, f"arrivals and results {counts} are no counts")
 
@@ -173,26 +173,26 @@ def _check_ring(stems: Stems, i: int, what: str) -> None:
     low, following, base = stems.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
     room = stems.capacity[i]
     require(0 <= low <= following, f"{what}: low mark {low} and next {following} are out of order")
-    require(following <= MOST_SEQUENCE and abs(base) <= MOST_COUNT, f"{what}: next {following}, from {base} on")
+    require(following <= MOST_SEQUENCE and abs(base) <= MOST_COUNT, f"{what}: next {following}, base {base}")
     require(following - low <= room, f"{what}: {following - low} live tuples in {room} slots")
     if stems.streams[i, S_KIND] == WindowKind.ROWS:
         size = int(stems.streams[i, S_SIZE])
         require(following - low <= size, f"{what}: {following - low} tuples in a window of {size} rows")
-        # What leaves a ROWS window leaves by the count alone.
+        # Tuples leave a ROWS window by the count alone.
         require(low == 0 or following - low == size, f"{what}: low mark {low} with {following - low} of {size} rows")
     if stems.graph.timed:
         times = stems.times.view(i)[np.arange(low, following) & (room - 1)]
         within = not len(times) or (times.min() >= -FOREVER and times.max() <= FOREVER)
-        require(bool(within), f"{what}: event times beyond ±2^61")
+        require(bool(within), f"{what}: event times are beyond ±2^61")
 
 
 def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:
-    """Raise StateError unless table, free list and words fit each other; return which key ids are in use."""
+    """Raise StateError unless table, free stack and words agree; return which key ids are in use: bool[ids]."""
     width = stems.graph.widths[c]
     following, free, capacity, hand, debt = stems.classes[c, [C_NEXT, C_FREE, C_CAPACITY, C_HAND, C_DEBT]].tolist()
     require(0 <= free <= following <= capacity, f"{what}: {following} ids, {free} of them free, room for {capacity}")
     sweeping = 0 <= hand < max(following, 1) and 0 <= debt <= MOST_COUNT
-    require(sweeping, f"{what}: the sweep is at {hand} of {following}, owes {debt}")
+    require(sweeping, f"{what}: the sweep is at {hand} of {following} with {debt} ids to examine")
     held = stems.table.view(c)[1::2]
     held = np.sort(held[held >= 0])
     freed = np.sort(stems.freed.view(c)[:free])
@@ -201,7 +201,7 @@ def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:
         f"{what}: ids in the table {held[:20].tolist()} and free {freed[:20].tolist()} are not 0 .. {following - 1}",
     )
     lost = int(lost_key(stems.arena, c))
-    require(lost < 0, f"{what}: key id {lost} is not found by its words, or its key has two ids")
+    require(lost < 0, f"{what}: a look-up does not find key id {lost}, or its key has two ids")
     used = np.zeros(following, bool)
     used[held] = True
     words = stems.words.view(c).reshape(-1, width)
@@ -211,15 +211,18 @@ def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:
         ids = words[held, word]
         counts = np.zeros(len(arena.start), np.int64)
         within = not len(ids) or (ids.min() >= 0 and ids.max() < len(counts))
-        require(bool(within), f"{what}: a key has a string that is not there")
+        require(bool(within), f"{what}: a key has a string id out of range")
         np.add.at(counts, ids, 1)
         right = np.array_equal(np.flatnonzero(counts), strings) and (counts[strings] == arena.users[strings]).all()
-        require(bool(right), f"{what}: the keys of its strings, word {word}, are not those that were counted")
+        require(bool(right), f"{what}: the counts of the strings of word {word} do not match the keys")
     return used
 
 
 def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], what: str) -> None:
-    """Each live tuple with a key is in exactly the chain of its key, newest first; nothing is followed to see that."""
+    """Raise StateError unless each live tuple with a key is in the chain of its key, newest first.
+
+    The check compares sorted records and follows no link.
+    """
     graph = stems.graph
     low, following = int(stems.streams[i, S_LO]), int(stems.streams[i, S_NEXT])
     live = np.arange(low, following)
@@ -229,9 +232,9 @@ def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], wha
     in_use = np.append(used, False)
     known = (kids < 0) | in_use[np.clip(kids, 0, len(used))]
     strays = live[~known][:20].tolist()
-    require(not strays, f"{what}: tuples {strays} have key ids that are not in the directory")
-    # Kernels ask the first key of a tuple whether it can join anything.
-    require(np.array_equal(kids < 0, records[:, 1] < 0), f"{what}: a tuple has some of its keys only")
+    require(not strays, f"{what}: tuples {strays} have key ids that the directory does not contain")
+    # Kernels read from the first key of a tuple whether it can join.
+    require(np.array_equal(kids < 0, records[:, 1] < 0), f"{what}: a tuple has only some of its keys")
     keyed = np.flatnonzero(kids >= 0)
     order = keyed[np.lexsort((keyed, kids[keyed]))]
     again = np.zeros(len(order), bool)
@@ -239,11 +242,11 @@ def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], wha
     before = np.concatenate([[-1], live[order][:-1]])
     linked = np.where(again, links[order] == before, links[order] < low)
     wrong = kids[order][~linked][:20].tolist()
-    require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not go from each live tuple to the one before it")
+    require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not link each live tuple to the one before it")
     column = int(stems.attrs[stems.attribute_rows[i, c], A_COLUMN])
     heads = stems.heads.view(c).reshape(-1, len(graph.members[c]))[: len(used), column]
     newest = np.full(len(used), -1, np.int64)
     newest[kids[order]] = live[order]
     right = np.where(newest >= low, heads == newest, heads < low) | ~used
     wrong = np.flatnonzero(~right)[:20].tolist()
-    require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not begin with its newest live tuple")
+    require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not begin with the newest live tuple")

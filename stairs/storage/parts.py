@@ -40,31 +40,31 @@ NO_MEMORY = Memory()
 
 
 def powers_of_two(numbers: Sequence[int]) -> bool:
-    """Tell whether all numbers are powers of two."""
+    """Return whether all numbers are powers of two."""
     return all(n > 0 and n & (n - 1) == 0 for n in numbers)
 
 
 class Parts:
-    """The parts of one object. Every method raises StateError for a part that is missing or not as asked for.
+    """The parts of one object. Every method raises StateError for a part that is missing or does not fit.
 
-    what  the object, for messages
+    what  name of the object for messages
     """
 
     def __init__(self, values: object, memory: Memory, what: str) -> None:
         if not isinstance(values, dict):
-            raise StateError(f"{what}: {type(values).__name__} in place of parts by name")
+            raise StateError(f"{what}: {type(values).__name__} instead of parts by name")
         self._values: Plain = values
         self._memory = memory
         self.what = what
 
     def plain(self, name: str) -> Any:
-        """Return a part as JSON gave it."""
+        """Return a part as the JSON reader returned it."""
         if name not in self._values:
             raise StateError(f"{self.what} has no part {name!r}")
         return self._values[name]
 
     def require(self, holds: bool, fault: str) -> None:
-        """Raise StateError with `fault` unless it holds."""
+        """Raise StateError with `fault` unless `holds` is true."""
         if not holds:
             raise StateError(f"{self.what}: {fault}")
 
@@ -72,18 +72,18 @@ class Parts:
         return StateError(f"{self.what}: {name} is {str(self._values.get(name))[:100]}, not {wanted}")
 
     def integer(self, name: str, low: int = 0, high: int = MOST) -> int:
-        """Return an integer of low .. high."""
+        """Return an integer within low .. high."""
         value = self.plain(name)
         if type(value) is not int or not low <= value <= high:
             raise self._wrong(name, f"an integer of {low} .. {high}")
         return value
 
     def optional(self, name: str, high: int = MOST) -> int | None:
-        """Return an integer of 0 .. high, or None."""
+        """Return an integer within 0 .. high, or None."""
         return None if self.plain(name) is None else self.integer(name, high=high)
 
     def number(self, name: str) -> float:
-        """Return a float; infinite ones and nan are floats."""
+        """Return a float, which may be infinite or NaN."""
         value = self.plain(name)
         if type(value) is not float:
             raise self._wrong(name, "a float")
@@ -104,14 +104,14 @@ class Parts:
         return value
 
     def sequence(self, name: str, n: int | None = None) -> list[Any]:
-        """Return a list, of `n` entries if that is given."""
+        """Return a list, with `n` entries unless `n` is None."""
         value = self.plain(name)
         if type(value) is not list or n not in (None, len(value)):
             raise self._wrong(name, "a list" if n is None else f"a list of {n}")
         return value
 
     def integers(self, name: str, n: int | None = None, low: int = 0, high: int = MOST) -> list[int]:
-        """Return a list of integers of low .. high."""
+        """Return a list of integers within low .. high, with `n` entries unless `n` is None."""
         values = self.sequence(name, n)
         if not all(type(value) is int and low <= value <= high for value in values):
             raise self._wrong(name, f"a list of integers of {low} .. {high}")
@@ -134,7 +134,7 @@ class Parts:
         return rows
 
     def masks(self, name: str) -> list[tuple[int, int]]:
-        """Return pairs of integers, the first of any size."""
+        """Return pairs of integers of any size."""
         pairs = self.sequence(name)
         if not all(type(pair) is list and [type(value) for value in pair] == [int, int] for pair in pairs):
             raise self._wrong(name, "a list of pairs")
@@ -148,15 +148,15 @@ class Parts:
         return values
 
     def part(self, name: str) -> Parts:
-        """Return the parts of a part."""
+        """Return a nested object as its parts."""
         return Parts(self.plain(name), self._memory, f"{self.what}, {name}")
 
     def items(self, name: str, n: int | None = None) -> list[Parts]:
-        """Return a list of objects, each as its parts."""
+        """Return a list of nested objects, each as its parts."""
         return [Parts(one, self._memory, f"{self.what}, {name} {k}") for k, one in enumerate(self.sequence(name, n))]
 
     def lists(self, name: str, n: int) -> list[list[Parts]]:
-        """Return `n` lists of objects."""
+        """Return `n` lists of nested objects, each as its parts."""
         found = []
         for k, own in enumerate(self.sequence(name, n)):
             if type(own) is not list:
@@ -165,7 +165,7 @@ class Parts:
         return found
 
     def array(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Return an array, C-contiguous, aligned and writable; -1 in `shape` stands for any length."""
+        """Return an array, C-contiguous, aligned and writable; -1 in `shape` matches any length."""
         return self._shaped(name, self.plain(name), np.dtype(dtype), shape)
 
     def arrays(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> list[npt.NDArray[Any]]:
@@ -173,7 +173,7 @@ class Parts:
         return [self._shaped(name, one, np.dtype(dtype), shape) for one in self.sequence(name)]
 
     def arrow(self, name: str, kind: pa.DataType) -> pa.Array:
-        """Return an Arrow array of a type."""
+        """Return an Arrow array of type `kind`."""
         return self._memory.arrow(self.plain(name), kind)
 
     def _shaped(self, name: str, place: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -372,8 +372,8 @@ def test_explain_says_why_the_plan_stands() -> None:
     assert f"{runtime.history().num_rows} changes" in policy
     assert any(line.startswith("present ") for line in lines)
     assert "predicted" in text
-    assert "last considered at arrival" in text
-    at = next(k for k, line in enumerate(lines) if line.startswith("last considered"))
+    assert "considered last at arrival" in text
+    at = next(k for k, line in enumerate(lines) if line.startswith("considered last"))
     inner = lines.index("inner states (predicted ns per arrival of any stream)")
     assert 1 <= inner - at - 1 <= 6
     # Cheapest first.

@@ -94,17 +94,17 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
     "some keys only": (
         "cyclic",
         lambda _, contents: ints(contents, "stream 0 class 0", "<i4", lambda kids: kids.__setitem__(-1, -1)),
-        "stream R has a tuple with some of its keys only",
+        "stream R has a tuple with only some of its keys",
     ),
     "a key of no tuple": (
         "rows",
         lambda _, contents: contents.update({"class 0 keys": contents["class 0 keys"] + bytes(range(8))}),
-        "class 0 has 6 keys, or tuples of keys that are not there",
+        "class 0 has 6 keys, or tuples with other keys",
     ),
     "a string beyond the text": (
         "texts",
         lambda _, contents: ints(contents, "class 0 word 0 offsets", "<i8", lambda at: at.__setitem__(1, 1 << 40)),
-        "class 0 has strings beyond its text",
+        "class 0 has strings outside of its text",
     ),
     "a time in the future": (
         "changelog",

@@ -1,4 +1,4 @@
-"""Joins on one key have a kernel of their own: results, their order and all counters against a plain model."""
+"""The kernel of joins on one shared key: results, their order and all counters, compared with a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ UNBOUNDED = Window(WindowKind.UNBOUNDED)
 
 
 class PlainJoin:
-    """The join, tuple by tuple: results in the order of the routes' hops, newest first; and what is counted."""
+    """The join, tuple by tuple: results in the order of the hops, newest first, and the counters."""
 
     def __init__(self, driver: Driver) -> None:
         self.windows = driver.graph.windows
@@ -132,7 +132,7 @@ def test_room_that_runs_short_changes_neither_order_nor_counters(monkeypatch: py
     rows = arrivals(3, 120, 2, seed=2)
     short = 0
     for turn, row in enumerate(rows):
-        # In rooms of several sizes, most of them too small.
+        # Rooms of several sizes, most of them too small.
         driver.modules.scratch.walk = driver.modules.walk._replace(ids=np.empty(turn % 20, np.int32))
         assert driver.push([row]) == model.push([row])
         short += len(driver.modules.walk.ids) > turn % 20
@@ -175,8 +175,8 @@ def test_loading_only_inserts() -> None:
     assert driver.push(rows[50:]) == model.push(rows[50:]) != []
 
 
-def test_large_states_are_asked_for_ahead_and_give_the_same() -> None:
-    """Beyond a core's own cache: of 100 streams a head row is wide, so that few keys do."""
+def test_large_states_are_prefetched_and_give_the_same() -> None:
+    """The state exceeds a core's own cache; with 100 streams a head row is so wide that few keys suffice."""
     m = 100
     graph = JoinGraph(tuple(f"s{i}" for i in range(m)), (rows_window(6_000),) * m, ((0,),) * m, (1,))
     driver = Driver(graph)
@@ -189,7 +189,7 @@ def test_large_states_are_asked_for_ahead_and_give_the_same() -> None:
     rows = [Row(i, ((k,),)) for k in (1, 2, 3) for i in range(m)] + [Row(0, None), Row(7, None)]
     rng.shuffle(rows)
     rows += [Row(rng.randrange(m), ((4 + rng.randrange(2),),)) for _ in range(20)]
-    # Each of the three keys comes once in each stream, so each gives one result, of the tuples that hold it.
+    # Each of the three keys occurs once in each stream, so each has one result.
     following, expected = [len(others)] + [0] * (m - 1), []
     for row in rows:
         s = following[row.stream]
@@ -204,7 +204,7 @@ def test_large_states_are_asked_for_ahead_and_give_the_same() -> None:
     driver.modules.check()
 
 
-def test_only_joins_on_one_key_without_stored_states_or_changes_are_stars() -> None:
+def test_the_kernel_takes_joins_on_one_key_without_stored_states_or_a_changelog() -> None:
     graph = one_class(CASES["rows"])
     modules = Modules(graph)
     assert joins_on_one_key(modules.arena)
@@ -216,8 +216,8 @@ def test_only_joins_on_one_key_without_stored_states_or_changes_are_stars() -> N
     assert not joins_on_one_key(Modules(chain([rows_window(3)] * 3)).arena)
 
 
-def test_late_rows_go_the_general_way_with_the_same_results() -> None:
-    """With lateness times of all components are compared, which a star does not do."""
+def test_the_general_walk_takes_late_rows_with_the_same_results() -> None:
+    """With lateness the event times of all components are compared, which the kernel for one key does not do."""
     graph = one_class(CASES["times"])
     on_time, late = Driver(graph), Driver(graph)
     late.modules.meta[M_LATENESS] = 1

@@ -35,7 +35,7 @@ def three_on_one_key(size: int = 10) -> Pair:
 def test_presence_is_not_completeness() -> None:
     """An arrival completes a composite whose key is not attempted: a probe must not take it for all of them."""
     pair = three_on_one_key()
-    pair.push([row(0, 7), row(1, 7)])  # s_old and t, before the state is there
+    pair.push([row(0, 7), row(1, 7)])  # s_old and t, before the state exists
     stair = pair.stair([0, 1], 0)
     kid = kid_of(stair, (7,))
     assert not is_attempted(stair, kid)
@@ -63,7 +63,7 @@ def test_a_mark_is_cleared_on_demote() -> None:
         assert not stair.settle()
         assert stair.demote(kid) == 0
     pair.check()
-    pair.push([row(1, 7)])  # passed over by both
+    pair.push([row(1, 7)])  # not stored by either
     for stair in pair.stairs:
         kid = kid_of(stair, (7,))
         assert len(entries_of(stair, kid)) == 0
@@ -175,11 +175,11 @@ def test_growth_keeps_entries_and_marks() -> None:
     pair.push([row(0, k % 3) for k in range(30)])
     pair.push([row(1, k % 3) for k in range(30)])
     for key in range(2):
-        assert promote(promoted, kid_of(promoted, (key,))) == 100  # more than there is room for at first
+        assert promote(promoted, kid_of(promoted, (key,))) == 100  # more than the first ring has room for
     pair.check()
     assert fed.rows == 300
     assert promoted.capacity >= 200 > FIRST_ROOM
-    # A class that grows: key ids beyond the heads there were.
+    # The class grows: key ids beyond the previous heads.
     pair.push([row(0, k) for k in range(100, 200)])
     pair.push([row(1, k) for k in range(100, 200)])
     assert fed.rows == 400
@@ -260,7 +260,7 @@ def test_memory_follows_the_live_entries() -> None:
     stair = pair.stair([0, 1], 0, complete=True)
     most_rows, most_room, most_bytes, key = 0, 0, 0, 0
     while stair.counters()["stored"] < wanted:
-        key += 20  # keys drift, so ids are used again
+        key += 20  # keys drift, so ids are recycled
         rows = [row(k % 2, key + pick) for k, pick in enumerate(random.integers(0, keys, batch).tolist())]
         pair.driver.push(rows)
         most_rows, most_room = max(most_rows, stair.rows), max(most_room, stair.capacity)
@@ -320,7 +320,7 @@ def test_an_undone_push_is_forgotten() -> None:
     pair.check()
 
 
-def test_what_is_refused() -> None:
+def test_refused_calls() -> None:
     pair = Pair(chain([rows_window(3)] * 3))
     modules = pair.driver.modules
     store = StairStore(modules)
@@ -339,7 +339,7 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_kernels_are_compiled_once() -> None:
-    # Each kernel named below is called here: what other tests of this process called is chance.
+    # Call each kernel named below: which other tests ran in this process is not known.
     test_growth_keeps_entries_and_marks()
     test_a_live_entry_at_the_tail_does_not_hold_the_ring()
     test_forget_is_a_new_birth()

@@ -1,4 +1,4 @@
-"""STAIRs under arrivals and operations in any order, each step compared with a nested loop over what has arrived."""
+"""STAIRs under arrivals and operations in any order; each step is compared with a nested loop over the arrivals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.stairs.stair_model import Pair, is_attempted, kid_of, promote
 
 @st.composite
 def graphs(draw: st.DrawFn) -> JoinGraph:
-    """Draw a small join: chain, star, cycle or clique, on a class for each edge or few for all, and windows."""
+    """Draw a small join with windows: chain, star, cycle or clique, with one class per edge or a few for all."""
     n = draw(st.integers(2, 4))
     shape = draw(st.sampled_from(("chain", "star", "cycle", "clique")))
     edges = {
@@ -65,7 +65,7 @@ class StairMachine(RuleBasedStateMachine):
             if self._connected(streams, by)
         ]
         self.marks: dict[Stair, dict[Key, bool]] = {}
-        """Of keys live ever since, whether they should be attempted."""
+        """Whether each key that stayed live should be attempted."""
         for complete, pick in enumerate(picks):
             self.make_stair(pick, bool(complete))
         # Dead rows, so that sequence numbers are large enough to be renumbered while composites are live.
@@ -80,7 +80,7 @@ class StairMachine(RuleBasedStateMachine):
         return True
 
     def _rows(self, picks: bytes) -> list[Row]:
-        """Make a row of each six bytes; most keys are few, and with a drift all keys are gone in the end."""
+        """Return a row for each six bytes; few keys are frequent, and with a drift every key dies in the end."""
         rows = []
         for k in range(0, len(picks) - 5, 6):
             own = picks[k : k + 6]
@@ -174,7 +174,7 @@ class StairMachine(RuleBasedStateMachine):
         combinations = self.pair.windows.combinations(stair.streams, stair.by)
         settled = stair.settle()
         for key, before in self.marks[stair].items():
-            # A key without a combination may have got its mark on the way.
+            # `settle` may have marked a key without a combination.
             self.marks[stair][key] = is_attempted(stair, kid_of(stair, key))
             assert self.marks[stair][key] == before or (not before and not combinations.get(key))
         assert settled or not promoted

@@ -86,7 +86,7 @@ def test_a_scratch_directory_that_others_can_change_is_refused(tmp_path: Path, m
             use()
     places.arenas.chmod(0o700)
     places.arenas.parent.chmod(0o777)
-    with pytest.raises(InputError, match="other users can put another one in its place"):
+    with pytest.raises(InputError, match="other users can replace it"):
         places.arena(3)
 
 
