@@ -31,8 +31,8 @@ from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.faults.workload import SCHEMA
 
-CONTRADICTED = "Either the manifest it was published by is lost"
-IN_THE_WAY = "is in the way"
+CONTRADICTED = "Either the manifest of the published batch was lost"
+IN_THE_WAY = "does not belong to batch"
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Damager:
         saved = [self._saved(path) for path in files]
         for path in files:
             self._hurt(path)
-        return Damage("identity, both, refused", must="does not say which join it belongs to", saved=saved)
+        return Damage("identity, both, refused", must="has no whole identity", saved=saved)
 
     def _unmarked(self) -> Damage | None:
         checkpoint, newest, _ = self._newest()
