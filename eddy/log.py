@@ -1,10 +1,10 @@
-"""What the library tells an operator, under the logger "eddy"; it installs no handler.
+"""Logging for operators, under the logger "eddy"; the library installs no handler.
 
-    WARNING  refusals (a push, a change of plan, a snapshot, a checkpoint) and recoveries (a state rebuilt from the log)
+    WARNING  refused calls (push, transition, snapshot, checkpoint) and recoveries (a state rebuilt from the log)
     INFO     start and end of streaming joins
-    DEBUG    decisions: changes of plan and of what is stored, each with its reason; micro-batches
+    DEBUG    transitions between plans and stored states, each with its reason; micro-batches
 
-Nothing is logged per push unless something happened in it.
+A push logs nothing unless one of these happens in it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 
 def refusals(call: Callable[P, T]) -> Callable[P, T]:
-    """Log what a method refuses: the exception that it raises, which passes on."""
+    """Return the method with its exceptions logged before they propagate."""
 
     @wraps(call)
     def logged(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return call(*args, **kwargs)
         except LateRowsError:
-            # The push was not refused: it happened.
+            # The push was not refused: it has committed.
             raise
         except Exception as problem:
             LOG.warning("%s was refused: %s: %s", call.__name__, type(problem).__name__, problem)
@@ -44,7 +44,7 @@ def refusals(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def plan_changes(call: Callable[Concatenate[Runtime, P], T]) -> Callable[Concatenate[Runtime, P], T]:
-    """Log the changes of plan, and of what is stored, that a method of a runtime made. Costs nothing above DEBUG."""
+    """Return the method of a runtime with its transitions logged. Costs nothing unless DEBUG is enabled."""
 
     @wraps(call)
     def logged(self: Runtime, /, *args: P.args, **kwargs: P.kwargs) -> T:

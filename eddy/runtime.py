@@ -19,7 +19,8 @@ from sortedcontainers import SortedKeyList
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.figures import filter_lines, filter_table
-from eddy.ingest.arrivals import Arrivals, Gate
+from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.gate import Gate
 from eddy.ingest.loader import Loader
 from eddy.ingest.watermark import as_ticks, late_before
 from eddy.inspect.explain import explain
@@ -39,18 +40,20 @@ from eddy.routing.policies import POLICIES, Policy
 from eddy.routing.router import Router, make_policy
 from eddy.routing.transitions import Scheduled, history_table, make_strategy, no_choice, resolve, streams_text
 from eddy.routing.view import tables_of
-from eddy.snapshot.snapshot import OUTPUTS, Held, Snapshot, write
+from eddy.snapshot.header import OUTPUTS
+from eddy.snapshot.snapshot import RuntimeState, Snapshot, write
 from jisc.plan.routes import Preference
 from jisc.plan.states import StateId
 from jisc.plan.tree import Tree, check_connected, default_plan, parse
 from jisc.strategies import Eddy, Transition
-from jisc.strategies.base import refuse, woken_states
+from jisc.strategies.base import read_states, refuse
 from stairs.descriptors import LOADING, M_ARRIVALS, M_CHANGELOG, M_MODE, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.errors import CapacityError, EddyError, InputError, PlanError, SnapshotError, StateError
 from stairs.graph import FOREVER
-from stairs.modules import RENUMBER_AT, Modules
+from stairs.modules import Modules
 from stairs.payload import Payload
 from stairs.stair import Stair
+from stairs.stems import RENUMBER_AT
 from stairs.storage.parts import Parts, Plain
 
 OPTIONS = ("plan", "strategy", "statistics", "background", "output", "count_only", "ids_only", "renumber_at")
@@ -615,7 +618,7 @@ class Runtime:
         """Return a runtime that goes on where the one that gave the snapshot stood. O(live tuples).
 
         data        what `snapshot` returned, in this process or another
-        query       the same query; docs/snapshots.md says what may be written differently
+        query       the same query; docs/guide/snapshots.md says what may be written differently
         plan        another plan for it; None = the plan of the snapshot, the newest if several ran
         strategy    another strategy; None = that of the snapshot
         background  keys promoted after each push; None = as in the snapshot, if the strategy is the same
@@ -697,7 +700,7 @@ class Runtime:
     def _texts(self, store: Iterable[StateId] | None) -> list[str] | None:
         return None if store is None else sorted(streams_text(state, self.query.graph) for state in store)
 
-    def _held(self) -> Held:
+    def _held(self) -> RuntimeState:
         late = self._late.rows
         counts = {
             "results": self._results,
@@ -706,14 +709,14 @@ class Runtime:
             "late_dropped": list(late.dropped),
         }
         batches = [late.batches(i) for i in range(len(self.query.streams))]
-        return Held(self.query, self._modules, self._payload, self._kept, batches, counts)
+        return RuntimeState(self.query, self._modules, self._payload, self._kept, batches, counts)
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
     __reduce_ex__ = refuse_copy
 
     @in_turn
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on, as plain parts (`stairs.storage.parts`)."""
         options = self._options()
         return {
@@ -721,21 +724,21 @@ class Runtime:
             "max_bytes": self._bound.max_bytes,
             "decide_every": self._router.every,
             "policy": self.policy,
-            "modules": self._modules.kept(),
-            "payload": self._payload.kept(),
-            "running": self._strategy.kept(),
-            "router": self._router.kept(),
-            "late": self._late.rows.plain(),
+            "modules": self._modules.to_parts(),
+            "payload": self._payload.to_parts(),
+            "running": self._strategy.to_parts(),
+            "router": self._router.to_parts(),
+            "late": self._late.rows.to_parts(),
             "counts": [self._results, self._deleted],
             "schedule": [
                 {"at": one.at, "plan": one.tree.text(self.query.graph.names), "store": one.store and list(one.store)}
                 for one in self._schedule
             ],
-            "filters": {place: one.kept() for place, one in self._filters().items()},
+            "filters": {place: one.to_parts() for place, one in self._filters().items()},
         }
 
     @classmethod
-    def woken(cls, parts: Parts, query: Query, policy: str | Policy | None = None) -> Runtime:
+    def from_parts(cls, parts: Parts, query: Query, policy: str | Policy | None = None) -> Runtime:
         """Return the runtime that gave these parts, for the same query.
 
         policy   the policy it had, if that is one of the caller's own; it resumes what it had learnt
@@ -764,21 +767,21 @@ class Runtime:
         # Tables of plans that were tried are kept in the process, for all engines of a query.
         router.tables = tables = tables_of(graph)
         strategy.masks = tables.masks
-        self._modules.wake(parts.part("modules"))
-        self._payload.wake(parts.part("payload"), self._modules.capacity)
-        strategy.wake(parts.part("running"))
-        router.wake(parts.part("router"))
-        self._late.rows = LateRows.woken(parts.part("late"), [stream.schema for stream in self.query.streams])
+        self._modules.load_parts(parts.part("modules"))
+        self._payload.load_parts(parts.part("payload"), self._modules.capacity)
+        strategy.load_parts(parts.part("running"))
+        router.load_parts(parts.part("router"))
+        self._late.rows = LateRows.from_parts(parts.part("late"), [stream.schema for stream in self.query.streams])
         self._results, self._deleted = parts.integers("counts", 2)
         schedule = []
         for one in parts.items("schedule"):
             tree = self._checked_plan(one.text("plan"))
-            store = None if one.plain("store") is None else frozenset(woken_states(one, "store", graph))
+            store = None if one.plain("store") is None else frozenset(read_states(one, "store", graph))
             schedule.append(Scheduled(one.integer("at", self.position), tree, store))
         self._schedule = _sorted(schedule)
         filters, kept = self._filters(), parts.part("filters")
         for place, own in filters.items():
-            own.wake(kept.part(place))
+            own.load_parts(kept.part(place))
         self._bound = Bound(parts.optional("max_bytes"), self._modules, self._payload)
 
     def dismantle(self) -> None:
@@ -788,7 +791,7 @@ class Runtime:
         for part in (self._modules, self._payload, self._router.samples, self._router, self):
             vars(part).clear()
         self._turn = turn
-        turn.end("this runtime was kept for another process, and is of no use here any more; wake it there")
+        turn.end("this runtime was saved for another process, and is of no use here any more; load it there")
 
     # Looking in
 

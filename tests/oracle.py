@@ -2,7 +2,7 @@
 
 Every arrival is tried against every combination of the tuples that arrived before it, one per other stream. Nothing is
 indexed, nothing is dropped and little is remembered: the tuples in the order they came, and which results stand. So
-each rule of `docs/semantics.md` is here as one line. It is slow on purpose, and imports nothing of the project.
+each rule of `docs/guide/semantics.md` is here as one line. It is slow on purpose, and imports nothing of the project.
 
 Values are plain Python values of one kind per attribute class (all timestamps in one unit, and so on): two of them are
 equal when Python's `==` says so, except that None equals nothing. NaN and -0.0 are what `==` makes of them.

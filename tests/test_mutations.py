@@ -130,7 +130,7 @@ DEFECTS = (
     ),
     Defect(
         "a push that fails leaves states that know what was taken back",
-        (Edit("stairs/store.py", "            stair.forget()\n", "            stair.trim()\n"),),
+        (Edit("stairs/store.py", "            stair.forget()\n", "            stair.make_room(0)\n"),),
         "eddy",
         5,
         "chaos",

@@ -3,7 +3,7 @@
 It keeps what is alive and no more: the rows in each window, in order of arrival, and the results that stand. An arrival
 first ends what its time tells to be over, then takes its place, then meets the rows of the other windows, one stream
 after the other. There is no index, no plan and no key id, and it imports nothing of the engine. What it computes is
-fixed in docs/semantics.md.
+fixed in docs/guide/semantics.md.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from jisc.plan.routes import Preference
 from jisc.plan.states import StateId, states_of
 from jisc.plan.tree import Tree, parse
 from jisc.strategies import Eddy, Strategy
-from jisc.strategies.base import COUNTERS, woken_states
+from jisc.strategies.base import COUNTERS, read_states
 from stairs.descriptors import H_TARGET, M_ARRIVAL, M_ARRIVALS, S_BASE, S_NEXT
 from stairs.errors import InputError, StateError
 from stairs.modules import Modules
@@ -352,12 +352,12 @@ class Router:
         """Return what a policy would see if it were asked now, for showing; nothing is sampled for good."""
         return replace(self._look_around(), shares=self.shares_now, _picks=self.samples.newest(self.shares_now))
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on, with what the policy has learnt if it can tell."""
         return {
-            "samples": self.samples.kept(),
+            "samples": self.samples.to_parts(),
             "random": random_state(self.rng),
             "shares": self.shares,
             "probed": self._probed,
@@ -369,9 +369,9 @@ class Router:
             "learnt": self._learnt(),
         }
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on from what a router of the same kind kept. After the modules and the strategy woke."""
-        self.samples.wake(parts.part("samples"))
+        self.samples.load_parts(parts.part("samples"))
         set_random_state(self.rng, parts.part("random"))
         self.shares = parts.array("shares", np.float64, self.shares.shape)
         self._probed = parts.array("probed", np.float64, self._probed.shape)
@@ -386,7 +386,7 @@ class Router:
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                 raise StateError(f"policy {self.policy.name!r} cannot resume what it had learnt: {error!r}") from error
         if parts.plain("seen") is not None:
-            self.view = self._woken_view(parts.part("seen"))
+            self.view = self._read_view(parts.part("seen"))
 
     def _learnt(self) -> str | None:
         """Return what the policy has learnt as JSON text, None if it cannot tell."""
@@ -414,11 +414,11 @@ class Router:
             "costs": [float(cost) for cost in self.view.considered.values()],
         }
 
-    def _woken_view(self, parts: Parts) -> View:
+    def _read_view(self, parts: Parts) -> View:
         graph, plans = self.modules.graph, parts.texts("plans")
         states = parts.items("states", len(plans))
         considered = {
-            (parse(text, graph.names), frozenset(woken_states(own, "stored", graph))): cost
+            (parse(text, graph.names), frozenset(read_states(own, "stored", graph))): cost
             for text, own, cost in zip(plans, states, parts.numbers("costs", len(plans)), strict=True)
         }
         return replace(self._look_around(), position=parts.integer("position"), considered=considered)

@@ -115,8 +115,8 @@ def join(
     A batch join gives the results of one engine that receives all rows in the order that
     `eddy/spark/partitioning/job.py` defines, in no particular order. A streaming join of the same rows, none of them
     late, gives the same results, each exactly once, whatever the micro-batches, faults and restarts; its windows are
-    `Range` or `Unbounded`. docs/streaming.md lists what may change from one start to the next, and the guarantees of
-    each sink.
+    `Range` or `Unbounded`. docs/guide/streaming.md lists what may change from one start to the next, and the guarantees
+    of each sink.
 
     Nothing runs before an action or `writeStream…start()`; the call has Spark analyse the plans and reads no row.
     Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an

@@ -15,31 +15,10 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import NamedTuple
 
-import numpy as np
-
 from jisc.plan.tree import Tree
-from stairs.descriptors import (
-    H_CLASS,
-    H_COLUMN,
-    H_FIELDS,
-    H_LEAF0,
-    H_LEAF1,
-    H_OFFSET,
-    H_OPS0,
-    H_OPS1,
-    H_STATE,
-    H_STORE,
-    H_TARGET,
-    O_CHECK,
-    O_CLASS,
-    O_COLUMN,
-    O_FIELDS,
-    O_OFFSET,
-    O_STREAM,
-    R_FIELDS,
-)
 from stairs.graph import JoinGraph
-from stairs.memory.arena import Int64s, Routes
+from stairs.memory.arena import Routes
+from stairs.routes import HopRow, OpRow, op_row, route_tables, stem_hop
 
 Preference = tuple[tuple[int, ...], ...]
 """Per stream its classes, those first by which a chain of it is to be followed where there is a choice."""
@@ -79,7 +58,7 @@ def probe_orders(tree: Tree, graph: JoinGraph) -> list[list[int]]:
 
 def connected(group: list[int], stream: int, before: list[int], graph: JoinGraph) -> list[int]:
     """Return a group of streams in the order nearest to theirs in which a tuple that was at others before has a key."""
-    bits = graph.bits
+    bits = graph.class_bits
     bound = bits[stream]
     for j in before:
         bound |= bits[j]
@@ -134,9 +113,9 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
              bound first
     """
     span = []
-    hops: list[list[int]] = []
-    ops: list[list[int]] = []
-    made: dict[Hop, list[int]] = {}
+    hops: list[HopRow] = []
+    ops: list[OpRow] = []
+    made: dict[Hop, HopRow] = {}
     """Rows of hops by what they do: in many routes they are the same."""
     for i, order in enumerate(probe_orders(tree, graph)):
         taken = hops_of(order, i, graph, prefer)
@@ -146,44 +125,21 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
         span.append([first, leaf, root, end])
         enabled = root
         for n, hop in enumerate(taken):
-            known = made.get(hop)
-            if known is None:
-                known = made[hop] = hop_row(hop, graph, ops)
-            row = known.copy()
+            row = made.get(hop)
+            if row is None:
+                row = made[hop] = hop_row(hop, graph, ops)
             if n < n_trunk:
-                row[H_LEAF0] = enabled
+                leaf0 = enabled
                 while enabled < end and taken[enabled - first].after == n + 1:
                     enabled += 1
-                row[H_LEAF1] = enabled
+                row = row._replace(leaf0=leaf0, leaf1=enabled)
             hops.append(row)
-    return route_tables(np.array(span, np.int64).reshape(-1, R_FIELDS), hops, ops)
+    return route_tables(span, hops, ops)
 
 
-def hop_row(hop: Hop, graph: JoinGraph, ops: list[list[int]]) -> list[int]:
+def hop_row(hop: Hop, graph: JoinGraph, ops: list[OpRow]) -> HopRow:
     """Return the row of a hop, and put its checks and bindings at the end of `ops`."""
-    row = [0] * H_FIELDS
-    row[H_TARGET], row[H_CLASS] = hop.stream, hop.by
-    row[H_STATE] = row[H_STORE] = -1
-    row[H_COLUMN] = graph.members[hop.by].index(hop.stream)
-    row[H_OFFSET] = 2 * graph.attributes[hop.stream].index(hop.by)
-    row[H_OPS0] = row[H_OPS1] = len(ops)
-    if hop.leaf:
-        return row
-    for c in hop.checks + hop.binds:
-        op = [0] * O_FIELDS
-        op[O_CLASS], op[O_CHECK], op[O_STREAM] = c, int(c in hop.checks), hop.stream
-        op[O_COLUMN] = graph.members[c].index(hop.stream)
-        op[O_OFFSET] = 2 * graph.attributes[hop.stream].index(c)
-        ops.append(op)
-    row[H_OPS1] = len(ops)
-    return row
-
-
-def route_tables(span: Int64s, hops: list[list[int]], ops: list[list[int]]) -> Routes:
-    """Return rows of the three tables as arrays."""
-    return Routes(
-        span,
-        np.array(hops, np.int64).reshape(-1, H_FIELDS),
-        np.array(ops, np.int64).reshape(-1, O_FIELDS),
-        np.zeros((0, 3), np.int64),
-    )
+    first = len(ops)
+    ops += [op_row(graph, hop.stream, c, True) for c in hop.checks]
+    ops += [op_row(graph, hop.stream, c, False) for c in hop.binds]
+    return stem_hop(graph, hop.stream, hop.by, first, len(ops))

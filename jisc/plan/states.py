@@ -39,11 +39,10 @@ class Masks:
 
     def __init__(self, graph: JoinGraph) -> None:
         self.graph = graph
-        self.classes = [sum(1 << c for c in own) for own in graph.attributes]
+        self.classes = graph.class_bits
         """Per stream, its classes."""
         self.members = [sum(1 << j for j in own) for own in graph.members]
         """Per class, its streams."""
-        self._columns = [{j: own.index(j) for j in own} for own in graph.members]
         self._known: dict[int, int] = {}
         self._sides: dict[int, tuple[Tree, list[Side]]] = {}
 
@@ -74,10 +73,6 @@ class Masks:
         """Return the class by which two joined trees probe each other: the first that they share."""
         shared = self.classes_of(tree) & self.classes_of(sibling)
         return (shared & -shared).bit_length() - 1
-
-    def column(self, c: int, j: int) -> int:
-        """Return the column of stream j in a head row of class c."""
-        return self._columns[c][j]
 
 
 class Side(NamedTuple):

@@ -18,8 +18,8 @@ import numpy as np
 
 from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
-from stairs.descriptors import H_FIELDS, H_STORE, O_FIELDS, R_FIELDS
 from stairs.memory.arena import Routes
+from stairs.routes import HopRow, OpRow, op_row, route_tables, stem_hop
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,8 @@ class _Templates:
     def __init__(self, masks: Masks) -> None:
         self.masks = masks
         self.everything = (1 << masks.graph.n_streams) - 1
-        self.hops: list[list[int]] = []
-        self.ops: list[tuple[int, ...]] = []
-        self._offset = [{c: 2 * k for k, c in enumerate(own)} for own in masks.graph.attributes]
+        self.hops: list[HopRow] = []
+        self.ops: list[OpRow] = []
         self._steps: dict[tuple[int, ...], Step] = {}
         self._plain: dict[tuple[int, int, int], list[int]] = {}
         """Hops to what has one class only, by stream, class and state."""
@@ -58,7 +57,7 @@ class _Templates:
         if plain and (known := self._plain.get((stream, by, state))) is not None:
             return known, visited, bound
         first = len(self.ops)
-        for check, wanted in ((1, classes & bound & ~(1 << by)), (0, classes & ~bound)):
+        for check, wanted in ((True, classes & bound & ~(1 << by)), (False, classes & ~bound)):
             while wanted:
                 c = (wanted & -wanted).bit_length() - 1
                 wanted &= wanted - 1
@@ -66,10 +65,12 @@ class _Templates:
                 if check or masks.members[c] & self.everything & ~visited:
                     own = masks.members[c] & tree.mask
                     j = (own & -own).bit_length() - 1
-                    self.ops.append((c, self._offset[j][c], check, j, masks.column(c, j)))
-        column, offset = (masks.column(by, stream), self._offset[stream][by]) if state < 0 else (0, 0)
-        # In the order of the H_ fields of `stairs.descriptors`.
-        self.hops.append([stream, by, column, offset, first, len(self.ops), 0, 0, 0, 0, state, -1])
+                    self.ops.append(op_row(masks.graph, j, c, check))
+        last = len(self.ops)
+        if state < 0:
+            self.hops.append(stem_hop(masks.graph, stream, by, first, last))
+        else:
+            self.hops.append(HopRow(stream, by, ops0=first, ops1=last, state=state))
         made = [len(self.hops) - 1]
         if plain:
             self._plain[stream, by, state] = made
@@ -133,8 +134,7 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, d
             steps = list(templates.expand(sibling, by, node.mask, bound, plan.rows, number, False)[0])
             store = stored.get(parent.mask, -1)
             if store >= 0:
-                last = list(templates.hops[steps[-1]])
-                last[H_STORE] = store
+                last = templates.hops[steps[-1]]._replace(store=store)
                 steps[-1] = len(templates.hops)
                 templates.hops.append(last)
             up[node.mask] = steps + up[parent.mask]
@@ -147,10 +147,5 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, d
                 node, by = side.node, side.by
                 add(templates.expand(node, by, 0, 1 << by, plan.rows, number, True)[0])
                 add(templates.expand(node, by, 0, 1 << by, {}, -1, True)[0])
-    hops = np.array(templates.hops, np.int64).reshape(-1, H_FIELDS)[np.array(numbers, np.int64)]
-    return Routes(
-        np.array(spans, np.int64).reshape(-1, R_FIELDS),
-        hops,
-        np.array(templates.ops, np.int64).reshape(-1, O_FIELDS),
-        np.zeros((0, 3), np.int64),
-    ), promotions
+    tables = route_tables(spans, templates.hops, templates.ops)
+    return tables._replace(hops=tables.hops[np.array(numbers, np.int64)]), promotions

@@ -178,11 +178,10 @@ def _together(trees: list[Tree], text: str) -> Tree:
 
 def check_connected(tree: Tree, graph: JoinGraph) -> None:
     """Raise PlanError when a join of the tree has no predicate between its sides: a cross product."""
-    own = [sum(1 << c for c in classes) for classes in graph.attributes]
     classes: dict[int, int] = {}
     for node in tree.inner():
         left, right = node.children
-        near, far = (classes[side.mask] if side.children else own[side.stream] for side in (left, right))
+        near, far = (classes[side.mask] if side.children else graph.class_bits[side.stream] for side in (left, right))
         classes[node.mask] = near | far
         if not near & far:
             raise PlanError(

@@ -15,6 +15,7 @@ import numpy as np
 from jisc.plan.routes import Preference
 from jisc.plan.states import Difference, Masks, StateId
 from jisc.plan.tree import Tree, parse
+from stairs.checks.stair import check_stair
 from stairs.descriptors import H_MATCHES, H_PROBES, H_TARGET, M_ARRIVAL, M_ARRIVALS, M_MODE, M_SUPPRESSED
 from stairs.errors import PlanError
 from stairs.graph import JoinGraph
@@ -104,7 +105,7 @@ class Transition:
         }
 
     @classmethod
-    def woken(cls, parts: Parts, graph: JoinGraph) -> Transition:
+    def from_parts(cls, parts: Parts, graph: JoinGraph) -> Transition:
         """Return the transition that `plain` gave."""
         names, plans = graph.names, parts.texts("plans")
         parts.require(len(plans) == 2, f"{len(plans)} plans")
@@ -115,7 +116,7 @@ class Transition:
             names,
             ended=parts.optional("ended"),
             reason=parts.text("reason"),
-            states=woken_states(parts, "states", graph),
+            states=read_states(parts, "states", graph),
         )
         for name in _COUNTS:
             setattr(done, name, parts.integer(name, low=-MOST))
@@ -129,7 +130,7 @@ _FIGURES = [one.name for one in fields(Transition) if one.type == "float"]
 _TEXTS = ["strategy", "reason"]
 
 
-def woken_states(parts: Parts, name: str, graph: JoinGraph) -> tuple[StateId, ...]:
+def read_states(parts: Parts, name: str, graph: JoinGraph) -> tuple[StateId, ...]:
     """Return the states that were kept as a list of (streams as bits, class)."""
     found = tuple(StateId(mask, by) for mask, by in parts.masks(name))
     fits = all(0 < mask < 1 << graph.n_streams and 0 <= by < graph.n_classes for mask, by in found)
@@ -300,9 +301,9 @@ class Strategy(ABC):
         """Return running totals by the names they have in `Transition`."""
         return {"duplicates": int(self.modules.meta[M_SUPPRESSED])}
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on, but the plan that runs and its tables."""
         self._write_down()
         place = {id(done): n for n, done in enumerate(self._transitions)}
@@ -319,12 +320,12 @@ class Strategy(ABC):
             ],
         }
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on from what a strategy of this name, with this plan, kept. After the modules woke."""
         hops, graph = self.routes.hops, self.modules.graph
         counters = parts.array("counters", np.int64, hops[:, COUNTERS].shape)
         past = parts.array("past", np.int64, self.past.shape)
-        transitions = [Transition.woken(own, graph) for own in parts.items("transitions")]
+        transitions = [Transition.from_parts(own, graph) for own in parts.items("transitions")]
         last, names = len(transitions) - 1, self.counters().keys()
         self._open = [
             (transitions[own.integer("place", high=last)], _totals(own.part("before"), names))
@@ -352,7 +353,7 @@ class Strategy(ABC):
 
     def _read(self, chapter: Bytes) -> list[Transition]:
         written = Parts({"transitions": json.loads(chapter.tobytes())}, NO_MEMORY, "the archive of transitions")
-        return [Transition.woken(own, self.modules.graph) for own in written.items("transitions")]
+        return [Transition.from_parts(own, self.modules.graph) for own in written.items("transitions")]
 
     def dismantle(self) -> None:
         """Let go of everything; it is of no use afterwards."""
@@ -414,7 +415,7 @@ class Strategy(ABC):
     def check(self) -> None:
         """Raise StateError unless all states are as they should be. O(all combinations), for tests."""
         for stair in self.stairs:
-            stair.check()
+            check_stair(stair)
 
 
 def _totals(parts: Parts, names: Iterable[str]) -> dict[str, int]:

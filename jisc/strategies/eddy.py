@@ -41,11 +41,11 @@ class Eddy(Jisc):
         """By which class streams are probed while nothing is stored (`jisc.plan.routes.compile_routes`)."""
         super().__init__(modules, tree, background)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on."""
-        return {**super().kept(), "prefer": None if self.prefer is None else [list(own) for own in self.prefer]}
+        return {**super().to_parts(), "prefer": None if self.prefer is None else [list(own) for own in self.prefer]}
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on with the states that were kept."""
         prefer = parts.plain("prefer")
         if prefer is not None:
@@ -54,7 +54,7 @@ class Eddy(Jisc):
             parts.require(fits and [sorted(row) for row in prefer] == [list(row) for row in own], f"prefer {prefer}")
             prefer = tuple(map(tuple, prefer))
         self.prefer = prefer
-        super().wake(parts)
+        super().load_parts(parts)
 
     @property
     def stored(self) -> frozenset[StateId]:

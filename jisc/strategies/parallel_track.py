@@ -72,10 +72,10 @@ class ParallelTrack(StoredStrategy):
         ]
         self._use(plans)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on."""
         names = self.modules.graph.names
-        return {**super().kept(), "plans": [track.tree.text(names) for track in self.tracks]}
+        return {**super().to_parts(), "plans": [track.tree.text(names) for track in self.tracks]}
 
     def _take(self, stairs: list[Stair], parts: Parts) -> None:
         graph = self.modules.graph

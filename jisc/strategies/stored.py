@@ -38,18 +38,18 @@ class StoredStrategy(Strategy):
         self._tables: dict[tuple[Any, ...], tuple[Routes, dict[int, tuple[int, int]]]] = {}
         self._install(tree, self._states(tree))
 
-    # Kept for another process (`eddy.live.engines`)
+    # Kept for another process (`eddy.live.engine_file`)
 
-    def kept(self) -> Plain:
+    def to_parts(self) -> Plain:
         """Return all that goes on. Tables are quickly made again, and kept they would be most of what is written."""
-        return {**super().kept(), "store": self.store.kept(self.stairs), "gone": self._gone}
+        return {**super().to_parts(), "store": self.store.to_parts(self.stairs), "gone": self._gone}
 
-    def wake(self, parts: Parts) -> None:
+    def load_parts(self, parts: Parts) -> None:
         """Go on with the states that were kept."""
-        stairs = self.store.wake(parts.part("store"))
+        stairs = self.store.load_parts(parts.part("store"))
         self._gone = parts.array("gone", np.int64, self._gone.shape)
         self._take(stairs, parts)
-        super().wake(parts)
+        super().load_parts(parts)
 
     def _take(self, stairs: list[Stair], parts: Parts) -> None:
         """Make these the states of the plan, and compile it."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy import Predicate, Query, Range, Runtime, Stream
-from eddy.live.engines import Arena
+from eddy.live.engine_file import EngineFile
 
 KEY = b"a secret of all tests"
 
@@ -80,21 +80,21 @@ class Life:
 
     def __init__(self, path: Path, runtime: Runtime) -> None:
         self.path, self.runtime = path, runtime
-        self._arena = Arena(path, KEY).__enter__()
-        assert self._arena.held
+        self._file = EngineFile(path, KEY).__enter__()
+        assert self._file.locked
 
     def again(self, query: Query, token: bytes = b"t") -> Runtime:
         """Keep the runtime, leave, come back and wake it."""
-        self._arena.keep(self.runtime, token)
+        self._file.save(self.runtime, token)
         self.leave()
-        self._arena.__enter__()
-        woken = self._arena.wake(token, query)
-        assert woken is not None
-        self.runtime = woken
-        return woken
+        self._file.__enter__()
+        loaded = self._file.load(token, query)
+        assert loaded is not None
+        self.runtime = loaded
+        return loaded
 
     def leave(self) -> None:
-        self._arena.__exit__(None, None, None)
+        self._file.__exit__(None, None, None)
 
 
 def in_child(work: Callable[[], None]) -> int | None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy.filters import adaptive as adaptive_filters
+from eddy.filters import sampling
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.profile import CallCost, Profile
 
@@ -76,7 +77,7 @@ def test_the_rows_accepted_are_those_of_a_nested_loop(
     accepts = AdaptiveFilter([FORMS[k][0] for k in chosen], adaptive=adaptive, share=share)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adaptive_filters, "SLICE_ROWS", slice_rows)
-        patch.setattr(adaptive_filters, "FIRST_ONE_IN", 1)
+        patch.setattr(sampling, "FIRST_ONE_IN", 1)
         if narrow is not None:
             # Always narrowed, or never.
             patch.setattr(AdaptiveFilter, "_pays", lambda *_: bool(narrow))
@@ -249,7 +250,7 @@ def test_a_condition_that_fails_is_named(wrong: Any, words: list[str], count: in
     named = "the wrong one" if count == 2 or not isinstance(wrong.function, pc.Expression) else "its filter failed"
     for word in ["stream R", named, *words]:
         assert word in str(raised.value)
-    assert ("each is asked about any row" in str(raised.value)) == (count == 2)
+    assert ("each is evaluated on any row" in str(raised.value)) == (count == 2)
 
 
 def test_an_error_of_a_function_is_the_cause() -> None:

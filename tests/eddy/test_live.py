@@ -1,4 +1,4 @@
-"""Engines kept in files between processes: woken they go on as if they had never been kept."""
+"""Engines kept in files between processes: loaded they go on as if they had never been kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eddy import InputError, Runtime
 from eddy.live import file as live_file
-from eddy.live.engines import Arena
+from eddy.live.engine_file import EngineFile
 from jisc.strategies import STRATEGIES
 from jisc.strategies.base import CHAPTER
 from tests.cases import Case, text_rows
@@ -129,38 +129,38 @@ def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None
 
 def test_an_engine_goes_from_process_to_process(path: Path) -> None:
     whole, kept = Runtime(long_query(), policy="fixed"), Runtime(long_query(), policy="fixed")
-    with Arena(path, KEY) as arena:
-        arena.keep(kept, b"0")
+    with EngineFile(path, KEY) as live:
+        live.save(kept, b"0")
     for step in range(4):
 
         def work(step: int = step) -> None:
-            with Arena(path, KEY) as arena:
-                runtime = arena.wake(b"%d" % step, long_query())
+            with EngineFile(path, KEY) as live:
+                runtime = live.load(b"%d" % step, long_query())
                 assert runtime is not None
                 runtime.push(long_rows(40 * step), watermark=40 * step)
-                arena.keep(runtime, b"%d" % (step + 1))
+                live.save(runtime, b"%d" % (step + 1))
 
         assert in_child(work) == 0
         whole.push(long_rows(40 * step), watermark=40 * step)
-    with Arena(path, KEY) as arena:
-        woken = arena.wake(b"4", long_query())
-        assert woken is not None
-        woken.check()
-        assert looks(woken) == looks(whole)
+    with EngineFile(path, KEY) as live:
+        loaded = live.load(b"4", long_query())
+        assert loaded is not None
+        loaded.check()
+        assert looks(loaded) == looks(whole)
 
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from eddy.live.engines import Arena
+from eddy.live.engine_file import EngineFile
 from tests.eddy.lives import KEY, long_query, long_rows
 
-with Arena(Path(sys.argv[1]), KEY) as arena:
-    runtime = arena.wake(b"here", long_query())
+with EngineFile(Path(sys.argv[1]), KEY) as live:
+    runtime = live.load(b"here", long_query())
     runtime.check()
     runtime.transition("(R S) T", store=["R S"])
     runtime.push(long_rows(160), watermark=160)
-    arena.keep(runtime, b"there")
+    live.save(runtime, b"there")
 """
 
 
@@ -170,21 +170,21 @@ def test_a_process_with_another_layout_of_memory_finds_it(path: Path) -> None:
     for step in range(4):
         for runtime in (whole, kept):
             runtime.push(long_rows(40 * step), watermark=40 * step)
-    with Arena(path, KEY) as arena:
-        arena.keep(kept, b"here")
+    with EngineFile(path, KEY) as live:
+        live.save(kept, b"here")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr
     whole.transition("(R S) T", store=["R S"])
     whole.push(long_rows(160), watermark=160)
-    with Arena(path, KEY) as arena:
-        woken = arena.wake(b"there", query)
-        assert woken is not None
-        woken.check()
-        tables = [runtime.push(long_rows(200), watermark=200) for runtime in (whole, woken)]
+    with EngineFile(path, KEY) as live:
+        loaded = live.load(b"there", query)
+        assert loaded is not None
+        loaded.check()
+        tables = [runtime.push(long_rows(200), watermark=200) for runtime in (whole, loaded)]
         assert tables[1].equals(tables[0])
-        assert looks(woken) == looks(whole)
+        assert looks(loaded) == looks(whole)
 
 
 def test_what_an_engine_gave_away_does_not_change_with_it(path: Path) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from eddy import Runtime
 from eddy.live import file as live_file
-from eddy.live.file import HEADER_BYTES, Block, LiveFile
+from eddy.live.file import HEADER_BYTES, LiveFile
+from eddy.storage.arrays import Block
 from tests.eddy.lives import Life, long_query, long_rows
 
 

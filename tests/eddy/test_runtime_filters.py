@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy.filters import adaptive as adaptive_filters
+from eddy.filters import sampling
 from tests.cases import Case, Condition, assert_same, feed, results, text_rows
 from tests.strategies import VALUE, arrivals, cases, neighbours_by_predicate, plans, splits
 
@@ -62,7 +62,7 @@ def test_filters_of_several_conditions_give_the_results_of_the_oracle(data: st.D
     runtime = eddy.Runtime(case.query(), data.draw(st.none() | plans(case, neighbours_by_predicate(case))))
     oracle = case.oracle()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adaptive_filters, "FIRST_ONE_IN", 1)
+        patch.setattr(sampling, "FIRST_ONE_IN", 1)
         for one in data.draw(splits(data.draw(arrivals(case)))):
             table = runtime.push(one.batches(case), one.order())
             runtime.check()

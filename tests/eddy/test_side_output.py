@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import eddy
-from eddy.live.engines import Arena
+from eddy.live.engine_file import EngineFile
 from eddy.query.lateness import LATE_ROWS
 from tests.cases import Case, feed, late_rows, results, text_rows
 from tests.eddy.lives import KEY
@@ -262,8 +262,8 @@ def test_with_a_watermark_that_is_given_the_message_speaks_of_it(caplog: pytest.
     runtime.push({"R": rows(5, 80)}, [0, 0], watermark=50)
     runtime.push({"R": rows(70, 43)}, [0, 0], watermark=60)
     (told,) = messages(caplog)
-    assert "7 ticks older than the watermark given" in told
-    assert "counted only" in told
+    assert "7 ticks older than the watermark passed" in told
+    assert "only counted" in told
     assert "lateness" not in told
 
 
@@ -380,17 +380,17 @@ def test_late_rows_go_on_in_snapshots_and_live_engines(path: Path) -> None:
     again = eddy.Runtime.restore(saved, two_streams(late_rows=5))
     assert again.snapshot() == saved
     assert again.nbytes - again.metrics()["late_bytes"] <= runtime.nbytes
-    with Arena(path, KEY) as arena:
-        arena.keep(again, b"1")
-    with Arena(path, KEY) as arena:
+    with EngineFile(path, KEY) as live:
+        live.save(again, b"1")
+    with EngineFile(path, KEY) as live:
         # A bound that is smaller now holds from the next push on.
-        woken = arena.wake(b"1", two_streams(late_rows=2))
-        assert woken is not None
-        assert woken.late_counts == {"R": 0, "S": 8}
-        woken.push({"R": rows(1001)})
-        assert woken.metrics()["late_dropped"] == 6
-        assert woken.late()["S"]["t"].to_pylist() == [6, 7]
-        arena.keep(woken, b"2")
+        loaded = live.load(b"1", two_streams(late_rows=2))
+        assert loaded is not None
+        assert loaded.late_counts == {"R": 0, "S": 8}
+        loaded.push({"R": rows(1001)})
+        assert loaded.metrics()["late_dropped"] == 6
+        assert loaded.late()["S"]["t"].to_pylist() == [6, 7]
+        live.save(loaded, b"2")
     assert Counter(runtime.late()["S"]["t"].to_pylist()) == Counter(range(3, 8))
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Unbounded
-from stairs.modules import RENUMBER_AT
+from stairs.stems import RENUMBER_AT
 from tests.cases import assert_same, feed, id_rows, late_rows, results, text_rows
 from tests.eddy.snapshots import filled, make_query
 from tests.key_types import to_arrow

@@ -1,4 +1,4 @@
-"""The directory of byte strings against a dict that counts users."""
+"""The directory of byte strings, compared with a dict that counts users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = np.zeros(0, np.int64)
 
 
 def intern(directory: BytesDirectory, strings: Sequence[bytes | None], before: bytes = b"") -> list[int]:
-    """Intern strings (None = a dead row) that lie in a text after some other bytes."""
+    """Intern strings (None = a dead row) that follow some other bytes in a text."""
     texts = [text or b"" for text in strings]
     offsets = np.cumsum([len(before), *map(len, texts)]).astype(np.int64)
     text = np.frombuffer((before + b"".join(texts)) or b"\0", np.uint8)
@@ -45,7 +45,7 @@ def test_what_no_key_contains_is_forgotten_when_the_push_ends() -> None:
     directory.settle(numbers([b]))
     assert len(directory) == 1
     directory.check()
-    # The id of the one forgotten is used again.
+    # The id of the forgotten string is recycled.
     assert intern(directory, [b"b", b"c"]) == [b, a]
     directory.settle(numbers([a]))
     directory.check()
@@ -97,7 +97,7 @@ def test_the_heap_is_compacted_rather_than_grown_while_most_of_it_is_dead() -> N
 
 
 def test_ids_taken_back_close_gaps_of_a_crowded_table() -> None:
-    # A table has two slots an id; with all ids in use, runs of neighbours are long and deletions move entries back.
+    # A table has two slots per id; with all ids in use, probe sequences are long and deletions move entries back.
     directory = BytesDirectory()
     strings = [b"%d" % k for k in range(8 * FIRST_IDS)]
     ids = intern(directory, strings)
@@ -116,12 +116,12 @@ def test_check_names_what_is_wrong() -> None:
         directory.check()
     directory.settle(numbers(ids))
     directory.arena.meta[B_HEAP] += 1
-    with pytest.raises(StateError, match="2 live"):
+    with pytest.raises(StateError, match="2 are live"):
         directory.check()
 
 
 class Strings(RuleBasedStateMachine):
-    """Pushes that add keys, pushes that fail, keys that die: the directory knows exactly the strings of live keys."""
+    """Pushes that add keys, pushes that fail, and keys that die: the directory has exactly the strings of live keys."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ without a cross product gives the same ones.
 
 A policy may also have `learnt()`, which returns what it has learnt as JSON values (None, booleans, numbers, strings,
 lists, dictionaries by strings), and `resume(learnt)`, which takes that back. They are called where an engine is kept
-for another process (`eddy.live.engines`), as streaming jobs do between two micro-batches. A policy without them
+for another process (`eddy.live.engine_file`), as streaming jobs do between two micro-batches. A policy without them
 begins anew.
 """
 

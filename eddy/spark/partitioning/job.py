@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from eddy.filters.conditions import Predicate
 from eddy.ingest.keys import unified_column
+from eddy.query.event_time import unified_time
 from eddy.query.query import Query
-from eddy.query.types import unified_time
 from eddy.query.windows import Range, Rows, Unbounded
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions

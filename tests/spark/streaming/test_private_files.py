@@ -79,15 +79,15 @@ def test_a_scratch_directory_that_others_can_change_is_refused(tmp_path: Path, m
     for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
         monkeypatch.delenv(name, raising=False)
     locations = Locations(tmp_path, "job", tmp_path / "scratch")
-    assert locations.arena(3).parent.stat().st_mode & 0o777 == 0o700
-    locations.arenas.chmod(0o777)
-    for use in (lambda: locations.arena(3), locations.delete_old_arenas):
+    assert locations.engine_file(3).parent.stat().st_mode & 0o777 == 0o700
+    locations.engines.chmod(0o777)
+    for use in (lambda: locations.engine_file(3), locations.delete_old_engines):
         with pytest.raises(InputError, match=r"has mode 0777, so other users can change the files in it"):
             use()
-    locations.arenas.chmod(0o700)
-    locations.arenas.parent.chmod(0o777)
-    with pytest.raises(InputError, match="other users can put another one in its place"):
-        locations.arena(3)
+    locations.engines.chmod(0o700)
+    locations.engines.parent.chmod(0o777)
+    with pytest.raises(InputError, match="other users can replace it"):
+        locations.engine_file(3)
 
 
 def test_a_report_survives_packing() -> None:

@@ -101,7 +101,7 @@ class MicroBatches:
         self._closing = threading.Lock()
         self._maintenance = Maintenance(context, settings.keep)
         self._late = LateOutput(job.query, settings.late, locations.late)
-        locations.delete_old_arenas()
+        locations.delete_old_engines()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
         self._log_recoveries()
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
@@ -152,7 +152,7 @@ class MicroBatches:
 
     def delete_live_engines(self) -> None:
         """Delete the live engines of this host."""
-        self._context.locations.delete_arenas()
+        self._context.locations.delete_engines()
 
     def close(self) -> None:
         """Release the checkpoint for another driver. Idempotent; callable from any thread."""

@@ -39,7 +39,7 @@ class Locations:
         return self.root / "late"
 
     @property
-    def arenas(self) -> Path:
+    def engines(self) -> Path:
         """Directory of live engines, in the scratch directory that all workers of a host share."""
         named = os.environ.get("SPARK_LOCAL_DIRS") or os.environ.get("LOCAL_DIRS")
         scratch = Path(named.split(",")[0]) if named else self.local
@@ -47,20 +47,20 @@ class Locations:
         scratch = scratch.parent if scratch.name.startswith("blockmgr-") else scratch
         return scratch / f"eddy-{os.getuid()}" / self.state
 
-    def arena(self, group: int) -> Path:
+    def engine_file(self, group: int) -> Path:
         """Return the path of a key group's live engine on this host, and create its directory.
 
         Raises InputError for a directory that another user owns or may write to.
         """
-        return private_directory(self.arenas) / f"{group:06d}.arena"
+        return private_directory(self.engines) / f"{group:06d}.engine"
 
-    def delete_arenas(self) -> None:
+    def delete_engines(self) -> None:
         """Delete the job's live engines on this host."""
-        shutil.rmtree(self.arenas, ignore_errors=True)
+        shutil.rmtree(self.engines, ignore_errors=True)
 
-    def delete_old_arenas(self) -> None:
+    def delete_old_engines(self) -> None:
         """Delete the live engines of jobs that have not run on this host for a week."""
-        directory = private_directory(self.arenas)
+        directory = private_directory(self.engines)
         os.utime(directory)
         for other in directory.parent.iterdir():
             with contextlib.suppress(FileNotFoundError):  # another driver may delete it as well

@@ -15,7 +15,6 @@ file into memory and does not copy the rows of a segment; 64 bytes is Arrow's la
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Sequence
@@ -29,11 +28,11 @@ import pyarrow as pa
 
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.durable import private_opener, sync_directory, temporary_name
+from eddy.storage.arrays import ALIGNMENT, digest
 from eddy.storage.arrow_bytes import ArrowBytesError, read_batch
 
 MAGIC = b"eddyslog"
 VERSION = 1
-ALIGNMENT = 64
 DIGEST_BYTES = 8
 _START = struct.Struct("<8sQ")
 _HEADER = _START.pack(MAGIC, VERSION).ljust(ALIGNMENT, b"\0")
@@ -66,7 +65,7 @@ class Segment:
 
 
 def _digest(data: pa.Buffer) -> str:
-    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+    return digest(data, size=DIGEST_BYTES).hex()
 
 
 class SegmentWriter:

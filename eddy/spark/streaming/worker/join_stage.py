@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eddy.live.engines import Arena
+from eddy.live.engine_file import EngineFile
 from eddy.log import LOG
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
@@ -43,7 +43,7 @@ REPORT_COLUMNS = "report binary"
 class JoinGroups:
     """The function that Spark runs on task numbers: it runs each task and yields its packed report.
 
-    key   secret of the live engines (`eddy.live.engines`). Spark sends it to the workers, which write it to no file
+    key   secret of the live engines (`eddy.live.engine_file`). Spark sends it to the workers, which write it to no file
     """
 
     def __init__(self, job: Job, locations: Locations, tasks: Sequence[PartitionTask], key: bytes) -> None:
@@ -111,12 +111,12 @@ class _PartitionJoin:
     def _join(self, one: GroupTask) -> dict[str, Any]:
         task, job = self._task, self._job
         began = perf_counter()
-        with Arena(self._locations.arena(one.group), self._key) as arena:
+        with EngineFile(self._locations.engine_file(one.group), self._key) as file:
             runtime, source = None, NEW
             if one.before is not None:
                 source = LIVE
-                if arena.held:
-                    runtime = arena.wake(engine_token(one.before, job), job.query, job.options.new_policy())
+                if file.locked:
+                    runtime = file.load(engine_token(one.before, job), job.query, job.options.new_policy())
             if runtime is None:
                 runtime = job.options.runtime(job.query, one.plan)
                 if one.before is not None:
@@ -156,10 +156,10 @@ class _PartitionJoin:
                 "ready_seconds": ready - began,
                 "join_seconds": joined - ready,
             }
-            if arena.held:
+            if file.locked:
                 # If the disk is full, the file holds no engine, and the next batch loads it from the log.
                 with contextlib.suppress(OSError):
-                    arena.keep(runtime, engine_token(one.after, job))
+                    file.save(runtime, engine_token(one.after, job))
         metrics["keep_seconds"] = perf_counter() - joined
         return metrics
 
