@@ -179,7 +179,7 @@ class Stair:
         fields[E_PARTS0] = first = row * graph.n_streams
         fields[E_PARTS1], fields[E_LOWS] = first + len(self.streams), track * graph.n_streams
         fields[E_KEY_PART] = keyed
-        fields[E_KEY_OFFSET] = 2 * graph.attributes[self.streams[keyed]].index(by)
+        fields[E_KEY_OFFSET] = graph.offsets[self.streams[keyed]][by]
         fields[E_BIRTH], fields[E_TAIL], fields[E_NEXT] = birth, birth + 1, birth + 1
         fields[E_HEADS], fields[E_RING] = spare.heads_address, spare.ring_address
         self.state[:] = fields
