@@ -256,7 +256,7 @@ class Stair:
             self.publish()
 
     def make_room(self, least: int) -> None:
-        """Move the live entries to a ring with room for twice their number and `least` more. O(entries in the ring).
+        """Move the live entries to a ring of at least 2 * (live entries + least) slots. O(entries in the ring).
 
         After a kernel returned NEED_ENTRIES, `least` is E_SHORT. `make_room(0)` releases room that the live entries do
         not need. Raises CapacityError with nothing changed.
@@ -393,7 +393,7 @@ class Stair:
             if shifts[j]:
                 np.maximum(columns[:, k] - shifts[j], -1, out=columns[:, k])
 
-    # Looking in
+    # Sizes and counters
 
     @property
     def rows(self) -> int:
