@@ -101,7 +101,7 @@ def load(engine: Engine, batches: Pushed, watermark: int | None) -> None:
     watermark = as_ticks(watermark)
     _late_before(engine, watermark)
     modules, strategy = engine.modules, engine.strategy
-    arrivals, skipped = engine.gate.past(batches, watermark)
+    arrivals, skipped = engine.gate.admit_past(batches, watermark)
     make_room(engine, arrivals.rows)
     begin(engine, loading=True)
     modules.streams[:, S_BASE] += skipped
