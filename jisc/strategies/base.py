@@ -229,8 +229,8 @@ class Strategy(ABC):
 
     def newest_plan(self) -> Savepoint:
         """Return a savepoint at which the newest plan runs alone, with all counts so far. After `discard_states`."""
-        self._retire_counters(self.routes)
-        return self.savepoint()._replace(trees=[self.tree], marks=None, counters=None)
+        past = self._past_with(self.routes)
+        return self.savepoint()._replace(trees=[self.tree], marks=None, counters=None, past=past)
 
     def discard_states(self) -> None:  # noqa: B027 - most strategies store nothing
         """Discard all states, whatever condition an exception left them in: they are caches over the SteMs.
@@ -265,9 +265,12 @@ class Strategy(ABC):
 
     def _retire_counters(self, tables: Routes) -> None:
         """Add the counters of replaced tables to those of the past."""
+        self.past = self._past_with(tables)
+
+    def _past_with(self, tables: Routes) -> Int64s:
         hops, past = tables.hops, self.past.copy()
         np.add.at(past, hops[:, H_TARGET], hops[:, COUNTERS])
-        self.past = past
+        return past
 
     # Inspection
 
