@@ -96,3 +96,10 @@ def test_links_between_files_lead_somewhere(document: Path) -> None:
 def test_files_named_in_the_documents_exist(document: Path) -> None:
     found = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs|examples)/[\w./]+)`", document.read_text())
     assert not [name for name in found if not (ROOT / name).exists()]
+
+
+def test_documents_named_in_the_sources_exist() -> None:
+    sources = [path for folder in (*PACKAGES, "tests", "examples") for path in (ROOT / folder).rglob("*.py")]
+    assert sources
+    found = [(path, name) for path in sources for name in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text())]
+    assert not [(str(path.relative_to(ROOT)), name) for path, name in found if not (ROOT / name).exists()]
