@@ -411,7 +411,7 @@ class Runtime:
         watermark = as_ticks(watermark)
         self._late_before(watermark)
         modules, strategy = self._modules, self._strategy
-        arrivals, skipped = self._gate.past(batches, watermark)
+        arrivals, skipped = self._gate.admit_past(batches, watermark)
         self._make_way(arrivals.rows)
         self._begin(loading=True)
         modules.streams[:, S_BASE] += skipped

@@ -26,7 +26,7 @@ from stairs.storage.parts import Memory
 
 Array = npt.NDArray[Any]
 FEW = 32
-"""An array of at most so many numbers stands in the JSON and has no block."""
+"""An array of at most this many numbers is in the JSON and has no block."""
 _NUMBERS = {"i": int, "u": int, "f": float, "b": bool}
 
 
@@ -61,9 +61,9 @@ class PartsWriter:
             return [self.to_json(one) for one in value]
         if isinstance(value, dict):
             if not all(type(name) is str for name in value):
-                raise TypeError(f"parts are named by strings, not {list(value)}")
+                raise TypeError(f"the names of parts must be strings, not {list(value)}")
             return {name: self.to_json(one) for name, one in value.items()}
-        raise TypeError(f"{type(value).__name__} {value!r} is no JSON value")
+        raise TypeError(f"{type(value).__name__} {value!r} is not a JSON value")
 
     def _array(self, array: Array) -> dict[str, Any]:
         if array.size <= FEW:

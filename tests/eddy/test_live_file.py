@@ -1,4 +1,4 @@
-"""The room in a file that holds an engine."""
+"""Allocation of blocks in the file of a live engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged under "eddy": decisions, refusals; and nothing for a push in which nothing happened."""
+"""Messages of the logger "eddy": decisions and refusals, and nothing for an ordinary push."""
 
 from __future__ import annotations
 
