@@ -129,12 +129,12 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
         lambda header, _: header["options"].update(plugin="os.system"),
         "header.options has 'plugin', which is unknown",
     ),
-    "a plan": ("rows", lambda header, _: header["options"].update(plan="(" * 9000), "9000 '\\(' not closed"),
+    "a plan": ("rows", lambda header, _: header["options"].update(plan="(" * 9000), "9000 '\\(' are not closed"),
     "a policy": ("rows", lambda header, _: header["options"].update(policy="mine"), "policy 'mine', which is none of"),
     "a state of another strategy": (
         "decimals",
         lambda header, _: header["options"].update(store=["R S"]),
-        "strategy 'jisc' has a rule of its own",
+        "strategy 'jisc' decides by its own rule",
     ),
     "a transition that is past": (
         "parallel",

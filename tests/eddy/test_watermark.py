@@ -88,7 +88,7 @@ def test_pushes_with_watermarks_give_what_the_oracle_gives(data: st.DataObject) 
         elif moment == 1 and strategy in CHANGING:
             at = runtime.position + data.draw(st.integers(0, 3))
             runtime.transition(data.draw(plans(case, neighbours_by_predicate(case))), at)
-        elif moment == 2 and (given := runtime._modules.given) is not None:
+        elif moment == 2 and (given := runtime._engine.modules.given) is not None:
             with pytest.raises(InputError, match=f"{given - 1} is below {given}"):
                 runtime.push(push.batches(case), push.order(), watermark=given - 1)
         elif moment == 3 and push.arrivals:
@@ -237,7 +237,7 @@ def test_loads_that_cannot_come() -> None:
     with pytest.raises(InputError, match="there is no stream 'X'"):
         runtime.load({"X": rows})
     runtime.load({"R": rows}, watermark=3)
-    with pytest.raises(InputError, match="1 arrivals were taken"):
+    with pytest.raises(InputError, match="1 rows have arrived already"):
         runtime.load({"R": rows}, watermark=3)
     with pytest.raises(InputError, match="has no watermark, an earlier one had watermark=3"):
         runtime.push({"R": rows})

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, overload
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy
-from eddy.spark.batch.dataframe import Transport, join_batch
-from eddy.spark.batch.engine import EngineOptions
+from eddy.spark.batch.join import join_batch
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.engine import EngineOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ def join(
     policy: str | Policy | None = None,
     max_bytes: int | None = None,
     partitions: int | None = None,
-    transport: Transport = "auto",
+    transport: str = "auto",
     order_by: Mapping[str, str] | None = None,
 ) -> DataFrame: ...
 
@@ -47,7 +47,7 @@ def join(
     policy: str | Policy | None = None,
     max_bytes: int | None = None,
     partitions: int | None = None,
-    transport: Transport = "auto",
+    transport: str = "auto",
     key_groups: int | None = None,
     watermark: Literal["slowest", "per-source"] = "slowest",
     lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
@@ -66,7 +66,7 @@ def join(
     policy: str | Policy | None = None,
     max_bytes: int | None = None,
     partitions: int | None = None,
-    transport: Transport = "auto",
+    transport: str = "auto",
     order_by: Mapping[str, str] | None = None,
     checkpoint: str | Path | None = None,
     key_groups: int | None = None,
@@ -76,45 +76,49 @@ def join(
     rebalance: Literal["auto", "off"] | Rebalancer = "auto",
     keep: int = 10,
 ) -> DataFrame | StreamingJoin:
-    """Join DataFrames as `query` says: batch ones to a DataFrame, streaming ones to something that can be started.
+    """Join DataFrames: batch ones to a DataFrame, streaming ones to a `StreamingJoin` that can be started.
 
         join(query, frames).write.parquet("results")
         join(query, frames, checkpoint="state").writeStream.format("parquet").start("results")
 
-    query       2 to 128 streams with their windows, predicates, filters; `select` names the columns of the results
+    query       2 to 128 streams with their windows, predicates and filters; `select` names the columns of the results
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
-    plan        join tree to begin with, "((R S) T) U"; None: the engine's choice
-    strategy, policy, max_bytes   as in `eddy.Runtime`, for each engine: one per partition in a batch join, one per key
-                group in a streaming one; max_bytes in bytes
-    partitions  tasks that join; None: as many as run at a time, in a batch join one if a window is `Rows`
+    plan        first join tree, "((R S) T) U"; None: the engine chooses
+    strategy, policy, max_bytes   as in `eddy.Runtime`, for each engine: one engine per partition in a batch join, one
+                per key group in a streaming join; max_bytes in bytes
+    partitions  number of tasks that join; None: the number of tasks that run at a time, or 1 in a batch join with a
+                `Rows` window
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
-                packed where it can
+                "packed" where possible
 
-    Of batch DataFrames only:
-    order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; instead of time
+    For batch DataFrames only:
+    order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
                 columns
 
-    Of streaming DataFrames only:
-    checkpoint  directory of the job's state that the driver and all workers see, on a POSIX file system with rename and
-                locks; made if need be. What is in it is gone on from
-    key_groups  parts of the key space, each with an engine and a plan of its own; fixed when a checkpoint begins. None:
-                what the checkpoint has; else 64, or 8 when some stream lacks the key and is copied to several
-    watermark   what is late: "slowest", rows behind the slowest source; "per-source", rows behind their own
-    lateness    how far rows may be behind the greatest event time of the batches before: a timedelta, or ticks of the
-                common time type; one for all streams, or by stream; None, and streams left out: that of the query
-    idle_after  processing time without rows (a timedelta, or seconds) after which a source is not waited for; None: it
-                is waited for however long it takes
-    rebalance   how key groups change partitions: "auto", by load with hysteresis; "off", when asked only; or a
-                `Rebalancer` of your own
-    keep        how many old states are kept, 2 or more
+    For streaming DataFrames only:
+    checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with
+                rename and locks; created if missing. If it holds a state, the job resumes from it
+    key_groups  number of parts of the key space, each with its own engine and plan; fixed when a checkpoint begins.
+                None: the number in the checkpoint; without one 64, or 8 if some stream lacks the key and is copied to
+                several groups
+    watermark   which rows are late: "slowest", rows behind the slowest source; "per-source", rows behind their own
+                source
+    lateness    how far rows may be behind the greatest event time of earlier batches: a timedelta, or ticks of the
+                common time type; one for all streams, or a mapping by stream; None, and streams left out: the query's
+    idle_after  processing time without rows (a timedelta, or seconds) after which the watermark no longer waits for a
+                source; None: it always waits
+    rebalance   how key groups change partitions: "auto", by load with hysteresis; "off", on request only; or your own
+                `Rebalancer`
+    keep        number of states to keep, 2 or more
 
-    A batch join gives the results of one engine that gets all rows in the order that `eddy.spark.partitioning.job`
-    defines, in no particular order. A streaming join of the same rows, none of them late, gives the same results, each
-    once, whatever the micro-batches, the faults and restarts; its windows are `Range` or `Unbounded`. What may change
-    from one start to the next, and what sinks promise: docs/guide/streaming.md.
+    A batch join gives the results of one engine that receives all rows in the order that
+    `eddy/spark/partitioning/job.py` defines, in no particular order. A streaming join of the same rows, none of them
+    late, gives the same results, each exactly once, whatever the micro-batches, faults and restarts; its windows are
+    `Range` or `Unbounded`. docs/guide/streaming.md lists what may change from one start to the next, and the guarantees
+    of each sink.
 
-    Nothing runs until an action or `writeStream…start()` does; the call has Spark analyse the plans and reads no row.
+    Nothing runs before an action or `writeStream…start()`; the call has Spark analyse the plans and reads no row.
     Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an
     unknown strategy or policy.
     """
@@ -125,18 +129,18 @@ def join(
     streaming = {name: frame.isStreaming for name, frame in frames.items()}
     if not any(streaming.values()):
         if checkpoint is not None:
-            raise SparkJoinError("checkpoint is for streaming DataFrames, and these are batch ones: leave it out")
+            raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
         return join_batch(query, frames, options, partitions, transport, order_by)
     if not all(streaming.values()):
         batch = next(name for name, own in streaming.items() if not own)
         raise SparkJoinError(
-            f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it as a stream "
-            "(spark.readStream), all streams of a join are of one kind"
+            f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it with spark.readStream:"
+            " all DataFrames of a join are of one kind"
         )
     if order_by is not None:
-        raise SparkJoinError("order_by is for batch DataFrames: streaming ones are ordered by event time; leave it out")
+        raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
     if checkpoint is None:
-        raise SparkJoinError("a streaming join needs checkpoint=, a directory that the driver and all workers see")
+        raise SparkJoinError("a streaming join needs checkpoint=, a directory that the driver and all workers reach")
     from eddy.spark.streaming.driver.prepare import prepare
     from eddy.spark.streaming.sinks.staging import local_path
 

@@ -1,8 +1,4 @@
-"""One partition of a join: Arrow in, Arrow out, in the types of Spark.
-
-The engine knows nothing of where its input comes from nor of when it ends, so a batch job and a stream's
-micro-batches use it alike: whoever owns it calls `push` with rows in arrival order, as often as there are some.
-"""
+"""The engines of a job: the options that all of them share, and the engine of one partition of a batch join."""
 
 from __future__ import annotations
 
@@ -26,12 +22,12 @@ Results = TypeVar("Results", pa.Table, pa.RecordBatch)
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What the runtimes of a job are made with, beside the query; see `eddy.Runtime`.
+    """Options of a job's runtimes, in addition to the query; see `eddy.Runtime`.
 
-    plan         join tree to begin with
+    plan         first join tree; None: the policy chooses
     strategy     how plans run and change
-    policy       how the plan is found
-    max_bytes    what one engine may take
+    policy       chooses plans
+    max_bytes    memory limit of one engine
     """
 
     plan: str | None = None
@@ -40,7 +36,7 @@ class EngineOptions:
     max_bytes: int | None = None
 
     def runtime(self, query: Query, plan: str | None = None) -> Runtime:
-        """Return a runtime, with another plan to begin with if one is given."""
+        """Return a new runtime; `plan` replaces the first plan of the options."""
         return Runtime(
             query,
             plan=self.plan if plan is None else plan,
@@ -50,21 +46,25 @@ class EngineOptions:
         )
 
     def new_policy(self) -> str | Policy | None:
-        """Return the policy for one more engine: what an object learns is of one engine."""
+        """Return the policy for another engine: a copy, because each engine's policy learns on its own."""
         return copy.deepcopy(self.policy)
 
     @property
     def text(self) -> str:
-        """The options as text; a policy of the user's by its name."""
+        """The options as text. A policy object appears by its name."""
         policy = self.policy if self.policy is None or isinstance(self.policy, str) else self.policy.name
         return f"plan={self.plan}, strategy={self.strategy}, policy={policy}, max_bytes={self.max_bytes}"
 
 
 class PartitionEngine:
-    """A runtime for one partition whose results are batches that Spark takes as they are.
+    """A runtime for one partition whose results are Arrow batches in Spark's types.
 
-    `output_schema` is the schema of every batch given out: that of the query, each type replaced by the one Spark has
-    for it.
+        engine = PartitionEngine(query)
+        for batch in engine.push({"R": rows}):
+            ...
+
+    `output_schema` is the schema of every result batch: the query's, with each type replaced by the one that Spark uses
+    for it. A partition of any DataFrame can be joined with it: the owner calls `push` with rows in arrival order.
     """
 
     def __init__(self, query: Query, options: EngineOptions | None = None) -> None:
@@ -73,15 +73,15 @@ class PartitionEngine:
 
     @property
     def runtime(self) -> Runtime:
-        """The runtime inside, for metrics, explain and check."""
+        """The runtime, for its metrics, `explain` and `check`."""
         return self._runtime
 
     def push(
         self, rows: Mapping[str, pa.Table | pa.RecordBatch], order: np.ndarray | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Process arrivals as `Runtime.push` does; yield the results in batches of at most 65 536 rows, none empty.
+        """Process arrivals as `Runtime.push` does; yield the results in non-empty batches of at most 65 536 rows.
 
-        The arrivals are processed when the first batch is asked for. Raises what `Runtime.push` raises.
+        Processing begins when the caller requests the first batch. Raises what `Runtime.push` raises.
         """
         for batch in self._runtime.push(rows, order).to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
@@ -89,5 +89,5 @@ class PartitionEngine:
 
 
 def as_spark(results: Results, schema: pa.Schema) -> Results:
-    """Return results in the types of Spark: `schema` is `spark_schema` of theirs."""
+    """Return results in Spark's types; `schema` is the `spark_schema` of their schema."""
     return results if results.schema == schema else results.cast(schema)

@@ -1,4 +1,4 @@
-"""What a streaming job leaves on disk is for its user alone, and what is not in a file travels from the driver."""
+"""Only the user of a streaming job can read its files, and secrets reach workers without a file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from eddy import InputError
 from eddy.routing.policies import Decision, View
-from eddy.spark.streaming.state.locations import Places
+from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import OutputFile
-from eddy.spark.streaming.worker.join_stage import LateFigures, PartitionDone
+from eddy.spark.streaming.worker.tasks import LateCount, PartitionReport
 from tests.spark.streaming.test_moves import Run
 
 if TYPE_CHECKING:
@@ -78,20 +78,20 @@ def test_what_is_in_a_checkpoint_is_for_its_user_alone(spark: SparkSession, tmp_
 def test_a_scratch_directory_that_others_can_change_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
         monkeypatch.delenv(name, raising=False)
-    places = Places(tmp_path, "job", tmp_path / "scratch")
-    assert places.arena(3).parent.stat().st_mode & 0o777 == 0o700
-    places.arenas.chmod(0o777)
-    for use in (lambda: places.arena(3), places.forget_others):
+    locations = Locations(tmp_path, "job", tmp_path / "scratch")
+    assert locations.engine_file(3).parent.stat().st_mode & 0o777 == 0o700
+    locations.engines.chmod(0o777)
+    for use in (lambda: locations.engine_file(3), locations.delete_old_engines):
         with pytest.raises(InputError, match=r"has mode 0777, so other users can change the files in it"):
             use()
-    places.arenas.chmod(0o700)
-    places.arenas.parent.chmod(0o777)
+    locations.engines.chmod(0o700)
+    locations.engines.parent.chmod(0o777)
     with pytest.raises(InputError, match="other users can replace it"):
-        places.arena(3)
+        locations.engine_file(3)
 
 
-def test_what_a_task_did_is_told_in_json() -> None:
+def test_a_report_survives_packing() -> None:
     groups = [{"group": 1, "plan": "R S", "reason": None, "join_seconds": 0.25}]
-    late = {0: LateFigures(3, 17), 2: LateFigures(1, 5)}
-    done = PartitionDone([OutputFile("part", 7, 900)], [OutputFile("late", 1, 80, 2)], late, groups)
-    assert PartitionDone.unpacked(done.packed()) == done
+    late = {0: LateCount(3, 17), 2: LateCount(1, 5)}
+    report = PartitionReport([OutputFile("part", 7, 900)], [OutputFile("late", 1, 80, 2)], late, groups)
+    assert PartitionReport.unpacked(report.packed()) == report

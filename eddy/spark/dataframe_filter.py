@@ -1,4 +1,4 @@
-"""`eddy.spark.filter`: rows of a DataFrame that meet several conditions, asked in an order each task learns."""
+"""`eddy.spark.filter`: the rows of a DataFrame that meet several conditions, checked in an order that tasks learn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter, named
 from eddy.filters.conditions import Filter, Predicate, conditions
-from eddy.spark.batch.rows import quoted
+from eddy.spark.columns import numbered
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _FilterRows:
-    """What a worker does with the rows of one task; columns come and leave as c0, c1, …"""
+    """The function that Spark runs on the rows of one task. Columns arrive and leave as c0, c1, …"""
 
     def __init__(self, predicates: tuple[Predicate, ...], columns: Sequence[str]) -> None:
         self._predicates = predicates
@@ -37,15 +37,19 @@ class _FilterRows:
 def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None) -> DataFrame:
     """Return the rows of a DataFrame, batch or streaming, for which all predicates are true (not null).
 
-    predicates  Arrow expressions over the columns by name, functions from a pyarrow.RecordBatch to a boolean for each
-                row, `eddy.Predicate`s, or one of these; functions are sent to the workers by cloudpickle
-    names       how errors name them, one each; None = by themselves
+        import pyarrow.compute as pc
+        kept = eddy.spark.filter(df, [pc.field("price") > 10, is_known], names=["price", "known"])
 
-    The schema stays as it is. Each task learns the order in which to ask them by itself (`eddy.AdaptiveFilter`). What
-    Spark can say in its own columns is better said to Spark: rows pass through Python here. Raises QueryError for a
-    predicate that does not fit the columns, SparkJoinError for a DataFrame that has a name twice and for workers
-    that cannot import this package; the job fails with an InputError that names the predicate when one fails on its
-    rows.
+    predicates  one predicate or several: Arrow expressions over the columns by name, functions from a
+                pyarrow.RecordBatch to a boolean per row, or `eddy.Predicate`s. Spark sends functions to the workers by
+                cloudpickle
+    names       one name per predicate for error messages; None: the text of the predicate
+
+    The schema stays as it is. Each task learns the best order of the predicates on its own (`eddy.AdaptiveFilter`).
+    Rows pass through Python, so prefer `DataFrame.where` for conditions that Spark can express. Raises QueryError for a
+    predicate that does not fit the columns, and SparkJoinError for a DataFrame with two columns of one name and for
+    workers that cannot import this package. If a predicate fails on its rows, the job fails with an InputError that
+    names the predicate.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
@@ -60,8 +64,6 @@ def filter(df: DataFrame, predicates: Filter, names: Sequence[str] | None = None
     if not checked:
         return df
     check_workers(df.sparkSession)
-    # Columns go by number: mapInArrow of pyspark 4.3 looks them up by unquoted name and fails on a dot.
-    numbered = [StructField(f"c{k}", one.dataType, one.nullable, one.metadata) for k, one in enumerate(df.schema)]
-    given = df.select(*(df[quoted(name)].alias(f"c{k}") for k, name in enumerate(df.columns)))
-    kept = given.mapInArrow(_FilterRows(checked, df.columns), StructType(numbered))
+    fields = [StructField(f"c{k}", one.dataType, one.nullable, one.metadata) for k, one in enumerate(df.schema)]
+    kept = numbered(df, df.columns).mapInArrow(_FilterRows(checked, df.columns), StructType(fields))
     return kept.toDF(*df.columns)

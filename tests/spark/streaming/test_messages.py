@@ -1,4 +1,4 @@
-"""What a user of a streaming join is told: by its exception, before it starts, and in Spark's UI."""
+"""Messages of a streaming join: its exceptions, its log records, and its jobs in Spark's UI."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def inputs(spark: SparkSession, tmp_path: Path) -> Inputs:
 def descriptions(spark: SparkSession) -> list[str]:
     """Return what Spark's UI says of the jobs so far, oldest first."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)  # type: ignore[union-attr]
-    told = [jobs.apply(k).description() for k in range(jobs.length())]
-    return [one.get() if one.isDefined() else "" for one in reversed(told)]
+    shown = [jobs.apply(k).description() for k in range(jobs.length())]
+    return [one.get() if one.isDefined() else "" for one in reversed(shown)]
 
 
-def test_a_damaged_log_file_is_the_first_thing_told(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
+def test_a_damaged_log_file_is_the_error_of_the_query(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
     for path in (tmp_path / "state" / "log").iterdir():
         path.write_bytes(path.read_bytes()[:-60])
     joined = join(query(), inputs.frames(spark), checkpoint=tmp_path / "state")
@@ -72,7 +72,7 @@ def test_a_damaged_log_file_is_the_first_thing_told(spark: SparkSession, inputs:
     assert "Traceback" in str(running.inner.exception())
 
 
-def test_what_a_callback_raises_is_told_with_its_own_trace(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
+def test_the_error_of_a_callback_keeps_its_trace(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
     def fails(rows: object, batch: int) -> None:
         raise ValueError("not today")
 
@@ -99,9 +99,9 @@ def test_a_shortened_file_of_sparks_is_named_before_the_start(
     joined = join(query(), inputs.frames(spark), checkpoint=state)
     with pytest.raises(StreamingStateError) as raised:
         joined.writeStream.format("parquet").start(tmp_path / "out")
-    assert str(raised.value).startswith(f"{path}: this file of Spark's is damaged: ")
+    assert str(raised.value).startswith(f"{path}: this file of Spark is damaged: ")
     if log.startswith("commits"):
-        assert f"delete it and .{path.name}.crc beside it" in str(raised.value)
+        assert f"delete it and .{path.name}.crc next to it" in str(raised.value)
         path.unlink()
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     else:
@@ -149,17 +149,17 @@ def test_an_operator_reads_of_starts_recoveries_and_refusals(
     with pytest.raises(StreamingStateError, match="is in use"):
         joined.writeStream.format("parquet").start(tmp_path / "out")
     running.stop()
-    told = [(one.levelname, one.getMessage().replace(f"shop ({state})", "SHOP")) for one in caplog.records]
-    assert ("WARNING", "SHOP: batch 0 comes again; it was joined, and is only published") in told
-    assert any(level == "WARNING" and text.startswith(f"SHOP: {damaged} (") for level, text in told)
-    rebuilt = [text for level, text in told if level == "WARNING" and "were rebuilt from the log" in text]
+    records = [(one.levelname, one.getMessage().replace(f"shop ({state})", "SHOP")) for one in caplog.records]
+    assert ("WARNING", "SHOP: Spark replays batch 0, which is committed; publishing it if needed") in records
+    assert any(level == "WARNING" and text.startswith(f"SHOP: {damaged} (") for level, text in records)
+    rebuilt = [text for level, text in records if level == "WARNING" and "loaded the engines of key groups" in text]
     assert len(rebuilt) == 1
-    assert rebuilt[0].startswith("SHOP: batch 1: engines of key groups [")
+    assert rebuilt[0].startswith("SHOP: batch 1: loaded the engines of key groups [")
     refused = "start was refused: StreamingStateError: "
-    assert any(level == "WARNING" and text.startswith(refused) for level, text in told)
-    started = told.index(("INFO", "SHOP starts after batch 0"))
-    assert told.index(("INFO", "SHOP is asked to stop")) > started
-    assert not [text for level, text in told if level == "ERROR"]
+    assert any(level == "WARNING" and text.startswith(refused) for level, text in records)
+    started = records.index(("INFO", "SHOP starts after batch 0"))
+    assert records.index(("INFO", "SHOP is stopping on request")) > started
+    assert not [text for level, text in records if level == "ERROR"]
 
 
 def text_of(task: Callable[[], object]) -> str:

@@ -1,15 +1,16 @@
-"""Shortens chains: many small segments, with rows that are late or dead among them, become few without such rows.
+"""Compaction: turns many small segments of a chain into a few large ones, without late and dead rows.
 
-A row of stream s with event time t is *dead* once frontier - t > spans[s]: the frontier promises that no later arrival
-is older, so none can have it in its window. `spans[s]` is the RANGE of the stream in ticks, None for an unbounded one,
-whose rows never die. What is dropped here the engine would drop when it rebuilds its windows; a chain means the same
-before and after.
+A row of stream s with event time t is *dead* once frontier - t > spans[s]: the frontier guarantees that no later
+arrival is older, so no later arrival can have the row in its window. `spans[s]` is the RANGE of the stream in ticks, or
+None for an unbounded stream, whose rows never die. An engine that rebuilds its windows would evict the same rows, so
+compaction does not change the meaning of a chain.
 
-When it pays (`part`). Rewriting the whole chain each time it got a few links costs every row again and again. So links
-are merged as in a log-structured merge tree: the last links of a chain, from the first one on that is not larger than
-all behind it, once they are MERGED links or hold MERGED_SEGMENTS small segments more than need be. A row is rewritten
-only into a link twice as large, so about log2(rows of the group / rows of a batch) times, and a chain has about as many
-links, plus MERGED. And all of a chain is rewritten when half of its rows are dead by estimate.
+When to compact (`part`). To rewrite the whole chain every few links would rewrite each row many times. So links are
+merged as in a log-structured merge tree. The candidates are the last links of a chain, from the first link that is not
+larger than all later links together. They are merged once they are MERGED links, or have MERGED_SEGMENTS more small
+segments than needed. A row moves only into a link twice as large, so it is rewritten about
+log2(rows of the group / rows of a batch) times. A chain has about that many links, plus MERGED. In addition, the whole
+chain is rewritten once an estimated half of its rows are dead.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from eddy.spark.partitioning.split import BLOB_BYTES, BLOB_ROWS
+from eddy.spark.partitioning.split import PIECE_BYTES, PIECE_ROWS
 from eddy.spark.streaming.state.manifest import Link
 from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
 
 MERGED = 8
 MERGED_SEGMENTS = 64
-DEAD_ROWS = 4096  # fewer are not worth a new file
+DEAD_ROWS = 4096  # fewer do not justify a new file
 
 Positions = Callable[[pa.RecordBatch, int], np.ndarray | None]
 """(rows, stream) -> event time of each row in ticks, int64[n]; None when the query has no event times."""
@@ -42,18 +43,18 @@ def compact(
     writer: SegmentWriter,
     group: int,
 ) -> Link:
-    """Write the live rows of adjacent links of a key group as one link; return it, with the batch of the last one.
+    """Write the live rows of adjacent links of a key group as one link; return it, with the batch of the last link.
 
-    chain      one link or more: a whole chain or a part of it (`chain[part(…)]`)
-    schemas    per stream, as the reader has them
+    chain      one or more links: a whole chain or a part of it (`chain[part(…)]`)
+    schemas    per stream, the same as in `reader`
     positions  `Job.positions`
-    spans      per stream its RANGE in ticks, None for an unbounded one
-    frontier   no later arrival has an event time below it, None when nothing is known
-    writer     its file holds the segments once the caller has called `finish`; it may take other groups as well
+    spans      per stream, its RANGE in ticks; None for an unbounded stream
+    frontier   no later arrival has an event time below it; None if it is unknown
+    writer     holds the segments, which are valid after the caller calls `finish`; may hold other groups as well
 
-    Per stream the rows are sorted by event time, equal ones in the order they came, in segments of up to 65 536 rows or
-    about 8 MB. Cost: one read of the segments that are not dead as a whole; memory for the rows of one stream, twice.
-    Raises StreamingStateError for segments that cannot be read.
+    The rows of each stream are sorted by event time, rows of equal time in order of arrival, in segments of up to
+    65 536 rows or about 8 MB. Cost: one read of each segment that is not entirely dead, and twice the memory of one
+    stream's rows. Raises StreamingStateError for segments that cannot be read.
     """
     written: list[Segment] = []
     for stream in range(len(schemas)):
@@ -79,9 +80,9 @@ def compact(
 
 
 def prune(chain: Chain, frontier: int | None, spans: Sequence[int | None]) -> Chain:
-    """Return the chain without segments no row of which can be matched, and without links that have none left.
+    """Return the chain without segments whose rows are all dead or late, and without links that become empty.
 
-    Reads nothing. O(segments); the very same chain when nothing goes.
+    Reads no file. O(segments). Returns the same object if nothing changes.
     """
     left: list[Link] = []
     same = True
@@ -94,7 +95,7 @@ def prune(chain: Chain, frontier: int | None, spans: Sequence[int | None]) -> Ch
 
 
 def part(chain: Chain, frontier: int | None = None, spans: Sequence[int | None] = ()) -> slice | None:
-    """Return which links should become one now, None for none; the rule stands at the top. O(segments).
+    """Return which links to merge now, None for none; the module docstring states the rule. O(segments).
 
     Without `spans` no row counts as dead. With `chain[part]` compacted to `link` the chain is
     `(*chain[: part.start], link, *chain[part.stop :])`.
@@ -124,8 +125,8 @@ def _write(
     if times is not None and (times[1:] < times[:-1]).any():
         order = np.argsort(times, kind="stable")
         rows, times = rows.take(pa.array(order)), times[order]
-    # As large as a blob on its way to a worker: one must fit beside others.
-    step = max(1, min(BLOB_ROWS, BLOB_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    # The same size as the pieces of the log stage.
+    step = max(1, min(PIECE_ROWS, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
     written = []
     for low in range(0, rows.num_rows, step):
         piece = rows.slice(low, step)
@@ -135,12 +136,12 @@ def _write(
 
 
 def _dead_below(frontier: int | None, span: int | None) -> int | None:
-    """Return the event time below which rows are dead, None when none are."""
+    """Return the event time below which rows are dead, None if no row is."""
     return None if frontier is None or span is None else frontier - span
 
 
 def _least(dead_below: int | None, late_below: tuple[int, ...] | None, stream: int) -> int | None:
-    """Return the event time from which on rows are neither dead nor late, None for all of them."""
+    """Return the least event time of rows that are neither dead nor late, None if all rows are."""
     if late_below is None:
         return dead_below
     return late_below[stream] if dead_below is None else max(dead_below, late_below[stream])
@@ -155,7 +156,7 @@ def _is_gone(link: Link, segment: Segment, frontier: int | None, spans: Sequence
 
 
 def _dead_rows(link: Link, segment: Segment, frontier: int | None, spans: Sequence[int | None]) -> int:
-    """Estimate how many rows of a segment are dead or late, as if they were spread evenly over its time."""
+    """Estimate the number of dead or late rows of a segment, as if its rows were spread evenly over its time."""
     span = spans[segment.stream] if spans else None
     below = _least(_dead_below(frontier, span), link.late_below, segment.stream)
     if below is None or below <= segment.first:
@@ -166,12 +167,12 @@ def _dead_rows(link: Link, segment: Segment, frontier: int | None, spans: Sequen
 
 
 def _spare_segments(chain: Sequence[Link]) -> int:
-    """Return about how many segments fewer the links would have as one: those less than half as large as they may be.
+    """Estimate how many segments a merge of the links would save: those below half of the maximal size.
 
-    None in a link that compaction wrote, whatever its segments look like: all of them are in one file.
+    A link that compaction wrote has all its segments in one file, and saves none.
     """
     segments = [segment for link in chain for segment in link.segments]
     if len({one.file for one in segments}) < 2:
         return 0
-    small = [one.stream for one in segments if 2 * one.rows <= BLOB_ROWS and 2 * one.length <= BLOB_BYTES]
+    small = [one.stream for one in segments if 2 * one.rows <= PIECE_ROWS and 2 * one.length <= PIECE_BYTES]
     return len(small) - len(set(small))
