@@ -168,7 +168,13 @@ def test_an_index_that_was_altered_under_the_right_key_breaks_nothing_at_once(ke
     for _ in range(300):
         shutil.copy(kept, path)
         write_index(path, header, tables + json.dumps(altered(values, chance)).encode())
-        outcomes.add(loaded(path) is None)
+        try:
+            outcomes.add(loaded(path) is None)
+        except InputError as fault:
+            # Another policy name in the index stands for a policy of the user's own, which was not passed.
+            if "which is not built in" not in str(fault):
+                raise
+            outcomes.add(True)
     assert outcomes == {False, True}
 
 
