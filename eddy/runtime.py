@@ -22,8 +22,8 @@ from eddy.push.turn import Turn, in_logged_turn, in_turn, refuse_copy
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy
-from eddy.snapshot.restore import fill_engine, restored_options, snapshot_of
-from eddy.snapshot.snapshot import Snapshot
+from eddy.snapshot.restore import fill_engine, restored_options
+from eddy.snapshot.snapshot import Snapshot, snapshot_of
 from jisc.strategies import Transition
 from stairs.errors import InputError
 from stairs.stair import Stair

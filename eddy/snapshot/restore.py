@@ -1,24 +1,16 @@
-"""An engine to a snapshot, and back."""
+"""Restoring a snapshot into a new engine, under the same plan or another one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from eddy.engine import Engine
-from eddy.results.late_rows import LateRows
 from eddy.routing.policies import POLICIES, Policy
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, resolve
-from eddy.snapshot.snapshot import RuntimeState, Snapshot, write
+from eddy.snapshot.snapshot import Snapshot
 from jisc.plan.tree import read_plan
 from stairs.errors import PlanError, SnapshotError
-
-
-def snapshot_of(engine: Engine) -> bytes:
-    """Return a snapshot of an engine; see `Runtime.snapshot`."""
-    names = engine.query.graph.names
-    schedule = [(one.at, one.tree.text(names), engine.state_texts(one.store)) for one in engine.schedule]
-    return write(_state(engine), engine.present_options(), schedule)
 
 
 def restored_options(
@@ -66,10 +58,7 @@ def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> No
             f"the snapshot has {len(schedule)} scheduled transitions, the first at arrival {schedule[0].at}, but"
             f" strategy {engine.strategy.name!r} keeps its plan; restore with another strategy"
         )
-    state = _state(engine)
-    snapshot.fill(state)
-    counts = snapshot.counts
-    engine.late.rows = LateRows.restored(state.late, counts["late"], counts["late_dropped"])
+    snapshot.fill(engine)
     # The strategy is made again: states that are complete for empty windows are not for these.
     engine.modules.caches.clear()
     engine.strategy = make_strategy(
@@ -79,16 +68,3 @@ def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> No
     engine.strategy.refill()
     engine.router = engine.router.with_strategy(engine.strategy)
     engine.schedule = schedule_of(schedule)
-    engine.n_results, engine.n_deleted = counts["results"], counts["deleted"]
-
-
-def _state(engine: Engine) -> RuntimeState:
-    late = engine.late.rows
-    counts = {
-        "results": engine.n_results,
-        "deleted": engine.n_deleted,
-        "late": list(late.counts),
-        "late_dropped": list(late.dropped),
-    }
-    batches = [late.batches(i) for i in range(len(engine.query.streams))]
-    return RuntimeState(engine.query, engine.modules, engine.payload, engine.columns, batches, counts)

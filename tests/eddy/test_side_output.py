@@ -194,7 +194,7 @@ def test_states_stored_at_a_change_of_plan_make_late_rows_go() -> None:
     free = filled(None)
     stored = filled(None)
     stored.transition("(R S) T", store=["R S"])
-    states = stored._modules.allowance.used - free._engine.modules.allowance.used
+    states = stored._engine.modules.allowance.used - free._engine.modules.allowance.used
     assert states > 1000
     most = free._engine.modules.allowance.used + free.metrics()["late_bytes"] + states // 2
     runtime = filled(most)
