@@ -325,7 +325,7 @@ class AdaptiveFilter:
                     "predicate": self.predicates[k].title,
                     "position": place,
                     "rows": self._rows_in[k],
-                    "rows_out": self._rows_out[k],
+                    "accepted": self._rows_out[k],
                     "seconds": self._call_seconds[k],
                     "call_us": 1e6 * self._costs[k].call_s if self._costs[k].calls else None,
                     "row_ns": 1e9 * self._costs[k].row_s if self._costs[k].calls else None,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from eddy.routing.change import NO_ROOM
 from eddy.routing.policies import Decision, View
-from eddy.runtime import NO_ROOM
 from jisc.plan.states import states_of
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase
