@@ -251,7 +251,7 @@ def test_which_frames_the_workers_may_read_themselves(spark: SparkSession, tmp_p
     assert "Limit" in way(scan.limit(3))
     assert "column 'v' is computed" in way(scan.selectExpr("k", "v + 1 as v"))
     assert "partitioned by columns" in way(spark.read.parquet(str(tmp_path / "partitioned")))
-    assert "is of type int64" in way(spark.read.schema("k bigint, v int").parquet(str(tmp_path / "R")))
+    assert "column 'v' has type int64 in" in way(spark.read.schema("k bigint, v int").parquet(str(tmp_path / "R")))
     cached = scan.select("*").cache()
     assert "InMemoryRelation" in way(cached)
     cached.unpersist()

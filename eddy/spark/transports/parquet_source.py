@@ -120,7 +120,7 @@ def check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataTy
             raise UnsuitableError(f"{uri} does not have exactly one column {name!r}")
         found = schema.field(name).type
         if spark_type(found) != wanted:
-            raise UnsuitableError(f"column {name!r} has type {found} in {uri}")
+            raise UnsuitableError(f"column {name!r} has type {found} in {uri}, but {wanted} in Spark")
         if legacy and pa.types.is_temporal(found):
             raise UnsuitableError(f"column {name!r} uses the legacy calendar in {uri}")
 
