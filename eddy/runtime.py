@@ -79,18 +79,18 @@ class Runtime:
         renumber_at: int = RENUMBER_AT,
     ) -> None:
         options = Options(
-            plan,
-            policy,
-            strategy,
-            store,
-            max_bytes,
-            decide_every,
-            statistics,
-            background,
-            output,
-            count_only,
-            ids_only,
-            renumber_at,
+            plan=plan,
+            policy=policy,
+            strategy=strategy,
+            store=store,
+            max_bytes=max_bytes,
+            decide_every=decide_every,
+            statistics=statistics,
+            background=background,
+            output=output,
+            count_only=count_only,
+            ids_only=ids_only,
+            renumber_at=renumber_at,
         )
         self.query, self.output, self.count_only, self.ids_only = query, output, count_only, ids_only
         self._turn = Turn()

@@ -31,7 +31,7 @@ _NUMBERS = {"i": int, "u": int, "f": float, "b": bool}
 
 
 class PartsWriter:
-    """Writes plain parts as JSON values, and collects the blocks that their arrays take.
+    """A writer of plain parts as JSON values, which collects the blocks of their arrays.
 
     place_of  block in which an address lies, and bytes from its beginning; None for memory that is in no block yet
     reused    old block number -> new number, of the blocks that are still used
@@ -104,7 +104,7 @@ class PartsWriter:
 
 
 class MappedArrays(Memory):
-    """Reads the arrays of written parts from mapped memory, in place.
+    """The arrays of written parts, read in place from mapped memory.
 
     blocks  by number, within the memory
     """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ COUNTERS = slice(H_PROBES, H_MATCHES + 1)
 """The columns of `Routes.hops` that count."""
 
 
-@dataclass
-class Savepoint:
+class Savepoint(NamedTuple):
     """A moment to which `Strategy.restore` returns: plans, counters, history. States are not in it: they are caches.
 
     trees      the plans that run, oldest first
@@ -231,8 +229,8 @@ class Strategy(ABC):
 
     def newest_plan(self) -> Savepoint:
         """Return a savepoint at which the newest plan runs alone, with all counts so far. After `discard_states`."""
-        self._retire_counters(self.routes)
-        return replace(self.savepoint(), trees=[self.tree], marks=None, counters=None)
+        past = self._past_with(self.routes)
+        return self.savepoint()._replace(trees=[self.tree], marks=None, counters=None, past=past)
 
     def discard_states(self) -> None:  # noqa: B027 - most strategies store nothing
         """Discard all states, whatever condition an exception left them in: they are caches over the SteMs.
@@ -267,9 +265,12 @@ class Strategy(ABC):
 
     def _retire_counters(self, tables: Routes) -> None:
         """Add the counters of replaced tables to those of the past."""
+        self.past = self._past_with(tables)
+
+    def _past_with(self, tables: Routes) -> Int64s:
         hops, past = tables.hops, self.past.copy()
         np.add.at(past, hops[:, H_TARGET], hops[:, COUNTERS])
-        self.past = past
+        return past
 
     # Inspection
 

@@ -5,6 +5,9 @@ Policies are given views of a runtime that leaves its plan alone, with nothing m
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from eddy.routing import policies
 from eddy.routing.policies import POLICIES, Decision, Policy, View
 from eddy.routing.policies.a_greedy import AGreedy
 from eddy.routing.policies.bandit import Bandit
@@ -88,6 +92,15 @@ def snowflake() -> World:
     for _ in range(4):
         world.push(F={"a": world.draw(60, n), "b": world.draw(60, n), "c": world.draw(5000, n)})
     return world
+
+
+def test_every_policy_is_registered_by_its_name() -> None:
+    found = set[type]()
+    for module in pkgutil.iter_modules(policies.__path__, f"{policies.__name__}."):
+        kinds = [kind for kind in vars(importlib.import_module(module.name)).values() if inspect.isclass(kind)]
+        found |= {kind for kind in kinds if hasattr(kind, "decide") and kind is not Policy}
+    assert found == set(POLICIES.values())
+    assert all(make().name == name for name, make in POLICIES.items())
 
 
 @pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda one: one.name)

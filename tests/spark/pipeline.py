@@ -18,7 +18,7 @@ def split_here(job: Job, stream: int, batches: Sequence[pa.RecordBatch]) -> list
 
 
 def shuffled(job: Job, blobs: list[pa.RecordBatch], chance: random.Random) -> list[list[pa.RecordBatch]]:
-    """Per partition its blobs, ascending by `first`, equals in any order, in batches of a few."""
+    """Return the blobs of each partition in small batches, ascending by `first`, equal ones in random order."""
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(job.shares.partitions)]
     for batch in blobs:
         for i, part in enumerate(batch.column("part").to_pylist()):

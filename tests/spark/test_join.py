@@ -1,4 +1,4 @@
-"""`eddy.spark.join` on Spark: both transports give the oracle's results, types come out right, refusals say why."""
+"""`eddy.spark.join` on Spark: both transports give the oracle's results, types are right, refusals give the reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START = dt.datetime(2024, 3, 1, tzinfo=UTC)
 
 
 def files_of(spark: SparkSession, tables: Mapping[str, pa.Table], folder: Path) -> dict[str, DataFrame]:
-    """Each stream as a folder of two Parquet files with small row groups."""
+    """Write each stream to a folder of two Parquet files with small row groups."""
     frames = {}
     for name, table in tables.items():
         (folder / name).mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_a_key_of_strings_and_instants_with_filters(spark: SparkSession, tmp_pat
 
 
 def test_a_chain_with_decimals_through_a_hypercube(spark: SparkSession, tmp_path: Path) -> None:
-    """Three classes of different types, unbounded windows, widths and scales that differ between the streams."""
+    """Three classes of different types, unbounded windows, different widths and scales between the streams."""
     chance = random.Random(2)
     schemas = {
         "R": pa.schema([("a", pa.int32()), ("n", pa.int64())]),
@@ -300,7 +300,7 @@ def test_refusals(spark: SparkSession) -> None:
 
 def test_a_failing_task_names_stream_column_and_value(spark: SparkSession) -> None:
     schema = pa.schema([("k", pa.int8())])
-    # Only one of the two can fail: tasks of both run side by side, and the first to fail is the one that is told of.
+    # Only one of the two can fail: tasks of both run side by side, and the error reports the first to fail.
     frames = {"R": spark.createDataFrame([(1000,)], "k bigint"), "S": spark.createDataFrame([(100,)], "k bigint")}
     with pytest.raises(Exception, match=r"stream 'R', column 'k': a value of type int64 does not fit int8.*1000"):
         join(two(schema), frames).collect()

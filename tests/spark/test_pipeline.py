@@ -1,4 +1,4 @@
-"""Split, shuffle, merge and join give what the oracle gives, for any query, partitioning and cutting. No JVM here."""
+"""Split, shuffle, merge and join give the oracle's results for any query, grid and batches. Runs without a JVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.spark.pipeline import run_here
 
 @pytest.fixture(scope="module", autouse=True)
 def small_pieces() -> object:
-    """Blobs, runs and pushes of a few rows, so that few rows make many of them; types left as they are."""
+    """Use small blobs, runs and pushes, so that few rows make many of them; leave types unchanged."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(split, "PIECE_ROWS", 3)
         patch.setattr(split, "RUN_ROWS", 7)
@@ -49,7 +49,7 @@ def content(schema: pa.Schema, rows: list[dict[str, object]], time: str | None) 
 
 
 def defined_order(case: Case, arrivals: list[Arrival]) -> list[Arrival]:
-    """Arrivals by (time, stream, content); the last two only matter where a window counts rows."""
+    """Return arrivals by (time, stream, content); the last two matter only if a window counts rows."""
     if all(stream.time is None for stream in case.streams):
         return arrivals
     keyed = []
@@ -151,7 +151,7 @@ def test_only_needed_columns_travel() -> None:
 
 
 def test_memory_waits_for_overlap_only() -> None:
-    """Sorted runs that do not overlap are pushed as they come, however many there are."""
+    """Sorted runs that do not overlap are pushed as they arrive, whatever their number."""
     job = make_job(four(eddy.Range(10)))
     merger = merge.Merger(job)
     most = 0

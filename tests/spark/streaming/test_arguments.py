@@ -1,4 +1,4 @@
-"""What a user may get wrong, and what the message says."""
+"""Wrong arguments, and the messages for them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_type_that_spark_lacks_is_refused_before_anything_runs(spark: SparkSes
 
 
 def test_arguments_of_the_writer(frames: dict[str, DataFrame], tmp_path: Path) -> None:
-    """Whatever is wrong, the checkpoint is free afterwards."""
+    """After each error the checkpoint is free."""
     joined = join(query(), frames, checkpoint=tmp_path / "state")
     assert joined.isStreaming
     for wrong, message in (
@@ -110,7 +110,7 @@ def test_arguments_of_the_writer(frames: dict[str, DataFrame], tmp_path: Path) -
 
 
 def test_what_is_wrong_with_rows_ends_the_query_and_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """Null event times, values that do not fit, files of another type than was said: stream and column are named."""
+    """For null event times, values that do not fit and files of another type, the error names stream and column."""
     narrow = pa.schema([("k", pa.int8()), ("t", pa.int64())])
     small = eddy.Query([eddy.Stream(n, narrow, window=eddy.Range(9), time="t") for n in "RS"], ["R.k = S.k"])
     for place, own, row, transport, message in (

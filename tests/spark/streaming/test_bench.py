@@ -1,4 +1,4 @@
-"""The benchmark of streaming joins: its ways agree, and each of its figures has a title."""
+"""The benchmark of streaming joins: all systems agree, and each figure has a title."""
 
 from __future__ import annotations
 

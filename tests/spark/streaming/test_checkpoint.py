@@ -1,4 +1,4 @@
-"""A stop at any moment leaves the old state or the new one, and one driver at a time has it."""
+"""A stop at any moment leaves the old state or the new one, and one driver at a time holds the checkpoint."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ STEPS = ("open", "write", "fsync", "close", "replace")
 
 
 class Steps:
-    """Calls of `os` that change files, of which one does not go well.
+    """Counts calls of `os` that change files, and lets one of them fail.
 
-    stop    what happens instead of, or after, call number `at`; a write is half done when it stops before its end
-    after   the call is made, and then it stops
-    calls   the names of the calls so far
+    stop    runs instead of, or after, call number `at`; a write that it replaces is half done
+    after   whether the call runs before `stop`
+    calls   names of the calls so far
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, at: int | None, stop: Callable[[], None], after: bool) -> None:
@@ -57,7 +57,7 @@ class Steps:
 def forked(work: Callable[[], None]) -> int:
     """Run `work` in a forked process; return its id."""
     with warnings.catch_warnings():
-        # What runs there takes no lock that another thread could hold.
+        # The child takes no lock that another thread could hold.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if not pid:
@@ -145,7 +145,7 @@ def test_killed_at_any_step_of_a_commit(tmp_path: Path, before: int, after: bool
         assert checkpoint.damaged == {}
         seen.append(found == new)
         if found == new:
-            # One look has put back what was missing.
+            # The read has restored the missing file.
             primary, copy = manifest_files(checkpoint, before)
             assert primary.read_bytes() == copy.read_bytes() == new.to_bytes()
         else:
@@ -153,7 +153,7 @@ def test_killed_at_any_step_of_a_commit(tmp_path: Path, before: int, after: bool
         Checkpoint(root).commit(make_manifest(before + 1))
         retain(checkpoint)
         assert not list(checkpoint.manifests.rglob("*.tmp"))
-    # Once it is the new one it stays so.
+    # After the first new state, all later stops leave the new state.
     assert seen == sorted(seen)
     assert set(seen) == {False, True}
 
@@ -177,7 +177,7 @@ def test_an_error_at_any_step_of_a_commit(tmp_path: Path, after: bool) -> None:
 
 
 def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
-    """Bytes are synced before the rename, and the directory after it, for the copy first."""
+    """Bytes are synced before the rename and the directory after it; the copy is written first."""
     checkpoint = filled(tmp_path, 1)
     with pytest.MonkeyPatch.context() as patch:
         steps = Steps(patch, None, killed, False)

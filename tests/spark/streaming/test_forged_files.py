@@ -1,4 +1,4 @@
-"""Files of a checkpoint that were altered and sealed with the right digest: refused by name, or harmless."""
+"""Altered files of a checkpoint with a right digest are refused by name, or harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint goes on with the join it was made by, and with no other."""
+"""A checkpoint resumes only with the join that created it."""
 
 from __future__ import annotations
 

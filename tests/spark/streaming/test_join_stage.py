@@ -43,7 +43,7 @@ def logged(job: Job, locations: Locations, rows: dict[str, pa.Table]) -> list[Se
 def test_rows_of_one_batch_are_joined_in_many_pushes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, span: int
 ) -> None:
-    """The watermark after the batch is ahead of most of its rows, and none of them is late for that."""
+    """The watermark after the batch is ahead of most of its rows, which are not late because of it."""
     monkeypatch.setattr("eddy.spark.partitioning.merge.PUSH_ROWS", 64)
     for name in ("SPARK_LOCAL_DIRS", "LOCAL_DIRS"):
         monkeypatch.delenv(name, raising=False)

@@ -37,7 +37,7 @@ def add(inputs: Inputs) -> None:
 
 @pytest.fixture
 def inputs(spark: SparkSession, tmp_path: Path) -> Inputs:
-    """Two streams whose first batch was joined, in `state`, and a second one to come."""
+    """Two streams with a joined batch in `state`, and files of a second batch."""
     made = Inputs(tmp_path / "in", R=SCHEMA, S=SCHEMA)
     add(made)
     running = run(query(), made.frames(spark), tmp_path / "state", tmp_path / "out")
@@ -47,7 +47,7 @@ def inputs(spark: SparkSession, tmp_path: Path) -> Inputs:
 
 
 def descriptions(spark: SparkSession) -> list[str]:
-    """Return what Spark's UI says of the jobs so far, oldest first."""
+    """Return the descriptions of all jobs in Spark's UI, oldest first."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)  # type: ignore[union-attr]
     shown = [jobs.apply(k).description() for k in range(jobs.length())]
     return [one.get() if one.isDefined() else "" for one in reversed(shown)]
@@ -139,7 +139,7 @@ def test_an_operator_reads_of_starts_recoveries_and_refusals(
     state = tmp_path / "state"
     damaged = state / "manifests" / "000000000000.manifest"
     damaged.write_bytes(b"cut")
-    # Spark gives batch 0 again, which is joined and published.
+    # Spark replays batch 0, which is joined and published.
     for name in ("0", ".0.crc"):
         (state / "spark" / "commits" / name).unlink()
     frames = inputs.frames(spark)

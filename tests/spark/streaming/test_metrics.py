@@ -1,4 +1,4 @@
-"""What a running join tells: its own tables, Spark's progress, and what listeners get."""
+"""Metrics of a running join: its own tables, Spark's progress, and listeners."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def query() -> eddy.Query:
 
 
 def filled(root: Path) -> Inputs:
-    """Three batches: R has 40, 40 and 0 rows, S 40, 20 and 1; in the last one a row of S is late."""
+    """Return inputs of three batches: R has 40, 40 and 0 rows, S 40, 20 and 1, the last of which is late."""
     inputs = Inputs(root / "in", R=SCHEMA, S=SCHEMA)
     for number, (r, s) in enumerate(((40, 40), (40, 20), (0, 1))):
         begin = 50 * number if number < 2 else 0
@@ -77,7 +77,7 @@ def test_tables_and_progress_tell_what_happened(spark: SparkSession, tmp_path: P
 
 
 def test_a_hot_key_group_stands_out(spark: SparkSession, tmp_path: Path) -> None:
-    """One key has nearly all rows: its group takes nearly all the time."""
+    """One key has nearly all rows, so its group takes nearly all the time."""
     inputs = Inputs(tmp_path / "in", R=SCHEMA, S=SCHEMA)
     for name in "RS":
         hot = [{"k": 7, "t": n // 4, "n": n} for n in range(6000)]

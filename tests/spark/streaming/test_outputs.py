@@ -84,7 +84,7 @@ def sizes(state: Path) -> dict[str, int]:
 
 
 def chains(state: Path) -> list[int]:
-    """How many links the chain of each key group has."""
+    """Return the number of links of each key group's chain."""
     newest = Checkpoint(state).newest()
     assert newest is not None
     return [len(group.chain) for group in newest.groups.values()]
@@ -97,7 +97,7 @@ def test_what_windows_have_left_goes_from_the_disk(spark: SparkSession, tmp_path
     assert running.batches().num_rows == 9
     assert max(chains(tmp_path / "state")) <= 4
     left = sizes(tmp_path / "state")
-    assert left["manifests"] == 2 + 1  # and the directory of copies
+    assert left["manifests"] == 2 + 1  # plus the directory of copies
     assert left["log"] <= 2 * (4 + 1)
     oldest = min(batch_of(path.name) or 0 for path in (tmp_path / "state" / "log").iterdir())
     assert oldest >= 4
@@ -108,7 +108,7 @@ def test_what_windows_have_left_goes_from_the_disk(spark: SparkSession, tmp_path
 def test_compaction_shortens_the_log_and_changes_no_result(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing ever expires, so each batch would add a link for ever; what is merged is read again after restarts."""
+    """Windows are unbounded, so each batch adds a link; restarts read the compacted links."""
     monkeypatch.setattr(compaction, "MERGED", 3)
     inputs = filled(tmp_path, files=0)
     own = query(eddy.Unbounded())
@@ -119,7 +119,7 @@ def test_compaction_shortens_the_log_and_changes_no_result(
                 draw = chance.randrange
                 inputs.add(name, [{"k": draw(30), "t": draw(9), "v": f"{name}{draw(10**9)}"} for _ in range(20)])
         running = run(own, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2, keep=2)
-        running.stop()  # waits for a compaction under way
+        running.stop()  # waits for a running compaction
         assert running.compaction_problem is None
         assert running.batches().num_rows == 3, start
     bases = [path.name for path in (tmp_path / "state" / "log").iterdir() if "-base-" in path.name]
@@ -149,7 +149,7 @@ def test_a_failed_compaction_is_reported_and_harms_nothing(
 
 
 def test_retention_leaves_a_file_that_compaction_is_writing(tmp_path: Path) -> None:
-    """It still has its temporary name, and its batch is past by the time it is whole."""
+    """The file still has its temporary name, and its batch is old when it is complete."""
     checkpoint = Checkpoint(tmp_path)
     for batch in range(3):
         checkpoint.commit(Manifest(batch, {}, (0,), {}, (), (), {}))

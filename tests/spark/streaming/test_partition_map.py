@@ -1,4 +1,4 @@
-"""The map from key groups to partitions: even, and changed by as few moves as can be."""
+"""The map from key groups to partitions: even, and changed by the fewest moves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_another_number_of_partitions_is_even_by_the_fewest_moves(one: Partition
     least, more = divmod(one.groups, n)
     assert after.n == n
     assert Counter(sizes(after)) == Counter({least: n - more} | ({least + 1: more} if more else {}))
-    # Whoever gets one more: a partition keeps what it has up to its size, the rest has to move.
+    # A partition keeps its groups up to its new size; the others move.
     had = Counter(one.partitions)
     kept = max(
         sum(min(had[partition], least + (partition in larger)) for partition in range(n))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Counting:
-    """A policy that notes in a directory how often its engine was kept before it was woken."""
+    """A policy that records in a directory how often its engine was saved before it was loaded."""
 
     name = "counting"
 
@@ -41,7 +41,7 @@ class Counting:
 def test_a_policy_defined_in_a_script_goes_on_from_batch_to_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No worker can import the module of a script.
+    # Workers cannot import the module of a script.
     monkeypatch.setattr(Counting, "__module__", "__main__")
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -71,7 +71,7 @@ def test_what_is_in_a_checkpoint_is_for_its_user_alone(spark: SparkSession, tmp_
     assert modes == {(True, 0o700), (False, 0o600)}
     parts = {path.relative_to(root).parts[0] for path in ours[1:] if path.is_file()}
     assert parts >= {"log", "late", "manifests", "metrics", "published", "identity.json", "lock"}
-    # Results are for whoever the umask lets read them.
+    # The umask decides who may read results.
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "out").rglob("*.parquet")} == {0o044}
 
 

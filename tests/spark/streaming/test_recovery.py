@@ -1,4 +1,4 @@
-"""What was damaged or lost is put right, or passed over when it can be had again, or refused; nothing is guessed."""
+"""Damaged or lost files are restored, or skipped if Spark replays their batch, or refused; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_two_damaged_copies_fall_back(tmp_path: Path) -> None:
     assert all(str(path) in said for path in manifest_files(checkpoint, 2))
     assert again.newest() == make_manifest(1)
     assert len(again.recoveries) == 1
-    # Spark gives the batch again; its manifest takes the place of the damaged one.
+    # Spark replays the batch; its manifest replaces the damaged one.
     again.commit(make_manifest(2, extra={"again": 1}))
     assert Checkpoint(tmp_path).newest() == make_manifest(2, extra={"again": 1})
     assert again.damaged == {}

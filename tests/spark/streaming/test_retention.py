@@ -1,4 +1,4 @@
-"""Nothing that is needed is ever deleted, and what nobody needs goes."""
+"""Retention never deletes a file that is needed, and deletes all others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.spark.streaming.manifests import make_manifest, make_segment
 
 @contextmanager
 def unlink_fails_after(calls: int) -> Iterator[None]:
-    """Let the first calls of `os.unlink` do what they do, and have all others fail."""
+    """Let all calls of `os.unlink` after the first ones fail."""
     unlink, left = os.unlink, calls
 
     def failing(*arguments: Any, **options: Any) -> None:
@@ -40,7 +40,7 @@ def unlink_fails_after(calls: int) -> Iterator[None]:
 
 
 class History:
-    """A job that writes, compacts, publishes, fails and cleans up at random, and what must be there of it."""
+    """A job that writes, compacts, publishes, fails and cleans up at random, and the files that must exist."""
 
     def __init__(self, data: st.DataObject, root: Path) -> None:
         self.data = data
@@ -60,7 +60,7 @@ class History:
         return name
 
     def orphan(self, batch: int) -> None:
-        """A task that failed, or that Spark has given up, has left something behind."""
+        """Leave a file of a task that failed, or that Spark has given up."""
         directory = self.data.draw(st.sampled_from((self.checkpoint.log, self.checkpoint.late)))
         self.orphans.append(directory / self.file(directory, batch))
 
@@ -143,7 +143,7 @@ def test_retention_deletes_nothing_that_is_needed(data: st.DataObject) -> None:
 
 
 def test_an_error_at_any_step_of_retention(tmp_path: Path) -> None:
-    """What is still there of a manifest names files that are still there, and the next time the rest goes."""
+    """Every manifest that is left names existing files, and the next call deletes the rest."""
     steps = 5 * 2 + 5 + 5  # manifests and copies, marks, log files of five batches
     for at in range(steps + 1):
         checkpoint = Checkpoint(tmp_path / str(at))
@@ -168,7 +168,7 @@ def test_an_error_at_any_step_of_retention(tmp_path: Path) -> None:
 
 
 def test_a_stop_within_retention_makes_no_late_rows(tmp_path: Path) -> None:
-    """What a failed task left behind must not outlive the manifest that does not name it: then it would count."""
+    """The file of a failed task must go before the manifest that does not name it; otherwise it would count."""
     for at in range(12):
         checkpoint = Checkpoint(tmp_path / str(at))
         named = [f"{batch_name(batch)}-0-named" for batch in range(5)]

@@ -1,4 +1,4 @@
-"""The log gives back the rows that were written, and nothing else ever."""
+"""The log returns exactly the rows that were written."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_reading_copies_nothing(tmp_path: Path) -> None:
     assert pa.total_allocated_bytes() - before < 10_000
     reader.close()
     (tmp_path / segment.file).unlink()
-    # A file that retention deletes stays readable for who has read it.
+    # A file that retention deletes stays readable for a reader that has mapped it.
     assert found.equals(rows)
 
 
@@ -175,7 +175,7 @@ def test_files_of_another_format(
 
 
 def test_a_file_survives_a_power_cut(tmp_path: Path) -> None:
-    """Its bytes are synced before it has its name, and the directory after it."""
+    """Its bytes are synced before it gets its name, and the directory afterwards."""
     calls: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         sync, rename = os.fsync, os.rename

@@ -32,12 +32,12 @@ Lasting: TypeAlias = ParquetSink | TransactionSink
 
 
 class Crash(BaseException):
-    """The process ends here; nothing may catch it."""
+    """Ends the process; no code may catch it."""
 
 
 @contextmanager
 def steps_until(crash_at: int | None) -> Iterator[list[str]]:
-    """Record what changes the file system; instead of step number `crash_at` the process ends."""
+    """Record the steps that change the file system; a crash replaces step number `crash_at`."""
     taken: list[str] = []
 
     def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +56,7 @@ def steps_until(crash_at: int | None) -> Iterator[list[str]]:
 
 
 def cut_short(at: int, work: Callable[[], object]) -> bool:
-    """Do `work` up to step number `at`; say whether there was such a step."""
+    """Run `work` up to step number `at`; return whether there was such a step."""
     with steps_until(at):
         try:
             work()
@@ -72,7 +72,7 @@ def ready(sink: S, scratch: Path, schema: pa.Schema = ROWS, owner: str = "one") 
 
 
 def stage(sink: Sink, batch: int, **files: list[int]) -> list[str]:
-    """Write files as tasks do, one more for a try that was given up, and return the names that count."""
+    """Write files as tasks do, and one of an abandoned attempt; return the names that count."""
     place = sink.staging(batch)
     for name, keys in {**files, "lost": [-1]}.items():
         table = pa.table({"R.k": keys, "S.v": [str(key) for key in keys]}, schema=ROWS)
@@ -81,7 +81,7 @@ def stage(sink: Sink, batch: int, **files: list[int]) -> list[str]:
 
 
 def seen(sink: Lasting) -> list[int]:
-    """The keys that a reader of the sink's place sees."""
+    """Return the keys that a reader of the sink's directory sees."""
     if isinstance(sink, TransactionSink):
         table = pa.concat_tables([pq.read_table(path) for path in snapshot(sink.path)] or [ROWS.empty_table()])
     elif any(sink.path.glob("batch=*")):
@@ -92,7 +92,7 @@ def seen(sink: Lasting) -> list[int]:
 
 
 def tree(path: Path) -> dict[str, tuple[int, int]]:
-    """All below a path, with what tells whether it was touched."""
+    """Return all files below a path, with their inodes and modification times."""
     return {str(one.relative_to(path)): (one.stat().st_ino, one.stat().st_mtime_ns) for one in path.rglob("*")}
 
 
@@ -176,7 +176,7 @@ def test_a_place_of_another_job_is_refused(kind: type[Lasting], tmp_path: Path) 
     (tmp_path / "_owner.json").write_text("{")
     with pytest.raises(SparkJoinError, match=r"_owner.json is damaged; remove it"):
         ready(kind(tmp_path), tmp_path)
-    # Also of one job no batch is taken for one it is not: its manifest may be lost.
+    # A batch with other files is refused even for the same job: its manifest may be lost.
     with pytest.raises(SparkJoinError, match=r"only one of .* has '.*a.parquet'.* restore 000000000000.manifest"):
         sink.publish(0, stage(sink, 0, other=[2]))
     assert seen(sink) == [1]
@@ -204,7 +204,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "mkdir", refuse)  # tests may run as one who may write everywhere
+    monkeypatch.setattr(os, "mkdir", refuse)  # tests may run as a user who may write everywhere
     with pytest.raises(SparkJoinError, match=f"{tmp_path / 'results'}: .* failed: Permission denied; check that"):
         ready(ParquetSink(tmp_path / "results"), tmp_path)
 
@@ -295,7 +295,7 @@ def test_the_log_says_rows_and_bytes_and_keeps_versions(tmp_path: Path) -> None:
     with pytest.raises(SparkJoinError, match="batch upto=0 is not published; no batch is published yet"):
         snapshot(tmp_path, 0)
     for batch in range(3):
-        # The same name each time: a batch must not replace what another published.
+        # The same name each time: a batch must not replace the files of another.
         sink.publish(batch, stage(sink, batch, a=[batch] * batch) if batch else [])
     assert versions(tmp_path) == [0, 1, 2]
     assert [snapshot(tmp_path, batch) for batch in range(3)] == [
@@ -381,7 +381,7 @@ WIDE = pa.schema(
 
 
 def stage_wide(sink: Sink, batch: int, *keys: int) -> list[str]:
-    """As tasks do: columns in the types that Spark has."""
+    """Write a file as a task does, in Spark's types."""
     from eddy.spark.types import spark_schema
 
     at = datetime(2024, 5, 6, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Exact places in the driver at which it can be made to end, put around the job's own functions from outside."""
+"""Exact places at which a test can end the driver, as wrappers around the job's own functions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Twice:
 
 
 class Points:
-    """The places; one per driver.
+    """The places of one driver.
 
     stop_asked  set when the query is to be stopped in the middle of a batch
     """
@@ -51,7 +51,7 @@ class Points:
         self.stop_asked = threading.Event()
 
     def reach(self, place: str) -> None:
-        """Come by a place."""
+        """Spring a trap at a place, if there is one."""
         trap = self._traps.spring(place)
         if trap is None:
             return
@@ -63,7 +63,7 @@ class Points:
         raise Injected(f"injected: {trap.name}")
 
     def install(self) -> None:
-        """Put the places into the job's functions."""
+        """Wrap the job's functions."""
         self._around_batches()
         self._around_renames()
         mark, commit = Checkpoint.mark_published, Checkpoint.commit
@@ -124,7 +124,7 @@ class Points:
 
         def wrapped_replace(source: Any, target: Any, **options: Any) -> None:
             path = Path(target)
-            # One that is mended at a start is not one that is committed.
+            # The repair of a manifest at a start is not a commit.
             manifest = self._committing and path.suffix == ".manifest"
             if manifest and path.parent.name == "manifests":
                 self.reach("unrenamed")

@@ -1,4 +1,4 @@
-"""Runs the join on a cluster of two hosts, as far as Spark can tell, where slow tasks get a second attempt.
+"""Runs the join on a cluster that Spark takes for two hosts, where slow tasks get a second attempt.
 
     python -m tests.spark.streaming.faults.two_hosts DIRECTORY
 
@@ -94,7 +94,7 @@ def main(root: Path) -> None:
             "spark.sql.warehouse.dir": str(root / "warehouse"),
         },
     )
-    # Both executors, before there is anything to do.
+    # Wait for both executors before the join starts.
     hosts = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getpid()).collect()
     print("executors answer", hosts, flush=True)
     start(root, spark)
