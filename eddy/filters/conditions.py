@@ -160,10 +160,10 @@ def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) ->
 
 def columns_read(expression: pc.Expression, schema: pa.Schema) -> list[int]:
     """Return which columns of the schema an expression reads: those without which it fails. O(columns) evaluations."""
-    read = []
+    read, rows = [], _no_rows(schema)
     for k in range(len(schema)):
         try:
-            _evaluated(expression, _no_rows(schema.remove(k)))
+            _evaluated(expression, rows.remove_column(k))
         except FAILURES:
             read.append(k)
     return read
