@@ -4,14 +4,16 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 WORKERS ?= 2
 
-.PHONY: help demo test bench guard lint kernels setup clean
+.PHONY: help demo test docs bench guard lint kernels setup clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and goes on"
 	@echo "make test    lint, types and the test suite"
+	@echo "make docs    the documentation as a site in build/docs"
 	@echo "make bench   the benchmarks, as one report in bench/report; some ten minutes"
 	@echo "make guard   a few ratios, beside those of that report"
 	@echo "make lint    ruff and mypy only"
@@ -42,6 +44,15 @@ kernels: $(STAMP)
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 lint kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+$(DOCS_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $(DOCS_STAMP)
+
+# Warnings are errors. Every page is read again, so that a page which has not changed cannot hide one.
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning docs build/docs
+	@echo "build/docs/index.html"
 
 bench: $(STAMP)
 	$(BIN)/eddy bench

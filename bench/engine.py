@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bench.workloads import Keys, Order, Turnover, Workload
 from eddy import Query
-from eddy.routing.transitions import make_strategy
+from eddy.routing.strategies import make_strategy
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import default_plan, parse
 from stairs.modules import Modules
@@ -85,7 +85,7 @@ class StrategyEngine:
 
     def transition(self, plan: str) -> None:
         """Go over to another plan."""
-        self.strategy.transition(parse(plan, self.graph.names))
+        self.strategy.change(parse(plan, self.graph.names))
 
     def turn(self, pushes: list[tuple[Order, list[Keys]]]) -> tuple[float, int]:
         """Return (CPU seconds, results) of these pushes, bookkeeping of the strategy after each included."""

@@ -172,7 +172,7 @@ def _finish(running: Any) -> list[float]:
 def _ours(spark: SparkSession, feed: Feed, checkpoint: Path, transport: str, out: Path | None = None) -> list[float]:
     from eddy.spark import join
 
-    joined = join(query(), feed.frames(spark), checkpoint=checkpoint, transport=transport)  # type: ignore[call-overload]
+    joined = join(query(), feed.frames(spark), checkpoint=checkpoint, transport=transport)
     writer = joined.writeStream.trigger(availableNow=True)
     writer = writer.format("noop") if out is None else writer.format("parquet").option("path", out)
     return _finish(writer.start())

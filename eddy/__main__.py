@@ -1,4 +1,4 @@
-"""`python -m eddy`: the command `eddy`, of this interpreter."""
+"""`python -m eddy`: the command `eddy`, run by this interpreter."""
 
 from __future__ import annotations
 

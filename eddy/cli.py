@@ -1,8 +1,7 @@
-"""The command line: `eddy version`, and what is registered as an entry point of the group "eddy.commands".
+"""The command line: `eddy version`, and the commands registered as entry points of the group "eddy.commands".
 
-Every command is an entry point, also those of packages above this one (`bench = "bench.cli:app"`), which nothing here
-may import: imports go one way. A command is loaded when it is named or listed, and one that cannot be loaded does not
-take the others with it.
+Commands of packages above this one are entry points too, because imports go one way and nothing here may import them. A
+command is loaded when it is called or listed. If that fails, the other commands still work.
 """
 
 from __future__ import annotations
@@ -20,23 +19,26 @@ GROUP = "eddy.commands"
 DISTRIBUTION = "eddy-join"
 OURS = ("stairs", "jisc", "eddy", "bench")
 EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz"}
-"""The packages that each command needs, by the name of the command."""
+"""The extra that has the dependencies of each command."""
+BENCH = EntryPoint("bench", "bench.cli:app", GROUP)
+"""The benchmarks, which are in the repository and not in the wheel."""
+BENCH_MISSING = "the benchmarks are not in the wheel: clone the repository of eddy-join and run `make bench` there"
 
 
 def registered() -> dict[str, EntryPoint]:
-    """Give the entry points of commands by name."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    """Return the entry points of commands by name."""
+    return {BENCH.name: BENCH, **{entry.name: entry for entry in entry_points(group=GROUP)}}
 
 
 class Commands(TyperGroup):
-    """The commands written here and those registered elsewhere."""
+    """The commands of this module and those registered as entry points."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """List the names of all commands."""
+        """Return the names of all commands."""
         return [*super().list_commands(ctx), *sorted(registered())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Find a command, loading it if it is registered."""
+        """Return a command, loaded if it is registered; None for an unknown name."""
         found = super().get_command(ctx, cmd_name)
         if found is not None or cmd_name not in registered():
             return found
@@ -49,7 +51,7 @@ class Commands(TyperGroup):
         return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; a package of an extra that is missing ends it with a message instead of a trace."""
+        """Run a command. If a package of an extra is missing, exit with a message instead of a traceback."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -66,7 +68,7 @@ def _missing(command: str, error: ModuleNotFoundError) -> str:
 
 
 def _hidden(module: str) -> str | None:
-    """Return where a package was found that has the name of one of ours, None if it is ours."""
+    """Return the place of a foreign package with the name of one of ours, None if ours is found first."""
     top = module.partition(".")[0]
     spec = find_spec(top)
     if top not in OURS or spec is None:
@@ -76,12 +78,14 @@ def _hidden(module: str) -> str | None:
 
 
 def _broken(entry: EntryPoint, error: ImportError) -> Any:
-    """Make a command that says why another one could not be loaded."""
+    """Return a command that prints why this one could not be loaded, and fails."""
     stand_in = typer.Typer(add_completion=False)
     reason = f"{entry.value} cannot be imported: {error}"
     other = _hidden(entry.module)
     if other is not None:
-        reason = f"{other} hides the package of that name that belongs to this command; start it from another directory"
+        reason = f"{other} hides the package of this command, which has the same name; run it in another directory"
+    elif isinstance(error, ModuleNotFoundError) and entry == BENCH and error.name == BENCH.module.partition(".")[0]:
+        reason = BENCH_MISSING
     elif isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in OURS:
         reason = _missing(entry.name, error)
 
@@ -97,7 +101,7 @@ app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True)
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and leave, if asked for."""
+    """Print the version and exit, if asked for."""
     if wanted:
         typer.echo(f"eddy {version(DISTRIBUTION)}")
         raise typer.Exit
@@ -106,10 +110,10 @@ def print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Joins of many streams, planned while they run."""
+    """Multi-way joins over streams, with plans that adapt while they run."""
 
 
 @app.command(name="version")

@@ -1,13 +1,13 @@
 """Interning of byte strings: a dense id for each string that a live key contains, so that keys are words of 64 bits.
 
-A string lives while an interned key of its class contains it. A push first interns the strings of its rows, which are
-*fresh* then; when it ends (well or not) `settle` counts a user for each key the push has added and forgets the fresh
-strings that none contains; `release` takes users away when the sweep takes keys back. The heap is compacted when it is
-full, and doubled when half of it is still live then. An exception between two of these steps loses no string: arrays
-that grow are made aside and put in place in one statement, and `recount` makes the counts from the keys in use.
+A string lives while an interned key of its class contains it. A push first interns the strings of its rows; new ones
+are *fresh*. When the push ends, committed or undone, `settle` counts one user for each key that the push added, and
+forgets the fresh strings without a user. When the sweep recycles keys, `release` subtracts their users. A full heap is
+compacted, and doubled if at least half of it is still live. An exception between two of these steps loses no string:
+larger arrays are filled first and installed in one statement, and `recount` derives the counts from the keys in use.
 
-Invariants (check()): the table holds exactly the ids that are not free; users > 0 for each of them between pushes;
-strings are pairwise different; the heap's dead bytes are those not covered by a live string.
+Invariants (`stairs.checks.byte_strings`): the table holds exactly the ids that are not free; users > 0 for each of them
+between pushes; strings are pairwise different; the dead bytes of the heap are those that no live string covers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stairs.checks.byte_strings import check_strings
 from stairs.kernels.byte_strings import (
     B_DEAD,
     B_FIELDS,
@@ -46,14 +45,14 @@ FIRST_HEAP = 1024
 
 
 def read_only(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """Return a view that cannot be written to: Arrow's text is of both kinds, and a kernel is compiled for one."""
+    """Return a read-only view: Arrow buffers may be writable or not, and a kernel is compiled for one kind."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 class BytesDirectory:
-    """Dense ids for byte strings, recycled. Cost: O(bytes) a look-up; memory O(live strings + those of one push).
+    """Dense, recycled ids for byte strings. A look-up costs O(bytes); memory O(live strings + strings of one push).
 
     >>> d = BytesDirectory()
     >>> d.intern(np.array([0, 2, 4, 6]), np.frombuffer(b"abcdab", np.uint8), np.zeros(3, np.uint8)).tolist()
@@ -74,22 +73,19 @@ class BytesDirectory:
             np.zeros(B_FIELDS, np.int64),
         )
 
-    def __len__(self) -> int:
-        return int(self.arena.meta[B_NEXT] - self.arena.meta[B_FREE])
-
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arena)
 
-    # Kept for another process (`eddy.live.engines`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self) -> Plain:
-        """Return all that goes on."""
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes."""
         return self.arena._asdict()
 
-    def wake(self, parts: Parts) -> None:
-        """Go on from what a directory kept."""
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from the parts of a directory. Raises StateError."""
         heap, start = parts.array("heap", np.uint8, (-1,)), parts.array("start", np.int64, (-1,))
         n, meta = len(start), parts.array("meta", np.int64, (B_FIELDS,))
         parts.require(powers_of_two([n]), f"room for {n} strings")
@@ -108,9 +104,10 @@ class BytesDirectory:
         )
 
     def intern(self, offsets: Int64s, text: Bytes, dead: Bytes) -> Int64s:
-        """Return the id of each row's string; rows marked dead get 0.
+        """Return the id of each row's string, int64[n]; rows marked dead get 0. O(bytes). Raises CapacityError.
 
-        offsets int64[n + 1] into text uint8[], dead uint8[n] -> int64[n].
+        offsets   int64[n + 1] into text uint8[]
+        dead      uint8[n]
         """
         ids = np.empty(len(offsets) - 1, np.int64)
         offsets, text, done = read_only(offsets), read_only(text), np.zeros(1, np.int64)
@@ -127,7 +124,7 @@ class BytesDirectory:
         return int(self.arena.meta[B_NEXT])
 
     def read(self, ids: Int64s) -> tuple[Int64s, Bytes]:
-        """Return the strings of ids int64[n], end to end: (offsets int64[n + 1], bytes uint8[])."""
+        """Return the strings of ids int64[n], concatenated: (offsets int64[n + 1], bytes uint8[])."""
         offsets = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(self.arena.size[ids], out=offsets[1:])
         text = np.empty(int(offsets[-1]), np.uint8)
@@ -135,17 +132,17 @@ class BytesDirectory:
         return offsets, text
 
     def settle(self, used: Int64s) -> None:
-        """End a push: `used` int64[] holds the ids in the keys the push added, one entry a key."""
+        """End a push: `used` int64[] contains the ids in the keys that the push added, one entry per key."""
         settle(self.arena, used)
 
     def release(self, unused: Int64s) -> None:
-        """Take keys back: `unused` int64[] holds the ids they contained, one entry a key."""
+        """Subtract users: `unused` int64[] contains the ids in recycled keys, one entry per key."""
         release(self.arena, unused)
 
     def recount(self, used: Int64s) -> None:
-        """Count users anew: `used` int64[] holds the ids in all keys in use, one entry a key. O(strings + keys).
+        """Recount the users: `used` int64[] contains the ids in all keys in use, one entry per key. O(strings + keys).
 
-        It puts the counts right whatever was done before, also when a `settle` or `release` was or was not done.
+        The counts are correct afterwards, even if an exception interrupted a `settle` or a `release`.
         """
         recount(self.arena, used)
 
@@ -182,7 +179,3 @@ class BytesDirectory:
         new = old._replace(start=old.start.copy(), meta=old.meta.copy())
         compact(new, heap)
         self.arena = new._replace(heap=heap)
-
-    def check(self) -> None:
-        """Raise StateError unless every invariant of the module holds. O(bytes)."""
-        check_strings(self.arena)

@@ -1,54 +1,61 @@
-"""What is computed from state modules and must follow them."""
+"""States that are computed from the state modules, and the list of those that follow some modules."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 from weakref import ref
 
 
-class Cache(Protocol):
-    """A state computed from the SteMs (a STAIR), told of what changes under it."""
+class Cache(ABC):
+    """A state computed from the SteMs. The modules call its methods when something changes underneath.
 
+    A cache that holds nothing by key id and stores no entries only has to define `renumbered` and `forget`.
+    """
+
+    @abstractmethod
     def renumbered(self, shifts: Sequence[int]) -> None:
-        """Follow the tuples: sequence number s of stream i is now s - shifts[i]."""
+        """Follow a renumbering: sequence number s of stream i is now s - shifts[i]."""
 
+    @abstractmethod
     def forget(self) -> None:
-        """Hold nothing any more: tuples were taken back, or are live again."""
+        """Drop all contents: the modules took tuples back, or tuples that had left a window are live again."""
 
-    def follow(self) -> None:
-        """Make room for the key ids there may be: a class grew, or a push begins."""
+    def follow(self) -> None:  # noqa: B027
+        """Make room for the key ids that may occur. Called after a class grew and when a push begins."""
 
-    def make_room(self) -> None:
-        """Make room for the entries that a kernel found none for."""
+    def make_room(self) -> None:  # noqa: B027
+        """Make room for the entries for which a kernel found none."""
 
     def wider(self, c: int, room: int) -> int:
-        """Return the bytes that `follow` will add once class c has room for so many key ids."""
+        """Return the bytes that `follow` will add once class c has room for `room` key ids."""
+        return 0
 
     @property
     def counted_bytes(self) -> int:
         """Bytes that count against the allowance of the modules."""
+        return 0
 
 
 class Caches:
-    """The caches of some modules, in the order in which they came; none is kept alive by being here.
+    """The caches of some modules, in the order of their registration; registration keeps no cache alive.
 
-    A set of weak references would do; going through one takes microseconds, and every push does.
+    A `weakref.WeakSet` would do the same, but iterating over one takes microseconds, and each push iterates.
     """
 
     def __init__(self, caches: Iterable[Cache] = ()) -> None:
         self._refs = [ref(cache) for cache in caches]
 
     def add(self, cache: Cache) -> None:
-        """Take one in, and forget those that are gone."""
+        """Register a cache, and drop the entries of caches that no longer exist."""
         self._refs = [ref(own) for own in self] + [ref(cache)]
 
     def remove(self, cache: Cache) -> None:
-        """Forget one: it is told of nothing any more. Nothing happens when it is not there."""
+        """Remove a cache: the modules no longer call it. Does nothing if the cache is not registered."""
         self._refs = [ref(own) for own in self if own is not cache]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all caches."""
         self._refs = []
 
     def __iter__(self) -> Iterator[Cache]:

@@ -1,6 +1,6 @@
 """Names of the columns of the descriptor tables that kernels read (int64, one row per stream, class, attribute, hop).
 
-The tables are arrays, not objects, because arrays of them pass into a kernel and cache, whatever their number.
+The tables are arrays and not objects: arrays pass into a kernel, and its compiled code fits any number of rows.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ S_TIMES = 7  # where its ring of event times starts in `times`, same mask
 S_ATTR0 = 8  # its attributes are rows ATTR0 .. ATTR1 - 1 of `attrs`
 S_ATTR1 = 9
 S_BASE = 10  # arrival number = BASE + sequence number (sequence numbers are renumbered before they leave int32)
-S_DEAD = 11  # where its rows start in `dead` for the push under way
-S_WALKED = 12  # arrivals whose leaf hops all found something, so that their walk went on
+S_DEAD = 11  # where its rows start in `dead` for the open push
+S_WALKED = 12  # arrivals whose leaf hops all found a tuple, so that their walk continued
 S_FIELDS = 13
 
 # classes[c]; from C_MEMBER on, the stream of each SteM column of a head row
 C_HEADS = 0  # where the head rows start in `heads`
 C_STRIDE = 1  # columns of a head row: the SteMs of the class (a STAIR has its own heads)
 C_CAPACITY = 2  # key ids there is room for
-C_NEXT = 3  # key ids handed out so far, recycled ones included
-C_FREE = 4  # key ids waiting to be used again, on the stack at FREELIST
+C_NEXT = 3  # key ids assigned so far, recycled ones included
+C_FREE = 4  # key ids to recycle, on the stack at FREELIST
 C_FREELIST = 5
 C_TABLE = 6  # where the hash table starts, slots of two int64s (tag, key id)
 C_SHIFT = 7  # slot = spread(tag) >> SHIFT
 C_WORDS = 8  # where the words of the keys start
 C_WIDTH = 9  # words of a key
-C_HAND = 10  # the key id the sweep looks at next
-C_DEBT = 11  # key ids the sweep owes a look
+C_HAND = 10  # the key id that the sweep examines next
+C_DEBT = 11  # key ids that the sweep has yet to examine
 C_STEMS = 12  # SteM columns
-C_NEXT0 = 13  # NEXT and FREE when the push under way began, after its sweep
+C_NEXT0 = 13  # NEXT and FREE when the open push began, after its sweep
 C_FREE0 = 14
 C_MEMBER = 15
 
@@ -44,19 +44,19 @@ A_STREAM = 0
 A_CLASS = 1
 A_COLUMN = 2  # its column in the head row of the class
 A_OFFSET = 3  # where its (link, key id) lies in the record of a tuple
-A_INPUT = 4  # where the words of the push under way start in `input`
+A_INPUT = 4  # where the words of the open push start in `input`
 A_FIELDS = 5
 
 # hops[h]: one probe of a route
 H_TARGET = 0  # the stream probed, or the first stream of the STAIR probed
-H_CLASS = 1  # by the key of this class
+H_CLASS = 1  # the class whose key the hop probes by
 H_COLUMN = 2  # head column of the target
 H_OFFSET = 3  # where (link, key id) of this class lies in a record of the stream
-H_OPS0 = 4  # what to check and to bind on a match: rows OPS0 .. OPS1 - 1 of `ops` (trunk hops only)
+H_OPS0 = 4  # keys to check and to bind on a match: rows OPS0 .. OPS1 - 1 of `ops` (trunk hops only)
 H_OPS1 = 5
 H_LEAF0 = 6  # the leaf hops whose class this hop binds: hops LEAF0 .. LEAF1 - 1 (trunk hops only)
 H_LEAF1 = 7
-H_PROBES = 8  # counters: chains walked, and tuples found in them that pass the checks
+H_PROBES = 8  # counters: chains walked, and tuples in them that pass the checks
 H_MATCHES = 9
 H_STATE = 10  # the STAIR probed, -1 = the SteM of the target
 H_STORE = 11  # the STAIR that the composite found by this hop goes into, -1 = none
@@ -70,7 +70,7 @@ R_END = 3
 R_FIELDS = 4
 
 # states[x]: one STAIR
-E_HEADS = 0  # address of its heads, one a key id
+E_HEADS = 0  # address of its heads, one per key id
 E_RING = 1  # address of its ring of entries
 E_MASK = 2  # capacity of the ring - 1; slot of an entry = entry number & mask
 E_WIDTH = 3  # int32s in an entry: its link, then a sequence number for each stream of the set
@@ -80,26 +80,26 @@ E_BIRTH = 6  # a key is attempted when its head is at least this
 E_CLASS = 7  # the class it is indexed on
 E_PARTS0 = 8  # the streams of the set are rows PARTS0 .. PARTS1 - 1 of `parts`
 E_PARTS1 = 9
-E_KEY_PART = 10  # which component, counted from PARTS0, tells the key id of an entry
+E_KEY_PART = 10  # the component, counted from PARTS0, that has the key id of an entry
 E_KEY_OFFSET = 11  # where (link, key id) of the class lies in a record of that stream
-E_UNMARKED = 12  # key ids not attempted, counted while BIRTH is -1 only
+E_UNMARKED = 12  # key ids not attempted, counted only while BIRTH is -1
 E_COUNT = 13  # entries the last operation stored
-E_LOWS = 14  # where the low marks it goes by start in `lows`
-E_ROUTE = 15  # the route of its promotion, a row of `span`: over the STAIRs below it
+E_LOWS = 14  # where the low marks of its track start in `lows`
+E_ROUTE = 15  # the route of its promotion over the STAIRs below it, a row of `span`
 E_BASE = 16  # the route of its promotion over SteMs alone
-E_SHORT = 17  # entries there was no room for since Python last made some
-E_MARKED = 18  # key ids attempted, counted while BIRTH is 0 or more only
-E_HAND = 19  # the key id that completion looks at next
-E_STORED = 20  # counters since it was made: entries stored by walks,
-E_PASSED = 21  # ... composites passed on and not stored, their key not being attempted,
+E_SHORT = 17  # entries that found no room since Python last made room
+E_MARKED = 18  # key ids attempted, counted only while BIRTH is 0 or more
+E_HAND = 19  # the key id that completion examines next
+E_STORED = 20  # counters since its creation: entries stored by walks,
+E_PASSED = 21  # ... composites not stored because their key was not attempted,
 E_PROMOTED = 22  # ... keys promoted,
 E_COMPUTED = 23  # ... entries that promotions stored
-E_DEBT = 24  # live entries the tail has passed beyond those stored since
+E_DEBT = 24  # live entries that the tail passed, less those stored since
 E_FIELDS = 25
 
 # parts[p]: one stream of a STAIR's set
 P_STREAM = 0
-P_COLUMN = 1  # its column in the head row of the STAIR's class, -1 = it has no attribute in it
+P_COLUMN = 1  # its column in the head row of the STAIR's class, -1 = it has no attribute in the class
 P_FIELDS = 2
 
 # ops[o]: compare or bind the key id of a component
@@ -110,42 +110,42 @@ O_STREAM = 3  # the stream of the component
 O_COLUMN = 4  # its column in a head row of the class
 O_FIELDS = 5
 
-# frames[d]: a tuple in flight through an eddy, and the probe it is at
+# frames[d]: a tuple in flight under CACQ, and its present probe
 T_HOP = 0
 T_CANDIDATE = 1
-T_OFFSET = 2  # of the link in a record of the SteM it probes
+T_OFFSET = 2  # of the link in a record of the SteM that it probes
 T_DONE = 3  # two words each
 T_READY = 5
 T_FIELDS = 7
 
-# meta; the first seven are of the push under way and 0 when it begins
-M_ARRIVAL = 0  # arrivals of the push done so far
+# meta; the first seven belong to the open push and are 0 when it begins
+M_ARRIVAL = 0  # arrivals of the push processed so far
 M_INTERN_ATTR = 1  # progress of the interning: attribute row, row of the batch
 M_INTERN_ROW = 2
 M_OUT = 3  # results of the push so far
-M_STARTED = 4  # 1 = the kernel has swept, and noted NEXT0 and FREE0 of all classes
-M_TALLIED = 5  # 1 = the walk at hand is done again and in the counters already
-M_DELETED = 6  # those of the results that are deletions
+M_STARTED = 4  # 1 = the kernel has swept, and recorded NEXT0 and FREE0 of all classes
+M_TALLIED = 5  # 1 = the counters already include the walk that is repeated
+M_DELETED = 6  # results of the push that are deletions
 M_OF_PUSH = 7
-M_WATERMARK = 7  # greatest event time seen; in modules with a watermark of the caller's, that one between pushes
+M_WATERMARK = 7  # greatest event time seen; if the caller gives watermarks, the one given, between pushes
 M_LATENESS = 8
-M_TIMED = 9  # 1 = times are kept
-M_NEED = 10  # what a status asks for: results in all, tuples in the lists, or the class that needs keys
+M_TIMED = 9  # 1 = event times are stored
+M_NEED = 10  # the room a status asks for: results in all, tuples in the lists, or the class that needs keys
 M_RESULTS = 11  # results since the start
 M_ARRIVALS = 12  # arrivals since the start
-M_SHORT = 13  # bits: room was short for results, for lists, for entries, while the arrival at hand was walked
-M_STOP = 14  # arrivals of the push to take before the kernel returns
+M_SHORT = 13  # bits: the walk lacked room for results, for lists, for entries
+M_STOP = 14  # arrivals of the push to process before the kernel returns
 M_MODE = 15  # how tuples are routed: VIRTUAL, STORED, ROUTED
 M_CHANGELOG = 16  # 1 = results are deleted when a component leaves its window
-M_SUPPRESSED = 17  # results that one plan found and another one gives
-M_CAP = 18  # the watermark does not pass it while a push runs
-M_GIVEN = 19  # the watermark that the caller gave with the last push, below -FOREVER = none is given
+M_SUPPRESSED = 17  # results that one plan found and another plan reports
+M_CAP = 18  # upper bound of the watermark while a push runs
+M_GIVEN = 19  # the watermark that the caller gave with the last push, below -FOREVER = the caller gives none
 M_FIELDS = 20
 
 VIRTUAL = 0
 STORED = 1
 ROUTED = 2
-LOADING = 3  # not at all: arrivals are inserted, nothing is probed or stored
+LOADING = 3  # not at all: arrivals are inserted, without a probe or a stored composite
 
 SHORT_OUTPUT = 1
 SHORT_LISTS = 2

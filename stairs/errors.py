@@ -1,35 +1,35 @@
-"""The one family of exceptions. A message names the stream, the column, the value and what to do."""
+"""The exceptions of this library, one family. A message names the stream, the column, the value and the remedy."""
 
 from __future__ import annotations
 
 
 class EddyError(Exception):
-    """Base of every error this library raises on purpose."""
+    """Base class of every exception that this library raises deliberately."""
 
 
 class QueryError(EddyError):
-    """The query is wrong: an unknown stream or column, types that cannot be equal, a stream nothing joins, …"""
+    """The query is invalid: an unknown stream or column, types that cannot be equal, a stream without a predicate, …"""
 
 
 class PlanError(EddyError):
-    """The plan is wrong for its query: a missing, repeated or unknown stream, or a cross product."""
+    """The plan does not fit the query: a missing, repeated or unknown stream, or a cross product."""
 
 
 class InputError(EddyError):
-    """What was pushed does not fit the query. The state is as it was before the call."""
+    """The input does not fit the query. The state is unchanged."""
 
 
 class CapacityError(EddyError):
-    """There is no room for what the call needs. The state is as it was before the call."""
+    """The call needs more room than the limits allow. The state is unchanged."""
 
 
 class LateRowsError(EddyError):
-    """A function that takes late rows raised. The push before it has committed: it must not be repeated."""
+    """A function that receives late rows raised. The push before it has committed; do not repeat it."""
 
 
 class SnapshotError(EddyError):
-    """What should be restored is no snapshot, is damaged, or is one of another query. Nothing was built."""
+    """The bytes to restore are no snapshot, are damaged, or belong to another query. Nothing was restored."""
 
 
 class StateError(EddyError):
-    """An invariant of a state module does not hold (raised by `check()`): a defect of this library."""
+    """An invariant of a state module fails (raised by checks): a defect of this library, or a damaged file."""

@@ -1,4 +1,4 @@
-"""What the state modules need to know of a query: windows, attributes and the classes they belong to.
+"""The part of a query that the state modules need: windows, attributes and attribute classes.
 
 A *class* is a set of attributes that the predicates make equal. A stream has at most one attribute in a class; an
 attribute may consist of several columns. Streams and classes are numbered from 0.
@@ -13,11 +13,11 @@ from stairs.errors import QueryError
 
 MAX_STREAMS = 128
 FOREVER = 1 << 61
-"""Times and spans lie in ±2^61, so that sums of two never overflow an int64."""
+"""Times and spans lie within ±2^61, so that the sum of two never overflows an int64."""
 
 
 class WindowKind(IntEnum):
-    """How the tuples of a stream leave its window."""
+    """Rule by which the tuples of a stream leave its window."""
 
     ROWS = 0
     RANGE = 1
@@ -26,7 +26,7 @@ class WindowKind(IntEnum):
 
 @dataclass(frozen=True)
 class Window:
-    """`size` is a number of rows (ROWS), a span in ticks of event time (RANGE), and not used (UNBOUNDED)."""
+    """A window; `size` is a number of rows (ROWS), a span in ticks of event time (RANGE), or unused (UNBOUNDED)."""
 
     kind: WindowKind
     size: int = 0
@@ -36,9 +36,15 @@ class Window:
 class JoinGraph:
     """The join as numbers.
 
-    `attributes[i]` are the classes of stream i, ascending; `widths[c]` the int64 words of a key of class c, `texts[c]`
-    those of them that stand for a byte string; `timed` tells that tuples carry event times and some window is a RANGE;
-    `lateness` is in the same ticks.
+    names        per stream its name
+    windows      per stream its window
+    attributes   per stream its classes, ascending
+    widths       per class the int64 words of a key
+    texts        per class those words of a key that stand for a byte string
+    timed        whether tuples have event times and some window is a RANGE
+    lateness     in ticks of event time
+
+    Raises QueryError for fewer than 2 or more than MAX_STREAMS streams.
     """
 
     names: tuple[str, ...]
@@ -49,9 +55,13 @@ class JoinGraph:
     timed: bool = False
     lateness: int = 0
     members: tuple[tuple[int, ...], ...] = field(init=False)
-    """members[c]: the streams that have an attribute in class c, ascending."""
-    bits: tuple[int, ...] = field(init=False, compare=False)
-    """bits[i]: the classes of stream i, a bit for each."""
+    """members[c]: the streams with an attribute in class c, ascending."""
+    class_bits: tuple[int, ...] = field(init=False, compare=False)
+    """class_bits[i]: the classes of stream i, one bit each."""
+    columns: tuple[dict[int, int], ...] = field(init=False, compare=False)
+    """columns[c][i]: the column of stream i in a head row of class c."""
+    offsets: tuple[dict[int, int], ...] = field(init=False, compare=False)
+    """offsets[i][c]: where (link, key id) of class c lies in a record of stream i."""
 
     def __post_init__(self) -> None:
         count = len(self.names)
@@ -59,7 +69,9 @@ class JoinGraph:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
         members = tuple(tuple(i for i in range(count) if c in self.attributes[i]) for c in range(len(self.widths)))
         object.__setattr__(self, "members", members)
-        object.__setattr__(self, "bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
+        object.__setattr__(self, "class_bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
+        object.__setattr__(self, "columns", tuple({i: k for k, i in enumerate(streams)} for streams in members))
+        object.__setattr__(self, "offsets", tuple({c: 2 * k for k, c in enumerate(own)} for own in self.attributes))
 
     @property
     def n_streams(self) -> int:

@@ -1,10 +1,10 @@
 """Payload columns of the live windows, kept in Arrow's memory layout and gathered only for results.
 
-A column of fixed width lies in a ring of values, slot = sequence number & mask as in the arena; its nulls, once there
-are any, in a second ring of bytes. The kernels know the rings by address, so that one call gathers every column of
-every result into buffers that become the output's Arrow arrays without another copy. Columns of any other type
-(strings, lists, structs, …) are kept as Arrow arrays of their plain type (`kinds.py`), merged so that there are
-O(log rows) of them, and gathered by Arrow's take.
+A column of fixed width lies in a ring of values, slot = sequence number & mask as in the arena. Once the column has a
+null, a second ring of bytes contains its validity. The kernels know the rings by address, so that one call gathers all
+columns of all results into buffers that become the Arrow arrays of the output without another copy. Columns of other
+types (strings, lists, structs, …) are kept as Arrow arrays of their plain type (`stairs.chunk_log`,
+`stairs.plain_types`) and gathered by Arrow's take.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stairs.chunk_log import ChunkLog
 from stairs.kernels.payload import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
-from stairs.plain_types import TOO_LONG, Column, declared, merged, packed, picked, plain, require_room, to_plain
+from stairs.plain_types import Column, declared, merged, plain, to_plain
 from stairs.storage.parts import Parts, Plain
 
 _BOOL = pa.bool_()
 
 Slices = list[tuple[slice, slice]]
 Place = tuple[int, int]
-"""A column: stream, and which of its kept columns."""
+"""A column: its stream, and its position among the kept columns of the stream."""
 
 
 def fixed_width(kind: pa.DataType) -> int:
-    """Return the bytes of a value kept in a ring, 0 for a type that is kept as Arrow arrays. A boolean takes a byte."""
+    """Return the bytes of a value in a ring, 0 for a type that is kept as Arrow arrays. A boolean takes one byte."""
     if pa.types.is_boolean(kind):
         return 1
     if pa.types.is_null(kind) or pa.types.is_nested(kind) or plain(kind) != kind:
@@ -46,114 +47,29 @@ def fixed_width(kind: pa.DataType) -> int:
 
 
 def value_buffer(column: pa.Array) -> pa.Array:
-    """Return a column whose values lie in memory as its ring keeps them: a boolean becomes a byte."""
+    """Return a column whose values have the layout of its ring: booleans become bytes."""
     return column.cast(pa.uint8()) if column.type == _BOOL else column
 
 
 def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
-    """Return n bytes of 0 and 1 as a bitmap."""
+    """Return n bytes, each 0 or 1, as a bitmap."""
     return pa.py_buffer(np.packbits(np.frombuffer(memory, np.uint8, n, start), bitorder="little"))
 
 
-class ChunkLog:
-    """One column of one stream as Arrow arrays: appended by arrival number, dropped from the front, few at any time."""
-
-    def __init__(self, kind: pa.DataType) -> None:
-        self.kind = kind
-        self.chunks: list[tuple[int, pa.Array]] = []
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays kept."""
-        return sum(chunk.nbytes for _, chunk in self.chunks)
-
-    def append(self, first: int, values: pa.Array) -> None:
-        """Add the values of arrivals first, first + 1, …, in the plain type of the column.
-
-        Neighbours of like size merge unless one array cannot hold both: O(log n) copies a value.
-        """
-        chunks = list(self.chunks)
-        chunks.append((first, values))
-        while len(chunks) > 1 and len(chunks[-2][1]) <= 2 * len(chunks[-1][1]):
-            (start, left), (_, right) = chunks[-2:]
-            try:
-                require_room(left.nbytes + right.nbytes)
-                chunks[-2:] = [(start, merged([left, right]))]
-            except TOO_LONG:
-                break
-        self.chunks = chunks
-
-    def compact(self) -> None:
-        """Let each array have memory of its own that is no longer than it: none that is a part of something larger."""
-        self.chunks = [
-            (first, chunk if chunk.get_total_buffer_size() <= chunk.nbytes else merged([chunk]))
-            for first, chunk in self.chunks
-        ]
-
-    def drop_before(self, low: int) -> None:
-        """Forget arrivals below `low`, when they are a whole chunk or most of one."""
-        keep = [(first, chunk) for first, chunk in self.chunks if first + len(chunk) > low]
-        if keep and low - keep[0][0] > len(keep[0][1]) // 2:
-            first, chunk = keep[0]
-            # A slice would keep the whole chunk alive.
-            keep[0] = (low, merged([chunk.slice(low - first)]))
-        self.chunks = keep
-
-    def span(self, first: int, n: int) -> Column:
-        """Return the values of arrivals first .. first + n - 1, which are here, in memory of their own."""
-        parts = [
-            chunk.slice(max(0, first - start), first + n - max(first, start))
-            for start, chunk in self.chunks
-            if start < first + n and start + len(chunk) > first
-        ]
-        return packed(parts) if parts else pa.nulls(0, self.kind)
-
-    def take(self, arrivals: npt.NDArray[np.int64]) -> Column:
-        """Return the values of the arrivals, in their order; in several arrays when one cannot hold them."""
-        parts = self._parts(arrivals)
-        return parts[0] if len(parts) == 1 else pa.chunked_array(parts)
-
-    def _parts(self, arrivals: npt.NDArray[np.int64]) -> list[pa.Array]:
-        try:
-            return [self._one(arrivals)]
-        except TOO_LONG:
-            if len(arrivals) < 2:
-                raise
-        half = len(arrivals) // 2
-        return self._parts(arrivals[:half]) + self._parts(arrivals[half:])
-
-    def _one(self, arrivals: npt.NDArray[np.int64]) -> pa.Array:
-        if not len(arrivals):
-            return pa.nulls(0, self.kind)
-        if len(self.chunks) == 1:
-            first, chunk = self.chunks[0]
-            values = picked(chunk, pa.array(arrivals - first))
-            require_room(values.nbytes, len(values))
-            return values
-        firsts = np.array([first for first, _ in self.chunks])
-        place = np.searchsorted(firsts, arrivals, side="right") - 1
-        order = np.argsort(place, kind="stable")
-        parts, at, n_bytes = [], 0, 0
-        for k, count in zip(*np.unique(place, return_counts=True), strict=True):
-            first, chunk = self.chunks[k]
-            parts.append(picked(chunk, pa.array(arrivals[order[at : at + count]] - first)))
-            at += count
-            n_bytes += parts[-1].nbytes
-            # At once, before the parts to come take memory as well.
-            require_room(n_bytes, at)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return merged(parts).take(pa.array(back))
-
-
 class Payload:
-    """The kept columns of all streams: `kinds[i]` the Arrow types of those of stream i, `room[i]` its slots."""
+    """The kept columns of all streams.
+
+    kinds       per stream, the Arrow types of its kept columns
+    room        per stream, the slots of its rings
+    addresses   address of the ring of each column that is kept in one
+    laid_out    number of times the rings moved: addresses hold while it does not change
+
+    Memory: O(room * bytes of a row), plus the Arrow arrays of the other columns.
+    """
 
     room: list[int]
     addresses: dict[Place, int]
-    """Address of the ring of each (stream, column) kept in one."""
     laid_out: int
-    """How often the rings have moved: addresses hold while this does not change."""
     _ring: dict[Place, npt.NDArray[np.uint8]]
     _valid: dict[Place, npt.NDArray[np.uint8]]
     _columns: npt.NDArray[np.int64]
@@ -170,7 +86,7 @@ class Payload:
         self._logs = {(i, k): ChunkLog(plain(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
         self._rings = [place for place in self._places if self._width[place]]
         self._bools = {(i, k) for i, k in self._rings if kinds[i][k] == _BOOL}
-        # The validity ring of a column exists once a null has come.
+        # A column has a validity ring once it had a null.
         self._null_rings: list[tuple[int, int]] = []
         self._saved: dict[tuple[int, int], list[tuple[int, pa.Array]]] | None = None
         self.laid_out = 0
@@ -185,9 +101,9 @@ class Payload:
         room: list[int] | None = None,
         null_rings: list[Place] | None = None,
     ) -> None:
-        """Lay all rings out anew and fill them with what is given, zeros (and valid) elsewhere.
+        """Replace all rings, and fill them with the given contents, or with zeros that are valid.
 
-        room, null_rings   those to have from now on; None = as now. All of it takes effect in one statement.
+        room, null_rings   the new values; None = unchanged. All changes take effect in one statement.
         """
         room = self.room if room is None else room
         null_rings = self._null_rings if null_rings is None else null_rings
@@ -201,7 +117,7 @@ class Payload:
         vars(self).update(laid)
 
     def _laid(self, block: npt.NDArray[np.uint8], room: list[int], null_rings: list[Place]) -> dict[str, Any]:
-        """Return the attributes with which the rings lie in `block`, one after the other, from multiples of 64 on."""
+        """Return the attributes for rings that lie in `block` one after another, each from a multiple of 64 on."""
         rings: dict[Place, npt.NDArray[np.uint8]] = {}
         valid: dict[Place, npt.NDArray[np.uint8]] = {}
         columns, address, start = [], block.ctypes.data, 0
@@ -228,10 +144,10 @@ class Payload:
             "_block": block,
         }
 
-    # Kept for another process (`eddy.live.engines`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self) -> Plain:
-        """Return all that goes on. Arrow arrays get memory of their own first."""
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes. Arrow arrays that share memory are copied first."""
         for log in self._logs.values():
             log.compact()
         return {
@@ -242,8 +158,8 @@ class Payload:
             ],
         }
 
-    def wake(self, parts: Parts, room: list[int]) -> None:
-        """Go on from what a payload of the same columns kept; room[i] is the slots of stream i."""
+    def load_parts(self, parts: Parts, room: list[int]) -> None:
+        """Resume from the parts of a payload of the same columns, with room[i] slots of stream i. Raises StateError."""
         nulls = [(i, k) for i, k in parts.rows("nulls", len(parts.sequence("nulls")), 2)]
         parts.require(len(set(nulls)) == len(nulls) and set(nulls) <= set(self._rings), f"nulls of columns {nulls}")
         sizes = [room[i] * self._width[i, k] for i, k in self._rings] + [room[i] for i, _ in nulls]
@@ -259,7 +175,7 @@ class Payload:
         return self.nbytes
 
     def resize(self, i: int, room: int, low: int, following: int) -> None:
-        """Give stream i a ring of `room` slots; the tuples low .. following - 1 keep their values."""
+        """Change the rings of stream i to `room` slots; tuples low .. following - 1 keep their values. O(all rings)."""
         seqs = np.arange(low, following)
         old = self.room[i]
         values, valid = dict(self._ring), dict(self._valid)
@@ -282,40 +198,40 @@ class Payload:
         return sum(rings) + sum(log.nbytes for place, log in self._logs.items() if place[0] == i)
 
     def growth(self, factors: Sequence[int]) -> int:
-        """Return the bytes that rings take more when those of each stream i become factors[i] times as long."""
+        """Return the bytes by which the rings grow when those of each stream i become factors[i] times as long."""
         rings = [(place[0], ring) for kept in (self._ring, self._valid) for place, ring in kept.items()]
         return sum(ring.nbytes * (factors[i] - 1) for i, ring in rings)
 
     @property
     def logged(self) -> bool:
-        """Whether any column is kept as Arrow arrays, so that `expire` has something to do."""
+        """Whether any column is kept as Arrow arrays; if not, `expire` does nothing."""
         return bool(self._logs)
 
     # A push
 
     def begin(self) -> None:
-        """Open a push: from here `undo` can take it back, until `commit`."""
+        """Open a push, which `undo` can revert until `commit`."""
         if self._logs:
             self._saved = {place: log.chunks for place, log in self._logs.items()}
 
     def commit(self) -> None:
-        """Close the push: from here on it can't be undone."""
+        """Close the push, which can no longer be undone."""
         self._saved = None
 
     def undo(self) -> None:
-        """Take the push under way back. What it left in the rings lies beyond the next sequence number."""
+        """Undo the open push. Its values in the rings stay; they lie beyond the next sequence number."""
         for place, chunks in (self._saved or {}).items():
             self._logs[place].chunks = chunks
         self._saved = None
 
     def keeps_nulls(self, i: int, k: int) -> bool:
-        """Whether column k of stream i has a ring of marks for its nulls, which `append_marks` must then write."""
+        """Return whether column k of stream i has a validity ring, which `append_marks` must then write."""
         return (i, k) in self._valid
 
     def append_marks(self, i: int, k: int, column: pa.Array, slices: Slices) -> None:
-        """Mark the nulls of column k of the rows of stream i; slices as `Modules.ring_slices` gives them.
+        """Write the validity of column k of the rows of stream i; `slices` comes from `Modules.ring_slices`.
 
-        The first null of a column makes its ring of marks, which moves all rings.
+        The first null of a column creates its validity ring, which moves all rings. Raises CapacityError.
         """
         place = (i, k)
         if place not in self._valid:
@@ -326,10 +242,10 @@ class Payload:
             self._valid[place][slots] = valid[rows]
 
     def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
-        """Keep column k of the rows of stream i, the first of which is arrival `first`. Raises `kinds.TOO_LONG`."""
+        """Append column k of rows of stream i, the first of which is arrival `first`. Raises `plain_types.TOO_LONG`."""
         self._logs[i, k].append(first, to_plain(column))
 
-    # All of it
+    # All contents
 
     def window(self, i: int, low: int, following: int, base: int) -> list[Column]:
         """Return the kept columns of tuples low .. following - 1 of stream i, copied, in their plain types.
@@ -350,7 +266,7 @@ class Payload:
             values, bits = live(self._ring[i, k]), None
             if (i, k) in self._valid:
                 valid = live(self._valid[i, k]).reshape(-1)
-                # A mark left from a tuple long gone says nothing of these.
+                # The ring may have been created for a null of a tuple that is no longer live.
                 bits = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
             if (i, k) in self._bools:
                 values = np.packbits(values.reshape(-1), bitorder="little")
@@ -358,11 +274,11 @@ class Payload:
         return columns
 
     def fill(self, room: list[int], firsts: list[int], columns: list[list[Column]]) -> None:
-        """Hold these columns and nothing else: those of tuples 0, 1, … of each stream, as `window` gives them.
+        """Replace all contents by these columns of tuples 0, 1, … of each stream, as `window` returns them.
 
         room     slots of the rings
         firsts   per stream, the arrival number of its tuple 0
-        columns  per stream its kept columns, or none when it has no tuples; they are copied
+        columns  per stream its kept columns, or an empty list if the stream has no tuples; the columns are copied
         """
         null_rings = [(i, k) for i, k in self._rings if columns[i] and columns[i][k].null_count]
         self._layout({}, {}, list(room), null_rings)
@@ -385,7 +301,7 @@ class Payload:
             self._ring[i, k][: len(column)] = values.reshape(-1, width)
 
     def expire(self, lows: Iterable[int]) -> None:
-        """Let go of arrivals below lows[i] of each stream i."""
+        """Drop arrivals below lows[i] of each stream i."""
         if self._logs:
             low = list(lows)
             for (i, _), log in self._logs.items():
@@ -396,12 +312,14 @@ class Payload:
     def gather(self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]) -> dict[tuple[int, int], Column]:
         """Return the kept columns of the components of n results, by (stream, column), in the types of `kinds`.
 
-        A column that one array cannot hold comes in several. ids int32[n * streams], result after result; bases
-        int64[streams], arrival number - sequence number. One kernel call for all columns in rings, one take for each
-        other.
+        A column that does not fit in one array comes in several. One kernel call gathers all columns in rings; each
+        other column takes one call of Arrow's take.
+
+        ids     int32[n * streams], sequence numbers, result by result
+        bases   int64[streams], arrival number - sequence number
         """
         starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in self._widths)]
-        # Arrow's pool hands out memory that is mapped already; fresh pages would cost more than the copy.
+        # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
         self._columns[:, P_OUT] = starts[:-1]
         self._columns[:, P_OUT] += memory.address

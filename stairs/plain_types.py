@@ -1,8 +1,8 @@
-"""Plain types: how a column whose type is an encoding, a view or an extension is kept, moved and compared.
+"""Plain types: the representation of columns whose type is an encoding, a view or an extension.
 
-Arrow's kernels cover few of these types. Views and run-end-encoded arrays cannot be taken from, concatenated
-dictionaries keep every value ever seen, concatenated list views keep the lists that nobody refers to any more. So a
-column is made plain when it comes in, and gets the type that the user declared when it goes out:
+Arrow's kernels support few of these types. Arrow cannot take from views and run-end-encoded arrays; concatenated
+dictionaries keep every value ever seen, and concatenated list views keep lists without references. So a column is
+converted to its plain type on input, and to the type that the user declared on output:
 
     dictionary<int8, string>           string
     run_end_encoded<int32, int64>      int64
@@ -12,8 +12,8 @@ column is made plain when it comes in, and gets the type that the user declared 
     list<T>, struct<T>, map<T>, …      the same of plain T
     anything else                      itself
 
-One array of a type with 32-bit offsets holds 2 GiB of text, one dictionary with 8-bit indices 128 values. What is more
-becomes several arrays, a `pyarrow.ChunkedArray`.
+One array of a type with 32-bit offsets holds 2 GiB of text, and one dictionary with 8-bit indices holds 128 values. A
+longer column becomes several arrays, a `pyarrow.ChunkedArray`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 TOO_LONG = (pa.ArrowInvalid, pa.ArrowCapacityError)
-"""What Arrow raises when an array would be longer than its offsets or indices can say."""
+"""Exceptions that Arrow raises when an array would exceed the range of its offsets or indices."""
 
 MOST_BYTES = (1 << 31) - 1
-"""No more than this is put into one array whose offsets may have 32 bits."""
+"""Upper bound on the bytes of an array whose offsets may have 32 bits."""
 
 Rows = npt.NDArray[np.int64]
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 Taken = TypeVar("Taken", pa.RecordBatch, pa.Array, pa.ChunkedArray)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pt.is_list(kind) or pt.is_large_list(kind) or _is_list_view(kind)
 
 
 def _is_list_view(kind: pa.DataType) -> bool:
@@ -51,7 +47,7 @@ def _is_encoded(kind: pa.DataType) -> bool:
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Return the plain type for a type.
+    """Return the plain type of a type.
 
     >>> plain(pa.dictionary(pa.int8(), pa.string_view()))
     DataType(large_string)
@@ -84,7 +80,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with the names of another one, and the plain types."""
+    """Return a schema with the same names and the plain types."""
     return pa.schema([(field.name, plain(field.type)) for field in schema])
 
 
@@ -92,11 +88,11 @@ def unfit(kind: pa.DataType) -> str | None:
     """Return why columns of a type cannot be kept, None when they can."""
     if pt.is_union(kind):
         if kind.mode == "dense":
-            return "arrays of dense unions keep values that no row has any more; use a sparse union, or a struct"
+            return "arrays of dense unions keep values that no row refers to; use a sparse union, or a struct"
         parts = [kind.field(i).type for i in range(kind.num_fields)]
         encoded = [part for part in parts if plain(part) != part]
         if encoded:
-            return f"a union of {encoded[0]} cannot be converted; let the union be of {plain(encoded[0])}"
+            return f"a union of {encoded[0]} cannot be converted; use a union of {plain(encoded[0])}"
     elif _is_encoded(kind):
         parts = [kind.value_type]
     elif isinstance(kind, pa.BaseExtensionType):
@@ -109,7 +105,7 @@ def unfit(kind: pa.DataType) -> str | None:
 
 
 def no_rows(kind: pa.DataType) -> pa.Array:
-    """Return an array of any type without rows; `pa.array([], kind)` has not all of them."""
+    """Return an array of any type without rows; `pa.array([], kind)` does not support every type."""
     return from_plain(pa.nulls(0, plain(kind)), kind)
 
 
@@ -117,7 +113,7 @@ def no_rows(kind: pa.DataType) -> pa.Array:
 
 
 def to_plain(column: pa.Array) -> pa.Array:
-    """Return a column in its plain type; itself when it has that. Raises `TOO_LONG` when it decodes to too much."""
+    """Return a column in its plain type; the column itself if it is plain. Raises `TOO_LONG`."""
     kind = column.type
     if pt.is_dictionary(kind):
         return picked(to_plain(column.dictionary), column.indices)
@@ -146,7 +142,7 @@ def _decoded(column: pa.Array) -> pa.Array:
 
 
 def declared(column: Column, kind: pa.DataType) -> Column:
-    """Return a plain column in the type that the user declared; in several arrays when one cannot hold it."""
+    """Return a plain column in the type that the user declared; in several arrays if it does not fit in one."""
     if column.type == kind:
         return column
     chunks = [part for chunk in getattr(column, "chunks", [column]) for part in _declared_parts(chunk, kind)]
@@ -164,7 +160,7 @@ def _declared_parts(column: pa.Array, kind: pa.DataType) -> list[pa.Array]:
 
 
 def from_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a plain column in a type of which `column.type` is the plain one. Raises `TOO_LONG`."""
+    """Return a plain column in type `kind`, whose plain type is `column.type`. Raises `TOO_LONG`."""
     if column.type == kind:
         return column
     if pt.is_dictionary(kind):
@@ -183,14 +179,14 @@ def from_plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _as_bits(column: pa.Array) -> pa.Array:
-    """Return floats as integers of the same bits: -0.0 is not 0.0 here, and NaN is itself."""
+    """Return floats as integers with the same bits, so that -0.0 differs from 0.0 and NaN equals itself."""
     if not pt.is_floating(column.type):
         return column
     return column.view({16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[column.type.bit_width])
 
 
 def _distinct(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return (index of each row or null, values): the values distinct if Arrow can compare them."""
+    """Return (index of each row or null, values); the values are distinct if Arrow can compare them."""
     try:
         encoded = _as_bits(column).dictionary_encode()
     except pa.ArrowNotImplementedError:
@@ -199,7 +195,7 @@ def _distinct(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _runs(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return (end of each run, its value): runs of one row each if Arrow cannot compare the values."""
+    """Return (end of each run, its value); runs have one row each if Arrow cannot compare the values."""
     try:
         encoded = pc.run_end_encode(_as_bits(column), run_end_type=pa.int64())
     except pa.ArrowNotImplementedError:
@@ -217,7 +213,7 @@ def _valid_bits(column: pa.Array) -> pa.Buffer | None:
 
 
 def _rebuilt(column: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
-    """Return a nested column as another nested type of the same shape, its children converted."""
+    """Return a nested column in another nested type of the same shape, with converted children."""
     n, bits = len(column), _valid_bits(column)
     if pt.is_struct(kind):
         children = [convert(column.field(i), kind.field(i).type) for i in range(kind.num_fields)]
@@ -246,7 +242,7 @@ def _rebuilt(column: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, p
 
 
 def _as_list(column: pa.Array) -> pa.Array:
-    """Return a map as a list of its entries, any other list as it is."""
+    """Return a map as a list of its entries, and any other list unchanged."""
     kind = column.type
     if not pt.is_map(kind):
         return column
@@ -258,9 +254,9 @@ def _as_list(column: pa.Array) -> pa.Array:
 
 
 def picked(column: pa.Array, numbers: pa.Array) -> pa.Array:
-    """Return rows of a plain column by number, null for a null. Raises `TOO_LONG` when one array cannot hold them."""
+    """Return rows of a plain column by number, null for a null. Raises `TOO_LONG` if they do not fit in one array."""
     if pt.is_nested(column.type):
-        # Arrow counts the bytes of strings that it takes, but not the values of lists: their offsets would wrap around.
+        # Arrow's take checks the bytes of strings, but not the values of lists, whose offsets would wrap around.
         rows = np.asarray(numbers.fill_null(0).cast(pa.int64()) if numbers.null_count else numbers.cast(pa.int64()))
         if len(column) and _longest(column, rows, rows + 1) > MOST_BYTES:
             raise pa.ArrowInvalid(f"{len(rows)} rows have too many values for the offsets of one {column.type}")
@@ -268,7 +264,7 @@ def picked(column: pa.Array, numbers: pa.Array) -> pa.Array:
 
 
 def _longest(column: pa.Array, starts: Rows, ends: Rows) -> int:
-    """Return the most values that a list inside has, over the rows starts[k] .. ends[k] - 1 of a column for all k."""
+    """Return the most values that a nested list has, over rows starts[k] .. ends[k] - 1 of a column for all k."""
     kind = column.type
     if pt.is_struct(kind):
         return max((_longest(column.field(i), starts, ends) for i in range(kind.num_fields)), default=0)
@@ -283,7 +279,7 @@ def _longest(column: pa.Array, starts: Rows, ends: Rows) -> int:
 
 
 def taken(rows: Taken, numbers: Rows) -> Taken:
-    """Return rows of a batch or column by number, whatever its types; ascending numbers for one of several arrays."""
+    """Return rows of a batch or column of any type by number; ascending numbers for a chunked array."""
     if isinstance(rows, pa.ChunkedArray):
         lengths = np.array([len(chunk) for chunk in rows.chunks])
         ends = np.cumsum(lengths)
@@ -300,26 +296,26 @@ def taken(rows: Taken, numbers: Rows) -> Taken:
 
 
 def require_room(n_bytes: int, rows: int = 2) -> None:
-    """Raise `TOO_LONG` when rows of so many bytes are not to be one array; a single row is one whatever it has."""
+    """Raise `TOO_LONG` if `n_bytes` are too many for one array; a single row is never split."""
     if n_bytes > MOST_BYTES and rows > 1:
-        raise pa.ArrowInvalid(f"{n_bytes:,} bytes are more than the {MOST_BYTES:,} that are put into one array")
+        raise pa.ArrowInvalid(f"{n_bytes:,} bytes are more than the limit of {MOST_BYTES:,} for one array")
 
 
 def merged(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return arrays of one type as one, in memory of its own. Raises `TOO_LONG` when one array cannot hold them."""
+    """Return a copy of arrays of one type as one array. Raises `TOO_LONG` if they do not fit."""
     try:
-        # One array alone would not be copied.
+        # With the empty slice Arrow copies even a single array.
         return pa.concat_arrays([*parts, parts[0].slice(0, 0)])
     except (pa.ArrowNotImplementedError, *TOO_LONG):
         kind = parts[0].type
         if plain(kind) == kind:
             raise
-        # Dictionaries that differ may be of nested values, or have too many values that nobody uses.
+        # Different dictionaries may have nested values, or too many unused values.
         return from_plain(pa.concat_arrays([to_plain(part) for part in parts]), kind)
 
 
 def packed(parts: Sequence[pa.Array]) -> Column:
-    """Return arrays of one type as one, in memory of its own, or as several when one cannot hold them."""
+    """Return a copy of arrays of one type as one array, or as several if they do not fit in one."""
     found = [merged(parts[:1])]
     for part in parts[1:]:
         try:

@@ -1,17 +1,17 @@
-"""A sample of the tuples that came last, and what the state holds for them.
+"""A sample of recent tuples, and counts of their partners in the state.
 
-Tuples are picked over all that arrived since the last time, one in each of so many stretches, streams in proportion to
-their arrivals. Of each the partners are counted (`profile`), at once: the figures stay meaningful when the tuple has
-left its window. And routes can be tried on those still alive (`trace`). Both are looks at live state through its own
-indexes, as wander joins are, so no sketch has to be kept up with arrivals, and joint figures of one tuple's attributes
-stay joint.
+Each sample picks tuples among the arrivals since the last one: streams in proportion to their arrivals, and one tuple
+in each of several stretches of equal length. The partners of a pick are counted at once (`profile`), so the counts stay
+meaningful after the tuple left its window. Routes can be tried on the picks that are still live (`trace`). Both read
+live state through its own indexes, as wander joins do. So no sketch has to follow the arrivals, and the counts for the
+attributes of one tuple stay joint.
 
-    picks      int64[picks, 2]              stream and sequence number, a ring of the last ones
+    picks      int64[picks, 2]              stream and sequence number, a ring of the last picks
     profiles   float64[streams, ROWS, k]    per stream, a ring: live partners of a pick in each of `neighbours[i]`
 
-Invariants: a pick's sequence number is below the next one of its stream; what is below the low mark is passed over.
+Invariants: a pick's sequence number is below the next one of its stream; readers skip picks below the low mark.
 Source of sampling through join indexes: Li, Wu, Yi, Zhao, "Wander join: online aggregation via random walks",
-SIGMOD 2016. Of joint outcomes kept by tuple: Babu, Motwani, Munagala, Nishizawa, Widom, "Adaptive ordering of
+SIGMOD 2016. Source of joint outcomes per tuple: Babu, Motwani, Munagala, Nishizawa, Widom, "Adaptive ordering of
 pipelined stream filters", SIGMOD 2004 (the profile of A-Greedy).
 """
 
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stairs.caches import Cache
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.kernels.sample import W_FIELDS, count_partners, sample, trace
 from stairs.memory.arena import Int64s, Routes
@@ -35,24 +36,24 @@ PICKS = 192
 ROWS = 128
 NEWEST = 256
 EACH = 64
-"""Tuples picked at a time, fewer where each has many neighbours."""
+"""Tuples per sample; fewer where each tuple has many neighbours."""
 LOOKS = 400
-"""Chains looked at in a sample, about."""
+"""Approximate number of chains examined per sample."""
 
 
 class Neighbour(NamedTuple):
-    """A stream that another one can probe, and by which class."""
+    """A stream that another stream can probe, and the class by which."""
 
     by: int
     stream: int
 
 
 class Trace(NamedTuple):
-    """What routes did for the tuples of a sample.
+    """The work of routes for the tuples of a sample.
 
-    visits   int64[hops, 3]       per hop: chains looked up, tuples met, tuples that passed its checks
-    work     float64[W_FIELDS]    in sum
-    whole    whether all picks were walked to the end, within the budget
+    visits   int64[hops, 3]       per hop: chains looked up, tuples visited, tuples that passed its checks
+    work     float64[W_FIELDS]    totals
+    whole    whether the budget sufficed to walk all picks to the end
     """
 
     visits: Int64s
@@ -60,8 +61,8 @@ class Trace(NamedTuple):
     whole: bool
 
 
-class Samples:
-    """The sample of one engine; follows its modules as a cache does (`stairs.caches.Cache`).
+class Samples(Cache):
+    """The sample of one engine; it follows its modules as a cache.
 
     Memory: O(ROWS * attributes squared). Deterministic: the same arrivals and calls give the same picks.
     """
@@ -76,14 +77,14 @@ class Samples:
         self.profiles: Floats = np.zeros((m, ROWS, max(map(len, self.neighbours))))
         self.picked: Int64s = np.zeros((PICKS, 2), np.int64)
         self.progress: Int64s = np.zeros((m + 1, 3), np.int64)
-        """Per stream: arrivals by the last sample, those between the last two, picks ever; in the last row, of all."""
+        """Per stream: arrivals up to the last sample, arrivals between the last two, all picks; last row: totals."""
         self._each = max(min(EACH, LOOKS // max(map(len, self.neighbours))), 8)
         self._owed: Floats = np.zeros(m)
-        """Picks a stream has coming to it: fractions are carried over, so that slow streams get theirs."""
+        """Picks due to each stream: fractions carry over, so that slow streams are sampled as well."""
         modules.caches.add(self)
 
     def take(self) -> Int64s:
-        """Pick among what arrived since the last time; return the arrivals of each stream since: int64[streams].
+        """Sample the arrivals since the last call, and return their number per stream: int64[streams].
 
         O(picks * attributes squared).
         """
@@ -95,10 +96,10 @@ class Samples:
         return self.profiles[i, : min(int(self.progress[i, 2]), ROWS), : len(self.neighbours[i])]
 
     def of_window(self, i: int, most: int, rng: np.random.Generator) -> Floats:
-        """Return the partners that live tuples of stream i have now: float64[at most `most`, neighbours[i]].
+        """Return the present partners of live tuples of stream i: float64[at most `most`, neighbours[i]].
 
-        Drawn by chance from its whole window, without repetition, all of them if they are no more than `most`. The
-        samples that `take` took stay as they are. O(most * attributes squared).
+        The tuples are drawn uniformly from the whole window, without repetition; all tuples if there are at most
+        `most`. The samples of `take` do not change. O(most * attributes squared).
         """
         low, live = int(self.modules.streams[i, S_LO]), self.modules.rows(i)
         drawn = rng.choice(live, most, replace=False) if live > most else np.arange(live)
@@ -107,10 +108,11 @@ class Samples:
         return counts
 
     def newest(self, shares: Floats, most: int = PICKS) -> Int64s:
-        """Return about `most` picks among the newest live tuples, streams by their shares: int64[n, 2], streams mixed.
+        """Return about `most` new picks among the newest live tuples: int64[n, 2], stream and sequence number.
 
-        What `picks` gives has been picked before, and the tuples of a busy stream with a small window may have left it
-        by now. Here every stream has its share, at any moment; a tuple may be picked twice. O(most).
+        `shares` are the shares of the streams; the streams come in random order. `picks` returns earlier picks, of
+        which those of a busy stream with a small window may have left it; here every stream has its share at any
+        moment. A tuple may be picked twice. O(most).
         """
         rng = np.random.default_rng(0)
         parts = [np.zeros((0, 2), np.int64)]
@@ -123,26 +125,26 @@ class Samples:
         return found
 
     def picks(self, most: int = PICKS) -> Int64s:
-        """Return the last picks, those still alive: int64[n, 2], stream and sequence number, streams mixed."""
+        """Return the last picks that are still live: int64[n, 2], stream and sequence number, in random order."""
         ever = int(self.progress[-1, 2])
         found = self.picked[np.arange(max(ever - most, ever - PICKS, 0), ever) % PICKS]
         streams = self.modules.streams
         alive: Int64s = found[found[:, 1] >= streams[found[:, 0], S_LO]]
-        # A fixed shuffle: a budget that ends early has met all streams in proportion.
+        # A fixed shuffle: a budget that ends early has covered all streams in proportion.
         return alive[np.random.default_rng(len(alive)).permutation(len(alive))]
 
     def trace(self, routes: Routes, picks: Int64s, budget: int) -> Trace:
-        """Walk the routes of picks until so many steps are spent. The counters of `routes` stay as they are."""
+        """Walk the routes of picks for at most `budget` steps. The counters of `routes` do not change."""
         visits: Int64s = np.zeros((len(routes.hops), 3), np.int64)
         work: Floats = np.zeros(W_FIELDS)
         streams, tuples = np.ascontiguousarray(picks[:, 0]), np.ascontiguousarray(picks[:, 1])
         trace(self.modules.arena, routes, self.modules.walk, streams, tuples, budget, visits, work)
         return Trace(visits, work, bool(work[0] == len(picks)))
 
-    # Kept for another process (`eddy.live.engines`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self) -> Plain:
-        """Return all that goes on."""
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes."""
         return {
             "profiles": self.profiles,
             "picked": self.picked,
@@ -150,8 +152,8 @@ class Samples:
             "owed": self._owed,
         }
 
-    def wake(self, parts: Parts) -> None:
-        """Go on from what a sample of the same graph kept. After the modules woke."""
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from the parts of a sample of the same graph. Load the modules first. Raises StateError."""
         m = self.modules.graph.n_streams
         profiles = parts.array("profiles", np.float64, self.profiles.shape)
         picked = parts.array("picked", np.int64, self.picked.shape)
@@ -159,34 +161,19 @@ class Samples:
         streams, numbers = picked.T
         parts.require(bool(((streams >= 0) & (streams < m)).all()), "a pick of no stream")
         parts.require(bool((progress >= 0).all()), "a negative count")
-        # Beyond those picked since the last undo there may be some that were taken back; they are not read.
+        # The ring may also contain picks that an undo revoked; they are never read.
         used = np.arange(min(int(progress[-1, 2]), PICKS))
         parts.require(bool((numbers < self.modules.streams[streams, S_NEXT])[used].all()), "a pick to come")
         self.profiles, self.picked, self.progress, self._owed = profiles, picked, progress, owed
 
-    # What changes underneath (`stairs.caches.Cache`)
+    # Changes underneath (`stairs.caches.Cache`)
 
     def renumbered(self, shifts: Sequence[int]) -> None:
-        """Follow the tuples."""
+        """Follow the tuples: sequence number s of stream i is now s - shifts[i]."""
         self.picked[:, 1] -= np.array(shifts, np.int64)[self.picked[:, 0]]
 
     def forget(self) -> None:
-        """Drop the picks: some of them may have been taken back. Profiles stay, as figures of the past."""
+        """Drop the picks, because an undo may have revoked some. Profiles stay as historical counts."""
         streams = self.modules.streams
         self.progress[-1, 2] = 0
         self.progress[:-1, 0] = np.minimum(self.progress[:-1, 0], streams[:, S_NEXT] + streams[:, S_BASE])
-
-    def follow(self) -> None:
-        """Nothing is held by key id."""
-
-    def make_room(self) -> None:
-        """Nothing is stored that could be short."""
-
-    def wider(self, c: int, room: int) -> int:
-        """Return 0: the size is fixed."""
-        return 0
-
-    @property
-    def counted_bytes(self) -> int:
-        """0: figures are no state, and as many as they are from the start."""
-        return 0

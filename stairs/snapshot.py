@@ -1,13 +1,13 @@
-"""The live windows of all SteMs as flat arrays that stand for themselves, and empty modules filled with them again.
+"""The live windows of all SteMs as flat arrays without references to an arena, and their load into empty modules.
 
-Key ids, string ids and sequence numbers mean something in one arena only. Here keys of a class are numbered in order of
-first appearance (streams in order, tuples oldest first), strings in order of the keys that contain them, and a stream
-has the arrival number of its oldest live tuple. So equal windows give equal arrays, whatever happened before:
+Key ids, string ids and sequence numbers have a meaning in one arena only. Here the keys of a class are numbered in
+order of first appearance (streams in order, tuples oldest first), strings in order of the keys that contain them, and a
+stream has the arrival number of its oldest live tuple. So equal windows give equal arrays, whatever their history:
 
     R: tuples 4, 5, 6 with key ids 7, -1, 2     S: tuple 9 with key id 7
     numbers[R] = 0, -1, 1    numbers[S] = 0    words of the class = words of key id 7, words of key id 2
 
-Filling gives the numbers as ids: the directories are empty, so ids are handed out in the same order.
+`fill` turns the numbers into ids: the directories are empty, so they assign ids in the same order.
 """
 
 from __future__ import annotations
@@ -33,19 +33,22 @@ from stairs.memory.arena import Bytes, Int64s
 from stairs.modules import Modules
 
 LONGEST = 1 << 31
-"""Bytes that no string in a key has."""
+"""Strings in keys are shorter than this number of bytes."""
 
 
 @dataclass
 class Windows:
-    """What the windows of all streams hold.
+    """The contents of the windows of all streams.
 
-    firsts     per stream the arrival number of its oldest live tuple;  rows  how many are live
-    watermark  greatest event time seen, or the one given (`given`);  arrivals, combinations  counts since the start
-    words      per class int64[keys * width], words that stand for strings being numbers of strings
-    texts      per (class, word) the strings: offsets int64[n + 1], bytes uint8[]
-    numbers    per attribute row int64[rows], the key of each live tuple, -1 = it can join nothing
-    times      per stream int64[rows] event times, none in queries without a RANGE window
+    firsts         per stream the arrival number of its oldest live tuple
+    rows           per stream the number of live tuples
+    watermark      greatest event time seen, or the watermark that the caller gave (`given`)
+    arrivals       number of arrivals since the start
+    combinations   number of results since the start
+    words          per class int64[keys * width]; a word that stands for a string is the number of the string
+    texts          per (class, word) the strings: offsets int64[n + 1], bytes uint8[]
+    numbers        per attribute row int64[rows], the key of each live tuple, -1 = the tuple cannot join
+    times          per stream int64[rows] event times; empty for queries without a RANGE window
     """
 
     firsts: list[int]
@@ -61,7 +64,7 @@ class Windows:
 
 
 def live_windows(modules: Modules) -> Windows:
-    """Return what the windows hold, copied; nothing in the modules changes. O(live tuples + key ids)."""
+    """Return a copy of the contents of the windows; the modules do not change. O(live tuples + key ids)."""
     graph = modules.graph
     m = graph.n_streams
     windows = Windows(
@@ -106,10 +109,10 @@ def _live(modules: Modules, i: int, ring: Int64s, field: int) -> Int64s:
 
 
 def fill(modules: Modules, windows: Windows) -> None:
-    """Put the windows into modules made for the same graph that nothing was pushed into. O(live tuples + keys).
+    """Load the windows into new modules of the same graph. O(live tuples + keys).
 
-    Hops and sweeps start anew. Raises SnapshotError when the windows contradict themselves, before room is made for
-    them; after that only for a key or a string that is there twice, and then the modules are of no use.
+    Counters of hops and sweeps start at zero. Raises SnapshotError if the windows contradict themselves, before room is
+    made for them; after that only for a duplicate key or string, and then the modules are unusable.
     """
     graph = modules.graph
     keys = _checked(modules, windows)
@@ -133,34 +136,34 @@ def fill(modules: Modules, windows: Windows) -> None:
 
 
 def _checked(modules: Modules, windows: Windows) -> list[int]:
-    """Return how many keys each class has. Raises SnapshotError unless the kernels may go by what the windows say.
+    """Return the number of keys of each class. Raises SnapshotError unless all numbers are safe for the kernels.
 
-    They do not look whether a number is in bounds. Keys and strings are numbered as `live_windows` does it, so each of
-    them is used, and they take no more room than the tuples.
+    The kernels do not check bounds. Keys and strings must be numbered as `live_windows` does; so each of them is used,
+    and they take no more room than the tuples.
     """
     graph = modules.graph
     for (i, _), x in modules.attribute_rows.items():
         kids, name = windows.numbers[x], graph.names[i]
         _require(len(kids) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples with {len(kids)} keys")
-        _require(not len(kids) or kids.min() >= -1, f"stream {name} has tuples of keys that are not there")
-        # A tuple that can join nothing is in no index; the kernels look at its first key for that.
+        _require(not len(kids) or kids.min() >= -1, f"stream {name} has tuples with keys that do not exist")
+        # A tuple that cannot join is in no index; the kernels read that from its first key.
         first = windows.numbers[modules.attribute_rows[i, graph.attributes[i][0]]]
-        _require(np.array_equal(kids < 0, first < 0), f"stream {name} has a tuple with some of its keys only")
+        _require(np.array_equal(kids < 0, first < 0), f"stream {name} has a tuple with only some of its keys")
     keys = []
     for c, (words, width) in enumerate(zip(windows.words, graph.widths, strict=True)):
-        _require(len(words) % width == 0, f"class {c} has a part of a key")
+        _require(len(words) % width == 0, f"class {c} has an incomplete key")
         keys.append(len(words) // width)
         used = np.concatenate([windows.numbers[modules.attribute_rows[i, c]] for i in graph.members[c]])
-        _require(_in_order(used, keys[c]), f"class {c} has {keys[c]} keys, or tuples of keys that are not there")
+        _require(_in_order(used, keys[c]), f"class {c} has {keys[c]} keys, or tuples with other keys")
         for word in modules.texts_of[c]:
             offsets, text = windows.texts[c, word]
             whole = len(offsets) and offsets[0] == 0 and offsets[-1] == len(text)
             sizes = np.diff(offsets)
             whole = whole and (not len(sizes) or (sizes.min() >= 0 and sizes.max() < LONGEST))
-            _require(bool(whole), f"class {c} has strings beyond its text")
+            _require(bool(whole), f"class {c} has strings outside of its text")
             ids = words.reshape(-1, width)[:, word]
             known = (not len(ids) or ids.min() >= 0) and _in_order(ids, len(sizes))
-            _require(known, f"class {c} has {len(sizes)} strings, or a key of a string that is not there")
+            _require(known, f"class {c} has {len(sizes)} strings, or a key with another string")
     for i, times in enumerate(windows.times):
         name = graph.names[i]
         _require(len(times) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples, {len(times)} event times")
@@ -172,7 +175,7 @@ def _checked(modules: Modules, windows: Windows) -> list[int]:
 
 
 def _in_order(numbers: Int64s, count: int) -> bool:
-    """Whether 0, 1, … count - 1 are there, each for the first time after the one before; negative ones are skipped."""
+    """Return whether 0, 1, … count - 1 all occur, in this order of first appearance; negative numbers are ignored."""
     used = numbers[numbers >= 0]
     most = np.concatenate([[-1], np.maximum.accumulate(used)])
     return int(most[-1]) == count - 1 and bool((used <= most[:-1] + 1).all())

@@ -1,10 +1,11 @@
 """STAIR: the join of a set of streams, indexed on one attribute class; a cache over the SteMs, key by key.
 
 For each key there are two cases. *Attempted*: the live entries stored are exactly the live combinations with that
-key. *Not attempted*: nothing is stored for it. Promote takes a key from the second case to the first, computing its
-entries from the SteMs; demote takes it back. Both are correct at any moment. A composite of a key not attempted is
-not stored: there may be others with that key, and who found it there would take it for all there are. It is not lost,
-the promotion finds it in the SteMs. Each composite that completes while its key is attempted must be inserted, once.
+key. *Not attempted*: nothing is stored for the key. Promote takes a key from the second case to the first and computes
+its entries from the SteMs; demote takes it back. Both are correct at any moment. A composite whose key is not
+attempted is not stored: other combinations with that key may exist, and a probe that found only this one would take it
+for all of them. The composite is not lost, because the promotion finds it in the SteMs. Each composite that completes
+while its key is attempted must be inserted, once.
 
     heads   int32[key ids of the class]     the newest entry of each key, and the key's mark
     ring    int32[capacity * (1 + streams)] entries: (link, a sequence number for each stream of the set, ascending)
@@ -18,56 +19,54 @@ the promotion finds it in the SteMs. Each composite that completes while its key
         heads[8] = 4      entry 6 = (link 5 | r 2, s 6)
         heads[9] = -1     entry 5 = (link 4 | r 2, s 5)
 
-**The mark is in the head.** A key is attempted when heads[key id] >= birth. Entry number `birth` is never used, so an
-attempted key without entries has head = birth. A demoted key has head -2. A new birth, above all entries there are,
-makes every key unattempted in O(1). A state born complete has birth -1, with which a key id never seen (head -1) is
-attempted and has no entries.
+**The head contains the mark.** A key is attempted when heads[key id] >= birth. Entry number `birth` is never used, so
+the head of an attempted key without entries is `birth`. A demoted key has head -2. A new birth above all existing
+entries makes every key unattempted in O(1). A state born complete has birth -1; a key id never seen (head -1) is
+attempted there and has no entries.
 
-**Expiry.** An entry is live while each of its components is: at or above the low mark of its stream. Low marks only
-rise, so what is dead stays dead. (The exception is a push that is undone: it puts low marks back, and the state
-forgets.) When the ring is full, the tail moves on until a slot is free. It passes the dead entries it meets; a live one
-goes on under the next number, as the newest of its key, in the slot where it lies (`stair_kernels.make_slots`). So all
-entries below the tail are dead or have a new number: a chain may end there, and their slots may be used again, at no
-loss. A walk over a chain unlinks the dead entries it meets, so that they are passed once as well. When the tail passes
-more live entries than are stored, the live ones are moved, in their order, to a ring twice their number. So the
-capacity stays below four times the live entries plus those about to be stored, whatever the windows, and no insert
-costs more than O(1) amortised. A head whose chain was all dead then points below the tail: still attempted, still
-empty.
+**Expiry.** An entry is live while each of its components is live: at or above the low mark of its stream. Low marks
+only rise, so a dead entry stays dead. (The exception is a push that is undone: it lowers low marks again, and the state
+forgets its contents.) When the ring is full, the tail advances until a slot is free. It passes dead entries. A live
+entry becomes the newest of its key: it gets the next number and keeps its slot (`stairs.kernels.stair.make_slots`). So
+each entry below the tail is dead or has a new number: a chain may end there, and its slot may be used again. A walk
+skips the dead entries of a chain. When the tail passes more live entries than are stored, the live entries move, in
+their order, to a ring twice their number. So the capacity stays below four times the number of live entries plus those
+about to be stored, whatever the windows, and an insert costs amortised O(1). A head whose chain was all dead then
+points below the tail: the key is still attempted, and still empty.
 
-**Key ids are used again** when no live tuple of any stream has the key (`keys_kernels.sweep`). Each entry of the old
-key has a component with that key id, from a stream of the set that has the class, and it was not live when the id was
-taken back. So the entries are dead for good, and a stale head leads to nothing. The mark is right too, whichever it
-is: at that moment there is no combination with the id, so nothing stored is exactly what both cases ask for, and from
-then on inserts keep to the mark.
+**Recycled key ids.** A key id is recycled when no live tuple of any stream has the key (`stairs.kernels.keys.sweep`).
+Each entry of the old key has a component with that key id, from a stream of the set that has the class, and that
+component was dead when the id was recycled. So the entries are dead for good, and a stale head leads to nothing. The
+mark stays right in both cases: at that moment no combination has the id, so both cases require that no live entry is
+stored, and later inserts respect the mark.
 
-**Completion.** Marks are counted, so that the state proves itself complete: when no key id there is lacks its mark. Two
-things mark a key without a probe (`stair_kernels.advance`, a look at a time): it has no live tuple in some stream of
-the set, so nothing is all there is, which is what happens to keys that leave the windows before anybody asks for them;
-or there is a budget to promote keys in the background. The JISC paper (sec. 4.3) counts down from the distinct keys of
-a complete child instead, which never gets to zero once such a key has left. Its case 3, where both children are
-incomplete and no counter means anything, needs no other treatment here: key ids are counted, not entries of children.
+**Completion.** Marks are counted, so that the state can prove itself complete: no key id lacks its mark. Two things
+mark a key without a probe (`stairs.kernels.promotion.advance`, a few key ids at a time). First, the key has no live
+tuple in some stream of the set, so it has no combination; this accounts for keys that leave the windows before a probe
+asks for them. Second, a budget promotes keys in the background. The JISC paper (sec. 4.3) instead counts down from the
+number of distinct keys of a complete child; that count never reaches zero once such a key has left its window. Case 3
+of the paper, in which both children are incomplete and no counter is defined, needs no special treatment here, because
+key ids are counted and not the entries of children.
 
-**What changes underneath.** The SteMs tell their caches (`Modules.caches`). When sequence numbers shift, components
-shift with them. When a push is undone, inserts of it may stand in the ring, and entries may have been dropped for
-components that are live again; no record is kept of either, so the state forgets: all keys unattempted, which is
-always correct.
+**Changes underneath.** The SteMs notify their caches (`stairs.caches`). When sequence numbers shift, components shift
+with them. When a push is undone, the ring may contain its inserts, and may lack entries whose components are live
+again; no record of either exists, so the state forgets: it makes all keys unattempted, which is always correct.
 
-Invariants (check()): birth < tail <= next <= tail + capacity, a power of two; heads < next; birth <= link < entry;
-each live entry is in the chain of its key, once, and that key is attempted; an attempted key has exactly the
-combinations that trying all live tuples one by one gives.
+Invariants (`stairs.checks.stair`): birth < tail <= next <= tail + capacity, a power of two; heads < next;
+birth <= link < entry; each live entry is in the chain of its key, once, and that key is attempted; an attempted key has
+exactly the combinations that a nested loop over all live tuples finds.
 Source: Deshpande, Hellerstein, "Lifting the burden of history from adaptive query processing", VLDB 2004, for STAIR,
-promote and demote; there they move tuples from one state to another, here every state is beside the SteMs, which are
-always complete.
+promote and demote. There, promote and demote move tuples from one state to another; here every state exists in
+addition to the SteMs, which are always complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from stairs.checks.stair import check_stair
 from stairs.descriptors import (
     C_CAPACITY,
     C_NEXT,
@@ -95,44 +94,36 @@ from stairs.descriptors import (
     E_TAIL,
     E_UNMARKED,
     E_WIDTH,
-    NEED_ENTRIES,
     P_COLUMN,
     P_STREAM,
-    S_BASE,
     S_LO,
     S_NEXT,
 )
 from stairs.errors import CapacityError, StateError
+from stairs.kernels.promotion import advance
 from stairs.kernels.stair import (
     MOST_ENTRIES,
     UNMARKED,
-    advance,
     all_attempted,
-    attempted,
     count_live,
     demote,
     demote_all,
-    insert,
     move,
-    probe,
-    promote,
 )
 from stairs.memory.arena import Int32s, Int64s
-from stairs.modules import MOST_NUMBER, power_of_two
+from stairs.stems import MOST_NUMBER, power_of_two
 from stairs.storage.parts import Parts, Plain
-
-if TYPE_CHECKING:
-    from stairs.store import StairStore
+from stairs.tables import StairTables
 
 FIRST_ROOM = 64
 KEPT_STATE = [E_BIRTH, E_TAIL, E_NEXT, E_UNMARKED, E_MARKED, E_HAND, E_STORED, E_PASSED, E_PROMOTED, E_COMPUTED, E_DEBT]
-"""What of the descriptor does not follow from the rest."""
+"""Fields of the descriptor that do not follow from the rest of the state."""
 
 
 class Spare(NamedTuple):
-    """Memory of a state that is gone, indexed on the same class; all heads in it are below `birth`.
+    """Memory of a dropped state, for a new state on the same class; all heads in it are below `birth`.
 
-    So for a state that is born there no key is attempted, and heads of key ids that were never used are -1.
+    So no key is attempted in the new state, and the heads of key ids that were never used are -1.
     """
 
     heads: Int32s
@@ -143,18 +134,20 @@ class Spare(NamedTuple):
 
 
 class Stair:
-    """The join of `streams` (two or more) indexed on class `by`, one of the states of a store (see the module).
+    """The join of `streams` (two or more) indexed on class `by` (see the module).
 
+    row         the row of its descriptor in `tables`
     complete    all keys count as attempted from the start; refused unless there is no combination yet
-    track       which low marks it goes by
-    spare       memory to begin with, so that it need not grow anew
+    track       the track whose low marks apply
+    spare       memory of a dropped state to take over
 
-    Made by `StairStore.add`, which also gives it its row. Memory: O(live entries + key ids of the class).
+    `StairStore.add` makes states. Memory: O(live entries + key ids of the class). Raises StateError for a set that
+    does not fit the class, or that cannot be born complete.
     """
 
     def __init__(
         self,
-        store: StairStore,
+        tables: StairTables,
         row: int,
         streams: Iterable[int],
         by: int,
@@ -162,15 +155,15 @@ class Stair:
         track: int = 0,
         spare: Spare | None = None,
     ) -> None:
-        self.store, self.row = store, row
-        self.modules = modules = store.modules
+        self.tables, self.row = tables, row
+        self.modules = modules = tables.modules
         self.streams = tuple(sorted(set(streams)))
         self.by, self.track = by, track
         graph, members = modules.graph, np.array(self.streams)
-        columns = store.columns[by][members]
+        columns = np.array([graph.columns[by].get(j, -1) for j in self.streams])
         keyed = int((columns >= 0).argmax())
         if len(self.streams) < 2 or columns[keyed] < 0:
-            raise StateError(f"{self.what}: a set of two or more streams, one of which has the class, is needed")
+            raise StateError(f"{self.what}: the set needs two or more streams, one of which has the class")
         if complete and all((modules.streams[list(self.streams), S_NEXT] > self.lows).tolist()):
             raise StateError(f"{self.what} cannot be born complete: each of its streams has tuples; promote its keys")
         width = 1 + len(self.streams)
@@ -190,42 +183,41 @@ class Stair:
         fields[E_BIRTH], fields[E_TAIL], fields[E_NEXT] = birth, birth + 1, birth + 1
         fields[E_HEADS], fields[E_RING] = spare.heads_address, spare.ring_address
         self.state[:] = fields
-        parts = store.entries.parts[first : first + len(self.streams)]
+        parts = tables.entries.parts[first : first + len(self.streams)]
         parts[:, P_STREAM], parts[:, P_COLUMN] = members, columns
-        self._found: Int64s | None = None
         self.follow()
 
     @property
     def what(self) -> str:
-        """What it is, for messages."""
+        """Name of the state for messages."""
         names = self.modules.graph.names
         return f"STAIR {{{', '.join(names[j] for j in self.streams)}}} on class {self.by}"
 
     @property
     def state(self) -> Int64s:
-        """Its row of descriptors: int64[E_FIELDS]."""
-        return self.store.entries.states[self.row]
+        """Descriptor of the state: int64[E_FIELDS], a view."""
+        return self.tables.entries.states[self.row]
 
     @property
     def slots(self) -> Int32s:
-        """The ring as int32[capacity, 1 + streams of the set]; memory beyond a whole power of two is left out."""
+        """Ring as int32[capacity, 1 + streams of the set], a view; memory beyond the power of two is left out."""
         width = 1 + len(self.streams)
         return self.ring[: (int(self.state[E_MASK]) + 1) * width].reshape(-1, width)
 
     @property
     def lows(self) -> Int64s:
-        """The sequence number from which on a tuple counts, per stream of the set: low marks, or marks of its track."""
-        marks = self.store.entries.marks.reshape(-1, self.modules.graph.n_streams)[self.track, list(self.streams)]
+        """First sequence number that counts, per stream of the set: its low mark, or the track's mark if greater."""
+        marks = self.tables.marks[self.track, list(self.streams)]
         return np.maximum(self.modules.streams[list(self.streams), S_LO], marks)
 
     def publish(self) -> None:
-        """Write down where heads and ring lie; after either was made anew."""
+        """Write the addresses of heads and ring to the descriptor; call it after either array was replaced."""
         self.state[[E_HEADS, E_RING]] = self.heads.ctypes.data, self.ring.ctypes.data
 
-    # Kept for another process (`eddy.live.engines`)
+    # Parts for another process (`eddy.live`)
 
-    def kept(self) -> Plain:
-        """Return all that goes on."""
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes."""
         return {
             "row": self.row,
             "streams": list(self.streams),
@@ -236,8 +228,8 @@ class Stair:
             "ring": self.ring,
         }
 
-    def wake(self, parts: Parts) -> None:
-        """Go on from the numbers that a state with these heads and this ring kept."""
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from the numbers of a state that kept these heads and this ring. Raises StateError."""
         found = parts.integers("state", len(KEPT_STATE), low=-1)
         birth, tail, following = found[:3]
         parts.require(
@@ -249,13 +241,13 @@ class Stair:
     # Room
 
     def spare(self) -> Spare:
-        """Return its memory for another state; this one must not be used any more."""
+        """Return the memory for another state; this state must not be used any more."""
         state = self.state
         following, heads, ring = int(state[E_NEXT]), int(state[E_HEADS]), int(state[E_RING])
         return Spare(self.heads, self.ring, max(following, 0), heads, ring)
 
     def follow(self) -> None:
-        """Make room for a head of each key id the class has room for; after the class grew. O(1) when it has not."""
+        """Make room for one head per key id of the class. O(1) unless the class grew."""
         room = int(self.modules.classes[self.by, C_CAPACITY])
         if room > self._heads_room:
             longer = np.full(room, -1, np.int32)
@@ -264,16 +256,17 @@ class Stair:
             self.publish()
 
     def make_room(self, least: int) -> None:
-        """Move the live entries to a ring with room for as many again and `least` more. O(entries in the ring).
+        """Move the live entries to a ring with room for twice their number and `least` more. O(entries in the ring).
 
-        After a kernel returned NEED_ENTRIES: `least` is E_SHORT. Raises CapacityError with nothing changed.
+        After a kernel returned NEED_ENTRIES, `least` is E_SHORT. `make_room(0)` releases room that the live entries do
+        not need. Raises CapacityError with nothing changed.
         """
-        self.store.sync()
+        self.tables.sync()
         state = self.state
-        live = count_live(self.store.entries, self.row)
+        live = count_live(self.tables.entries, self.row)
         if live + least > MOST_ENTRIES:
             raise CapacityError(
-                f"{self.what} would hold more than {MOST_ENTRIES} entries; narrow the windows or choose another plan"
+                f"{self.what} would contain more than {MOST_ENTRIES} entries; narrow the windows or choose another plan"
             )
         if state[E_NEXT] + live > self.modules.renumber_at:
             self._renumber_entries()
@@ -282,22 +275,18 @@ class Stair:
         if growth > 0:
             self.modules.allowance.ask(growth, f"{self.what} with {live + least} entries")
         ring: Int32s = np.full(room * int(state[E_WIDTH]), -1, np.int32)
-        move(self.modules.arena, self.store.entries, self.row, ring)
+        move(self.modules.arena, self.tables.entries, self.row, ring)
         state[[E_MASK, E_SHORT, E_DEBT]] = room - 1, 0, 0
         self.ring = ring
         self.publish()
 
-    def trim(self) -> None:
-        """Give back room that the live entries do not need, after many were dropped. O(entries in the ring)."""
-        self.make_room(0)
-
     def _renumber_entries(self) -> None:
-        """Number the entries from near 0 again, so that their numbers stay in an int32. O(state)."""
+        """Renumber the entries from near 0, so that their numbers stay in an int32. O(state)."""
         state, heads = self.state, self.heads
         birth, tail, room = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_MASK]) + 1
         born = min(birth, 0)
         shift = max(tail - 1, 0) // room * room  # the tail stays above the birth, slots stay where they are
-        # A key id yet to come has head -1, which makes it attempted once the state is complete.
+        # A key id that is not in use yet has head -1, which makes it attempted once the state is complete.
         empty = np.where(heads >= birth, born, -1 if birth >= 0 else UNMARKED)
         heads[:] = np.where(heads >= tail, heads - shift, empty)
         links = self.slots[:, 0]
@@ -306,90 +295,35 @@ class Stair:
         state[E_BIRTH] = born
 
     def settle_numbers(self) -> None:
-        """Renumber the entries when their numbers come near the end of an int32. O(1) when they do not."""
+        """Renumber the entries if their numbers approach the limit of an int32. O(1) otherwise."""
         if self.state[E_NEXT] > self.modules.renumber_at:
             self._renumber_entries()
 
     def _ready(self) -> None:
         self.follow()
-        self.store.sync()
+        self.tables.sync()
         self.settle_numbers()
 
-    def _checked(self, kid: int) -> int:
+    # Keys
+
+    def demote(self, kid: int) -> int:
+        """Drop the entries of a key, clear its mark, and return how many entries were live. O(entries of the key).
+
+        Raises StateError for a key id that the class does not have.
+        """
         if not 0 <= kid < self.modules.classes[self.by, C_NEXT]:
             raise StateError(f"{self.what}: class {self.by} has no key id {kid}")
         self._ready()
-        return int(kid)
-
-    # Entries of a key
-
-    def insert(self, components: Sequence[int]) -> bool:
-        """Store a composite unless its key is not attempted, and return whether it was stored. O(streams) amortised.
-
-        components   the sequence number of a live tuple of each stream of the set, ascending by stream, that join
-        """
-        return self.insert_all(np.array([components], np.int64)) == 1
-
-    def insert_all(self, composites: Int64s) -> int:
-        """Store those composites whose key is attempted, in this order, and return how many those were.
-
-        composites   int64[n, streams of the set]; each as `insert` takes it. Raises StateError when a component is not
-        a live tuple, CapacityError when there is no room; then none is stored.
-        """
-        composites = np.ascontiguousarray(composites, np.int64)
-        if composites.ndim != 2 or composites.shape[1] != len(self.streams):
-            raise StateError(f"{self.what}: composites of shape {composites.shape}, not (n, {len(self.streams)})")
-        if not ((composites >= self.lows) & (composites < self.modules.streams[list(self.streams), S_NEXT])).all():
-            raise StateError(f"{self.what}: a component of {composites.tolist()} is not in its window")
-        self._ready()
-        while insert(self.modules.arena, self.store.entries, self.row, composites) == NEED_ENTRIES:
-            self.make_room(int(self.state[E_SHORT]))
-        return int(self.state[E_COUNT])
-
-    def probe(self, kid: int, arrivals: bool = False) -> Int64s:
-        """Return the live entries of a key: int64[n, streams of the set], newest first; sequence or arrival numbers.
-
-        Newest first: by when they were stored, and of one promotion by their tuples in the order of its route. For a
-        key that is not attempted there are none, which says nothing about its combinations. O(entries), and once for
-        each dead one.
-        """
-        kid = self._checked(kid)
-        room = self._found if self._found is not None else np.zeros((0, len(self.streams)), np.int64)
-        while (n := probe(self.store.entries, self.row, kid, room)) > len(room):
-            self._found = room = np.empty((power_of_two(n), len(self.streams)), np.int64)
-        found = room[:n].copy()
-        return found + self.modules.streams[list(self.streams), S_BASE] if arrivals else found
-
-    def promote(self, kid: int) -> int:
-        """Compute the entries of a key, mark it attempted, and return how many there are.
-
-        From STAIRs below it where their keys are attempted, else from the SteMs. 0 and nothing done when it is
-        attempted. O(chains walked + entries). Raises CapacityError with nothing changed.
-        """
-        kid = self._checked(kid)
-        store = self.store
-        while promote(self.modules.arena, store.entries, store.routes, self.modules.walk, self.row, kid):
-            store.make_room()
-        return int(self.state[E_COUNT])
-
-    def demote(self, kid: int) -> int:
-        """Drop the entries of a key, clear its mark, and return how many entries were live. O(entries)."""
-        return int(demote(self.store.entries, self.row, self._checked(kid)))
-
-    def is_attempted(self, kid: int) -> bool:
-        """Return whether what is stored for a key is all there is. O(1)."""
-        return bool(attempted(self.store.entries, self.row, self._checked(kid)))
-
-    # All keys
+        return int(demote(self.tables.entries, self.row, kid))
 
     @property
     def complete(self) -> bool:
-        """Whether every key that can have a combination is attempted. O(1) once proven, O(key ids) before."""
+        """Whether every key that can have a combination is attempted. O(1) if proven, else O(key ids)."""
         if self.proven:
             return True
         self.follow()
-        self.store.sync()
-        return bool(all_attempted(self.modules.arena, self.store.entries, self.row))
+        self.tables.sync()
+        return bool(all_attempted(self.modules.arena, self.tables.entries, self.row))
 
     @property
     def proven(self) -> bool:
@@ -401,35 +335,37 @@ class Stair:
 
     @property
     def pending(self) -> int:
-        """Key ids without a mark: 0 = complete; an upper bound of the keys that wait for their promotion. O(1)."""
+        """Number of key ids without a mark, at least the number of keys that await promotion; 0 = complete. O(1)."""
         state = self.state
         if state[E_BIRTH] < 0:
             return int(state[E_UNMARKED])
         return int(self.modules.classes[self.by, C_NEXT] - state[E_MARKED])
 
     def advance(self, looks: int, budget: int = 0) -> int:
-        """Look at the next `looks` key ids, mark those without a combination, promote `budget` of the others.
+        """Examine the next `looks` key ids, mark those without a combination, and promote up to `budget` others.
 
-        Returns the keys promoted. When every key id has its mark, keys yet to come are attempted too, as if the state
-        were born complete: right, because there is nothing of them yet. O(looks + promotions).
+        Returns the number of keys promoted. When every key id has its mark, new keys will be attempted from the start,
+        as if the state were born complete; they have no combination yet. O(looks + promotions). Raises CapacityError;
+        the promotions made so far stand.
         """
         self._ready()
-        store, done = self.store, 0
-        while advance(
-            self.modules.arena, store.entries, store.routes, self.modules.walk, self.row, looks, budget - done
-        ):
+        tables, arena, walk, done = self.tables, self.modules.arena, self.modules.walk, 0
+        while advance(arena, tables.entries, tables.routes, walk, self.row, looks, budget - done):
             done += int(self.state[E_COUNT])
-            store.make_room()
+            self.make_room(int(self.state[E_SHORT]))
         return done + int(self.state[E_COUNT])
 
     def settle(self) -> bool:
-        """Return whether the state is complete, having looked at every key id; if so its birth is before all keys."""
-        # The hand may stand anywhere; a key demoted while it is complete has to be promoted by somebody else.
+        """Examine every key id and return whether the state is complete; if so, its birth precedes all keys."""
+        # The hand may stand anywhere. A key that was demoted in a complete state stays unattempted here.
         self.advance(int(self.modules.classes[self.by, C_NEXT]) + 1)
         return self.complete
 
     def promote_all(self) -> int:
-        """Promote every key that can have a combination; return the keys promoted. Afterwards complete."""
+        """Promote every key that can have a combination, and return how many. The state is complete afterwards.
+
+        Raises CapacityError; the promotions made so far stand.
+        """
         ids = int(self.modules.classes[self.by, C_NEXT])
         done = self.advance(ids, ids)
         self.advance(0)
@@ -438,12 +374,12 @@ class Stair:
     def demote_all(self) -> int:
         """Demote every key, one by one, and return how many entries were live. O(key ids + entries)."""
         self._ready()
-        return int(demote_all(self.modules.arena, self.store.entries, self.row))
+        return int(demote_all(self.modules.arena, self.tables.entries, self.row))
 
     def forget(self) -> None:
-        """Make every key unattempted and drop all entries. O(1); `trim` gives the room back.
+        """Make every key unattempted and drop all entries. O(1); `make_room(0)` releases the room.
 
-        Puts the state right whatever happened to it or to its SteMs: after a push was undone, at a transition.
+        The state is correct afterwards, whatever happened to it or to its SteMs: after an undone push, at a transition.
         """
         state = self.state
         birth = int(state[E_NEXT])
@@ -451,7 +387,7 @@ class Stair:
         state[[E_MARKED, E_UNMARKED, E_SHORT]] = 0
 
     def renumbered(self, shifts: Sequence[int]) -> None:
-        """Follow the SteMs: sequence number s of stream i is now s - shifts[i]. O(ring)."""
+        """Follow the tuples: sequence number s of stream i is now s - shifts[i]. O(ring)."""
         columns = self.slots[:, 1:]
         for k, j in enumerate(self.streams):
             if shifts[j]:
@@ -461,13 +397,13 @@ class Stair:
 
     @property
     def rows(self) -> int:
-        """Live entries. O(entries in the ring)."""
-        self.store.sync()
-        return int(count_live(self.store.entries, self.row))
+        """Number of live entries. O(entries in the ring)."""
+        self.tables.sync()
+        return int(count_live(self.tables.entries, self.row))
 
     @property
     def capacity(self) -> int:
-        """Entries the ring has room for."""
+        """Number of entries that fit in the ring."""
         return int(self.state[E_MASK]) + 1
 
     @property
@@ -476,11 +412,6 @@ class Stair:
         return self.heads.nbytes + self.ring.nbytes
 
     def counters(self) -> dict[str, int]:
-        """Return what was done since it was made: entries stored, passed on, keys promoted, entries computed."""
+        """Return counts since the creation: entries stored, composites passed on, keys promoted, entries computed."""
         names = {"stored": E_STORED, "passed": E_PASSED, "promoted": E_PROMOTED, "computed": E_COMPUTED}
         return {name: int(self.state[field]) for name, field in names.items()}
-
-    def check(self) -> None:
-        """Raise StateError unless all invariants hold, naming the first that does not. O(all combinations)."""
-        self.follow()
-        check_stair(self)

@@ -88,7 +88,16 @@ def test_a_package_that_hides_ours_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(cli, "registered", lambda: {"hidden": hidden})
     result = RUNNER.invoke(cli.app, ["hidden"])
     assert result.exit_code == 1
-    assert f"{tmp_path / 'eddy_hidden'} hides the package of that name" in result.output
+    assert f"{tmp_path / 'eddy_hidden'} hides the package of this command" in result.output
+
+
+def test_without_the_repository_bench_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "BENCH", EntryPoint("bench", "eddy_without_bench.cli:app", cli.GROUP))
+    monkeypatch.setattr(cli, "entry_points", lambda **_: ())
+    assert RUNNER.invoke(cli.app, ["--help"]).exit_code == 0
+    result = RUNNER.invoke(cli.app, ["bench"])
+    assert result.exit_code == 1
+    assert result.output.splitlines()[0] == f"eddy bench: {cli.BENCH_MISSING}"
 
 
 @pytest.mark.parametrize("missing", ["psutil", "matplotlib"])

@@ -1,4 +1,4 @@
-"""What the documents show is what happens: code blocks (but those with Spark), docstrings, links."""
+"""The documents show what happens: code blocks run (Spark's elsewhere), docstrings run, links and file names exist."""
 
 from __future__ import annotations
 
@@ -11,10 +11,22 @@ from typing import Any
 
 import pytest
 
+import eddy
+import eddy.spark
 from tests.documents import DOCUMENTS, ROOT, blocks
 
 PACKAGES = ("stairs", "jisc", "eddy", "bench")
 OPTIONS = doctest.ELLIPSIS
+REFERENCE = {
+    heading: body
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md"))
+    for heading, body in re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
+}
+"""The sections of the reference by heading: one for each public name."""
+
+
+def named(document: Path) -> str:
+    return str(document.relative_to(ROOT))
 
 
 def modules() -> list[str]:
@@ -25,7 +37,7 @@ def modules() -> list[str]:
     return [name for name in names if not name.endswith("__main__")]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_blocks_run_one_after_the_other(document: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
@@ -36,15 +48,19 @@ def test_blocks_run_one_after_the_other(document: Path, monkeypatch: pytest.Monk
             exec(compile("\n" * (block.line - 1) + block.text, str(document), "exec"), names)
             continue
         test = doctest.DocTestParser().get_doctest(block.text, names, block.name, str(document), block.line - 1)
-        told: list[str] = []
+        failures: list[str] = []
         runner = doctest.DocTestRunner(optionflags=OPTIONS)
-        runner.run(test, out=told.append, clear_globs=False)
+        runner.run(test, out=failures.append, clear_globs=False)
         names.update(test.globs)
-        assert not runner.failures, "".join(told)
+        assert not runner.failures, "".join(failures)
 
 
 def test_there_are_blocks_to_run() -> None:
     assert {document.name for document in DOCUMENTS if blocks(document)} >= {"README.md", "layout.md", "errors.md"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize("name", modules())
@@ -53,14 +69,37 @@ def test_docstrings(name: str) -> None:
     assert not failed
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
+def test_there_are_docstrings_with_examples() -> None:
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = [test for name in modules() for test in finder.find(importlib.import_module(name)) if test.examples]
+    assert len(found) >= 10
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [(package, name) for package in (eddy, eddy.spark) for name in package.__all__]
+)
+def test_every_public_name_is_in_the_reference_with_an_example(package: Any, name: str) -> None:
+    section = REFERENCE[name.replace("__", r"\_\_")]
+    assert re.search(rf"^\.\. auto\w+:: {package.__name__}\.{name}$", section, re.MULTILINE)
+    examples = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    assert any(re.search(rf"\b{name}\b", example) for example in examples)
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=named)
 def test_links_between_files_lead_somewhere(document: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text())
     broken = [target for target in targets if not (document.parent / target.partition("#")[0]).exists()]
     assert not broken
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_files_named_in_the_documents_exist(document: Path) -> None:
-    named = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs)/[\w./]+)`", document.read_text())
-    assert not [name for name in named if not (ROOT / name).exists()]
+    found = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs|examples)/[\w./]+)`", document.read_text())
+    assert not [name for name in found if not (ROOT / name).exists()]
+
+
+def test_documents_named_in_the_sources_exist() -> None:
+    sources = [path for folder in (*PACKAGES, "tests", "examples") for path in (ROOT / folder).rglob("*.py")]
+    assert sources
+    found = [(path, name) for path in sources for name in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text())]
+    assert not [(str(path.relative_to(ROOT)), name) for path, name in found if not (ROOT / name).exists()]

@@ -28,7 +28,7 @@ SUBSET = (
     "tests/stairs/test_samples.py",
     "tests/stairs/test_stair.py",
     "tests/stairs/test_stair_machine.py",
-    "tests/stairs/test_star.py",
+    "tests/stairs/test_one_key.py",
 )
 FOR_COMPILED_KERNELS = (
     "larger_than_any_room",  # 270 000 results

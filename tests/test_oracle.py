@@ -1,4 +1,4 @@
-"""The oracle against cases worked by hand from docs/semantics.md."""
+"""The oracle against cases worked by hand from docs/guide/semantics.md."""
 
 from __future__ import annotations
 

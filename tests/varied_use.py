@@ -24,7 +24,7 @@ from numba.core.registry import CPUDispatcher
 import eddy
 import stairs
 from eddy.ingest.keys import key_hash
-from eddy.live.engines import Arena
+from eddy.live.engine_file import EngineFile
 from eddy.spark.partitioning import split
 from eddy.spark.partitioning.job import make_job
 from jisc.strategies import STRATEGIES
@@ -99,7 +99,7 @@ def use_runtime(one: eddy.Query, **options: Any) -> None:
         with contextlib.suppress(eddy.EddyError):
             runtime.push({"R": batch(start, 70, nulls)}, [0] * 69 + [1])
         # As after a push that was interrupted while it counted strings.
-        runtime._modules._doubt = True
+        runtime._engine.modules._doubt = True
         runtime.push({"R": batch(start, 2)})
         runtime = eddy.Runtime.restore(runtime.snapshot(), one)
         runtime.check()
@@ -119,16 +119,17 @@ def use_strategy(strategy: str, output: str) -> None:
         runtime.push({name: batch(step * ROWS, ROWS) for name in "RST"}, np.arange(3 * ROWS) % 3)
         for stair in runtime.stairs:
             stair.demote(0)
-            stair.trim()
+            stair.make_room(0)
             assert stair.settle() or stair.pending
     runtime.check()
-    with tempfile.TemporaryDirectory() as folder, Arena(Path(folder) / "engine", b"a secret of this program") as arena:
+    key = b"a secret of this program"
+    with tempfile.TemporaryDirectory() as folder, EngineFile(Path(folder) / "engine", key) as live:
         # Arrays over mapped memory, from here on.
-        arena.keep(runtime, b"1")
-        woken = arena.wake(b"1", one)
-        assert woken is not None
+        live.save(runtime, b"1")
+        loaded = live.load(b"1", one)
+        assert loaded is not None
         for step in range(9, 12):
-            woken.push({name: batch(step * ROWS, ROWS) for name in "RST"}, np.arange(3 * ROWS) % 3)
+            loaded.push({name: batch(step * ROWS, ROWS) for name in "RST"}, np.arange(3 * ROWS) % 3)
 
 
 def use_watermarks() -> None:

@@ -43,7 +43,8 @@ def growth(what: str, by: str, own: Sequence[tuple[float, float]], column: str) 
     if len(own) < 3:
         return f"{head}."
     steps = [(slope(xs[k : k + 2], ys[k : k + 2]), xs[k], xs[k + 1]) for k in range(len(own) - 1)]
-    steepest = max(steps, key=lambda step: abs(step[0]))
+    # Rounded as it is printed: among steps that print alike the last bits, which differ by machine, would choose.
+    steepest = max(steps, key=lambda step: round(abs(step[0]), 2))
     return f"{head}; steepest from {plain(steepest[1])} to {plain(steepest[2])}, with exponent {steepest[0]:.2f}."
 
 

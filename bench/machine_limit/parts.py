@@ -15,7 +15,7 @@ from bench.harness.rows import number
 from bench.harness.spread import spread
 from bench.machine_limit.floor import source_of
 from bench.measure import agree, without_gc
-from eddy.routing.transitions import make_strategy
+from eddy.routing.strategies import make_strategy
 from jisc.plan.tree import default_plan
 from stairs.descriptors import LOADING, M_MODE
 from stairs.modules import Modules

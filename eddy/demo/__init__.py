@@ -1,12 +1,13 @@
-"""The demo: real files joined through Spark in batch, and a stream that is disturbed on purpose.
+"""The demo: real files joined in Spark, in batch, and a streaming join with faults on purpose.
 
     python -m eddy.demo        or        eddy demo
 
-In batch, two queries: three-leg flight itineraries (a chain on two attributes, RANGE windows) and ten series of tweet
-counts that meet on equal times (ten streams on one attribute), looked at again in this process. `job` says what a job
-is and runs it both ways, `itineraries` and `tweets` are the two, `report` prints.
+The batch part has two queries: three-leg flight itineraries (a chain over two attributes, RANGE windows) and ten series
+of tweet counts joined on equal times (ten streams, one attribute). `job` defines a job and runs it in Spark and in this
+process; `itineraries` and `tweets` are the two jobs; `report` prints their results.
 
-As a stream: four streams of files whose data drift (`transfers`), dropped while the job runs (`feeder`); a worker is
-killed (`workers`) and the job restarted (`stream`), and the results are held against an exact count. `stream_report`
-prints. `command` is the command.
+The streaming part joins four streams of files whose data drift (`transfers`), which a thread drops while the job runs
+(`feeder`). `scenario` has the settings, the record of a run, and the comparison of its results with an exact count;
+`stream` runs the scenario, with a killed worker (`workers`) and a restart; `stream_report` prints. `command` is the
+command line.
 """

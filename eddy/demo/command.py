@@ -1,4 +1,4 @@
-"""The command `eddy demo`: starts Spark, runs the jobs, prints the report."""
+"""The command `eddy demo`: start Spark, run the jobs, print the reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from eddy.demo import itineraries, tweets
 from eddy.demo.job import ROUNDS, EngineRun, Job, SparkRun, read_streams, run_in_process, run_in_spark, same_rows
 from eddy.demo.report import print_job
-from eddy.demo.stream import Course, run_stream
+from eddy.demo.scenario import Scenario
+from eddy.demo.stream import run_stream
 from eddy.demo.stream_report import NEWEST, introduction, print_end, view
 from eddy.demo.stream_report import figures as figures_of
 from eddy.demo.transfers import draw
@@ -33,7 +34,7 @@ JOBS = {"itineraries": itineraries.job, "tweets": tweets.job}
 
 
 class Choice(StrEnum):
-    """What to run."""
+    """The batch jobs."""
 
     ALL = "all"
     ITINERARIES = "itineraries"
@@ -42,31 +43,31 @@ class Choice(StrEnum):
 
 @app.command(name="demo")
 def demo(
-    job: Annotated[Choice, typer.Argument(help="Which of the two batch jobs to run.")] = Choice.ALL,
+    job: Annotated[Choice, typer.Argument(help="The batch job to run.")] = Choice.ALL,
     batch: Annotated[bool, typer.Option("--batch", help="Run the batch jobs only.")] = False,
     streaming: Annotated[bool, typer.Option("--streaming", help="Run the streaming job only.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the results, one Parquet folder per job.")] = Path("out/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the results: one Parquet folder per job.")] = Path("out/demo"),
     keep: Annotated[
         Path | None,
-        typer.Option(help="Empty folder in which the streaming job leaves files, checkpoint and results."),
+        typer.Option(help="Empty folder in which the streaming job keeps its files, checkpoint and results."),
     ] = None,
     json: Annotated[
-        str | None, typer.Option(help="File for the figures; - for the standard output, and the report moves away.")
+        str | None, typer.Option(help="File for the figures; - for standard output, with the report on standard error.")
     ] = None,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[2]",
 ) -> None:
-    """Join flights and tweet counts through Spark, then a stream whose data drift, whose worker dies and that restarts.
+    """Join flights and tweet counts in Spark, then run a streaming join through drift, a killed worker and a restart.
 
-    A batch job that is named is run alone.
+    With the name of a batch job, only that job is run.
     """
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise typer.BadParameter(f"{keep} is there and not an empty folder", param_hint="--keep")
+        raise typer.BadParameter(f"{keep} exists and is not an empty folder", param_hint="--keep")
     console = Console(stderr=json == "-")
     named = job is not Choice.ALL
     jobs = [JOBS[name]() for name in JOBS if job in (Choice.ALL, name)] if batch or named or not streaming else []
-    course = Course() if streaming or not (batch or named) else None
+    scenario = Scenario() if streaming or not (batch or named) else None
     try:
-        agree, figures = run(console, jobs, course, out, master, keep)
+        agree, figures = run(console, jobs, scenario, out, master, keep)
     except EddyError as error:
         console.print(f"[bold red]{type(error).__name__}:[/] {error}", highlight=False)
         raise typer.Exit(1) from None
@@ -81,9 +82,9 @@ def demo(
 
 
 def run(
-    console: Console, jobs: list[Job], course: Course | None, out: Path, master: str, keep: Path | None = None
+    console: Console, jobs: list[Job], scenario: Scenario | None, out: Path, master: str, keep: Path | None = None
 ) -> tuple[bool, dict[str, Any]]:
-    """Run jobs one after the other and print a report of each; tell whether all results are right, and the figures."""
+    """Run jobs one after the other and print reports; return whether all results are exact, and the figures."""
     from eddy import warmup
     from eddy.spark import session
 
@@ -92,45 +93,50 @@ def run(
         spark = session(master, app_name="eddy demo")
     console.print(f"Spark started in {time.perf_counter() - start:.1f} s")
     start = time.perf_counter()
-    with console.status("loading the kernels (the first time on a machine they are compiled)"):
+    with console.status("loading the kernels (the first run on a machine compiles them)"):
         warmup()
     console.print(f"kernels ready in {time.perf_counter() - start:.1f} s")
     figures: dict[str, Any] = {}
     try:
-        # One that disagrees does not keep the next from running.
+        # After a job with wrong results, the next one still runs.
         for job in jobs:
             figures[job.name] = run_job(console, job, spark, out)
-        if course is not None:
-            figures["streaming"] = run_streaming(console, course, spark, keep)
+        if scenario is not None:
+            figures["streaming"] = run_streaming(console, scenario, spark, keep)
     finally:
         spark.stop()
     return all(one["exact"] for one in figures.values()), figures
 
 
-def run_streaming(console: Console, course: Course, spark: SparkSession, keep: Path | None = None) -> dict[str, Any]:
-    """Run the streaming job, showing each micro-batch; give its figures. Its files lie in `keep`, None: they go."""
+def run_streaming(
+    console: Console, scenario: Scenario, spark: SparkSession, keep: Path | None = None
+) -> dict[str, Any]:
+    """Run the streaming job and show each micro-batch; return the figures.
+
+    keep   folder for the files of the job, None = a temporary one
+    """
     start = time.perf_counter()
     console.print()
-    console.rule("[bold]A stream that drifts, fails and goes on", align="left")
+    console.rule("[bold]A streaming join through drift, failure and restart", align="left")
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(TemporaryDirectory(prefix="eddy-demo-")))
-        arrivals = draw(course.batches, course.rows)
-        console.print(introduction(course, arrivals))
+        arrivals = draw(scenario.batches, scenario.rows)
+        console.print(introduction(scenario, arrivals))
         live = stack.enter_context(Live(console=console, auto_refresh=False, vertical_overflow="visible"))
-        story, verdict = run_stream(
-            spark, folder.absolute(), course, arrivals, lambda story: live.update(view(story, NEWEST), refresh=True)
+        record, outcome = run_stream(
+            spark, folder.absolute(), scenario, arrivals, lambda record: live.update(view(record, NEWEST), refresh=True)
         )
-        live.update(view(story), refresh=True)
-    print_end(console, story, verdict)
+        live.update(view(record), refresh=True)
+    print_end(console, record, outcome)
     if keep is not None:
         console.print(f"Files, checkpoint and results: {keep}")
-    return figures_of(course, story, verdict, time.perf_counter() - start)
+    return figures_of(scenario, record, outcome, time.perf_counter() - start)
 
 
 def run_job(console: Console, job: Job, spark: SparkSession, out: Path) -> dict[str, Any]:
-    """Run a job through Spark and in this process and print a report; give the figures.
+    """Run a job in Spark and in this process and print a report; return the figures.
 
-    "exact" tells whether both give the same rows.
+    "exact" is whether both give the same rows.
     """
     spark_run, engine_run = run_both(console, job, spark, out)
     agree = same_rows(spark_run.results, engine_run.results)
@@ -145,7 +151,7 @@ def run_job(console: Console, job: Job, spark: SparkSession, out: Path) -> dict[
 
 
 def run_both(console: Console, job: Job, spark: SparkSession, out: Path) -> tuple[SparkRun, EngineRun]:
-    """Run a job through Spark and in this process, showing progress."""
+    """Run a job in Spark and in this process, and show the progress."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -155,10 +161,10 @@ def run_both(console: Console, job: Job, spark: SparkSession, out: Path) -> tupl
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(f"{job.name} through Spark", total=1, unit="job")
+        task = progress.add_task(f"{job.name} in Spark", total=1, unit="job")
         spark_run = run_in_spark(job, spark, out)
         progress.advance(task)
-        task = progress.add_task(f"{job.name}, rows for this process", total=1, unit="read")
+        task = progress.add_task(f"{job.name}, reading rows into this process", total=1, unit="read")
         streams = read_streams(job, spark)
         progress.advance(task)
         tuples = sum(table.num_rows for table in streams.values())

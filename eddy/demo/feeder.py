@@ -1,4 +1,4 @@
-"""Drops files into directories while a job reads them."""
+"""A thread that drops files into directories while a job reads them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 
 class Feeder:
-    """A thread that drops a Parquet file into each stream's directory, `pause_s` seconds or more after the one before.
+    """A thread that drops a Parquet file into the directory of each stream, at intervals of `pause_s` seconds or more.
 
-    folder   holds a directory for each stream, made here, and `.begun`, where files are written; a file is renamed into
-             its directory when it is whole, so that no reader sees a part of one
-    batches  a table for each stream, batch after batch
+    folder   gets a directory for each stream, and `.begun`, in which files are written; a complete file is renamed into
+             its directory, so that no reader sees a partial file
+    batches  per batch a table for each stream
     """
 
     def __init__(self, folder: Path, batches: Sequence[Mapping[str, pa.Table]], pause_s: float) -> None:
@@ -35,23 +35,23 @@ class Feeder:
 
     @property
     def done(self) -> bool:
-        """Whether all is dropped. Raises the OSError that ended the thread before."""
+        """Whether all batches are dropped. Raises the OSError that ended the thread early."""
         if self._problem is not None:
             raise self._problem
         return self.dropped == len(self._batches)
 
     def start(self) -> None:
-        """Begin; nothing is dropped before it is allowed."""
+        """Start the thread; it drops nothing before `allow`."""
         self._thread.start()
 
     def allow(self, batches: int) -> None:
-        """Let so many batches be dropped in all, so that a job that is slow is not left behind."""
+        """Allow this many batches in all, so that the files do not run ahead of a slow job."""
         with self._changed:
             self._allowed = batches
             self._changed.notify()
 
     def stop(self) -> None:
-        """End the thread, done or not; afterwards it writes nothing more."""
+        """End the thread, done or not. It writes nothing afterwards."""
         with self._changed:
             self._over = True
             self._changed.notify()
@@ -72,7 +72,7 @@ class Feeder:
             self._problem = problem
 
     def _wait(self, batch: int) -> bool:
-        """Wait until it is time for a batch and it is allowed; false when all is over."""
+        """Wait until a batch is due and allowed; return False if the thread is to end."""
         with self._changed:
             if batch and self._changed.wait_for(lambda: self._over, self._pause_s):
                 return False

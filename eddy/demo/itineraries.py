@@ -1,12 +1,12 @@
 """All three-leg itineraries in a sample of US flights.
 
-One file of flights stands for three streams, one per leg. A passenger changes planes where a leg ends, and it takes
-between half an hour and four hours from one departure to the next:
+One file of flights is read as three streams, one for each leg. A passenger changes planes where a leg ends, and the
+next leg departs half an hour to four hours after the departure before:
 
     leg1.destination = leg2.origin      leg2.destination = leg3.origin
 
-The upper bound is in the windows: the third leg leaves at most 8 h after the first and 4 h after the second. The lower
-bounds, and the 4 h between the first two, are a filter on the results.
+The windows contain two upper bounds: the third leg departs at most 8 h after the first and 4 h after the second. A
+filter on the results contains the lower bounds, and the 4 h between the first two.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLIGHTS = pa.schema(
 
 
 def connects(before: str, after: str) -> pc.Expression:
-    """Give the condition that one leg leaves soon enough, and not too soon, after another."""
+    """Return the condition that a leg departs within the bounds after the leg before."""
     departure, next_departure = pc.field(f"{before}.departed"), pc.field(f"{after}.departed")
     earliest = departure + pa.scalar(SHORTEST, pa.duration("us"))
     latest = departure + pa.scalar(LONGEST, pa.duration("us"))
@@ -48,7 +48,7 @@ def connects(before: str, after: str) -> pc.Expression:
 
 
 def query() -> Query:
-    """Give the query. The third leg is the last of the three, so its own window may be empty of older flights."""
+    """Return the query. The third leg is the last one, so its window needs no older flights."""
     windows = (2 * LONGEST, LONGEST, timedelta(0))
     return Query(
         streams=[
@@ -73,12 +73,12 @@ def query() -> Query:
 
 
 def frames(spark: SparkSession) -> dict[str, DataFrame]:
-    """Read the flights once for each leg."""
+    """Return a DataFrame of the flights for each leg."""
     return {leg: spark.read.parquet((FILES / "flights.parquet").as_uri()) for leg in LEGS}
 
 
 def findings(results: pa.Table) -> list[RenderableType]:
-    """Show the longest itineraries, the busiest pairs of stops, and how many end where they began."""
+    """Return the longest itineraries, the busiest pairs of stops, and the number of round trips, for printing."""
     miles = pc.add(pc.add(results["miles_1"], results["miles_2"]), results["miles_3"])
     results = results.append_column("miles", miles)
     longest = Table(title="The longest itineraries", title_justify="left")
@@ -108,15 +108,15 @@ def findings(results: pa.Table) -> list[RenderableType]:
     for row in counts.sort_by(order).slice(0, 5).to_pylist():
         busiest.add_row(f"{row['stop_1']} - {row['stop_2']}", f"{row['count_all']:,}")
     round_trips = pc.sum(pc.equal(results["origin"], results["destination"])).as_py() or 0
-    return [longest, busiest, f"{round_trips:,} of them end where they began."]
+    return [longest, busiest, f"{round_trips:,} itineraries end where they began."]
 
 
 def job() -> Job:
-    """Give the job."""
+    """Return the job."""
     return Job(
         "itineraries",
         "Three-leg flight itineraries",
-        "20 000 flights, read as three streams; every leg leaves 30 minutes to 4 hours after the one before",
+        "20 000 flights, read as three streams; every leg departs 30 minutes to 4 hours after the one before",
         query(),
         "(leg1 leg2) leg3",
         frames,

@@ -1,7 +1,7 @@
-"""A demo job and the two ways it is run: as a Spark job, and in this process with the engine alone.
+"""A batch job of the demo, and its two runs: in Spark, and in this process with the engine alone.
 
-Both read the same rows through the same Spark DataFrames. The Spark run is timed from the first read to the last
-Parquet file; the run in this process counts the time inside `push` only, in batches as a stream would bring them.
+Both read the same rows from the same Spark DataFrames. The time of the Spark run lasts from the first read to the last
+Parquet file. The time of the run in this process is that inside `push`, in batches like those of a stream.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ BATCH_ROWS = 4096
 
 @dataclass(frozen=True)
 class Job:
-    """A query, where its streams come from, and what to show of its results.
+    """A query, its sources, and a report of its results.
 
-    `frames` reads the streams, one DataFrame per stream of the query; `findings` turns the results into things to
-    print. `plan` is as for `eddy.Runtime`.
+    frames    returns a DataFrame for each stream of the query
+    findings  returns a summary of the results for printing
+    plan      as for `eddy.Runtime`
     """
 
     name: str
@@ -45,9 +46,9 @@ class Job:
 
 @dataclass(frozen=True)
 class SparkRun:
-    """The results as Spark wrote them, and how long reading, joining and writing took together.
+    """A run in Spark: the results that it wrote, and the seconds of reading, joining and writing together.
 
-    `way` says in a few lines how the job was partitioned and what carried the tuples.
+    way   the partitioning and the transport of the tuples, in a few lines
     """
 
     results: pa.Table
@@ -58,7 +59,7 @@ class SparkRun:
 
 @dataclass(frozen=True)
 class EngineRun:
-    """The results of the engine in this process; `seconds` is the time inside `push`, result tables included."""
+    """A run of the engine in this process; `seconds` is the time inside `push`, including the tables of results."""
 
     results: pa.Table
     tuples: int
@@ -82,20 +83,19 @@ def run_in_spark(job: Job, spark: SparkSession, out: Path) -> SparkRun:
 
 
 def read_streams(job: Job, spark: SparkSession) -> dict[str, pa.Table]:
-    """Bring the rows of all streams of `job` into this process, each sorted by event time."""
+    """Return the rows of all streams of `job`, each sorted by event time, in this process."""
     tables = {name: frame.toArrow() for name, frame in job.frames(spark).items()}
     return {s.name: tables[s.name].cast(s.schema).sort_by(s.time) for s in job.query.streams}
 
 
 ROUNDS = 2
-"""The first warms up what a process loads once, and is not measured."""
+"""The first round warms up the process and is not measured."""
 
 
 def run_in_process(job: Job, streams: Mapping[str, pa.Table], step: Callable[[int], None]) -> EngineRun:
     """Push the streams of `job` through an `eddy.Runtime` in batches, ROUNDS times, each time through a new one.
 
-    Only the last round is measured; the rounds before it warm the engine up. `step(tuples)` is called after each push
-    of each round.
+    Only the last round is measured. `step(tuples)` is called after each push of each round.
     """
     for _ in range(ROUNDS):
         run = _run_in_process(job, streams, step)
@@ -116,9 +116,9 @@ def _run_in_process(job: Job, streams: Mapping[str, pa.Table], step: Callable[[i
 
 
 def batches_by_time(query: Query, streams: Mapping[str, pa.Table]) -> Iterator[dict[str, pa.Table]]:
-    """Cut streams sorted by event time at the same times, about BATCH_ROWS rows of all streams together in a batch.
+    """Yield batches of streams sorted by event time, cut at the same times, with about BATCH_ROWS rows in all.
 
-    Rows with one event time stay together, so no tuple is older than what came in an earlier batch.
+    Rows of equal event time are in the same batch, so no tuple is older than those of earlier batches.
     """
     times = {s.name: streams[s.name].column(s.time).cast(pa.int64()).to_numpy() for s in query.streams}
     merged = np.sort(np.concatenate(list(times.values())))
@@ -129,6 +129,6 @@ def batches_by_time(query: Query, streams: Mapping[str, pa.Table]) -> Iterator[d
 
 
 def same_rows(left: pa.Table, right: pa.Table) -> bool:
-    """Tell whether two tables hold the same rows, in whatever order."""
+    """Return whether two tables have the same rows, in any order."""
     by = [(name, "ascending") for name in left.column_names]
     return bool(left.sort_by(by).equals(right.cast(left.schema).sort_by(by)))

@@ -1,8 +1,8 @@
-"""The streaming part of the demo: what happens to the job, and what came out of it.
+"""The streaming part of the demo: a scenario of faults, and the streaming join that runs through it.
 
-Files are dropped into directories and joined as they come. Meanwhile the data drift, a Python worker is killed, and the
-job is stopped in the middle of a micro-batch and started again with another number of partitions. In the end each
-transfer has to be in exactly as many results as counting says.
+A feeder drops files into directories, and the job joins them as they arrive. Meanwhile the data drift, a Python worker
+is killed, and the job is stopped in the middle of a micro-batch and restarted with another number of partitions. At the
+end each transfer must be in exactly as many results as an independent count says.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eddy.demo.feeder import Feeder
+from eddy.demo.scenario import Outcome, RunRecord, Scenario, compare_counts
 from eddy.demo.transfers import COLUMNS, Arrivals, exact_counts, query, schema
 from eddy.demo.workers import busy_workers, driver_jvm, kill
 from eddy.spark.errors import SparkJoinError
@@ -31,164 +31,65 @@ if TYPE_CHECKING:
 
 AHEAD = 2
 """Batches of files that may wait for the job."""
-LOOK_S = 0.2
-KILL_LOOK_S = 0.002
+POLL_S = 0.2
+"""Seconds between two looks at the job."""
+KILL_POLL_S = 0.002
+"""Seconds between two looks for a busy worker."""
 NOTICED_S = 1.0
-"""Until Spark has noticed the end of a worker that was at a task."""
-QUIET_LOOKS = 10
-"""Looks without a micro-batch under way, after which it is over: a job that fails is so for a moment as well."""
-TOO_LONG_S = 300.0
-
-
-@dataclass(frozen=True)
-class Course:
-    """What happens. Batches are those of the files; the job makes about the same.
-
-    batches, rows  so many batches of files, with about so many rows of all streams in each
-    pause_s        from one batch of files to the next; longer when the job lags behind
-    key_groups     each has an engine, and a plan, of its own
-    partitions     before the restart and after it
-    kill_after     micro-batches that are done when a worker is killed in the next
-    stop_after     the same for the restart
-    """
-
-    batches: int = 12
-    rows: int = 20_000
-    pause_s: float = 1.0
-    key_groups: int = 8
-    partitions: tuple[int, int] = (2, 3)
-    kill_after: int = 2
-    stop_after: int = 8
-
-
-@dataclass
-class Story:
-    """What has happened so far; `rows` and `groups` are those of `StreamingJoinQuery.batches()` and `.groups()`.
-
-    events  micro-batch that was under way -> what happened, in words
-    killed  the worker process that was killed last; failed_tasks: how many failed for it
-    starts  how often the job was started
-    drift   the first micro-batch after the drift, None before it
-    """
-
-    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
-    groups: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
-    events: list[tuple[int, str]] = field(default_factory=list)
-    killed: int | None = None
-    failed_tasks: int = 0
-    starts: int = 0
-    drift: int | None = None
-
-    @property
-    def next_batch(self) -> int:
-        """The micro-batch that is under way or comes next."""
-        return max(self.rows, default=-1) + 1
-
-    def tell(self, what: str) -> None:
-        """Note an event."""
-        self.events.append((self.next_batch, what))
-
-    def add(self, run: StreamingJoinQuery) -> None:
-        """Take over the figures of a run."""
-        for row in run.batches().to_pylist():
-            self.rows[row["batch"]] = row
-        own: dict[int, list[dict[str, Any]]] = {}
-        for row in run.groups().to_pylist():
-            own.setdefault(row["batch"], []).append(row)
-        self.groups.update(own)
-
-    def changes(self) -> list[dict[str, Any]]:
-        """Return the rows of groups whose plan is not the one before, with that one as "before"."""
-        plans: dict[int, str] = {}
-        found = []
-        for batch in sorted(self.groups):
-            for row in self.groups[batch]:
-                before = plans.get(row["group"])
-                if before is not None and before != row["plan"]:
-                    found.append({**row, "before": before})
-                plans[row["group"]] = row["plan"]
-        return found
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The results against the count.
-
-    results   rows published
-    expected  results there have to be
-    wrong     what differs, None: nothing
-    """
-
-    results: int
-    expected: int
-    wrong: str | None
+"""Seconds in which Spark notices that a busy worker has ended."""
+IDLE_POLLS = 10
+"""Looks without an active micro-batch after which a failed one is over; a job that fails is idle for a moment, too."""
+TIMEOUT_S = 300.0
 
 
 def run_stream(
-    spark: SparkSession, folder: Path, course: Course, arrivals: Arrivals, show: Callable[[Story], None]
-) -> tuple[Story, Verdict]:
-    """Run the course in an empty folder; `show` is called again and again meanwhile.
+    spark: SparkSession, folder: Path, scenario: Scenario, arrivals: Arrivals, show: Callable[[RunRecord], None]
+) -> tuple[RunRecord, Outcome]:
+    """Run a scenario in an empty folder; `show` is called with the record whenever it may have changed.
 
-    Raises SparkJoinError if the job fails other than by the worker that was killed, or does not come to an end.
+    Raises SparkJoinError if the job fails for another reason than the killed worker, or does not end in time.
     """
     counted: list[np.ndarray] = []
     counting = threading.Thread(
         target=lambda: counted.append(exact_counts({name: arrivals.stream(name) for name in COLUMNS})), daemon=True
     )
     counting.start()
-    feeder = Feeder(folder / "in", arrivals.batches, course.pause_s)
-    story = Story()
+    feeder = Feeder(folder / "in", arrivals.batches, scenario.pause_s)
+    record = RunRecord()
     feeder.start()
-    spark.sparkContext.setLogLevel("OFF")  # of what fails on purpose the log would tell at length
+    spark.sparkContext.setLogLevel("OFF")  # the failures are on purpose
     try:
-        _Play(spark, folder, course, feeder, arrivals.drift, story, lambda: show(story)).run()
+        _ScenarioRun(spark, folder, scenario, feeder, arrivals.drift, record, lambda: show(record)).run()
     finally:
         feeder.stop()
         spark.sparkContext.setLogLevel(spark.conf.get("spark.log.level", None) or "WARN")
     counting.join()
-    return story, judge(pq.read_table(folder / "results", schema=query().output_schema), counted[0])
-
-
-def judge(results: pa.Table, expected: np.ndarray) -> Verdict:
-    """Compare results with the number that each transfer is to be in. O(results log results)."""
-    total = int(expected.sum())
-    distinct = results.group_by(results.column_names).aggregate([([], "count_all")])
-    repeated = results.num_rows - distinct.num_rows
-    found = np.bincount(results.column("transfers").to_numpy(), minlength=len(expected))
-    wanted = np.pad(expected, (0, len(found) - len(expected)))
-    off = np.flatnonzero(found != wanted)
-    wrong = None
-    if repeated:
-        wrong = f"{repeated:,} results are there more than once"
-    elif len(off):
-        first = int(off[0])
-        wrong = f"{len(off):,} transfers have other results, transfer {first} has {found[first]} for {wanted[first]}"
-    return Verdict(results.num_rows, total, wrong)
+    return record, compare_counts(pq.read_table(folder / "results", schema=query().output_schema), counted[0])
 
 
 @dataclass
-class _Play:
-    """The course, act by act."""
+class _ScenarioRun:
+    """A run of the scenario, step by step."""
 
     spark: SparkSession
     folder: Path
-    course: Course
+    scenario: Scenario
     feeder: Feeder
     drift: int
-    story: Story
+    record: RunRecord
     show: Callable[[], None]
-    late_at: float = field(default_factory=lambda: time.monotonic() + TOO_LONG_S)
+    late_at: float = field(default_factory=lambda: time.monotonic() + TIMEOUT_S)
     running: StreamingJoinQuery | None = None
 
     def run(self) -> None:
-        before, after = self.course.partitions
+        before, after = self.scenario.partitions
         try:
             self._start(before)
-            self._until(lambda: len(self.story.rows) >= self.course.kill_after)
+            self._until(lambda: len(self.record.rows) >= self.scenario.kill_after)
             self._kill(before)
-            self._until(lambda: len(self.story.rows) >= self.course.stop_after)
+            self._until(lambda: len(self.record.rows) >= self.scenario.stop_after)
             self._stop()
-            self.story.tell(f"stopped in the middle, started again with {after} partitions instead of {before}")
+            self.record.note(f"stopped in a micro-batch, restarted with {after} partitions instead of {before}")
             self._start(after)
             self._until(lambda: self.feeder.done)
             ending = threading.Thread(target=self._process_all, daemon=True)
@@ -198,7 +99,7 @@ class _Play:
             last = self.running
             self._stop()
             if last is not None:
-                last.forget_live_engines()  # they lie outside of the folder
+                last.forget_live_engines()  # their files are outside of the folder
         self.show()
 
     def _start(self, partitions: int) -> None:
@@ -215,15 +116,15 @@ class _Play:
             frames,
             checkpoint=self.folder / "checkpoint",
             partitions=partitions,
-            key_groups=self.course.key_groups,
+            key_groups=self.scenario.key_groups,
         )
         self.running = made.writeStream.format("parquet").start(self.folder / "results")
-        self.story.starts += 1
+        self.record.starts += 1
 
     def _stop(self) -> None:
         if self.running is not None:
             self.running.stop()
-            self.story.add(self.running)
+            self.record.add(self.running)
             self.running = None
 
     def _process_all(self) -> None:
@@ -233,58 +134,58 @@ class _Play:
         try:
             self.running.processAllAvailable()
         except (StreamingQueryException, EddyError):
-            return  # `_look` finds it, and says why
+            return  # `_look` raises it
 
     def _until(self, done: Callable[[], bool]) -> None:
         self._look()
         while not done():
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             self._look()
 
     def _look(self) -> None:
         assert self.running is not None
-        self.story.add(self.running)
-        done = len(self.story.rows)
+        self.record.add(self.running)
+        done = len(self.record.rows)
         self.feeder.allow(done + AHEAD)
-        if self.story.drift is None and done >= self.drift:
-            self.story.drift = self.story.next_batch
-            self.story.tell("the data drift: from here on it is payees that sort out, and not logins")
+        if self.record.drift is None and done >= self.drift:
+            self.record.drift = self.record.next_batch
+            self.record.note("the data drift: payees are selective now, and logins are not")
         self.show()
         problem = self.running.exception()
         if problem is not None:
             raise SparkJoinError(f"the streaming join failed: {_first_line(problem)}") from problem
         if time.monotonic() > self.late_at:
-            raise SparkJoinError(f"the streaming join is not done after {TOO_LONG_S:.0f} s; is this machine busy?")
+            raise SparkJoinError(f"the streaming join has not ended after {TIMEOUT_S:.0f} s; the machine may be busy")
 
     def _kill(self, partitions: int) -> None:
-        """Kill a worker in the middle of its task, and go on when the job has got over it."""
+        """Kill a worker in the middle of its task, and wait until the job has recovered."""
         assert self.running is not None
         jvm = driver_jvm(self.spark)
-        while not self.story.failed_tasks:
+        while not self.record.failed_tasks:
             self._look()
-            if len(self.story.rows) >= self.course.batches:
-                self.story.tell("no worker was caught at its task, so none was killed")
+            if len(self.record.rows) >= self.scenario.batches:
+                self.record.note("no worker was killed, because none was found at a task")
                 return
-            self.story.killed = self._killed_worker(jvm)
-            # A worker that had just ended its task is only replaced: then it is another one's turn.
-            if self.story.killed is not None:
-                self.story.failed_tasks = self._failed_tasks_soon()
-        what = f"worker process {self.story.killed} killed at its task"
-        if self._got_over_it():
-            self.story.tell(f"{what}, which ran again")
+            self.record.killed = self._killed_worker(jvm)
+            # If the worker had just ended its task, no task fails; then another worker is killed.
+            if self.record.killed is not None:
+                self.record.failed_tasks = self._failed_tasks_soon()
+        what = f"worker process {self.record.killed} was killed at its task"
+        if self._recovered():
+            self.record.note(f"{what}, which Spark ran again")
         else:
-            self.story.tell(f"{what}: the job failed, and was started again")
+            self.record.note(f"{what}: the job failed and was restarted")
             self._stop()
             self._start(partitions)
 
     def _killed_worker(self, jvm: int) -> int | None:
-        """Kill a worker that is seen at work while tasks run; return its id, None if there is none for a while."""
-        ends = time.monotonic() + LOOK_S
+        """Kill a worker that computes while tasks run; return its process id, None if there is none for a while."""
+        ends = time.monotonic() + POLL_S
         while time.monotonic() < ends:
             for pid in busy_workers(jvm):
                 if self._tasks_run() and kill(pid):
                     return pid
-            time.sleep(KILL_LOOK_S)
+            time.sleep(KILL_POLL_S)
         return None
 
     def _tasks_run(self) -> bool:
@@ -293,20 +194,20 @@ class _Play:
         return any(stage is not None and stage.numActiveTasks for stage in stages)
 
     def _failed_tasks_soon(self) -> int:
-        """Return how many tasks have failed, as soon as Spark has noticed one; 0 if it does not for a while."""
+        """Return the number of failed tasks as soon as Spark has noticed one, 0 if it does not within NOTICED_S."""
         ends = time.monotonic() + NOTICED_S
         while not (failed := self._failed_tasks()) and time.monotonic() < ends:
-            time.sleep(LOOK_S / 4)
+            time.sleep(POLL_S / 4)
         return failed
 
-    def _got_over_it(self) -> bool:
-        """Tell whether the job goes on after tasks have failed: false if it has ended."""
+    def _recovered(self) -> bool:
+        """Return whether the job continues after tasks have failed, False if it has ended."""
         assert self.running is not None
-        self.story.add(self.running)
-        batch, quiet = self.story.next_batch, 0
-        while self.running.isActive and self.story.next_batch == batch and quiet < QUIET_LOOKS:
-            time.sleep(LOOK_S)
-            self.story.add(self.running)
+        self.record.add(self.running)
+        batch, quiet = self.record.next_batch, 0
+        while self.running.isActive and self.record.next_batch == batch and quiet < IDLE_POLLS:
+            time.sleep(POLL_S)
+            self.record.add(self.running)
             quiet = 0 if self.running.status["isTriggerActive"] else quiet + 1
         return self.running.isActive
 

@@ -1,4 +1,4 @@
-"""What the streaming part of the demo shows, while it runs and at the end."""
+"""The output of the streaming demo, while it runs and at the end."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from eddy.demo.stream import Course, Story, Verdict
+from eddy.demo.scenario import Outcome, RunRecord, Scenario
 from eddy.demo.transfers import COLUMNS, LATENESS, WINDOW, Arrivals
 
 SHORT = {name: name[0].upper() for name in COLUMNS}
 CHANGES_SHOWN = 4
 PLANS_SHOWN = 3
 NEWEST = 6
-"""Micro-batches shown while it runs: a terminal may have few lines."""
+"""Micro-batches shown during the run: a terminal may have few lines."""
 
 
 def short(plan: str) -> str:
-    """Write a plan with one letter for a stream.
+    """Return a plan with one letter for each stream.
 
     >>> short("((transfers logins) payees) warnings")
     '((TL)P)W'
@@ -32,20 +32,20 @@ def short(plan: str) -> str:
     return plan.replace(" ", "")
 
 
-def introduction(course: Course, arrivals: Arrivals) -> str:
-    """Say what is going to happen."""
-    before, after = course.partitions
+def introduction(scenario: Scenario, arrivals: Arrivals) -> str:
+    """Return a description of the scenario."""
+    before, after = scenario.partitions
     return (
-        f"Transfers with the login they were made from, their payee and a warning, all of one account and within "
-        f"{WINDOW.seconds} s; rows come up to {LATENESS.seconds} s out of order.\n"
-        f"{arrivals.rows:,} rows in {course.batches} files a stream, one every {course.pause_s} s. {course.key_groups} "
-        f"key groups, each with an engine and a plan of its own, in {before} partitions, after a restart in {after}. "
-        "Half way the data drift.\n"
+        f"Joins transfers with their login, their payee and a warning of the same account within {WINDOW.seconds} s;"
+        f" rows arrive up to {LATENESS.seconds} s out of order.\n"
+        f"{arrivals.rows:,} rows in {scenario.batches} files per stream, one file every {scenario.pause_s} s."
+        f" {scenario.key_groups} key groups, each with its own engine and plan, in {before} partitions, and in {after}"
+        " after a restart. The data drift half way through.\n"
     )
 
 
-def view(story: Story, newest: int | None = None) -> Group:
-    """Give the table as it stands, a row for each micro-batch or the newest ones, and what happened beside it."""
+def view(record: RunRecord, newest: int | None = None) -> Group:
+    """Return the table of micro-batches, of all or the newest ones, with the events below it."""
     table = Table(
         title="Micro-batches  (" + ", ".join(f"{letter} {name}" for name, letter in SHORT.items()) + ")",
         title_justify="left",
@@ -58,9 +58,9 @@ def view(story: Story, newest: int | None = None) -> Group:
     table.add_column("plans of the key groups")
     table.add_column("engines")
     table.add_column("changes", justify="right")
-    for batch in sorted(story.rows)[-newest if newest else 0 :]:
-        table.add_row(*_cells(story.rows[batch], story.groups.get(batch, [])))
-    events = [Text(f"batch {batch}: {what}", "yellow") for batch, what in story.events]
+    for batch in sorted(record.rows)[-newest if newest else 0 :]:
+        table.add_row(*_cells(record.rows[batch], record.groups.get(batch, [])))
+    events = [Text(f"batch {batch}: {what}", "yellow") for batch, what in record.events]
     return Group(table, *events)
 
 
@@ -80,11 +80,11 @@ def _cells(row: dict[str, Any], groups: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def reasons(story: Story) -> list[str]:
-    """Say which changes of plan were most frequent since the drift, and why the first of each was made."""
+def reasons(record: RunRecord) -> list[str]:
+    """Return the most frequent changes of plan since the drift, each with the reason of its first occurrence."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in story.changes():
-        if story.drift is None or one["batch"] < story.drift:
+    for one in record.changes():
+        if record.drift is None or one["batch"] < record.drift:
             continue
         found.setdefault((one["before"], one["plan"]), []).append(one)
     frequent = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -95,43 +95,43 @@ def reasons(story: Story) -> list[str]:
     ]
 
 
-def print_end(console: Console, story: Story, verdict: Verdict) -> None:
-    """Print why plans changed, what the faults cost and whether the results are exact."""
+def print_end(console: Console, record: RunRecord, outcome: Outcome) -> None:
+    """Print the reasons for changes of plan, the number of results, and whether they are exact."""
     console.print("\n[bold]Why plans changed after the drift[/]")
-    for line in reasons(story) or ["none did"]:
+    for line in reasons(record) or ["No plan changed."]:
         console.print(Text(line), soft_wrap=True)
     console.print(
-        f"\n{verdict.results:,} results of {len(story.rows)} micro-batches, in {story.starts} starts; "
-        f"{verdict.expected:,} by counting, without a join."
+        f"\n{outcome.results:,} results in {len(record.rows)} micro-batches and {record.starts} starts of the job;"
+        f" {outcome.expected:,} by an exact count without a join."
     )
-    if verdict.wrong is None:
-        console.print("[bold green]exact[/]: each transfer is in as many results as counting says, none is there twice")
+    if outcome.wrong is None:
+        console.print("[bold green]exact[/]: each transfer is in as many results as the count says, without duplicates")
     else:
-        console.print(f"[bold red]not exact: {verdict.wrong}; this is a defect, please report it.[/]")
+        console.print(f"[bold red]not exact: {outcome.wrong}; this is a defect, please report it.[/]")
 
 
-def figures(course: Course, story: Story, verdict: Verdict, seconds: float) -> dict[str, Any]:
-    """Give all of it as objects that JSON has."""
+def figures(scenario: Scenario, record: RunRecord, outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """Return all figures as JSON values."""
     return {
         "seconds": seconds,
-        "partitions": list(course.partitions),
-        "key_groups": course.key_groups,
-        "results": verdict.results,
-        "expected": verdict.expected,
-        "exact": verdict.wrong is None,
-        "wrong": verdict.wrong,
-        "starts": story.starts,
-        "killed": {"process": story.killed, "failed_tasks": story.failed_tasks},
-        "events": [{"batch": batch, "event": what} for batch, what in story.events],
+        "partitions": list(scenario.partitions),
+        "key_groups": scenario.key_groups,
+        "results": outcome.results,
+        "expected": outcome.expected,
+        "exact": outcome.wrong is None,
+        "wrong": outcome.wrong,
+        "starts": record.starts,
+        "killed": {"process": record.killed, "failed_tasks": record.failed_tasks},
+        "events": [{"batch": batch, "event": what} for batch, what in record.events],
         "plan_changes": [
-            {key: one[key] for key in ("batch", "group", "before", "plan", "reason")} for one in story.changes()
+            {key: one[key] for key in ("batch", "group", "before", "plan", "reason")} for one in record.changes()
         ],
         "batches": [
             {
-                **story.rows[batch],
-                "plans": Counter(one["plan"] for one in story.groups.get(batch, [])),
-                "engines": Counter(one["source"] for one in story.groups.get(batch, [])),
+                **record.rows[batch],
+                "plans": Counter(one["plan"] for one in record.groups.get(batch, [])),
+                "engines": Counter(one["source"] for one in record.groups.get(batch, [])),
             }
-            for batch in sorted(story.rows)
+            for batch in sorted(record.rows)
         ],
     }

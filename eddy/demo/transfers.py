@@ -1,12 +1,12 @@
-"""Bank transfers with the login they were made from, the payee they go to and a warning: four streams that drift.
+"""Four streams that drift: bank transfers, each with its login, its payee and a warning about its account.
 
     transfers(account, device, payee)   logins(account, device)   payees(account, payee)   warnings(account)
 
-A snowflake around transfers: all four meet on the account, two arms on one column more. At first nearly every login is
-from another device than the transfer, so logins sort out and payees multiply; after the drift it is the other way
-round. Which arm is joined first decides how much work an arrival is.
+The join is a snowflake around transfers: all four streams join on the account, and two of the arms on an additional
+column. At first, nearly every login is from another device than the transfer, so logins are selective and payees are
+not; after the drift it is the opposite. The cost of an arrival depends on which arm is joined first.
 
-`exact_counts` says how many results there are without joining anything.
+`exact_counts` returns the number of results without joining anything.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ WINDOW = timedelta(seconds=90)
 LATENESS = timedelta(seconds=5)
 ACCOUNTS = 300
 FEW, MANY = 1, 3000
-"""Devices, or payees, that an account uses: with one of them all rows of an account meet, with many few do."""
+"""Devices, or payees, of an account: with one of them all rows of an account join, with many only few do."""
 _SPAN_US = WINDOW // timedelta(microseconds=1)
 _WIDE = np.int64(1) << 32
-"""More microseconds than any demo has."""
+"""More microseconds than any demo spans."""
 
 
 def schema(stream: str) -> pa.Schema:
-    """Return the columns of a stream: its keys, a number that no other row of it has, the event time."""
+    """Return the columns of a stream: its keys, a unique number of the row, the event time."""
     return pa.schema([*((name, pa.int64()) for name in COLUMNS[stream]), ("number", pa.int64()), ("at", AT)])
 
 
@@ -64,9 +64,10 @@ def query() -> Query:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """All that arrives, per stream a table for each batch of files, in order of arrival; drawn from a seed.
+    """The rows of the demo, drawn from a seed.
 
-    drift   the first batch after the drift
+    batches  per batch of files a table for each stream, in order of arrival
+    drift    the first batch after the drift
     """
 
     batches: list[dict[str, pa.Table]]
@@ -83,10 +84,10 @@ class Arrivals:
 
 
 def draw(batches: int, rows: int, seed: int = 5) -> Arrivals:
-    """Draw `batches` times about `rows` rows of all streams together; the drift comes half way.
+    """Return random batches of about `rows` rows of all streams together, with the drift half way through.
 
-    A batch spans a minute of event time. Rows arrive up to LATENESS out of order and none too late: the times of a
-    batch begin where those of the one before end, less a part of LATENESS.
+    A batch spans a minute of event time. Rows arrive up to LATENESS out of order, and none too late: the times of a
+    batch begin at the end of the batch before, less a part of LATENESS.
     """
     rng = np.random.default_rng(seed)
     drift = batches // 2
@@ -109,17 +110,16 @@ def draw(batches: int, rows: int, seed: int = 5) -> Arrivals:
 
 
 def exact_counts(streams: Mapping[str, pa.Table]) -> Int64s:
-    """Return how many results each transfer is in, int64[transfers], by counting alone.
+    """Return the number of results of each transfer, int64[transfers], by counting without a join.
 
-    Given a transfer, the other three streams have nothing to do with each other but the time: four rows are a result
-    when they lie within WINDOW. So for each moment s at which the oldest of the four can be, the results are the
-    product of the rows of each stream within [s, s + WINDOW], less the product
-    of those within (s, s + WINDOW].
-    O((rows + pairs of a transfer and a row that it meets) log rows).
+    Given a transfer, only the time relates the other three streams to each other: four rows are a result if they lie
+    within WINDOW. So for each time s that the oldest of the four can have, the number of results is the product of the
+    numbers of rows of each stream in [s, s + WINDOW], less the product of those in (s, s + WINDOW].
+    O((rows + pairs of a transfer and a row that joins it) log rows).
     """
     transfers = streams["transfers"]
     at = _since_begin(transfers)
-    # One number holds key and time, so that a range of times of one key is a range of numbers.
+    # One number combines key and time, so that a range of times of one key is a range of numbers.
     arms = [
         (
             np.sort(_key(streams[name], COLUMNS[name]) * _WIDE + _since_begin(streams[name])),
@@ -152,7 +152,7 @@ def exact_counts(streams: Mapping[str, pa.Table]) -> Int64s:
 
 
 def _since_begin(table: pa.Table) -> Int64s:
-    """Return event times in microseconds, made positive, as rows of the first batch may be older than BEGIN_US."""
+    """Return event times in microseconds since one batch before BEGIN_US, so that all are positive."""
     times: Int64s = table.column("at").cast(pa.int64()).to_numpy()
     return times - (BEGIN_US - BATCH_US)
 

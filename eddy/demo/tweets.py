@@ -1,7 +1,7 @@
-"""Ten series of tweet counts, joined where they speak of the same five minutes.
+"""Ten series of tweet counts, joined on the five minutes that they count.
 
-The counts come with times that are off the full five minutes; Spark rounds them down, and all ten streams join on that
-one attribute. Equal times need no wide window: RANGE 0.
+The times of the counts are not multiples of five minutes. Spark rounds them down, and all ten streams join on this one
+attribute. Equal times need no more than the window RANGE 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COUNTS = pa.schema([("at", pa.timestamp("us")), ("mentions", pa.int64())])
 
 
 def query() -> Query:
-    """Give the query: `at` and one column of mentions per company."""
+    """Return the query: `at` and one column of mentions per company."""
     first, *others = COMPANIES
     return Query(
         streams=[Stream(company, COUNTS, window=Range(timedelta(0)), time="at") for company in COMPANIES],
@@ -36,8 +36,8 @@ def query() -> Query:
 
 
 def frames(spark: SparkSession) -> dict[str, DataFrame]:
-    """Read one file per company and round its times down to the grid."""
-    # date_trunc would take the clock time to be in the session's zone; this does not look at zones.
+    """Return a DataFrame of each company's file, with times rounded down to the grid."""
+    # date_trunc would interpret the times in the zone of the session; this arithmetic does not depend on zones.
     past = f"make_dt_interval(0, 0, minute(timestamp) % {GRID_MINUTES}, extract(SECOND FROM timestamp))"
     return {
         company: spark.read.parquet((FILES / "tweets" / f"{company}.parquet").as_uri()).selectExpr(
@@ -48,7 +48,7 @@ def frames(spark: SparkSession) -> dict[str, DataFrame]:
 
 
 def findings(results: pa.Table) -> list[RenderableType]:
-    """Show the loudest moments, and how often each company leads."""
+    """Return the moments with most mentions, and how often each company leads, for printing."""
     counts = [results[company] for company in COMPANIES]
     total = counts[0]
     for column in counts[1:]:
@@ -72,7 +72,7 @@ def findings(results: pa.Table) -> list[RenderableType]:
 
 
 def job() -> Job:
-    """Give the job."""
+    """Return the job."""
     return Job(
         "tweets",
         "Ten series of tweet counts on equal times",

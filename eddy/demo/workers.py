@@ -1,4 +1,4 @@
-"""Finds the Python workers of a Spark driver in /proc, to kill one on purpose. Linux only."""
+"""The Python workers of a Spark driver, found in /proc, to kill one on purpose. Linux only."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def driver_jvm(spark: SparkSession) -> int:
 
 
 def busy_workers(jvm: int) -> list[int]:
-    """Return the Python workers below a JVM that compute at this moment.
+    """Return the process ids of the Python workers of a JVM that compute at this moment.
 
-    Spark's JVM starts one Python process, of which the workers are forks. So a worker is a process below the JVM whose
-    parent runs the same program: nothing is told by names, and processes of others are never meant.
+    Spark's JVM starts one Python process, and the workers are forks of it. So a worker is a descendant of the JVM whose
+    parent runs the same program. Names do not matter, and no process of another program is ever returned.
     """
     processes = {
         int(entry.name): found for entry in _PROC.iterdir() if entry.name.isdigit() and (found := _look(entry))
@@ -46,7 +46,7 @@ def busy_workers(jvm: int) -> list[int]:
 
 
 def kill(pid: int) -> bool:
-    """Kill a process with SIGKILL; false if it has ended by itself."""
+    """Kill a process with SIGKILL; return False if it has already ended."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

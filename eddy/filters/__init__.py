@@ -1,1 +1,1 @@
-"""Conditions on rows, and filters that adapt the order of their conditions."""
+"""Filters: conditions on rows, in an order that adapts to their cost and selectivity."""

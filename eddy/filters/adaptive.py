@@ -1,16 +1,17 @@
-"""A filter of several conditions, asked in an order that follows their cost and what they drop.
+"""A filter of several conditions, evaluated in an order that adapts to their cost and selectivity.
 
     slice of a batch ── sampled rows ── all conditions ── profile ── a better order?
-           └── condition ── narrow? ── condition ── narrow? ── … ── rows accepted
+           └── condition ── narrow? ── condition ── narrow? ── … ── accepted rows
 
-Batches are cut into slices, so that one large batch is learnt from as many small ones are. The conditions are asked one
-after the other; between two of them the slice is narrowed to the rows still in question where the calls to come
-should save more than taking the rows costs, and left as it is, with a mask, where not. A sample of each slice goes
-to all conditions first; what that costs is bounded by a share of the time the filter takes. What the first condition
-drops is seen in any case, and when that no longer fits the profile, a new profile is begun.
+A batch is cut into slices, so that the filter learns from one large batch as from many small ones. The conditions are
+evaluated one after the other. Between two of them, the slice is narrowed to the rows that all conditions so far accept,
+if the remaining calls should save more than taking the rows costs; otherwise a mask marks these rows. Before that, all
+conditions are evaluated on a sample of the slice (`eddy.filters.sampling`); the time for samples is a bounded share of
+the time of the filter. The filter observes the selectivity of the first condition in any case. When it no longer fits
+the profile, the filter begins a new profile.
 
-The rows accepted are those for which all conditions hold, whatever the order: so a condition must have an answer for
-every row, not only for those that others accept.
+The accepted rows are those for which all conditions hold, in whatever order. Therefore a condition must give an answer
+for every row, not only for rows that other conditions accept.
 """
 
 from __future__ import annotations
@@ -21,64 +22,49 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.conditions import Filter, Mask, Predicate, conditions, mask_of
 from eddy.filters.profile import COST_NUMBERS, CallCost, Profile
-from eddy.storage.random_state import random_state, set_random_state
+from eddy.filters.sampling import Rows, Sampler
 from stairs.errors import InputError, QueryError
 from stairs.plain_types import taken
 from stairs.storage.parts import Parts, Plain
 
 SLICE_ROWS = 65_536
-SAMPLE_ROWS = 256
-"""Most rows sampled of a slice."""
 
-FEWEST_SAMPLED = 8
-"""Samples of fewer rows would pay for calls and learn little."""
+REORDER_EVERY = 16
+"""The order is reconsidered after this many slices, even without a sample."""
 
-FIRST_SAMPLE = 64
-FIRST_ONE_IN, FIRST_ONE_IN_LARGE = 16, 64
-"""The first sample comes before anything is known of costs: of so many rows one, up to FIRST_SAMPLE and beyond it."""
-
-LOOKED_AT_EVERY = 16
-"""Slices after which the order is looked at in any case."""
-
-SURPRISE = 0.15
-SURPRISE_ROWS = 256
-SURPRISE_SHARE = 3
-"""When the first condition drops so much more or less than the profile says, by so many rows or more, the data have
-drifted, which was seen for nothing: then a new profile may make samples take so many times their share at once."""
+DRIFT, DRIFT_ROWS = 0.15, 256
+"""The data have drifted if the selectivity of the first condition, on DRIFT_ROWS or more rows, differs from that of the
+profile by more than DRIFT and the error of the profile."""
 
 TAKE_CALL_S, TAKE_ROW_S = 20e-6, 20e-9
-"""What narrowing costs as long as it was not measured: the latter for each row kept and column."""
-
-Rows = npt.NDArray[np.int64]
-
+"""Seconds that narrowing takes until it was measured: per call, and per row and column."""
 
 class AdaptiveFilter:
-    """A filter that learns in which order to ask its conditions.
+    """A filter that learns the best order of its conditions.
 
-    predicates  expressions, functions of a batch, `eddy.Predicate`s, or one of them; none accepts every row
-    names       how to name them, one each; None = by themselves
-    schema      columns that expressions and declared columns must fit; None = seen when the first batch comes
-    adaptive    False: they are asked in the order given, and nothing is sampled
-    share       of the time the filter takes, how much may go into samples; three times as much while the data drift,
-                and the first sample not counted
-    seed        of the choice of sampled rows; it never changes the rows accepted
-    clock       seconds, read before and after each call
-    place, rows how errors call the filter and what it filters
+    predicates  expressions, functions of a batch, `eddy.Predicate`s, or a single one; no condition accepts every row
+    names       their names, one each; None = each condition names itself
+    schema      the columns that expressions and declared columns must fit; None = the columns of the first batch
+    adaptive    False: the conditions are evaluated in the order given, and nothing is sampled
+    share       share of the filter's time that samples may take; three times as much while the data drift, and without
+                counting the first sample
+    seed        of the choice of sampled rows; it never changes the accepted rows
+    clock       returns seconds; read before and after each call
+    place, rows how errors name the filter and its rows
 
-    Keeps O(conditions) numbers and a profile of 512 rows. Not thread-safe. Raises QueryError for what is no condition
-    or does not fit. Algorithm: A-Greedy (see `filter_profile.py`).
+    Memory: O(conditions) numbers and a profile of 512 rows. Not thread-safe. Raises QueryError for a condition that is
+    none or does not fit. Algorithm: A-Greedy (`eddy.filters.profile`).
 
     >>> import pyarrow.compute as pc
-    >>> kept = AdaptiveFilter([pc.field("a") > 1, lambda batch: pc.equal(batch["b"], "x")], names=["large", "x"])
-    >>> kept.filter(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "x"]})).to_pylist()
+    >>> large_x = AdaptiveFilter([pc.field("a") > 1, lambda batch: pc.equal(batch["b"], "x")], names=["large", "x"])
+    >>> large_x.filter(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "x"]})).to_pylist()
     [{'a': 3, 'b': 'x'}]
-    >>> kept.order
+    >>> large_x.order
     ('large', 'x')
     """
 
@@ -96,66 +82,69 @@ class AdaptiveFilter:
         rows: str = "rows",
     ) -> None:
         if not 0 <= share < 1:
-            raise QueryError(f"share is a part of the time, 0 or more and less than 1, not {share!r}")
+            raise QueryError(f"share of the filter's time must be 0 or more and less than 1, not {share!r}")
         self.predicates = named(conditions(predicates, schema, place), names)
         n = len(self.predicates)
         self.place = place
         self.adaptive = adaptive and n > 1
         self.reorders = 0
         """How often the order was changed."""
-        self.sampled = 0
-        """Rows sampled."""
         self.seconds = 0.0
-        """Seconds the filter took, those for samples among them."""
-        self.sample_seconds = 0.0
-        """Seconds that samples took."""
+        """Seconds that the filter took, those for samples among them."""
         self._order = list(range(n))
         self._costs = [CallCost() for _ in range(n)]
         self._taking = CallCost()
         self._profile = Profile(n)
-        self._share = share
+        self._sampler = Sampler(share, seed)
         self._clock = clock
-        self._random = np.random.default_rng(seed)
         self._schema: pa.Schema | None = None
-        self._read: list[list[str]] = []
-        self._allowed = 0.0
-        """Seconds that samples may take now; below 0 after one that took longer than it may."""
-        self._surprised = False
+        self._columns_read: list[list[str]] = []
+        """Per condition the columns that it reads."""
         self._expected = 0.0
-        """What share of the rows the first condition drops, by the profile."""
+        """Share of the rows that the first condition drops, by the profile."""
         self._slices = 0
         self._slice_rows = 0.0
-        """Rows of a slice, a moving mean."""
-        self._seen, self._accepted, self._spent = [0] * n, [0] * n, [0.0] * n
-        rule = " (each is asked about any row, whatever the others say)" if n > 1 else ""
-        self._failed = []
-        """Per condition the beginning of its errors."""
+        """Moving mean of the rows of a slice."""
+        self._rows_in, self._rows_out, self._call_seconds = [0] * n, [0] * n, [0.0] * n
+        rule = " (each is evaluated on any row, also on rows that others reject)" if n > 1 else ""
+        self._error_prefixes = []
+        """Per condition the beginning of its error messages."""
         for one in self.predicates:
             alone = n == 1 and isinstance(one.function, pc.Expression)
             called = place if alone else f"{place}, predicate {one.title!r},"
-            self._failed.append(f"{called} failed on these {rows}{rule}")
+            self._error_prefixes.append(f"{called} failed on these {rows}{rule}")
+
+    @property
+    def sampled(self) -> int:
+        """Rows sampled."""
+        return self._sampler.rows
+
+    @property
+    def sample_seconds(self) -> float:
+        """Seconds that samples took."""
+        return self._sampler.seconds
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The names in the order in which they are asked now."""
+        """The names of the conditions in their current order."""
         return tuple(self.predicates[k].title for k in self._order)
 
     def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows for which all conditions are true, in their order. Raises InputError as `accepted` does."""
+        """Return the rows for which all conditions are true, in order. Raises InputError as `accepted` does."""
         rows = self.accepted(batch)
         return batch if len(rows) == len(batch) else taken(batch, rows)
 
     def accepted(self, batch: pa.RecordBatch) -> Rows:
-        """Return the rows for which all conditions are true (not null), int64, ascending.
+        """Return the numbers of the rows for which all conditions are true (not null), int64, ascending.
 
-        Raises InputError that names the condition when one fails or gives something else than a boolean for each row;
-        what was learnt by then stays. Cost: that of the conditions, each on the rows that those before it left, or
-        on all where narrowing would cost more.
+        Raises InputError, naming the condition, if one fails or does not return a boolean for each row; the filter
+        keeps what it has learnt by then. Cost: that of the conditions, each on the rows that the conditions before it
+        accept, or on all rows of a slice where narrowing would cost more.
         """
         if not self.predicates or not len(batch):
             return np.arange(len(batch), dtype=np.int64)
         if len(self.predicates) == 1:
-            return self._only(batch)
+            return self._single(batch)
         if self._schema is None or not batch.schema.equals(self._schema):
             self._bind(batch.schema)
         found = []
@@ -167,12 +156,11 @@ class AdaptiveFilter:
                 self._learn(part)
                 self._slices += 1
                 sampled = self._clock()
-                self.sample_seconds += sampled - began
             found.append(self._conjunction(part) + low)
             ended = self._clock()
             self.seconds += ended - began
             if self.adaptive:
-                self._allowed += self._share * (ended - sampled) - (sampled - began)
+                self._sampler.spend(sampled - began, ended - sampled)
         return np.concatenate(found)
 
     def _bind(self, schema: pa.Schema) -> None:
@@ -180,51 +168,52 @@ class AdaptiveFilter:
             conditions(self.predicates, schema, self.place)
         except QueryError as error:
             raise InputError(str(error)) from error
-        # A table without columns has no length, so an expression that reads none is given one all the same.
-        self._read = [one.read(schema) or schema.names[:1] for one in self.predicates]
+        # A table without columns has no length, so an expression that reads none gets one column.
+        self._columns_read = [one.read(schema) or schema.names[:1] for one in self.predicates]
         self._schema = schema
 
-    def _ask(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, float]:
-        """Return the mask of a condition, and the seconds it took, to be noted as its cost or not."""
+    def _evaluate(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, float]:
+        """Return the mask of a condition and the seconds it took; `noted`: record these as its cost."""
         began = self._clock()
-        mask = mask_of(self.predicates[k], batch, self._failed[k])
+        mask = mask_of(self.predicates[k], batch, self._error_prefixes[k])
         seconds = self._clock() - began
         if noted:
             self._costs[k].note(len(batch), seconds)
         return mask, seconds
 
-    def _only(self, batch: pa.RecordBatch) -> Rows:
-        """Return the rows accepted by the only condition there is."""
-        mask, seconds = self._ask(0, batch)
+    def _single(self, batch: pa.RecordBatch) -> Rows:
+        """Return the rows that the only condition accepts."""
+        mask, seconds = self._evaluate(0, batch)
         rows = np.flatnonzero(mask)
-        self._count(0, len(batch), len(rows), seconds)
+        self._record(0, len(batch), len(rows), seconds)
         self.seconds += seconds
         return rows
 
-    def _count(self, k: int, asked: int, accepted: int, seconds: float) -> None:
-        self._seen[k] += asked
-        self._accepted[k] += accepted
-        self._spent[k] += seconds
+    def _record(self, k: int, rows: int, accepted: int, seconds: float) -> None:
+        self._rows_in[k] += rows
+        self._rows_out[k] += accepted
+        self._call_seconds[k] += seconds
 
     def _conjunction(self, batch: pa.RecordBatch) -> Rows:
-        rows: Rows | None = None  # of the slice, those in `batch` now; None = all
-        alive: Mask | None = None  # of `batch`, those still in question; None = all
+        """Return the rows of a slice that all conditions accept."""
+        rows: Rows | None = None  # the rows of the slice that are in `batch`; None = all
+        alive: Mask | None = None  # the rows of `batch` that all conditions so far accept; None = all
         asked = len(batch)
         for place, k in enumerate(self._order):
-            mask, seconds = self._ask(k, batch)
+            mask, seconds = self._evaluate(k, batch)
             alive = mask if alive is None else alive & mask
             accepted = int(np.count_nonzero(alive))
-            self._count(k, asked, accepted, seconds)
-            if not place and asked >= SURPRISE_ROWS and self._profile.rows:
-                # The profile is a sample: within three deviations of it nothing is known to have changed.
+            self._record(k, asked, accepted, seconds)
+            if not place and asked >= DRIFT_ROWS and self._profile.rows:
+                # The profile is a sample: a difference within three standard deviations proves no drift.
                 off = abs(1 - accepted / asked - self._expected)
-                self._surprised = off > SURPRISE + 1.5 / self._profile.rows**0.5
+                self._sampler.drifting = off > DRIFT + 1.5 / self._profile.rows**0.5
             asked = accepted
             if not asked:
                 return np.zeros(0, np.int64)
             later = self._order[place + 1 :]
             if later and asked < len(batch):
-                columns = [name for name in batch.schema.names if any(name in self._read[j] for j in later)]
+                columns = [name for name in batch.schema.names if any(name in self._columns_read[j] for j in later)]
                 if self._pays(later, len(batch), asked, len(columns)):
                     began = self._clock()
                     picked = np.flatnonzero(alive)
@@ -235,10 +224,10 @@ class AdaptiveFilter:
         return kept if rows is None else rows[kept]
 
     def _pays(self, later: Sequence[int], rows: int, asked: int, columns: int) -> bool:
-        """Tell whether the calls to come should save more on `asked` rows than taking these costs."""
+        """Return whether the later calls should save more than taking `asked` of `rows` rows costs."""
         saved = sum(self._costs[k].row_s for k in later) * (rows - asked)
         if any(not self._costs[k].calls for k in later):
-            # Nothing is known of a condition yet: a function may well be dear.
+            # The cost of a condition is unknown; a function may be expensive.
             return asked <= rows // 2
         cost = self._taking.of(asked * columns) if self._taking.calls else TAKE_CALL_S + TAKE_ROW_S * asked * columns
         return saved > cost
@@ -246,15 +235,15 @@ class AdaptiveFilter:
     # Learning
 
     def _learn(self, part: pa.RecordBatch) -> None:
-        """Ask all conditions about some rows if time allows, and change the order if what is known shows a better one.
+        """Sample the slice if time allows, and change the order if profile and costs show a better one.
 
-        Costs are known better with each slice, also without a sample; so the order is looked at after 1, 2, 4, 8, 16,
-        32, 48, … slices as well.
+        Each slice improves the known costs, even without a sample. Therefore the order is also reconsidered after 1, 2,
+        4, 8, 16, 32, 48, … slices.
         """
-        count = self._sample_rows(len(part))
-        if count >= FEWEST_SAMPLED:
+        count = self._sampler.count(len(part), self._costs, self.seconds)
+        if count:
             self._sample(part, count)
-        elif self._slices & (self._slices - 1) and self._slices % LOOKED_AT_EVERY:
+        elif self._slices & (self._slices - 1) and self._slices % REORDER_EVERY:
             return
         better = self._profile.better(self._order, self._costs, self._slice_rows)
         if better is not None:
@@ -263,109 +252,81 @@ class AdaptiveFilter:
         self._expected = float(self._profile.alone()[self._order[0]])
 
     def _sample(self, part: pa.RecordBatch, count: int) -> None:
-        # One row of each of `count` stretches, so that no two are the same.
-        rows = ((np.arange(count) + self._random.random(count)) * len(part) / count).astype(np.int64)
-        batch = taken(part, rows)
-        # The very first calls load and compile things, so their times say little; two calls of different sizes after
-        # them tell what a call costs from what a row costs.
-        ends = [count] if self.sampled else sorted({FEWEST_SAMPLED, min(2 * FEWEST_SAMPLED, count), count})
-        if self._surprised:
+        """Evaluate all conditions on `count` rows of a slice, for the profile and the costs."""
+        batch = taken(part, self._sampler.draw(len(part), count))
+        if self._sampler.drifting:
             self._profile.clear()
         low = 0
-        for end in ends:
-            some, warm = batch.slice(low, end - low), bool(self.sampled or low)
-            masks = [self._ask(k, some, warm)[0] for k in range(len(self.predicates))]
+        for end in self._sampler.cuts(count):
+            some, warm = batch.slice(low, end - low), bool(self._sampler.rows or low)
+            masks = [self._evaluate(k, some, warm)[0] for k in range(len(self.predicates))]
             self._profile.add(~np.stack(masks, axis=1))
             low = end
-        self.sampled += count
+        self._sampler.rows += count
 
-    def _sample_rows(self, rows: int) -> int:
-        """Return how many rows may be sampled of a slice."""
-        if not self.sampled and not self._allowed:
-            return self._first_rows(rows) if self._share else 0
-        call = sum(cost.call_s for cost in self._costs)
-        row = sum(cost.row_s for cost in self._costs)
-        # Time not used is not saved up for ever: after a long while of large batches it would be much.
-        self._allowed = min(self._allowed, 4 * (call + SAMPLE_ROWS * row))
-        if self._surprised:
-            count = self._first_rows(rows)
-            most = SURPRISE_SHARE * self._share * self.seconds
-            return count if self.sample_seconds + call + count * row <= most else 0
-        affordable = (self._allowed - call) / row if row else SAMPLE_ROWS * (self._allowed > call)
-        return int(max(0, min(affordable, SAMPLE_ROWS, rows)))
+    # As plain parts, for another process (`eddy.live.engine_file`)
 
-    def _first_rows(self, rows: int) -> int:
-        return min(max(min(FIRST_SAMPLE, rows // FIRST_ONE_IN), rows // FIRST_ONE_IN_LARGE), SAMPLE_ROWS)
-
-    # Kept for another process (`eddy.live.engines`)
-
-    def kept(self) -> Plain:
-        """Return what was learnt and counted so far, without the conditions."""
+    def to_parts(self) -> Plain:
+        """Return what the filter has learnt and counted, without the conditions, as plain parts."""
         return {
             "reorders": self.reorders,
-            "sampled": self.sampled,
             "seconds": float(self.seconds),
-            "sample_seconds": float(self.sample_seconds),
             "order": self._order,
-            "costs": [cost.kept() for cost in (*self._costs, self._taking)],
-            "profile": self._profile.kept(),
-            "random": random_state(self._random),
-            "allowed": float(self._allowed),
-            "surprised": bool(self._surprised),
+            "costs": [cost.to_numbers() for cost in (*self._costs, self._taking)],
+            "profile": self._profile.to_parts(),
+            "sampler": self._sampler.to_parts(),
             "expected": float(self._expected),
             "slices": self._slices,
             "slice_rows": float(self._slice_rows),
-            "seen": self._seen,
-            "accepted": self._accepted,
-            "spent": [float(seconds) for seconds in self._spent],
+            "rows_in": self._rows_in,
+            "rows_out": self._rows_out,
+            "call_seconds": [float(seconds) for seconds in self._call_seconds],
         }
 
-    def wake(self, parts: Parts) -> None:
-        """Go on from what a filter of the same conditions kept."""
+    def load_parts(self, parts: Parts) -> None:
+        """Set the state that a filter of the same conditions returned from `to_parts`. Raises StateError."""
         n = len(self.predicates)
         order = parts.integers("order", n, high=n)
         parts.require(sorted(order) == list(range(n)), f"order {order} of {n} conditions")
         for cost, numbers in zip((*self._costs, self._taking), parts.sequence("costs", n + 1), strict=True):
             whole = type(numbers) is list and all(type(value) is float for value in numbers)
             parts.require(whole and len(numbers) == COST_NUMBERS, f"costs {numbers}")
-            cost.wake(numbers)
+            cost.load_numbers(numbers)
         self._order = order
-        self._profile.wake(parts.part("profile"))
-        set_random_state(self._random, parts.part("random"))
-        self.reorders, self.sampled = parts.integer("reorders"), parts.integer("sampled")
-        self.seconds, self.sample_seconds = parts.number("seconds"), parts.number("sample_seconds")
-        self._allowed, self._expected = parts.number("allowed"), parts.number("expected")
-        self._surprised, self._slices = parts.flag("surprised"), parts.integer("slices")
-        self._slice_rows = parts.number("slice_rows")
-        self._seen, self._accepted = parts.integers("seen", n), parts.integers("accepted", n)
-        self._spent = parts.numbers("spent", n)
+        self._profile.load_parts(parts.part("profile"))
+        self._sampler.load_parts(parts.part("sampler"))
+        self.reorders, self.seconds = parts.integer("reorders"), parts.number("seconds")
+        self._expected = parts.number("expected")
+        self._slices, self._slice_rows = parts.integer("slices"), parts.number("slice_rows")
+        self._rows_in, self._rows_out = parts.integers("rows_in", n), parts.integers("rows_out", n)
+        self._call_seconds = parts.numbers("call_seconds", n)
 
-    # Looking in
+    # Figures
 
     def stats(self) -> list[dict[str, Any]]:
-        """Return figures of each condition, in the order in which they are asked now.
+        """Return figures of each condition, in the current order.
 
-        predicate          its name
+        predicate          name of the condition
         position           its place in the order, from 0
-        rows, accepted     rows it was asked about that all before it had accepted, and those of them it accepted
-        seconds            that its calls took, without samples
-        call_us, row_ns    what a call costs now, and each row of it
-        selectivity        share of the rows that reach it now that it accepts, by the profile
-        selectivity_alone  share of all rows that it accepts, by the profile
+        rows, accepted     rows that all conditions before it had accepted, and those of them that it accepted
+        seconds            seconds of its calls, without samples
+        call_us, row_ns    current cost of a call, and of each row in it
+        selectivity        share that it accepts of the rows that reach it, by the profile
+        selectivity_alone  share that it accepts of all rows, by the profile
         reorders           how often the order was changed
 
-        Without a profile both shares are accepted / rows. None where nothing was seen.
+        Without a profile both shares are accepted / rows. A figure is None if there were no rows.
         """
         alone, drops, found = self._profile.alone(), self._profile.drops(self._order), []
         for place, k in enumerate(self._order):
-            share = self._accepted[k] / self._seen[k] if self._seen[k] else None
+            share = self._rows_out[k] / self._rows_in[k] if self._rows_in[k] else None
             found.append(
                 {
                     "predicate": self.predicates[k].title,
                     "position": place,
-                    "rows": self._seen[k],
-                    "accepted": self._accepted[k],
-                    "seconds": self._spent[k],
+                    "rows": self._rows_in[k],
+                    "rows_out": self._rows_out[k],
+                    "seconds": self._call_seconds[k],
                     "call_us": 1e6 * self._costs[k].call_s if self._costs[k].calls else None,
                     "row_ns": 1e9 * self._costs[k].row_s if self._costs[k].calls else None,
                     "selectivity": 1 - drops[place] if self._profile.rows else share,
@@ -377,12 +338,12 @@ class AdaptiveFilter:
 
 
 def named(predicates: Sequence[Predicate], names: Sequence[str] | None) -> tuple[Predicate, ...]:
-    """Return predicates under other names, one each. Raises QueryError for another number of names, or one twice."""
+    """Return predicates under new names. Raises QueryError if there are not as many, or one occurs twice."""
     if names is None:
         return tuple(predicates)
     if isinstance(names, str) or len(names) != len(predicates):
-        raise QueryError(f"names has one string for each of {len(predicates)} predicates, not {names!r}")
+        raise QueryError(f"names must have one string for each of {len(predicates)} predicates, not {names!r}")
     doubled = sorted({name for name in names if list(names).count(name) > 1})
     if doubled:
-        raise QueryError(f"two predicates are named {doubled[0]!r}; give each a name of its own")
+        raise QueryError(f"two predicates are named {doubled[0]!r}; names must be different")
     return tuple(replace(one, name=name) for one, name in zip(predicates, names, strict=True))

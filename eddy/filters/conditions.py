@@ -1,7 +1,7 @@
-"""Conditions on rows: checked when a query is written, evaluated a batch at a time.
+"""Conditions on rows: validated when a query is made, evaluated one batch at a time.
 
 A condition is an Arrow expression or a function of a batch. A filter is one condition, or a list of them that must all
-hold; `adaptive_filters.py` chooses the order in which they are asked.
+hold; `eddy.filters.adaptive` chooses their order.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from stairs.errors import InputError, QueryError
 from stairs.plain_types import no_rows
 
 FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError)
-"""What Arrow raises for an expression that does not fit its rows."""
+"""The errors that Arrow raises for an expression that does not fit its rows."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Predicate:
-    """A condition with a name, and the columns it reads.
+    """A condition with a name, and the columns that it reads.
 
-    function  a function of a pyarrow.RecordBatch that gives a boolean for each of its rows (a boolean Arrow array,
-              chunked or not, or a numpy array of bool; null means false), or a pyarrow.compute.Expression
-    columns   the columns that the function is given, in this order; None = all columns of the stream. An expression
-              tells by itself
-    name      how figures, errors and snapshots name it; None = the qualified name of the function, or the expression
+    function  a function of a pyarrow.RecordBatch that returns a boolean for each row (a boolean Arrow array, chunked or
+              not, or a numpy array of bool; null means false), or a pyarrow.compute.Expression
+    columns   the columns that the function gets, in this order; None = all columns of the stream. Leave it out for an
+              expression
+    name      its name in figures, errors and snapshots; None = the qualified name of the function, or the expression
 
-    What a function says of a row may depend on nothing but that row: it is asked about any rows, in any company, some
-    of them twice. Raises QueryError for what is neither function nor expression.
+    The answer for a row must depend on that row only: the function is called on any set of rows, on some of them twice.
+    Raises QueryError for anything but a function or an expression.
 
     >>> Predicate(pc.field("a") > 3, name="large").name
     'large'
@@ -48,22 +48,22 @@ class Predicate:
 
     def __post_init__(self) -> None:
         if not isinstance(self.function, pc.Expression) and not callable(self.function):
-            raise QueryError(f"a predicate is a function of a batch or an expression, not {self.function!r}")
+            raise QueryError(f"a predicate must be a function of a batch or an expression, not {self.function!r}")
         if self.name is not None and (not isinstance(self.name, str) or not self.name):
-            raise QueryError(f"a predicate is named by a string that is not empty, not by {self.name!r}")
+            raise QueryError(f"the name of a predicate must be a string that is not empty, not {self.name!r}")
         if self.columns is None:
             return
         if isinstance(self.columns, str) or not all(isinstance(column, str) for column in self.columns):
-            raise QueryError(f"predicate {self.title!r}: columns is a list of names, not {self.columns!r}")
+            raise QueryError(f"predicate {self.title!r}: columns must be a list of names, not {self.columns!r}")
         if isinstance(self.function, pc.Expression):
-            raise QueryError(f"predicate {self.title!r}: an expression tells its columns by itself; leave columns out")
+            raise QueryError(f"predicate {self.title!r}: the columns of an expression are known; leave columns out")
         if not self.columns or len(set(self.columns)) < len(self.columns):
-            fault = "names one twice" if self.columns else "is empty"
-            raise QueryError(f"predicate {self.title!r}: columns {fault}; name each column it reads once")
+            fault = "has a name twice" if self.columns else "is empty"
+            raise QueryError(f"predicate {self.title!r}: columns {fault}; list each column that it reads once")
 
     @property
     def title(self) -> str:
-        """The name, or what stands for it."""
+        """The name, or the default name."""
         if self.name is not None:
             return self.name
         if isinstance(self.function, pc.Expression):
@@ -74,7 +74,7 @@ class Predicate:
         return str(getattr(named, "__qualname__", type(named).__qualname__))
 
     def read(self, schema: pa.Schema) -> list[str]:
-        """Return the columns of the schema that it is given, in order of the schema. O(columns) for an expression."""
+        """Return the columns of the schema that it reads, in order of the schema. O(columns) for an expression."""
         if isinstance(self.function, pc.Expression):
             return [schema.names[k] for k in columns_read(self.function, schema)]
         wanted = schema.names if self.columns is None else self.columns
@@ -83,18 +83,19 @@ class Predicate:
 
 Condition: TypeAlias = Predicate | pc.Expression | Callable[[pa.RecordBatch], Any]
 Filter: TypeAlias = Condition | Sequence[Condition]
-"""What users write: one condition, or several that must all hold."""
+"""The type of a filter argument: one condition, or several that must all hold."""
 
 
 def conditions(
     given: Filter | None, schema: pa.Schema | None, what: str, declared: bool = False
 ) -> tuple[Predicate, ...]:
-    """Return the conditions of a filter, each with a name that no other one has. None and an empty list have none.
+    """Return the conditions of a filter, each with a unique name; none for None and an empty list.
 
-    schema    what the conditions must fit, None if that is not known yet
-    declared  functions must say which columns they read
+    schema    the columns that the conditions must fit, None if they are not known yet
+    what      the name of the filter in errors
+    declared  True: functions must declare the columns that they read
 
-    Raises QueryError for what is no condition or does not fit.
+    Raises QueryError for anything but a condition, and for a condition that does not fit the schema.
     """
     listed = isinstance(given, list | tuple)
     found: list[Predicate] = []
@@ -104,8 +105,8 @@ def conditions(
         if not isinstance(one, Predicate):
             if not isinstance(one, pc.Expression) and (not callable(one) or isinstance(one, type)):
                 raise QueryError(
-                    f"{place} is a pyarrow.compute.Expression such as pyarrow.compute.field('x') > 3, a function of a"
-                    f" batch, an eddy.Predicate, or a list of these, not {type(one).__name__}"
+                    f"{place} must be a pyarrow.compute.Expression such as pyarrow.compute.field('x') > 3, a function"
+                    f" of a batch, an eddy.Predicate, or a list of these, not {type(one).__name__}"
                 )
             one = Predicate(one)
         _check(one, schema, place, declared)
@@ -125,7 +126,7 @@ def _check(one: Predicate, schema: pa.Schema | None, what: str, declared: bool) 
         return
     if declared and one.columns is None:
         raise QueryError(
-            f"{what} is the function {one.title}, and a function does not tell what it reads: write"
+            f"{what} is the function {one.title}, whose columns are not known: write"
             " eddy.Predicate(function, columns=['stream.column', …])"
         )
     unknown = [column for column in one.columns or () if schema is not None and column not in schema.names]
@@ -137,7 +138,7 @@ def _check(one: Predicate, schema: pa.Schema | None, what: str, declared: bool) 
 
 
 def _evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
-    # Only the expression's column is made: filtering the table would copy columns that have no filter kernel.
+    # Computes only the column of the expression: filtering the table would copy columns that have no filter kernel.
     source = Declaration("table_source", TableSourceNodeOptions(table))
     project = Declaration("project", ProjectNodeOptions([expression], ["accepted"]), inputs=[source])
     return project.to_table(use_threads=False).column("accepted")
@@ -148,18 +149,18 @@ def _no_rows(schema: pa.Schema) -> pa.Table:
 
 
 def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) -> None:
-    """Raise QueryError unless the expression gives a boolean on rows of the schema."""
+    """Raise QueryError unless the expression returns a boolean on rows of the schema."""
     columns = f"the columns are {', '.join(schema.names)}"
     try:
         kind = _evaluated(expression, _no_rows(schema)).type
     except FAILURES as error:
         raise QueryError(f"{what} does not fit: {str(error).splitlines()[0]}; {columns}") from error
     if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        raise QueryError(f"{what} gives {kind}, not a boolean; {columns}")
+        raise QueryError(f"{what} returns {kind}, not a boolean; {columns}")
 
 
 def columns_read(expression: pc.Expression, schema: pa.Schema) -> list[int]:
-    """Return which columns of the schema an expression reads: those without which it fails. O(columns) evaluations."""
+    """Return the columns of the schema that an expression reads: it fails without them. O(columns) evaluations."""
     read, rows = [], _no_rows(schema)
     for k in range(len(schema)):
         try:
@@ -173,7 +174,7 @@ def columns_read(expression: pc.Expression, schema: pa.Schema) -> list[int]:
 
 
 def _as_mask(accepted: pa.Array | pa.ChunkedArray) -> Mask:
-    """Return booleans of Arrow as bool[n], null as false."""
+    """Return Arrow booleans as bool[n], null as false."""
     if isinstance(accepted, pa.ChunkedArray):
         accepted = accepted.combine_chunks()
     filled = accepted.cast(pa.bool_()).fill_null(False)
@@ -181,7 +182,7 @@ def _as_mask(accepted: pa.Array | pa.ChunkedArray) -> Mask:
 
 
 def mask_of(predicate: Predicate, batch: pa.RecordBatch, what: str) -> Mask:
-    """Return bool[rows]: for which rows the predicate is true. Raises InputError, `what` names the predicate."""
+    """Return bool[rows], whether the predicate is true. Raises InputError; `what` names the predicate."""
     if isinstance(predicate.function, pc.Expression):
         try:
             return _as_mask(_evaluated(predicate.function, pa.Table.from_batches([batch])))
@@ -202,9 +203,9 @@ def mask_of(predicate: Predicate, batch: pa.RecordBatch, what: str) -> Mask:
         kind = getattr(answer, "type", getattr(answer, "dtype", None))
         shape = f" of shape {answer.shape}" if isinstance(answer, np.ndarray) else ""
         raise InputError(
-            f"{what}: it gave {type(answer).__name__}{'' if kind is None else f' of {kind}'}{shape}; give a boolean"
-            " pyarrow array or a one-dimensional numpy array of bool"
+            f"{what}: it returned {type(answer).__name__}{'' if kind is None else f' of {kind}'}{shape}; return a"
+            " boolean pyarrow array or a one-dimensional numpy array of bool"
         )
     if len(mask) != len(batch):
-        raise InputError(f"{what}: it gave {len(mask)} values for {len(batch)} rows; give one for each row")
+        raise InputError(f"{what}: it returned {len(mask)} values for {len(batch)} rows; return one for each row")
     return mask

@@ -33,7 +33,7 @@ def filter_table(filters: Mapping[str, AdaptiveFilter]) -> pa.Table:
 
 
 def filter_lines(filters: Mapping[str, AdaptiveFilter]) -> Iterator[str]:
-    """Yield a line for each filter of several predicates: their order, with selectivity and cost."""
+    """Yield a line for each filter of several predicates: their order, selectivity and cost."""
     for name, one in filters.items():
         if len(one.predicates) < 2:
             continue

@@ -1,22 +1,23 @@
-"""What is known of the conditions of a filter: what they cost, and what they drop together; the order that follows.
+"""The profile of a filter's conditions: their costs, the rows that each of them drops, and the order that follows.
 
-A profile is a sliding window over sampled rows, each of which was asked of all conditions:
+A profile is a sliding window over sampled rows, on each of which all conditions were evaluated:
 
     dropped  bool[WINDOW, n]     whether condition k dropped the row; rows are overwritten in a ring
                      A  B  C
-    sampled row 0    1  1  0     A drops two rows of three, so do B and C. But behind A, B drops nothing of what is
-                1    1  1  1     left and C drops all of it: what counts is the rate among the rows that the
-                2    0  0  1     conditions before have left.
+    sampled row 0    1  1  0     A, B and C each drop two rows of three. But after A, B drops none of the remaining
+                1    1  1  1     rows and C drops all of them: what counts is the rate among the rows that the
+                2    0  0  1     conditions before accept.
 
-The order is greedy: at each place the condition with the greatest share of the remaining rows dropped per second. That
-costs at most four times the best order, whatever the correlations; for independent conditions it is the best. Source:
-Babu, Motwani, Munagala, Nishizawa, Widom, "Adaptive ordering of pipelined stream filters", SIGMOD 2004, sec. 3 and 4.
+The order is greedy: each place has the condition that drops the greatest share of the remaining rows per second. The
+greedy order costs at most four times the best order, whatever the correlations; for independent conditions it is the
+best one. Source: Babu, Motwani, Munagala, Nishizawa, Widom, "Adaptive ordering of pipelined stream filters", SIGMOD
+2004, sec. 3 and 4.
 
-Three deviations. A call has a fixed part, which is paid in every order unless nothing is left to ask about; so places
-are given out by the part that grows with the rows, but for batches of hardly any. Among few remaining rows the rate is
-drawn towards the rate among all rows, as if PRIOR_ROWS rows had it: a profile in which nothing reaches the last places
-would say nothing about them. And an order is changed only where greed is violated by MARGIN and the whole is expected
-to become cheaper by GAIN, so that noise moves nothing.
+Three deviations. (1) A call has a fixed cost, which every order pays unless no row is left; so the cost per row
+decides, except in batches of hardly any rows. (2) Among few remaining rows, the rate is drawn towards the rate among
+all rows, as if PRIOR_ROWS rows had that one: otherwise a profile of which no row reaches the last places would not
+order these places. (3) An order is changed only where a condition is better than the current one by MARGIN and the
+whole order is expected to be cheaper by GAIN, so that noise changes nothing.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ PRIOR_ROWS = 8.0
 MARGIN = 0.2
 GAIN = 0.05
 MIN_ROWS = 32
-"""A profile of fewer rows changes no order."""
+"""A profile of fewer rows does not change the order."""
 
 DECAY = 0.98
-"""What a call counts in terms of the one after it."""
+"""Weight of a call relative to the next one."""
 
 EVEN_ROWS = 1000
-"""Calls of up to so many rows count alike in a fit, larger ones by the time of a row."""
+"""Calls of up to this many rows have about the same weight in the fit; above, it falls with the rows squared."""
 
 SPIKE = 8.0
-"""A call counts at most so many times what was expected: a process that was put to sleep says nothing of its cost."""
+"""The time of a call is capped at this multiple of the expected time: the process may have been suspended."""
 
 TINY = 1e-9
 
 COST_NUMBERS = 8
-"""Numbers that say what was learnt of a call."""
+"""Numbers of the state of a `CallCost`."""
 
 
 class CallCost:
@@ -57,29 +58,29 @@ class CallCost:
         self.calls = 0
         self.call_s = 0.0
         self.row_s = 0.0
-        # Weighted sums of 1, n, n², t, n·t. A call on a few rows should say as much as one on many: so what is fitted
-        # is the time of a row, but where calls are short that of a call.
+        # Weighted sums of 1, n, n², t, n·t. The weights make a call on few rows count as much as one on many: the fit
+        # minimises the error of the time per row, and for short calls that of the time per call.
         self._sums = [0.0] * 5
 
-    def kept(self) -> list[float]:
-        """Return what was learnt, as numbers."""
+    def to_numbers(self) -> list[float]:
+        """Return the state as COST_NUMBERS numbers."""
         return [float(self.calls), float(self.call_s), float(self.row_s), *map(float, self._sums)]
 
-    def wake(self, numbers: list[float]) -> None:
-        """Go on from what was learnt."""
+    def load_numbers(self, numbers: list[float]) -> None:
+        """Set the state that `to_numbers` returned."""
         calls, self.call_s, self.row_s, *self._sums = numbers
         self.calls = int(calls)
 
     def of(self, rows: float) -> float:
-        """Return the seconds expected of a call; of less than a row, as a mean over calls that may not be made."""
+        """Return the expected seconds of a call; below one row, the mean over calls of which some are not made."""
         return self.call_s * min(rows, 1.0) + self.row_s * rows
 
     def saved(self, rows: float) -> float:
-        """Return what of a call on so many rows another condition before it might save."""
+        """Return the part of the cost of a call on this many rows that a condition before it may save."""
         return self.call_s / max(rows, 1.0) + self.row_s * rows
 
     def note(self, rows: int, seconds: float) -> None:
-        """Take the seconds that a call took; one without rows says nothing. O(1)."""
+        """Record the seconds of a call; a call without rows is ignored. O(1)."""
         if not rows:
             return
         seconds = max(seconds, TINY)
@@ -91,7 +92,7 @@ class CallCost:
         self._sums = [DECAY * old + new for old, new in zip(self._sums, terms, strict=True)]
         one, n, nn, t, nt = self._sums
         determinant = one * nn - n * n
-        # Calls on one number of rows tell no difference between the two parts.
+        # Calls on the same number of rows cannot separate the two parts.
         if determinant > 1e-4 * one * nn:
             self.call_s, self.row_s = (nn * t - n * nt) / determinant, (one * nt - n * t) / determinant
             if self.call_s >= 0 and self.row_s >= 0:
@@ -103,7 +104,7 @@ class CallCost:
 
 
 class Profile:
-    """The sliding window of outcomes of n conditions."""
+    """A sliding window of the outcomes of n conditions."""
 
     def __init__(self, n: int) -> None:
         self.rows = 0
@@ -111,25 +112,25 @@ class Profile:
         self._dropped = np.zeros((WINDOW, n), np.bool_)
         self._next = 0
 
-    def kept(self) -> Plain:
-        """Return all that goes on."""
+    def to_parts(self) -> Plain:
+        """Return the state as plain parts."""
         return {"rows": self.rows, "next": self._next, "dropped": self._dropped}
 
-    def wake(self, parts: Parts) -> None:
-        """Go on from the profile of as many conditions."""
+    def load_parts(self, parts: Parts) -> None:
+        """Set the state that a profile of as many conditions returned from `to_parts`. Raises StateError."""
         dropped = parts.array("dropped", np.bool_, self._dropped.shape)
         self.rows, self._next = parts.integer("rows", high=WINDOW), parts.integer("next", high=WINDOW - 1)
         self._dropped = dropped
 
     def add(self, dropped: npt.NDArray[np.bool_]) -> None:
-        """Take the outcomes of some rows, bool[k, n]; the oldest give way."""
+        """Add the outcomes of some rows, bool[k, n], in place of the oldest."""
         places = (self._next + np.arange(len(dropped))) % WINDOW
         self._dropped[places] = dropped
         self._next = (self._next + len(dropped)) % WINDOW
         self.rows = min(WINDOW, self.rows + len(dropped))
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self.rows = self._next = 0
 
     def alone(self) -> npt.NDArray[np.float64]:
@@ -137,7 +138,7 @@ class Profile:
         return self._dropped[: self.rows].mean(axis=0) if self.rows else np.zeros(self._dropped.shape[1])
 
     def rates(self, left: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """Return the share of the rows left that each condition drops, float64[n]; left bool[rows]."""
+        """Return the share of the remaining rows that each condition drops, float64[n]; left bool[rows]."""
         remaining = self._dropped[: self.rows][left]
         share: npt.NDArray[np.float64] = (remaining.sum(axis=0) + PRIOR_ROWS * self.alone()) / (
             len(remaining) + PRIOR_ROWS
@@ -145,7 +146,7 @@ class Profile:
         return share
 
     def drops(self, order: Sequence[int]) -> list[float]:
-        """Return the share of what reaches it that the condition at each place of an order drops."""
+        """Return, for each place of an order, the share of the rows reaching it that its condition drops."""
         left = np.ones(self.rows, np.bool_)
         found = []
         for k in order:
@@ -154,7 +155,7 @@ class Profile:
         return found
 
     def cost(self, order: Sequence[int], costs: Sequence[CallCost], rows: float) -> float:
-        """Return the seconds expected of an order for so many rows."""
+        """Return the expected seconds of an order for this many rows."""
         seconds = 0.0
         for k, dropped in zip(order, self.drops(order), strict=True):
             seconds += costs[k].of(rows)
@@ -162,7 +163,7 @@ class Profile:
         return seconds
 
     def better(self, order: Sequence[int], costs: Sequence[CallCost], rows: float) -> list[int] | None:
-        """Return a better order for batches of so many rows, None if this one will do. O(n² WINDOW)."""
+        """Return a better order for batches of this many rows, None if there is none. O(n² WINDOW)."""
         if self.rows < MIN_ROWS:
             return None
         left, remaining, found, reaching = np.ones(self.rows, np.bool_), list(order), [], rows

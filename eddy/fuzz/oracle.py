@@ -1,8 +1,8 @@
 """Nested-loop join over arrivals: the results of a query by definition. It judges the tests and the fuzzer.
 
 Each arrival is combined with every combination of the tuples that arrived before it, one per other stream. Nothing is
-indexed, nothing is dropped and little is remembered: the tuples in their order of arrival, and the standing results. So
-each rule of `docs/semantics.md` is one line here. The join is slow on purpose, and it imports nothing of the project.
+indexed, nothing is dropped and little is remembered: the tuples in their order of arrival, and the standing results.
+Each rule of `docs/guide/semantics.md` is one line here. The join is slow on purpose, and it imports nothing of ours.
 
 Values are plain Python values of one kind per attribute class (all timestamps in one unit, and so on): two of them are
 equal when Python's `==` says so, except that None equals nothing. NaN and -0.0 behave as under `==`.

@@ -147,7 +147,8 @@ class Game:
         table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows])
         self.model.oracle = oracle
         compare(table, expected_groups(self.case, oracle, outcomes))
-        used, most = self.runtime._modules.allowance.used + self.runtime._late.rows.nbytes, self.runtime.max_bytes
+        engine, most = self.runtime._engine, self.runtime.max_bytes
+        used = engine.modules.allowance.used + engine.late.rows.nbytes
         assert most is None or used <= most, f"{used} bytes, not {most} at most"
         got = {name: found["n"].to_pylist() for name, found in self.runtime.late().items()}
         assert got == late, f"late rows {got}, not {late}"

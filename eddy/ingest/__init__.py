@@ -1,1 +1,1 @@
-"""From pushed batches to arrivals in the state: validation, order, keys as words, watermarks."""
+"""Input: from pushed batches to validated arrivals, and their rows in the memory of the kernels."""

@@ -1,4 +1,4 @@
-"""The kernel that finds late rows: a running maximum over the arrivals; and the one that counts them."""
+"""Kernels over the order of arrival: count, merge by event time, mark late rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stairs.kernels.accelerate import jit, u64
 
 @jit
 def count_streams(order: np.ndarray, counts: np.ndarray) -> None:
-    """Add up how often each stream stands in order uint8[arrivals]: counts int64[256], zeros before."""
+    """Count how often each stream occurs in order uint8[arrivals]; counts int64[256] is zero before."""
     for a in range(order.shape[0]):
         counts[u64(order[a])] += 1
 
@@ -19,10 +19,10 @@ def count_streams(order: np.ndarray, counts: np.ndarray) -> None:
 def merge_by_time(
     times: np.ndarray, cursor: np.ndarray, ends: np.ndarray, next_time: np.ndarray, order: np.ndarray
 ) -> None:
-    """Merge streams that are each in time order: write which of them each arrival is of, ties to the first.
+    """Merge streams that are each in order of time: write the stream of each arrival; ties go to the first stream.
 
-    times int64[rows] within ±2^61, stream after stream; cursor int64[streams], where each starts (used up); ends
-    int64[streams]; next_time int64[streams] is room; order uint8[rows]. O(arrivals * streams).
+    times int64[rows] within ±2^61, stream after stream; cursor int64[streams], the start of each stream (overwritten);
+    ends int64[streams]; next_time int64[streams] is scratch; order uint8[rows] is the output. O(arrivals * streams).
     """
     streams = cursor.shape[0]
     never = np.int64(1) << 62
@@ -49,11 +49,12 @@ def mark_late(
     greatest: int,
     lateness: int,
 ) -> int:
-    """Mark the rows that are older than the watermark when their turn comes and return how many there are.
+    """Mark the rows that are older than the watermark when they arrive; return their number.
 
-    order uint8[arrivals]; times int64[rows] and late uint8[rows], stream after stream; cursor int64[streams], where
-    each stream's rows start (used up); newest int64[streams], -FOREVER before: the greatest event time when the first
-    late row of each stream came; greatest: the greatest event time before. A late row does not move the watermark.
+    order uint8[arrivals]; times int64[rows] and late uint8[rows] (output), stream after stream; cursor int64[streams],
+    the start of each stream (overwritten); newest int64[streams], -FOREVER before: output, the greatest event time
+    before the first late row of each stream; greatest: the greatest event time before the push. A late row does not
+    move the watermark. O(arrivals).
     """
     found = 0
     for a in range(order.shape[0]):

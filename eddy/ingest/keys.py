@@ -1,7 +1,7 @@
-"""Keys as words: how the values of an attribute become int64 words that are equal exactly when the values are.
+"""Keys as words: int64 words of the key columns of a batch, which are equal exactly when the values are.
 
-A component of a key takes one word (integers, booleans, dates, times, floats, strings by interned id), two (decimals)
-or four (decimals of more than 38 digits). Nulls and NaN equal nothing; their rows are marked dead.
+`eddy.query.key_types` defines the words of each type. A byte string has the id under which it is interned. Rows with a
+null or NaN in a key are dead: they equal nothing.
 """
 
 from __future__ import annotations
@@ -14,53 +14,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from eddy.query.key_types import key_type_of
+from eddy.query.key_types.base import Dead, KeyType, Words
 from eddy.query.query import Query
-from eddy.query.types import SECONDS, is_text, word_count
 from stairs.bytes_directory import BytesDirectory, read_only
 from stairs.errors import InputError
 from stairs.kernels.byte_strings import hash_rows, mix_words
 from stairs.plain_types import TOO_LONG, to_plain
 
-Words = npt.NDArray[np.int64]
-Dead = npt.NDArray[np.uint8]
-
-
-def _exact_seconds(column: pa.Array) -> pa.Array:
-    """Return a timestamp or duration column as decimal seconds, every value kept."""
-    scale = ("s", "ms", "us", "ns").index(column.type.unit) * 3
-    ticks = column.cast(pa.int64()).cast(pa.decimal128(19, 0))
-    # The same digits, read with the decimal point in another place.
-    moved = pa.Array.from_buffers(
-        pa.decimal128(19 + scale, scale), len(ticks), ticks.buffers(), ticks.null_count, ticks.offset
-    )
-    return moved.cast(SECONDS)
-
 
 def unified_column(column: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    """Return the column in its class's unified type. Raises InputError when a value is out of its range."""
+    """Return a column in the unified type of its class. Raises InputError for a value out of the range of the type."""
     if column.type == kind:
         return column
     try:
         column = to_plain(column)
-        if column.type == kind:
-            return column
-        if kind == SECONDS and (pt.is_timestamp(column.type) or pt.is_duration(column.type)):
-            return _exact_seconds(column)
-        if pt.is_timestamp(kind) and kind.tz is not None:
-            return column.cast(pa.timestamp(kind.unit, column.type.tz)).cast(kind)
-        return column.cast(kind)
+        return column if column.type == kind else key_type_of(column.type).cast(column, kind)
     except TOO_LONG as error:
-        raise InputError(f"{where}: a value does not fit {kind}, the type it is compared in: {error}") from error
-
-
-def _as_int64(column: pa.Array) -> Words:
-    """Return the words of a column of one word a value; those of nulls are undefined."""
-    kind = column.type
-    if pt.is_boolean(kind):
-        return np.asarray(column.cast(pa.uint8()).fill_null(0)).astype(np.int64)
-    width = kind.bit_width // 8
-    raw = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
-    return raw.view(np.int64) if width == 8 else raw.view(np.int32).astype(np.int64)
+        raise InputError(
+            f"{where}: a value does not fit {kind}, the type in which it is compared ({error}); filter out such rows"
+        ) from error
 
 
 def _mark_nulls(column: pa.Array, dead: Dead) -> None:
@@ -68,25 +41,12 @@ def _mark_nulls(column: pa.Array, dead: Dead) -> None:
         dead |= np.asarray(pc.is_null(column).cast(pa.uint8()))
 
 
-def fixed_words(column: pa.Array, dead: Dead) -> Words:
-    """Return int64[n, words] for a column of a unified type that is no byte string, marking nulls and NaN dead."""
+def _fixed_words(key_type: KeyType, column: pa.Array, dead: Dead) -> Words:
+    """Return int64[rows, words] of a column that is not interned; marks nulls and NaN dead."""
     _mark_nulls(column, dead)
-    n = len(column)
-    if not n:
-        return np.zeros((0, word_count(column.type)), np.int64)
-    if pt.is_decimal(column.type):
-        width = column.type.byte_width
-        return np.frombuffer(column.buffers()[1], np.int64, n * width // 8, column.offset * width).reshape(n, -1)
-    words = _as_int64(column)
-    if pt.is_floating(column.type):
-        values = words.view(np.float64)
-        lost = np.isnan(values)
-        if lost.any():
-            dead |= lost
-        # Adding 0.0 makes -0.0 to 0.0, so that equal floats have equal bits. A signalling NaN is no error.
-        with np.errstate(invalid="ignore"):
-            words = (values + 0.0).view(np.int64)
-    return words.reshape(n, 1)
+    if not len(column):
+        return np.zeros((0, key_type.word_count(column.type)), np.int64)
+    return key_type.words(column, dead)
 
 
 _NO_TEXT = np.frombuffer(b"\0", np.uint8)
@@ -104,66 +64,73 @@ def text_buffers(column: pa.Array) -> tuple[Words, npt.NDArray[np.uint8]]:
 
 
 class KeyEncoder:
-    """Turns the columns of one attribute of one stream into words."""
+    """Encodes the key of one stream in one class as words.
+
+    components  per component of the key the columns of the stream that must be equal
+    types       the unified type of each component
+    """
 
     def __init__(self, stream: str, components: Sequence[Sequence[str]], types: Sequence[pa.DataType]) -> None:
         self.stream = stream
         self.components = tuple(tuple(component) for component in components)
         self.types = tuple(types)
-        self.width = sum(map(word_count, types))
+        self._key_types = tuple(map(key_type_of, types))
+        self._widths = tuple(one.word_count(kind) for one, kind in zip(self._key_types, types, strict=True))
+        self.width = sum(self._widths)
+        """Words of a key."""
         single = len(self.components) == 1 and len(self.components[0]) == 1
         self.plain = self.components[0][0] if single and pt.is_int64(self.types[0]) else None
-        """The column of a key that is one integer column, whose values are the words."""
+        """The column of a key that is one int64 column, whose values are the words."""
 
     def columns(self, batch: pa.RecordBatch) -> list[list[pa.Array]]:
-        """Return the columns of each component, unified."""
+        """Return the columns of each component, in its unified type."""
         return [
             [unified_column(batch.column(name), kind, f"stream {self.stream}, column {name}") for name in component]
             for component, kind in zip(self.components, self.types, strict=True)
         ]
 
     def encode(self, batch: pa.RecordBatch, words: Words, dead: Dead, texts: Mapping[int, BytesDirectory]) -> None:
-        """Write the key of each row: words int64[rows * width], dead uint8[rows] (only ever set, to 1).
+        """Write the key of each row: words int64[rows * width], dead uint8[rows] (1 is added, never removed).
 
-        texts holds the directory of byte strings for each word that stands for one.
+        texts   by word that stands for a byte string, the directory that interns it
         """
         table = words.reshape(len(batch), self.width)
         at = 0
-        for columns, kind in zip(self.columns(batch), self.types, strict=True):
+        for columns, key_type, width in zip(self.columns(batch), self._key_types, self._widths, strict=True):
             for k, column in enumerate(columns):
-                if is_text(kind):
+                if key_type.interned:
                     _mark_nulls(column, dead)
                     own = texts[at].intern(*text_buffers(column), dead).reshape(-1, 1)
                 else:
-                    own = fixed_words(column, dead)
+                    own = _fixed_words(key_type, column, dead)
                 if k == 0:
-                    table[:, at : at + own.shape[1]] = own
+                    table[:, at : at + width] = own
                 else:
-                    # Columns of one stream in one component must be equal for the row to join anything.
-                    dead |= (table[:, at : at + own.shape[1]] != own).any(axis=1)
-            at += word_count(kind)
+                    # A row joins only if the columns of a component are equal to each other.
+                    dead |= (table[:, at : at + width] != own).any(axis=1)
+            at += width
 
     def hashes(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-        """Return (hash uint64[rows], whether the row can join anything bool[rows]) without any directory.
+        """Return (hash uint64[rows], whether the row can join bool[rows]), without interning anything.
 
         Equal keys have equal hashes in every stream of the class and in every process.
         """
         dead = np.zeros(len(batch), np.uint8)
         hashes = np.full(len(batch), 0x9E3779B97F4A7C15, np.uint64)
-        for columns, kind in zip(self.columns(batch), self.types, strict=True):
+        for columns, key_type in zip(self.columns(batch), self._key_types, strict=True):
             first: Words | None = None
             for column in columns:
-                if is_text(kind):
+                if key_type.interned:
                     _mark_nulls(column, dead)
                     own = np.zeros((len(batch), 1), np.int64)
                     hash_rows(*text_buffers(column), own[:, 0])
                 else:
-                    own = fixed_words(column, dead)
+                    own = _fixed_words(key_type, column, dead)
                 if first is None:
                     first = own
                     for word in range(own.shape[1]):
                         mix_words(np.array(own[:, word]), hashes)
-                elif is_text(kind):
+                elif key_type.interned:
                     equal = pc.equal(column, columns[0]).fill_null(False)
                     dead |= ~np.asarray(equal.cast(pa.uint8())).astype(bool)
                 else:
@@ -175,9 +142,9 @@ class KeyEncoder:
 def key_hash(
     query: Query, class_index: int, stream: str, batch: pa.RecordBatch
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """Return (hashes uint64[rows], joinable bool[rows]) of a stream's keys in a class, for partitioning by key.
+    """Return (hash uint64[rows], joinable bool[rows]) of a stream's keys in a class, for partitioning by key.
 
-    Equal keys have equal hashes over all streams of the class, whatever their types, and in every process. Rows that
+    Equal keys have equal hashes in all streams of the class, whatever their types, and in every process. Rows that
     cannot join (a null, NaN, unequal columns of one component) have hash 0 and are not joinable.
     """
     one = query.classes[class_index]

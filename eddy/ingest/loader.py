@@ -1,8 +1,8 @@
-"""Puts the rows of a push where the kernels read them: keys as words, event times and payload in their rings.
+"""Loads the rows of a push to where the kernels read them: keys as words, event times and payload in their rings.
 
-Columns whose memory is what the target wants (64-bit integer keys without nulls, payload of fixed width) are copied by
-address, all of them in one kernel call; the rest goes through Arrow. What depends on the query alone is worked out
-once: a small push must cost a few Arrow calls a column and no more.
+A column whose memory already has the layout of its target (64-bit integer keys without nulls, payload of fixed width)
+is copied by address, all of them in one kernel call; the other columns go through Arrow. The loader computes whatever
+depends on the query alone once, so that a small push costs no more than a few Arrow calls per column.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from stairs.payload import Payload, fixed_width, value_buffer
 from stairs.plain_types import TOO_LONG
 
 _NO_RING = (1 << 60) - 1
-"""The mask of a target that is not a ring: slots are rows."""
+"""Mask of a target that is not a ring: slots are rows."""
 
 
 @dataclass(frozen=True)
 class _Key:
-    """A key of a stream: its class, its encoder, and the column (or -1) whose values are its words as they are."""
+    """A key of a stream: its class, its encoder, and the column whose values are its words (-1 = none)."""
 
     by: int
     encoder: KeyEncoder
@@ -36,9 +36,16 @@ class _Key:
 
 
 class _Source:
-    """What is read of one stream: `columns` by position, keys, and per kept column its width (0 = kept as Arrow)."""
+    """The layout of one stream: its keys, and its payload columns.
 
-    def __init__(self, query: Query, i: int, kept: list[str]) -> None:
+    keys      the keys of the stream
+    payload   positions of the payload columns in the schema
+    widths    per payload column its bytes a value, 0 = stored as Arrow arrays
+    bools     per payload column whether it is boolean
+    columns   positions of all columns that are copied, ascending
+    """
+
+    def __init__(self, query: Query, i: int, payload: list[str]) -> None:
         stream = query.streams[i]
         self.name, schema = stream.name, stream.schema
         self.keys = []
@@ -48,14 +55,14 @@ class _Source:
             if encoder.plain is not None and schema.field(encoder.plain).type == encoder.types[0]:
                 plain = schema.get_field_index(encoder.plain)
             self.keys.append(_Key(c, encoder, plain))
-        self.kept = [schema.get_field_index(name) for name in kept]
-        self.widths = [fixed_width(schema.field(k).type) for k in self.kept]
-        self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.kept]
-        self.columns = sorted({key.plain for key in self.keys if key.plain >= 0} | set(self.kept))
+        self.payload = [schema.get_field_index(name) for name in payload]
+        self.widths = [fixed_width(schema.field(k).type) for k in self.payload]
+        self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.payload]
+        self.columns = sorted({key.plain for key in self.keys if key.plain >= 0} | set(self.payload))
 
 
 class _Work(NamedTuple):
-    """Copies to make: jobs (rows of J_FIELDS), which of them go to which ring, and the arrays they point into."""
+    """Copies of one push: jobs (rows of J_FIELDS), (job, ring) pairs, and the arrays that the jobs point into."""
 
     jobs: list[tuple[int, int, int, int, int, int]]
     rings: list[tuple[int, tuple[int, int]]]
@@ -63,16 +70,16 @@ class _Work(NamedTuple):
 
 
 class Loader:
-    """Loads pushes of one query. `kept[i]` are the payload columns of stream i, by name."""
+    """The loader of one query. `columns[i]` are the names of the payload columns of stream i."""
 
-    def __init__(self, query: Query, kept: list[list[str]], modules: Modules, payload: Payload) -> None:
+    def __init__(self, query: Query, columns: list[list[str]], modules: Modules, payload: Payload) -> None:
         self._modules, self._payload = modules, payload
-        self._sources = [_Source(query, i, kept[i]) for i in range(len(query.streams))]
-        most = sum(len(source.keys) + len(source.kept) for source in self._sources)
+        self._sources = [_Source(query, i, columns[i]) for i in range(len(query.streams))]
+        most = sum(len(source.keys) + len(source.payload) for source in self._sources)
         self._jobs = np.zeros((most, J_FIELDS), np.int64)
 
     def load(self, arrivals: Arrivals) -> None:
-        """Write the rows of the push under way. Raises InputError for a value its class cannot compare."""
+        """Write the rows of the current push. Raises InputError for a value that does not fit the type of its class."""
         work = _Work([], [], [])
         moved = self._payload.laid_out
         for i, batch in enumerate(arrivals.batches):
@@ -83,7 +90,7 @@ class Loader:
         jobs = self._jobs[: len(work.jobs)]
         jobs[:] = work.jobs
         if self._payload.laid_out != moved:
-            # The first null of a column moved the rings under the jobs made before.
+            # The first null of a column has moved the rings; the jobs made before have old addresses.
             for k, place in work.rings:
                 jobs[k, J_TARGET] = self._payload.addresses[place]
         copy_in(jobs)
@@ -102,15 +109,15 @@ class Loader:
                 key.encoder.encode(batch, words, dead, modules.texts_of[key.by])
         if times is not None:
             modules.set_times(i, times, modules.ring_slices(i, rows))
-        for k, column in enumerate(columns[at] for at in source.kept):
+        for k, column in enumerate(columns[at] for at in source.payload):
             width = source.widths[k]
             if not width:
                 try:
                     payload.append_log(i, k, column, modules.first_arrival(i))
                 except TOO_LONG as error:
                     raise InputError(
-                        f"stream {source.name}: column {batch.schema.names[source.kept[k]]!r} decodes to more than one"
-                        f" array of {payload.kinds[i][k]} can hold; push fewer rows at a time"
+                        f"stream {source.name}: column {batch.schema.names[source.payload[k]]!r} decodes to more than"
+                        f" one array of {payload.kinds[i][k]} can hold; push fewer rows at a time"
                     ) from error
                 continue
             if column.null_count or payload.keeps_nulls(i, k):

@@ -1,1 +1,1 @@
-"""Live engines that outlast their process: sealed files in a scratch directory, mapped by the next process."""
+"""Live engines: runtimes in mapped files, which processes of one host load and save in turn."""

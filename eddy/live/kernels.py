@@ -1,11 +1,11 @@
-"""The kernel that folds the blocks of a live engine to a few numbers: NH, the fast half of UMAC.
+"""Kernel of the block seal: NH, the fast half of UMAC, which reduces the blocks of a live engine to a few sums.
 
-A chunk of up to CHUNK words of 32 bits becomes two sums of 64 bits, each under a key of its own:
+A chunk of up to CHUNK words of 32 bits becomes two sums of 64 bits, each under its own key:
 
     sum over i of (x[i] + a[i]) * (y[i] + b[i])      x, y: the two halves of the chunk; + modulo 2^32, * and sum 2^64
 
-For any two different chunks of one length the sums are equal for one key in 2^32 at most, and both sums for one in
-2^64. That is all that is asked of it: the sums go into a keyed BLAKE2b (`eddy.live.seal`), which makes them a seal.
+For two different chunks of one length, one sum is equal under at most one key in 2^32, and both sums under at most one
+in 2^64. No more is needed: a keyed BLAKE2b over the sums makes the seal (`eddy.live.seal`).
 Source: Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: fast and secure message authentication", CRYPTO 1999, sec. 4.
 """
 
@@ -17,7 +17,7 @@ from numpy import uint32 as u32
 from stairs.kernels.accelerate import jit, u64
 
 CHUNK = 1024
-"""Words folded at a time, a power of two; blocks have multiples of 16 words."""
+"""Words of a chunk, a power of two; the words of a block are a multiple of 16."""
 HALF = CHUNK // 2
 KEY_WORDS = 2 * CHUNK
 SUMS = 2
@@ -25,10 +25,10 @@ SUMS = 2
 
 @jit
 def fold(words: np.ndarray, places: np.ndarray, key: np.ndarray, sums: np.ndarray) -> None:
-    """Fold blocks, chunk by chunk. O(bytes), about as fast as memory is read.
+    """Reduce blocks, chunk by chunk. O(bytes), about as fast as memory is read.
 
-    words uint32[]; places int64[blocks, 2], begin and length of each in words, lengths even; key uint32[KEY_WORDS];
-    sums uint64[chunks of all blocks, SUMS].
+    words uint32[]; places int64[blocks, 2], start and length of each block in words, lengths even; key
+    uint32[KEY_WORDS]; sums uint64[chunks of all blocks, SUMS] is the output.
     """
     n = 0
     for p in range(places.shape[0]):

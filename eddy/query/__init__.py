@@ -1,1 +1,1 @@
-"""The query as a user writes it: streams, windows, predicates, lateness."""
+"""Queries: streams, windows, predicates, key types, and their validation."""

@@ -1,4 +1,4 @@
-"""What becomes of late rows, as a user says it, and how late a row was, as a person reads it."""
+"""The treatment of late rows, and spans of event time in words."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Literal
 
 import pyarrow as pa
 
+from eddy.query.event_time import ticks_per_second
 from eddy.query.numbers import at_least
-from eddy.query.types import ticks_per_second
 from stairs.errors import QueryError
 
 Late = Literal["keep", "count"] | Callable[[str, pa.Table], object]
-"""What becomes of late rows.
+"""The treatment of late rows.
 
-"keep"      they are kept until `Runtime.late()` takes them
-"count"     they are counted only
+"keep"      stored until `Runtime.late()` returns them
+"count"     only counted
 a function  called with the name of the stream and the late rows, after the push has committed
 """
 
 LATE_ROWS = 100_000
-"""Late rows kept of each stream by default."""
+"""Default bound on the stored late rows of each stream."""
 
 _UNITS = (
     (86_400 * 10**9, "day"),
@@ -33,30 +33,30 @@ _UNITS = (
     (1, "nanosecond"),
 )
 _MINUTE = 2
-"""From this unit up, the next smaller one is told as well."""
+"""From this unit up, the text has the next smaller unit as well."""
 
 
 def check_late(late: object, place: str) -> None:
-    """Raise QueryError unless this says what becomes of late rows; `place` is where it stands, for the message."""
+    """Raise QueryError unless `late` is a treatment of late rows; `place` begins the message."""
     if not callable(late) and late not in ("keep", "count"):
         raise QueryError(
-            f"{place}late is 'keep', 'count' or a function of a stream's name and a table of late rows, not {late!r}"
+            f"{place}late must be 'keep', 'count' or a function of a stream's name and a table of rows, not {late!r}"
         )
 
 
 def checked_late_rows(late_rows: object) -> int:
-    """Return how many rows can be kept. Raises QueryError for what is no number of rows."""
+    """Return a bound on stored late rows as an int. Raises QueryError unless it is a whole number of 1 or more."""
     rows = at_least(1, late_rows)
     if rows is None:
         raise QueryError(
-            f"late_rows is how many late rows of each stream are kept, 1 or more, not {late_rows!r}; to keep none, use"
-            " late='count'"
+            f"late_rows, the bound on the stored late rows of a stream, must be 1 or more, not {late_rows!r}; to store"
+            " none, use late='count'"
         )
     return rows
 
 
 def _nanoseconds(ticks: int, kind: pa.DataType) -> int | None:
-    """Return ticks of a time type in nanoseconds, None when event times are integers."""
+    """Return ticks of a time type in nanoseconds, None for integers."""
     if pa.types.is_date(kind):
         return ticks * _UNITS[0][0]
     per_second = ticks_per_second(kind)
@@ -64,7 +64,7 @@ def _nanoseconds(ticks: int, kind: pa.DataType) -> int | None:
 
 
 def span_text(ticks: int, kind: pa.DataType) -> str:
-    """Return a span of event time in words, in the two largest units that say something.
+    """Return a span of event time in words, in its one or two largest units.
 
     >>> span_text(93_000_000, pa.timestamp("us")), span_text(1_500, pa.timestamp("ms")), span_text(7, pa.int64())
     ('1 minute 33 seconds', '1.5 seconds', '7 ticks')
@@ -87,7 +87,7 @@ def _counted(number: str, unit: str) -> str:
 
 
 def lateness_text(ticks: int, kind: pa.DataType) -> str:
-    """Return what to write for a lateness of at least so many ticks.
+    """Return the argument of `Query` for a lateness of at least this many ticks.
 
     >>> lateness_text(7_000, pa.timestamp("ms")), lateness_text(7, pa.int64())
     ('lateness=timedelta(seconds=7)', 'lateness=7')

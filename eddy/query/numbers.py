@@ -1,4 +1,4 @@
-"""Whole numbers as users write them: Python's own, numpy's, whatever has an index."""
+"""Whole numbers in arguments: ints, numpy integers, anything with `__index__` except booleans."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def whole(value: Any) -> int | None:
-    """Return a whole number as an int; None for anything else, a boolean among it.
+    """Return a whole number as an int; None for anything else, also for a boolean.
 
     >>> import numpy as np
     >>> whole(np.int64(3)), whole(True), whole(3.0)

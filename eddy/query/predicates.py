@@ -1,7 +1,7 @@
-"""Equality predicates as text, and the attribute classes they make.
+"""Equality predicates as text, and the attribute classes that they make.
 
-`R.a = S.a`, `(R.a, R.b) = (S.a, S.b)`, several joined by `AND`; names that are not plain words in double quotes.
-sqlglot splits the text, so quoting, comments and white space are SQL's.
+`R.a = S.a`, `(R.a, R.b) = (S.a, S.b)`, several joined by `AND`; names other than plain words in double quotes.
+sqlglot splits the text, so the rules for quotes, comments and white space are those of SQL.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 import sqlglot
 from sqlglot.tokens import TokenType
 
+from eddy.query.key_types import KEY_TYPES, unified
 from eddy.query.stream import Stream
-from eddy.query.types import unified
 from stairs.errors import QueryError
 
 Column = tuple[str, str]
@@ -24,10 +24,10 @@ Column = tuple[str, str]
 
 @dataclass(frozen=True)
 class AttributeClass:
-    """Columns made equal by predicates: per stream one or several columns for each component of the key.
+    """A key that predicates share between streams: columns that are equal in every result.
 
-    `columns[stream]` is a tuple of components, a component the columns of the stream that must all be equal (usually
-    one); `types` are the types in which the components are compared.
+    columns  by stream, for each component of the key the columns of the stream that must all be equal (usually one)
+    types    the type in which each component is compared
     """
 
     columns: dict[str, tuple[tuple[str, ...], ...]]
@@ -42,17 +42,17 @@ class AttributeClass:
 
 
 class _Reader:
-    """Reads predicates from the tokens of sqlglot; a key word is a name here, so a stream may be called order."""
+    """Parser of predicates from the tokens of sqlglot. A keyword is a name here, so a stream may be called order."""
 
     def __init__(self, text: str, what: str) -> None:
         self.text, self.what, self.at = text, what, 0
         try:
             self.tokens = sqlglot.tokenize(text)
         except sqlglot.errors.SqlglotError as error:
-            raise QueryError(f"{what} {text!r} cannot be read: {str(error).splitlines()[0]}") from error
+            raise QueryError(f"{what} {text!r} cannot be parsed: {str(error).splitlines()[0]}") from error
 
     def wrong(self, expected: str) -> QueryError:
-        """Return the error that says what was expected where reading stopped."""
+        """Return the error for the current token, with what was expected in its place."""
         found = repr(self.tokens[self.at].text) if self.at < len(self.tokens) else "its end"
         return QueryError(
             f"{self.what} {self.text!r}: {expected} expected at {found}; write 'R.a = S.a', '(R.a, R.b) = (S.a, S.b)',"
@@ -60,18 +60,18 @@ class _Reader:
         )
 
     def ahead(self, kind: TokenType) -> bool:
-        """Tell whether the next token is of this kind."""
+        """Return whether the next token is of this kind."""
         return self.at < len(self.tokens) and self.tokens[self.at].token_type == kind
 
     def took(self, kind: TokenType) -> bool:
-        """Go over the next token if it is of this kind, and tell whether it was."""
+        """Skip the next token if it is of this kind; return whether it was."""
         if self.ahead(kind):
             self.at += 1
             return True
         return False
 
     def name(self) -> str:
-        """Read the name of a stream or column."""
+        """Parse the name of a stream or column."""
         if self.at < len(self.tokens):
             token = self.tokens[self.at]
             if token.token_type == TokenType.IDENTIFIER or re.fullmatch(r"[^\W\d]\w*", token.text):
@@ -80,14 +80,14 @@ class _Reader:
         raise self.wrong("a name")
 
     def column(self) -> Column:
-        """Read stream.column."""
+        """Parse stream.column."""
         stream = self.name()
         if not self.took(TokenType.DOT):
             raise self.wrong("'.' and a column")
         return stream, self.name()
 
     def side(self) -> list[Column]:
-        """Read a column or several in parentheses."""
+        """Parse a column, or several in parentheses."""
         if not self.took(TokenType.L_PAREN):
             return [self.column()]
         columns = [self.column()]
@@ -98,7 +98,7 @@ class _Reader:
         return columns
 
     def equalities(self) -> list[tuple[Column, Column]]:
-        """Read equalities joined by AND, to the end of the text."""
+        """Parse equalities joined by AND, to the end of the text."""
         pairs: list[tuple[Column, Column]] = []
         while True:
             left = self.side()
@@ -117,17 +117,17 @@ class _Reader:
 
 
 def parse_predicates(texts: Sequence[str]) -> list[tuple[Column, Column]]:
-    """Return the pairs of columns that the predicates make equal, in order. Raises QueryError for anything else."""
+    """Return the pairs of columns that predicates make equal, in order. Raises QueryError for any other text."""
     pairs: list[tuple[Column, Column]] = []
     for text in texts:
         if not isinstance(text, str):
-            raise QueryError(f"a predicate is a string like 'R.a = S.a', not {text!r}")
+            raise QueryError(f"a predicate must be a string like 'R.a = S.a', not {text!r}")
         pairs.extend(_Reader(text, "predicate").equalities())
     return pairs
 
 
 def column_place(text: str) -> Column | None:
-    """Return the (stream, column) that a text such as `R.a` or `"odd stream"."odd column"` names, or None."""
+    """Return the (stream, column) of a text such as `R.a` or `"odd stream"."odd column"`, None for other text."""
     try:
         reader = _Reader(text, "column")
         place = reader.column()
@@ -137,7 +137,7 @@ def column_place(text: str) -> Column | None:
 
 
 def _groups(pairs: list[tuple[Column, Column]]) -> list[list[Column]]:
-    """Return the sets of columns that are equal to each other, columns and sets in order of first mention."""
+    """Return the sets of columns that are equal to each other; columns and sets in order of first occurrence."""
     group: dict[Column, list[Column]] = {}
     for left, right in pairs:
         one, other = group.setdefault(left, [left]), group.setdefault(right, [right])
@@ -153,9 +153,9 @@ def _groups(pairs: list[tuple[Column, Column]]) -> list[list[Column]]:
 
 
 def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Column]]) -> tuple[AttributeClass, ...]:
-    """Return the classes that pairs of equal columns make. Classes over the same streams become one of several columns.
+    """Return the classes that pairs of equal columns make. Classes over the same streams are merged into one.
 
-    Raises QueryError for an unknown stream or column, types that can't be equal, and columns of one stream only.
+    Raises QueryError for an unknown stream or column, types that cannot be equal, and a predicate within one stream.
     """
     by_name = {stream.name: stream for stream in streams}
     for pair in pairs:
@@ -173,11 +173,11 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
             for column, own in types.items():
                 if unified([own]) is None:
                     raise QueryError(
-                        f"{column} is {own}, whose values cannot be keys; keys are numbers, booleans, strings, binary,"
-                        " dates, times, or a dictionary or run-end encoding of these"
+                        f"{column} is {own}, whose values cannot be keys; keys are"
+                        f" {', '.join(one.names for one in KEY_TYPES)}, or a dictionary or run-end encoding of these"
                     )
             listed = ", ".join(f"{column} is {kind}" for column, kind in types.items())
-            raise QueryError(f"these columns are compared but their types can't be equal: {listed}; cast one of them")
+            raise QueryError(f"these columns are compared but their types cannot be equal: {listed}; cast one of them")
         component = {
             stream.name: tuple(column for name, column in members if name == stream.name)
             for stream in streams
@@ -186,8 +186,8 @@ def attribute_classes(streams: Sequence[Stream], pairs: list[tuple[Column, Colum
         if len(component) == 1:
             name = next(iter(component))
             raise QueryError(
-                f"{' = '.join(types)} compares columns of stream {name} only; that is a filter of the stream, not a"
-                " join"
+                f"{' = '.join(types)} compares columns of stream {name} only; write it as a filter of the stream:"
+                " Stream(…, filter=…)"
             )
         merged.setdefault(frozenset(component), []).append((component, kind))
     classes = []

@@ -1,4 +1,4 @@
-"""The query: streams, equality predicates, filters, projection. What it means is fixed in docs/semantics.md."""
+"""The query: streams, equality predicates, filters, projection. docs/guide/semantics.md defines its results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.filters.conditions import Filter, Predicate, conditions
+from eddy.query.event_time import ticks_per_second, unified_time
+from eddy.query.key_types import text_words, word_count
 from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
 from eddy.query.numbers import whole
 from eddy.query.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
 from eddy.query.stream import Stream
-from eddy.query.types import text_words, ticks_per_second, unified_time, word_count
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import FOREVER, MAX_STREAMS, JoinGraph, Window, WindowKind
@@ -22,26 +23,26 @@ from stairs.graph import FOREVER, MAX_STREAMS, JoinGraph, Window, WindowKind
 
 def _listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
-        raise QueryError(f"{what} is a list of {members}, not {type(given).__name__}")
+        raise QueryError(f"{what} must be a list of {members}, not {type(given).__name__}")
     return list(given)
 
 
 class Query:
     """A join of 2 to 128 windowed streams.
 
-    streams     in the order that breaks ties of event time
-    predicates  equalities as text: "R.a = S.a", "(R.a, R.b) = (S.a, S.b)", several in one text with AND
+    streams     the streams; rows of equal event time arrive in this order
+    predicates  equalities as text: "R.a = S.a", "(R.a, R.b) = (S.a, S.b)"; AND joins several in one text
     select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"}
-    where       a pyarrow expression over columns named "stream.column", selected or not, or a `Predicate` that names
-                the columns its function reads, or a list of such: a result is dropped unless all of them hold
-    lateness    how much older than the greatest event time so far a tuple may be and still arrive: a timedelta, or
-                ticks of the common time type; only in queries with a Range window
-    late        what becomes of rows that come later than that: "keep", until `Runtime.late()` takes them; "count", they
-                are counted only; or a function of a stream's name and a table of late rows, which is called after the
-                push has committed. A stream may say something else (docs/semantics.md)
-    late_rows   late rows of each stream that are kept at most: of more the oldest are dropped
+    where       filter of results: a pyarrow expression over columns named "stream.column", selected or not; or a
+                `Predicate` that declares the columns of its function; or a list of these, which must all hold
+    lateness    a tuple still arrives if it is at most this much older than the greatest event time so far: a timedelta,
+                or ticks of the common time type; only in queries with a Range window
+    late        treatment of later rows: "keep" stores them until `Runtime.late()` returns them; "count" only counts
+                them; a function of a stream's name and a table of late rows is called after the push has committed.
+                A stream can override it (docs/guide/semantics.md)
+    late_rows   upper bound on the stored late rows of each stream; beyond it the oldest are dropped
 
-    Raises QueryError that names the stream and the column for everything that does not fit together.
+    Raises QueryError, naming the stream and the column, if the arguments do not fit together.
 
     >>> rows = pa.schema([("a", pa.int64())])
     >>> q = Query([Stream("R", rows), Stream("S", rows)], ["R.a = S.a"])
@@ -62,7 +63,7 @@ class Query:
     ) -> None:
         self.streams = tuple(_listed(streams, "streams", "eddy.Stream objects"))
         if isinstance(predicates, str):
-            raise QueryError(f"predicates is a list of strings, not one string: write [{predicates!r}]")
+            raise QueryError(f"predicates must be a list of strings, not one string: write [{predicates!r}]")
         self.predicates = tuple(_listed(predicates, "predicates", "strings such as 'R.a = S.a'"))
         self.where = where
         self._check_streams()
@@ -70,17 +71,17 @@ class Query:
         """The attribute classes that the predicates make."""
         self._check_connected()
         self.time_type = self._time_type()
-        """The type in which event times are compared; None when no stream has any."""
+        """The type in which event times are compared; None if no stream has event times."""
         self.lateness = lateness
         check_late(late, "")
         self.late = late
         self.late_rows = checked_late_rows(late_rows)
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
-        """What becomes of the late rows of each stream."""
+        """The treatment of late rows of each stream."""
         self.graph = self._graph()
-        """The join as the state modules see it."""
+        """The join graph, as the state modules use it."""
         self.select = self._select(select)
-        """Output name -> (stream, column)."""
+        """Output column -> (stream, column)."""
         self.output_schema = pa.schema(
             [
                 pa.field(name, self.stream(stream).type_of(column), self.stream(stream).schema.field(column).nullable)
@@ -89,38 +90,38 @@ class Query:
         )
         """The schema of results."""
         self.conditions, self.where_columns = self._where()
-        """What `where` says, one by one, named; the (stream, column) pairs that it reads."""
+        """The named conditions of `where`, and the (stream, column) pairs that they read."""
 
     def __repr__(self) -> str:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
         return f"Query({streams}; {' AND '.join(str(one) for one in self.classes)})"
 
     def index(self, name: str) -> int:
-        """Return the position of a stream in the query. Raises QueryError when there is none of this name."""
+        """Return the position of a stream in the query. Raises QueryError for an unknown name."""
         for i, stream in enumerate(self.streams):
             if stream.name == name:
                 return i
         raise QueryError(f"there is no stream {name!r}; the streams are {', '.join(s.name for s in self.streams)}")
 
     def stream(self, name: str) -> Stream:
-        """Return the stream of this name. Raises QueryError when there is none."""
+        """Return the stream of this name. Raises QueryError for an unknown name."""
         return self.streams[self.index(name)]
 
     def _check_streams(self) -> None:
         for stream in self.streams:
             if not isinstance(stream, Stream):
-                raise QueryError(f"streams holds eddy.Stream objects, not {stream!r}")
+                raise QueryError(f"streams must be eddy.Stream objects, not {stream!r}")
         names = [stream.name for stream in self.streams]
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
-            raise QueryError(f"two streams are named {doubled[0]!r}; give the same source another name each time")
+            raise QueryError(f"two streams are named {doubled[0]!r}; give each stream its own name")
         places = [(f"{stream.name}.{column}", stream.name) for stream in self.streams for column in stream.schema.names]
         owners: dict[str, str] = {}
         for column, name in places:
             if owners.setdefault(column, name) != name:
                 raise QueryError(
-                    f"{column!r} names a column of stream {owners[column]!r} and one of stream {name!r}; give one of"
-                    " these streams another name"
+                    f"{column!r} is the name of a column of stream {owners[column]!r} and of one of stream {name!r};"
+                    " rename one of these streams"
                 )
         if not 2 <= len(names) <= MAX_STREAMS:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}")
@@ -157,10 +158,11 @@ class Query:
     def ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
         """Return a span in ticks of the common time type, for a query with time columns.
 
-        span  a timedelta, or a whole number: in units of `own`, a time column's type; in ticks when that is None
-        what  what it is the span of, for messages
+        span  a timedelta, or a whole number in units of `own`
+        own   the type of a time column, None = the common time type
+        what  the name of the span in errors
 
-        Raises QueryError for a span that is no whole number of ticks from 0 to 2^61.
+        Raises QueryError for a span that is not a whole number of ticks from 0 to 2^61.
         """
         common = self.time_type
         assert common is not None
@@ -173,7 +175,7 @@ class Query:
             if pa.types.is_date(common):
                 ticks = seconds / 86_400
             elif per_second is None:
-                raise QueryError(f"{what}: {span} is a span of time, but event times are integers; give a whole number")
+                raise QueryError(f"{what}: {span} is a timedelta, but event times are integers; give a whole number")
             else:
                 ticks = seconds * per_second
         else:
@@ -195,15 +197,15 @@ class Query:
         untimed = [stream.name for stream in self.streams if stream.time is None]
         if ranged and untimed:
             raise QueryError(
-                f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, by which the ages of all"
-                f" tuples of a result are compared; name the time column of {untimed[0]} with time=…"
+                f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, which compares the event"
+                f" times of all tuples of a result; name the time column of {untimed[0]} with time=…"
             )
         lateness = self.lateness if isinstance(self.lateness, timedelta) else whole(self.lateness)
         if lateness is None:
-            raise QueryError(f"lateness is a timedelta or a whole number of ticks, not {self.lateness!r}")
+            raise QueryError(f"lateness must be a timedelta or a whole number of ticks, not {self.lateness!r}")
         self.lateness = lateness
         if (lateness < timedelta(0)) if isinstance(lateness, timedelta) else (lateness < 0):
-            raise QueryError(f"lateness {lateness!r} is negative; give 0 for no row older than those before it")
+            raise QueryError(f"lateness {lateness!r} is negative; give 0 if no row is older than those before it")
         if self.lateness and not ranged:
             raise QueryError(
                 f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples"
@@ -233,7 +235,7 @@ class Query:
     # Output
 
     def _column(self, text: object, what: str) -> tuple[str, str]:
-        """Return the (stream, column) that "stream.column" names; both may have dots, or quotes as in predicates."""
+        """Return the (stream, column) of "stream.column"; both may contain dots, or be quoted as in predicates."""
         if isinstance(text, str):
             for stream in self.streams:
                 if text.startswith(stream.name + ".") and text[len(stream.name) + 1 :] in stream.schema.names:
@@ -249,19 +251,19 @@ class Query:
         if select is None:
             return {f"{s.name}.{column}": (s.name, column) for s in self.streams for column in s.schema.names}
         if isinstance(select, str):
-            raise QueryError(f"select is a list of columns or a mapping, not one string: write [{select!r}]")
+            raise QueryError(f"select must be a list of columns or a mapping, not one string: write [{select!r}]")
         if not isinstance(select, Iterable):
-            raise QueryError(f"select is a list of columns or a mapping, not {type(select).__name__}")
+            raise QueryError(f"select must be a list of columns or a mapping, not {type(select).__name__}")
         pairs: list[tuple[Any, Any]]
         pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
         if not pairs:
-            raise QueryError("select names no column; leave it out for all columns, or use Runtime(…, count_only=True)")
+            raise QueryError("select is empty; leave it out for all columns, or use Runtime(…, count_only=True)")
         chosen: dict[str, tuple[str, str]] = {}
         for name, text in pairs:
             if not isinstance(name, str):
-                raise QueryError(f"select: {name!r} is not a string")
+                raise QueryError(f"select: the name of an output column must be a string, not {name!r}")
             if name in chosen:
-                raise QueryError(f"select: {name!r} is named twice")
+                raise QueryError(f"select: the output column {name!r} occurs twice")
             chosen[name] = self._column(text, "select")
         return chosen
 

@@ -1,4 +1,4 @@
-"""A stream of a query: its name, its Arrow schema, its window, its event time, its filter."""
+"""A stream of a query: its name, Arrow schema, window, event time and filter."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ from stairs.plain_types import unfit
 class Stream:
     """One input of a join.
 
-    `filter` says which tuples the stream consists of: rows for which it is false or null never arrive. The same source
-    may stand in a query under several names. A filter is an Arrow expression, a function of a batch, a `Predicate`, or
-    a list of these, all of which must hold (docs/filters.md). `late` says what becomes of rows that come too late;
-    None = what the query says. Raises QueryError for a schema, column, filter or `late` that does not fit.
+    name    unique in the query; a query may use the same source under several names
+    schema  the columns, with their types
+    window  the tuples that can still be part of a result: `Rows`, `Range` or `Unbounded`
+    time    the column of event times, None = no event times
+    filter  rows for which it is false or null do not arrive: an Arrow expression, a function of a batch, a `Predicate`,
+            or a list of these, which must all hold (docs/guide/filters.md)
+    late    treatment of rows that come too late (`Query`), None = that of the query
+
+    Raises QueryError for a schema, column, window, filter or `late` that does not fit.
 
     >>> Stream("R", pa.schema([("a", pa.int64()), ("t", pa.timestamp("us"))]), window=Rows(1000), time="t").name
     'R'
@@ -33,14 +38,14 @@ class Stream:
     filter: Filter | None = None
     late: Late | None = None
     conditions: tuple[Predicate, ...] = field(init=False, repr=False, default=())
-    """What `filter` says, one by one, named."""
+    """The named conditions of `filter`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise QueryError(f"a stream is named by a string that is not empty, not by {self.name!r}")
+            raise QueryError(f"the name of a stream must be a string that is not empty, not {self.name!r}")
         if not isinstance(self.schema, pa.Schema):
             raise QueryError(
-                f"stream {self.name}: its schema is a pyarrow.Schema, not {type(self.schema).__name__}; build one with"
+                f"stream {self.name}: its schema is no pyarrow.Schema but {type(self.schema).__name__}; make one with"
                 " pyarrow.schema([(column, type), …])"
             )
         doubled = sorted({name for name in self.schema.names if self.schema.names.count(name) > 1})
@@ -53,22 +58,22 @@ class Stream:
                 raise QueryError(f"stream {self.name}: column {one.name!r} is {one.type}: {why}")
         if not isinstance(self.window, Rows | Range | Unbounded):
             raise QueryError(
-                f"stream {self.name}: its window is eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not"
+                f"stream {self.name}: its window must be eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not"
                 f" {self.window!r}"
             )
         if self.time is not None:
             self.type_of(self.time)
         elif isinstance(self.window, Range):
             raise QueryError(
-                f"stream {self.name}: a RANGE window needs event times; name the stream's time column with time=…"
+                f"stream {self.name}: a RANGE window needs event times; name its time column with time=…"
             )
         if self.late is not None:
             check_late(self.late, f"stream {self.name}: ")
-        # The way to set a field of a frozen class.
+        # A frozen class can set a field in this way only.
         object.__setattr__(self, "conditions", conditions(self.filter, self.schema, f"stream {self.name}: its filter"))
 
     def type_of(self, column: str) -> pa.DataType:
-        """Return the type of a column. Raises QueryError when the stream has none of this name."""
+        """Return the type of a column. Raises QueryError for an unknown name."""
         if column not in self.schema.names:
             raise QueryError(
                 f"stream {self.name} has no column {column!r}; its columns are {', '.join(self.schema.names)}"

@@ -1,4 +1,4 @@
-"""A query written down, so that another process can tell whether its query is the same, and what differs."""
+"""A query as JSON values, so that another process can compare its query with it and name the first difference."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from eddy.storage.json_form import either, fields, integer, list_of, one_of, opt
 from stairs.graph import WindowKind
 
 Text = dict[str, Any]
-"""Text, numbers, lists and mappings only: what JSON can say."""
+"""JSON values: strings, numbers, lists and mappings."""
 
 _CONDITION = fields({"text": text, "arrow": text, "values": text}, others=("function",))
 FILTER_FORM = optional(either(list_of(_CONDITION), _CONDITION))
-"""What `filter_text` gives, as JSON says it."""
+"""The form of the result of `filter_text`."""
 QUERY_FORM = fields(
     {
         "streams": list_of(
@@ -40,14 +40,14 @@ QUERY_FORM = fields(
         "lateness": integer(0),
     }
 )
-"""What `query_text` gives, as JSON says it."""
+"""The form of the result of `query_text`."""
 
 
 def query_text(query: Query) -> Text:
-    """Return the query as JSON can say it: streams, classes, filters, projection, lateness. Equal queries, equal text.
+    """Return a query as JSON values: streams, classes, filters, projection, lateness. Equal queries give equal values.
 
-    Predicates stand there as the classes they make, windows and lateness in ticks, so that another way to write the
-    same makes no difference. What a function does cannot be said: it stands there by its name.
+    Predicates are represented by the classes that they make, windows and lateness by ticks, so that different ways to
+    write the same query are equal. A function is represented by its name only.
     """
     streams = []
     for stream, window in zip(query.streams, query.graph.windows, strict=True):
@@ -77,14 +77,16 @@ def _type_text(field: pa.Field) -> str:
 
 
 def filter_text(conditions: Sequence[Predicate]) -> Text | list[Text] | None:
-    """Return the conditions of a filter: None for none, one by itself, several as a list in the order written."""
+    """Return the conditions of a filter: None for none, a mapping for one, a list in their order for several."""
     texts = [_condition_text(one) for one in conditions]
     return None if not texts else texts[0] if len(texts) == 1 else texts
 
 
 def _condition_text(condition: Predicate) -> Text:
-    """Return what tells an expression from others: its text, in which long lists of values are cut, a digest of it as
-    this version of Arrow writes it, and a digest of all values in it; a function as its name.
+    """Return the identity of a condition. For a function: its name.
+
+    For an expression: its text, in which Arrow shortens long lists of values; a digest of the bytes that this version
+    of Arrow serializes it to; a digest of all values in it.
     """
     if not isinstance(condition.function, pc.Expression):
         return {"text": condition.title, "arrow": "", "values": "", "function": condition.title}
@@ -94,12 +96,12 @@ def _condition_text(condition: Predicate) -> Text:
         # Its literals and options are the columns of one row.
         row = pa.ipc.open_file(whole).get_batch(0)
     except pa.ArrowException:
-        # Options that Arrow cannot write; the text is all there is.
+        # Arrow cannot serialize some options; then only the text is known.
         return {"text": str(expression), "arrow": "", "values": ""}
     try:
         values = _digest("\n".join(f"{column.type}: {column.to_pylist()!r}" for column in row.columns).encode())
     except ValueError:
-        # Nanoseconds are more than Python's own types hold.
+        # Python's types cannot hold nanoseconds.
         values = ""
     return {"text": str(expression), "arrow": _digest(whole), "values": values}
 
@@ -113,7 +115,7 @@ def _listed(text: Text | list[Text] | None) -> list[Text]:
 
 
 def same_filter(saved: Text | list[Text] | None, conditions: Sequence[Predicate]) -> bool:
-    """Say whether `filter_text` of these conditions would say the same; functions are compared by name only."""
+    """Return whether `saved` is the `filter_text` of these conditions; functions are compared by name only."""
     theirs = _listed(saved)
     return len(theirs) == len(conditions) and all(map(_same_condition, theirs, conditions))
 
@@ -124,15 +126,15 @@ def _same_condition(saved: Text, condition: Predicate) -> bool:
         return True
     if not own["arrow"] or "function" in saved:
         return False
-    # Another version of Arrow may write the same expression in other bytes, or show it as another text. What was saved
-    # is only compared, never read as an expression: Arrow would follow whatever it says.
+    # Another version of Arrow may serialize the same expression to other bytes, or show it as another text. The saved
+    # bytes are only compared, never deserialized: they may be forged.
     if saved["arrow"] == own["arrow"]:
         return True
     return bool(own["values"]) and (saved["text"], saved["values"]) == (own["text"], own["values"])
 
 
 def filter_shown(text: Text | list[Text] | None) -> str:
-    """Return what `filter_text` gave as people read it."""
+    """Return the result of `filter_text` as readable text."""
     return " and ".join(str(one["text"]) for one in _listed(text)) or "none"
 
 
@@ -146,10 +148,10 @@ def _window(window: list[Any]) -> str:
 
 
 def difference(saved: Text, query: Query, where: str = "the snapshot", results: bool = True) -> str | None:
-    """Return the first thing in which the query that `saved` describes differs from this one, None for nothing.
+    """Return the first difference between a query and the `query_text` of a saved one, None if they are equal.
 
-    where    what holds `saved`, for the text
-    results  compare what makes results of combinations, `where` and `select`, as well
+    where    the place of `saved`, for the text
+    results  True: compare `where` and `select` as well
     """
     own = query_text(query)
 

@@ -1,4 +1,4 @@
-"""Windows of a stream: which of its tuples can still be part of a result."""
+"""Windows of a stream: the tuples that can still be part of a result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from stairs.errors import QueryError
 
 @dataclass(frozen=True)
 class Rows:
-    """The `n` newest tuples of the stream."""
+    """A window of the `n` newest tuples of the stream.
+
+    >>> Rows(1000)
+    Rows(n=1000)
+    """
 
     n: int
 
@@ -19,10 +23,10 @@ class Rows:
         n = whole(self.n)
         if n is None or not 1 <= n < 1 << 30:
             raise QueryError(
-                f"Rows({self.n!r}): a window of rows takes a whole number from 1 to 2^30 - 1; use Unbounded() to keep"
-                " all rows"
+                f"Rows({self.n!r}): the size of a window must be a whole number from 1 to 2^30 - 1; use Unbounded() for"
+                " a window of all rows"
             )
-        # The way to set a field of a frozen class.
+        # A frozen class can set a field in this way only.
         object.__setattr__(self, "n", n)
 
     def __str__(self) -> str:
@@ -31,9 +35,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Range:
-    """The tuples at most `d` older than the youngest component of the result; `d` itself is included.
+    """A window of the tuples that are at most `d` older than the newest tuple of the result, `d` included.
 
     `d` is a timedelta, or a whole number in units of the stream's time column.
+
+    >>> Range(timedelta(minutes=5)) == Range(timedelta(seconds=300))
+    True
     """
 
     d: int | timedelta
@@ -43,11 +50,11 @@ class Range:
             d = whole(self.d)
             if d is None:
                 raise QueryError(
-                    f"Range({self.d!r}): a span is a timedelta or a whole number in units of the time column"
+                    f"Range({self.d!r}): a span must be a timedelta or a whole number in units of the time column"
                 )
             object.__setattr__(self, "d", d)
         if (self.d < timedelta(0)) if isinstance(self.d, timedelta) else (self.d < 0):
-            raise QueryError(f"Range({self.d!r}): a span is not negative")
+            raise QueryError(f"Range({self.d!r}): a span must not be negative")
 
     def __str__(self) -> str:
         return f"RANGE {self.d}"
@@ -55,7 +62,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Unbounded:
-    """All tuples ever. Memory grows with the stream."""
+    """A window of all tuples. The memory of the state grows with the stream."""
 
     def __str__(self) -> str:
         return "UNBOUNDED"

@@ -1,1 +1,1 @@
-"""What leaves a runtime: tables of results, and late rows."""
+"""Output: the results of a push, and the late rows."""

@@ -1,16 +1,17 @@
-"""Rows that came too late to join anything: counted, and kept up to a bound until somebody takes them.
+"""Rows that came too late to join anything: counted, and stored up to a bound until the caller collects them.
 
-A `LateRows` never changes: what changes it gives another one, so that a push can prepare the next one while it may
-still fail, and put it in place by one assignment.
+A `LateRows` is immutable: each change returns a new one. So a push can prepare the next one while it may still fail,
+and commit it by one assignment.
 
-    kept     per stream its late rows in chunks, oldest first: record batches with memory of their own
+    stored   per stream its late rows in chunks, oldest first: record batches that own their memory
 
-A chunk has memory of its own, so that a late row does not hold on to the batch it was pushed with. Pushes with few late
-rows make small chunks; a new one is merged with those before it that are no larger, so there are O(log rows) small
-ones, and each row is copied O(log rows) times. Chunks grow no further than CHUNK_ROWS and CHUNK_BYTES. Of the oldest
-chunk of a stream, rows may be cut off without a copy; once half of it is gone, the rest is copied.
+A chunk owns its memory, so that a late row does not keep the batch alive that it was pushed with. Pushes with few late
+rows make small chunks. A new chunk is merged with the chunks before it that are no larger; so there are O(log rows)
+small chunks, and each row is copied O(log rows) times. Chunks do not grow beyond CHUNK_ROWS and CHUNK_BYTES. Rows of
+the oldest chunk of a stream are dropped without a copy until half of it is gone; then the rest is copied.
 
-Invariants: counts[i] >= dropped[i] + rows[i] and dropped[i] >= taken[i]; rows and bytes are the sums over the chunks.
+Invariants: counts[i] >= dropped[i] + rows[i] and dropped[i] >= reported[i]; rows and bytes are the sums over the
+chunks.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from eddy.ingest.arrivals import TooLate
-from eddy.snapshot.snapshot import from_stream, to_stream
+from eddy.ingest.arrivals import LateBatch
+from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
+from stairs.errors import StateError
 from stairs.plain_types import declared, plain_schema, to_plain
 from stairs.storage.parts import Parts, Plain
 
@@ -33,31 +35,31 @@ CHUNK_BYTES = 1 << 16
 class Chunk(NamedTuple):
     """Late rows of one stream.
 
-    batch    the rows, in plain types (`stairs.plain_types`): encodings and views would hold on to what is shared
-    n_bytes  of all the memory that they hold on to
-    held     rows in that memory: those of the batch and those cut off
+    batch      the rows, in plain types (`stairs.plain_types`): encodings and views would keep shared memory alive
+    n_bytes    bytes of the memory that the batch keeps alive
+    allocated  rows in that memory: those of the batch and those dropped before it
     """
 
     batch: pa.RecordBatch
     n_bytes: int
-    held: int
+    allocated: int
 
 
-class Kept(NamedTuple):
-    """The late rows kept of one stream: chunks, oldest first, and the sums of their rows and bytes."""
+class Chunks(NamedTuple):
+    """The stored late rows of one stream: chunks, oldest first, and the sums of their rows and bytes."""
 
     chunks: tuple[Chunk, ...] = ()
     rows: int = 0
     n_bytes: int = 0
 
     @classmethod
-    def of(cls, chunks: Iterable[Chunk]) -> Kept:
-        """Add them up."""
+    def of(cls, chunks: Iterable[Chunk]) -> Chunks:
+        """Return these chunks with their sums."""
         listed = tuple(chunks)
         return cls(listed, sum(len(one.batch) for one in listed), sum(one.n_bytes for one in listed))
 
-    def with_added(self, new: Iterable[Chunk]) -> Kept:
-        """Return these and newer ones, merged where they are small."""
+    def with_added(self, new: Iterable[Chunk]) -> Chunks:
+        """Return these chunks and newer ones, small ones merged."""
         chunks, rows, n_bytes = list(self.chunks), self.rows, self.n_bytes
         for chunk in new:
             rows += len(chunk.batch)
@@ -66,10 +68,10 @@ class Kept(NamedTuple):
                 chunk = _chunk(pa.concat_batches([chunks.pop().batch, chunk.batch]))
             chunks.append(chunk)
             n_bytes += chunk.n_bytes
-        return Kept(tuple(chunks), rows, n_bytes)
+        return Chunks(tuple(chunks), rows, n_bytes)
 
-    def newest(self, most: int) -> Kept:
-        """Return the newest rows, `most` or fewer."""
+    def newest(self, most: int) -> Chunks:
+        """Return the newest `most` rows."""
         excess = self.rows - most
         if excess <= 0:
             return self
@@ -79,92 +81,92 @@ class Kept(NamedTuple):
             n_bytes -= self.chunks[first].n_bytes
             first += 1
         if not excess:
-            return Kept(self.chunks[first:], most, n_bytes)
+            return Chunks(self.chunks[first:], most, n_bytes)
         old = self.chunks[first]
         rest = old.batch.slice(excess)
-        cut = _chunk(_copied(rest)) if 2 * len(rest) <= old.held else old._replace(batch=rest)
-        return Kept((cut, *self.chunks[first + 1 :]), most, n_bytes - old.n_bytes + cut.n_bytes)
+        cut = _chunk(_copied(rest)) if 2 * len(rest) <= old.allocated else old._replace(batch=rest)
+        return Chunks((cut, *self.chunks[first + 1 :]), most, n_bytes - old.n_bytes + cut.n_bytes)
 
 
 class LateRows:
     """The late rows of each stream at one moment.
 
-    kept     per stream, the rows that nobody has taken yet
-    counts   per stream, how many there were since the start
-    dropped  per stream, how many of them had to go before they were taken
-    taken    per stream, how many had been dropped when rows were taken last
-    nbytes   bytes of the rows kept
+    stored    per stream, the rows not collected yet
+    counts    per stream, the number of late rows since the start
+    dropped   per stream, how many of them were dropped before they were collected
+    reported  per stream, the value of `dropped` when rows were collected last
+    nbytes    bytes of the stored rows
     """
 
     def __init__(
-        self, kept: Sequence[Kept], counts: Sequence[int], dropped: Sequence[int], taken: Sequence[int]
+        self, stored: Sequence[Chunks], counts: Sequence[int], dropped: Sequence[int], reported: Sequence[int]
     ) -> None:
-        self.kept = tuple(kept)
-        self.counts, self.dropped, self.taken = tuple(counts), tuple(dropped), tuple(taken)
-        self.nbytes = sum(own.n_bytes for own in self.kept)
+        self.stored = tuple(stored)
+        self.counts, self.dropped, self.reported = tuple(counts), tuple(dropped), tuple(reported)
+        self.nbytes = sum(own.n_bytes for own in self.stored)
 
     @classmethod
     def none(cls, streams: int) -> LateRows:
-        """Return what there is before the first late row."""
+        """Return the state before the first late row."""
         nothing = (0,) * streams
-        return cls([Kept()] * streams, nothing, nothing, nothing)
+        return cls([Chunks()] * streams, nothing, nothing, nothing)
 
     @classmethod
     def restored(
         cls, batches: Sequence[Sequence[pa.RecordBatch]], counts: Sequence[int], dropped: Sequence[int]
     ) -> LateRows:
-        """Return what a snapshot has, given the rows per stream; their memory is not held on to."""
-        kept = [Kept.of(_own_memory(batch) for batch in own if len(batch)) for own in batches]
-        return cls(kept, counts, dropped, dropped)
+        """Return the state of a snapshot, given the rows per stream, which are copied."""
+        stored = [Chunks.of(_own_memory(batch) for batch in own if len(batch)) for own in batches]
+        return cls(stored, counts, dropped, dropped)
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """How many rows are kept of each stream."""
-        return tuple(own.rows for own in self.kept)
+        """The number of stored rows of each stream."""
+        return tuple(own.rows for own in self.stored)
 
-    def with_added(self, late: Mapping[int, TooLate]) -> LateRows:
-        """Return these and the late rows of a push, by stream. O(streams + chunks + rows of the push), amortised."""
+    def with_added(self, late: Mapping[int, LateBatch]) -> LateRows:
+        """Return the state after the late rows of a push. O(streams + chunks + rows of the push), amortised."""
         if not late:
             return self
-        kept, counts = list(self.kept), list(self.counts)
+        stored, counts = list(self.stored), list(self.counts)
         for i, one in late.items():
             counts[i] += one.n_rows
             if one.rows is not None:
-                kept[i] = kept[i].with_added(_chunks(one.rows))
-        return LateRows(kept, counts, self.dropped, self.taken)
+                stored[i] = stored[i].with_added(_chunks(one.rows))
+        return LateRows(stored, counts, self.dropped, self.reported)
 
     def within(self, rows: int, n_bytes: float) -> LateRows:
-        """Return these without the oldest of those that are too many: more than so many of a stream, or bytes in all.
+        """Return the state with at most `rows` rows of each stream and `n_bytes` bytes in all; the oldest are dropped.
 
-        To save bytes whole chunks go, each time of the stream that takes the most.
+        To save bytes, whole chunks are dropped, always from the stream that takes the most bytes.
         """
-        if self.nbytes <= n_bytes and all(own.rows <= rows for own in self.kept):
+        if self.nbytes <= n_bytes and all(own.rows <= rows for own in self.stored):
             return self
-        kept = [own.newest(rows) for own in self.kept]
-        left = sum(own.n_bytes for own in kept)
+        stored = [own.newest(rows) for own in self.stored]
+        left = sum(own.n_bytes for own in stored)
         while left > n_bytes and left:
-            i, most = max(enumerate(kept), key=lambda own: own[1].n_bytes)
-            kept[i] = most.newest(most.rows - len(most.chunks[0].batch))
-            left += kept[i].n_bytes - most.n_bytes
+            i, most = max(enumerate(stored), key=lambda own: own[1].n_bytes)
+            stored[i] = most.newest(most.rows - len(most.chunks[0].batch))
+            left += stored[i].n_bytes - most.n_bytes
         dropped = [
             already + before.rows - after.rows
-            for already, before, after in zip(self.dropped, self.kept, kept, strict=True)
+            for already, before, after in zip(self.dropped, self.stored, stored, strict=True)
         ]
-        return LateRows(kept, self.counts, dropped, self.taken)
+        return LateRows(stored, self.counts, dropped, self.reported)
 
     def without(self, streams: Iterable[int]) -> LateRows:
-        """Return these after the rows of some streams were taken."""
-        kept, taken = list(self.kept), list(self.taken)
+        """Return the state after the rows of some streams were collected."""
+        stored, reported = list(self.stored), list(self.reported)
         for i in streams:
-            kept[i], taken[i] = Kept(), self.dropped[i]
-        return LateRows(kept, self.counts, self.dropped, taken)
+            stored[i], reported[i] = Chunks(), self.dropped[i]
+        return LateRows(stored, self.counts, self.dropped, reported)
 
     def batches(self, i: int) -> list[pa.RecordBatch]:
-        """Return the rows kept of a stream, in plain types."""
-        return [chunk.batch for chunk in self.kept[i].chunks]
+        """Return the stored rows of a stream, in plain types."""
+        return [chunk.batch for chunk in self.stored[i].chunks]
 
     def table(self, i: int, schema: pa.Schema) -> pa.Table:
-        """Return the rows kept of a stream that has some, in the types that its schema declares."""
+        """Return the stored rows of a stream that has some, in the types that its schema declares."""
         return pa.concat_tables(
             [
                 pa.Table.from_arrays(list(map(declared, batch.columns, schema.types)), schema=schema)
@@ -172,29 +174,42 @@ class LateRows:
             ]
         )
 
-    # Kept for another process: rows are given away, so they must not lie in memory that others go on to write.
+    # As plain parts. The rows are copied: users get them, so they must not lie in memory that an engine rewrites.
 
-    def plain(self) -> Plain:
-        """Return all that goes on."""
-        batches = [self.batches(i) for i in range(len(self.kept))]
+    def to_parts(self) -> Plain:
+        """Return the state as plain parts. Raises StateError for rows that Arrow finds invalid."""
+        batches = [self.batches(i) for i in range(len(self.stored))]
         return {
             "counts": list(self.counts),
             "dropped": list(self.dropped),
-            "taken": list(self.taken),
-            "batches": [np.frombuffer(to_stream(own) if own else b"", np.uint8) for own in batches],
+            "reported": list(self.reported),
+            "batches": [np.frombuffer(_written(own), np.uint8) for own in batches],
         }
 
     @classmethod
-    def woken(cls, parts: Parts, schemas: Sequence[pa.Schema]) -> LateRows:
-        """Return the late rows of streams with these schemas that `plain` gave."""
-        counts, dropped, taken = (parts.integers(name, len(schemas)) for name in ("counts", "dropped", "taken"))
+    def from_parts(cls, parts: Parts, schemas: Sequence[pa.Schema]) -> LateRows:
+        """Return the state that `to_parts` returned, for streams with these schemas. Raises StateError."""
+        counts, dropped, reported = (parts.integers(name, len(schemas)) for name in ("counts", "dropped", "reported"))
         written = parts.arrays("batches", np.uint8, (-1,))
         parts.require(len(written) == len(schemas), f"batches of {len(written)} streams")
-        batches = [from_stream(one.tobytes()) if len(one) else [] for one in written]
-        for own, schema in zip(batches, schemas, strict=True):
-            parts.require(all(batch.schema.equals(plain_schema(schema)) for batch in own), "rows of another schema")
+        try:
+            batches = [
+                read_batches(one.data, plain_schema(schema), count) if len(one) else []
+                for one, schema, count in zip(written, schemas, counts, strict=True)
+            ]
+        except ArrowBytesError as problem:
+            raise StateError(f"{parts.what}, batches: {problem}") from problem
         found = cls.restored(batches, counts, dropped)
-        return cls(found.kept, counts, dropped, taken)
+        return cls(found.stored, counts, dropped, reported)
+
+
+def _written(batches: Sequence[pa.RecordBatch]) -> memoryview:
+    if not batches:
+        return memoryview(b"")
+    try:
+        return write_batches(batches[0].schema, [batch.columns for batch in batches])
+    except ArrowBytesError as problem:
+        raise StateError(f"late rows, {problem}: such a value was pushed, and cannot be saved") from problem
 
 
 def _chunk(batch: pa.RecordBatch) -> Chunk:
@@ -202,7 +217,7 @@ def _chunk(batch: pa.RecordBatch) -> Chunk:
 
 
 def _chunks(rows: pa.RecordBatch) -> Iterable[Chunk]:
-    """Cut rows into chunks."""
+    """Yield rows cut into chunks."""
     step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * len(rows) // max(rows.nbytes, 1)))
     for start in range(0, len(rows), step):
         yield _own_memory(rows.slice(start, step))
@@ -213,11 +228,11 @@ def _fit(one: Chunk, other: Chunk) -> bool:
 
 
 def _own_memory(rows: pa.RecordBatch) -> Chunk:
-    """Return rows as a chunk, in memory that nothing else needs."""
+    """Return a copy of rows as a chunk."""
     columns = [to_plain(column) for column in rows.columns]
     return _chunk(_copied(pa.RecordBatch.from_arrays(columns, rows.schema.names)))
 
 
 def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
-    # One batch alone would not be copied.
+    # Arrow would not copy a single batch.
     return pa.concat_batches([batch, batch.slice(0, 0)])

@@ -1,4 +1,4 @@
-"""What a push returns: combinations of sequence numbers made into a table, or into counts, or into row numbers."""
+"""The results of a push: a table made from combinations of sequence numbers, or only counts or row numbers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stairs.payload import Payload
 from stairs.plain_types import Column, Rows, taken
 
 OP = "op"
-"""The column of a changelog that tells them."""
+"""The column of a changelog that has the operation."""
 
 SIGNS = pa.array(["+I", "-D"])
-"""What a sign of the kernel stands for."""
+"""The operation of each sign of the kernel."""
 
 Place = tuple[int, int]
-"""A column of the payload: stream, number."""
+"""A column of the payload: (stream, number)."""
 
 
-class Made(NamedTuple):
-    """The results of a push: how many appear, how many are taken back, and the table of them."""
+class PushResults(NamedTuple):
+    """The results of a push: the number inserted, the number deleted, and their table."""
 
     inserted: int
     deleted: int
@@ -36,8 +36,8 @@ class Made(NamedTuple):
 class Results:
     """Makes the results of one runtime.
 
-    kept        per stream the columns in `payload`, by name
-    changelog   a first column `op` tells "+I" from "-D"
+    kept        per stream the names of the columns in `payload`
+    changelog   whether the first column is `op`, with "+I" or "-D"
     count_only, ids_only   see `Runtime`
     """
 
@@ -70,18 +70,18 @@ class Results:
         if changelog and not count_only and OP in schema.names:
             what, remedy = ("stream", "rename it") if ids_only else ("selected column", "select it under another name")
             raise InputError(
-                f"a {what} is named {OP!r}, which is the column of a changelog that tells +I from -D; {remedy}"
+                f"a {what} is named {OP!r}, which is the column of a changelog that has +I or -D; {remedy}"
             )
         self.schema = schema.insert(0, pa.field(OP, pa.string(), False)) if changelog else schema
         """The schema of the tables."""
 
     @property
     def counted(self) -> bool:
-        """Whether the kernel need only count: nobody looks at what the combinations are."""
+        """Whether the kernel only needs to count combinations: no filter and no table reads them."""
         return self.count_only and self.accepts is None
 
-    def make(self, count: int) -> Made:
-        """Return the results among the `count` combinations of the push under way. Raises InputError, from `where`."""
+    def make(self, count: int) -> PushResults:
+        """Return the results among the `count` combinations of the current push. Raises InputError, from `where`."""
         modules, keep = self.modules, None
         signs = modules.walk.signs[: 0 if self.counted else count]
         columns: dict[Place, Column] = {}
@@ -107,11 +107,11 @@ class Results:
                 arrays = [taken(column, keep) for column in arrays]
         if self.changelog:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
-        return Made(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema))
+        return PushResults(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema))
 
     def _accepted(self, accepts: AdaptiveFilter, columns: dict[Place, Column], count: int) -> Rows:
-        """Return the results that `where` accepts, ascending."""
-        # The column of row numbers gives a table without other columns its length.
+        """Return the numbers of the results that `where` accepts, ascending."""
+        # Without the column of row numbers, a table that has no other column would have no length.
         names = [*(name for name, _ in self._where), "\0row"]
         arrays = [*(columns[place] for _, place in self._where), pa.array(np.arange(count))]
         if not any(isinstance(column, pa.ChunkedArray) for column in arrays):

@@ -1,10 +1,10 @@
-"""Where late rows go once a push has committed: to the log, to a function, or into a store with a bound.
+"""The side output: late rows after a push has committed, which are logged, passed to a function or stored.
 
-    rows    all of the state, a `LateRows` that is replaced by one assignment
+    rows    the whole state, a `LateRows` that is replaced by one assignment
 
-A push prepares the next `rows` before it commits and puts them in place with its commit. Everything here comes after,
-so it never undoes a push. Rows for a function lie in `rows` until the function has returned: if it raises, or the
-process is interrupted, they are handed over again after the next push.
+A push prepares the next `rows` before it commits and assigns them with its commit. Everything here happens afterwards,
+so it never undoes a push. Rows for a function stay in `rows` until the function has returned. If it raises, or the
+process is interrupted, it gets them again after the next push.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from eddy.ingest.arrivals import TooLate
+from eddy.ingest.arrivals import LateBatch
 from eddy.query.lateness import lateness_text, span_text
 from eddy.query.query import Query
 from eddy.results.late_rows import LateRows
@@ -24,27 +24,27 @@ LOG = logging.getLogger(__name__)
 
 
 class SideOutput:
-    """The late rows of one runtime."""
+    """The side output of one runtime."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
         self.rows = LateRows.none(len(query.streams))
 
     def take(self) -> dict[str, pa.Table]:
-        """Return the rows kept, by the names of the streams (those without any left out), and keep nothing of them."""
+        """Return the stored rows by name of stream (streams without any are left out), and store none."""
         rows, streams = self.rows, self.query.streams
         tables = {stream.name: rows.table(i, stream.schema) for i, stream in enumerate(streams) if rows.rows[i]}
         self.rows = rows.without(range(len(streams)))
         return tables
 
-    def settle(self, late: Mapping[int, TooLate], left: float, given: bool) -> None:
-        """Do what there is to do for late rows after a push that brought some, or none: tell, hand over, drop.
+    def settle(self, late: Mapping[int, LateBatch], left: float, given: bool) -> None:
+        """Handle late rows after a push: log the first of a stream, call the functions, drop what exceeds the bounds.
 
         late   the late rows of the push, which are in `rows` already
-        left   bytes that rows may take
-        given  whether the watermark was given with a push
+        left   bytes that stored rows may take
+        given  whether callers pass the watermark with each push
 
-        Raises LateRowsError if a function raised; by then all the rest is done.
+        Raises LateRowsError if a function raised, after everything else is done.
         """
         for i, one in late.items():
             if self.rows.counts[i] == one.n_rows:
@@ -55,13 +55,13 @@ class SideOutput:
             names = ", ".join(name for name, _ in failures)
             error = failures[0][1]
             raise LateRowsError(
-                f"stream {names}: the function that takes late rows raised {type(error).__name__}: {error}. The push"
-                " was committed: do not push its rows again; its results are in runtime.last_push(). The late rows are"
-                " handed over again after the next push, unless runtime.late() takes them before"
+                f"stream {names}: the function for late rows raised {type(error).__name__}: {error}. The push has"
+                " committed: do not push its rows again; its results are in runtime.last_push(). The function gets the"
+                " late rows again after the next push, unless runtime.late() returns them before"
             ) from error
 
     def _hand_over(self) -> list[tuple[str, Exception]]:
-        """Give rows to the functions that take them; return which of these raised what, by stream."""
+        """Pass rows to the functions that take them; return the exceptions by stream."""
         failures = []
         for i, choice in enumerate(self.query.late_by_stream):
             if not callable(choice) or not self.rows.rows[i]:
@@ -76,38 +76,37 @@ class SideOutput:
         return failures
 
     def keep_within(self, left: float) -> None:
-        """Drop the oldest rows that are too many, and tell so, once until rows are taken."""
+        """Drop the oldest rows beyond the bounds, and log it, once until rows are collected."""
         before, most = self.rows, self.query.late_rows
         if before.nbytes <= left and all(kept <= most for kept in before.rows):
             return
         self.rows = before.within(most, left)
         for i, stream in enumerate(self.query.streams):
             lost = self.rows.dropped[i] - before.dropped[i]
-            if lost and before.dropped[i] == before.taken[i]:
+            if lost and before.dropped[i] == before.reported[i]:
                 many = before.rows[i] > most
                 LOG.warning(
-                    f"stream {stream.name}: {f'more than late_rows={most:,} rows' if many else 'late rows'} wait for"
-                    f" runtime.late(){'' if many else ', more than max_bytes has room for'}; the oldest are dropped,"
-                    f" {lost:,} so far. Call late() more often, allow more, or set"
-                    " late='count' or a function. metrics() counts them as late_dropped; this message comes again only"
-                    " after late() was called"
+                    f"stream {stream.name}: {lost:,} late rows were dropped, the oldest ones, because more than"
+                    f" {f'late_rows={most:,} of them' if many else 'max_bytes allows'} wait for runtime.late(). Call"
+                    " late() more often, raise the limit, set late='count' or pass a function. metrics() counts dropped"
+                    " rows as late_dropped; this message is repeated only after a call of late()"
                 )
 
-    def _first(self, i: int, one: TooLate, given: bool) -> str:
-        """Return what to tell of the first late row of a stream."""
+    def _first(self, i: int, one: LateBatch, given: bool) -> str:
+        """Return the message about the first late row of a stream."""
         query, choice = self.query, self.query.late_by_stream[i]
         assert query.time_type is not None
         behind = span_text(one.behind, query.time_type)
         if given:
-            how = f"{behind} older than the watermark given with an earlier push; a lower watermark would let it in"
+            how = f"{behind} older than the watermark passed with an earlier push; a lower watermark would accept it"
         else:
             allowed = span_text(query.graph.lateness, query.time_type) if query.graph.lateness else "0"
             wanted = lateness_text(one.behind, query.time_type)
             how = (
                 f"{behind} older than the newest event time before it, and lateness is {allowed}; Query(…, {wanted})"
-                " would let it in"
+                " would accept it"
             )
-        goes = "is kept for runtime.late()" if choice == "keep" else "is counted only"
+        goes = "is stored for runtime.late()" if choice == "keep" else "is only counted"
         if callable(choice):
-            goes = f"goes to {getattr(choice, '__qualname__', type(choice).__qualname__)}"
+            goes = f"is passed to {getattr(choice, '__qualname__', type(choice).__qualname__)}"
         return f"stream {query.streams[i].name}: a row came too late to join anything. It is {how}. It {goes}"

@@ -1,1 +1,1 @@
-"""A runtime as bytes, and a runtime from bytes."""
+"""Snapshots: a runtime as bytes, and a runtime from bytes."""

@@ -1,11 +1,12 @@
-"""Record batches as bytes in a file, and back again with all of it validated.
+"""Record batches as bytes, and bytes as record batches of which every array has been validated.
 
-What is written is an Arrow IPC stream without the schema at its beginning: who reads has the schema, and puts it there
-again. So no schema comes from a file, and with it no extension type whose class would be asked to read something.
+The bytes are an Arrow IPC stream without the schema at its beginning; the reader has the schema and prepends it.
+Therefore no schema comes from a file, and no extension type whose class would deserialize something.
 
-Arrow does not validate what it reads: the offsets of strings and lists, the indices of dictionaries and the sizes of
-buffers may say anything, and whatever works on the arrays follows them without a look. Compressed batches, which
-this library does not write, are refused before they are read: a few bytes could ask for any amount of memory.
+Arrow does not validate what it reads: offsets of strings and lists, indices of dictionaries and sizes of buffers can
+have any value, and the compute functions follow them unchecked. The readers here validate all of them. They refuse
+compressed batches, which this library does not write, before they decompress anything: a few bytes could ask for any
+amount of memory.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 _DICTIONARY, _BATCH = 2, 3
-"""Numbers of messages in Arrow's Message.fbs."""
+"""Types of messages in Arrow's Message.fbs."""
 
 
 class ArrowBytesError(ValueError):
-    """The bytes, or the arrays to be written, are no valid batches of the schema."""
+    """The bytes, or the arrays to write, are not valid batches of the schema."""
 
 
 def write_batches(schema: pa.Schema, batches: Iterable[Sequence[pa.Array]]) -> memoryview:
-    """Return batches, given as their columns, as bytes. Raises ArrowBytesError for an array that is invalid."""
+    """Return batches, each given as its columns, as bytes. Raises ArrowBytesError for an invalid array. O(bytes)."""
     schema = schema.remove_metadata()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:
@@ -37,11 +38,11 @@ def write_batches(schema: pa.Schema, batches: Iterable[Sequence[pa.Array]]) -> m
 
 
 def read_batches(section: memoryview, schema: pa.Schema, most: int) -> list[pa.RecordBatch]:
-    """Return the batches of `write_batches`, in memory of their own, every array validated. O(bytes).
+    """Return the batches that `write_batches` wrote, copied, every array validated. O(bytes).
 
-    most   rows that they have at most, all together
+    most   upper bound on the rows of all batches together
 
-    Raises ArrowBytesError for bytes that are anything else.
+    Raises ArrowBytesError for any other bytes.
     """
     begin = schema.remove_metadata().serialize().to_pybytes()
     data = pa.py_buffer(b"".join([begin, section]))
@@ -58,16 +59,16 @@ def read_batches(section: memoryview, schema: pa.Schema, most: int) -> list[pa.R
         raise ArrowBytesError(f"Arrow cannot read it ({problem})") from problem
     rows = sum(batch.num_rows for batch in batches)
     if rows > most:
-        raise ArrowBytesError(f"it has {rows} rows, there are {most} at most")
+        raise ArrowBytesError(f"it has {rows} rows, at most {most} were written")
     for batch in batches:
         validate(batch)
     return batches
 
 
 def read_batch(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch that `RecordBatch.serialize` wrote, where it lies, every array validated. O(bytes).
+    """Return the batch that `RecordBatch.serialize` wrote, in place, every array validated. O(bytes).
 
-    Raises ArrowBytesError for bytes that are anything else.
+    Raises ArrowBytesError for any other bytes.
     """
     try:
         message = pa.ipc.read_message(body)
@@ -80,10 +81,10 @@ def read_batch(body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def validate(batch: pa.RecordBatch) -> None:
-    """Raise ArrowBytesError unless nobody who works on the columns can leave their buffers. O(bytes).
+    """Raise ArrowBytesError unless all offsets, indices and sizes stay within the buffers of the columns. O(bytes).
 
-    A text that is not UTF-8, a decimal beyond its precision and a time beyond its day pass: they may have been pushed,
-    and their bytes are safe.
+    Text that is not UTF-8, a decimal beyond its precision and a time beyond its day are accepted: users can push them,
+    and they cannot lead out of a buffer.
     """
     for field, column in zip(batch.schema, batch.columns, strict=True):
         try:
@@ -93,7 +94,7 @@ def validate(batch: pa.RecordBatch) -> None:
 
 
 def _layout(kind: pa.DataType) -> pa.DataType:
-    """Return a type whose values lie in memory alike, and may be any bytes."""
+    """Return a type of the same memory layout that accepts any bytes as values."""
     if isinstance(kind, pa.BaseExtensionType):
         return _layout(kind.storage_type)
     if pt.is_string(kind):
@@ -122,7 +123,7 @@ def _layout(kind: pa.DataType) -> pa.DataType:
 
 
 def _check_messages(data: pa.Buffer) -> None:
-    """Look at the messages without reading what they hold."""
+    """Check the metadata of all messages, without reading their bodies."""
     reader = pa.ipc.MessageReader.open_stream(data)
     while True:
         try:
@@ -134,13 +135,13 @@ def _check_messages(data: pa.Buffer) -> None:
 
 def _check_message(message: pa.ipc.Message) -> None:
     if message.type not in ("record batch", "dictionary"):
-        raise ArrowBytesError(f"it holds a message of type {message.type!r}, which is not written")
+        raise ArrowBytesError(f"it holds a message of type {message.type!r}, which this library does not write")
     if is_compressed(message.metadata.to_pybytes()):
-        raise ArrowBytesError("it is compressed, which is not written")
+        raise ArrowBytesError("it is compressed, and this library does not write compressed batches")
 
 
 def is_compressed(metadata: bytes) -> bool:
-    """Say whether the metadata of a message, a flatbuffer, names a compression. Raises ArrowBytesError for no message.
+    """Return whether the metadata of a message, a flatbuffer, names a compression. Raises ArrowBytesError if damaged.
 
     Tables of Arrow's Message.fbs: field 1 of a Message is the type of its header, 2 the header; field 1 of a
     DictionaryBatch is a RecordBatch, and field 3 of that the compression.
@@ -152,7 +153,7 @@ def is_compressed(metadata: bytes) -> bool:
         if kind == _DICTIONARY:
             batch = _follow(metadata, batch + _field(metadata, batch, 1))
         elif kind != _BATCH:
-            raise ArrowBytesError(f"it holds a message of type {kind}, which is not written")
+            raise ArrowBytesError(f"it holds a message of type {kind}, which this library does not write")
         return bool(_field(metadata, batch, 3))
     except (struct.error, IndexError) as problem:
         raise ArrowBytesError(f"the metadata of a message is damaged ({problem})") from problem
@@ -163,7 +164,7 @@ def _follow(data: bytes, at: int) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Return where in a table a field lies, counted from its beginning, 0 = it is left out."""
+    """Return the offset of a field from the beginning of its table, 0 = the field is absent."""
     entries = table - int(struct.unpack_from("<i", data, table)[0])
     if entries < 0:
         raise ArrowBytesError("the metadata of a message is damaged")

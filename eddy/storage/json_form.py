@@ -1,11 +1,11 @@
-"""Reads JSON that may be damaged or forged: what a value has to look like is said first, and checked before it is used.
+"""Validation of JSON that may be damaged or forged: the expected form is declared, and checked before a value is used.
 
-A form is a function that takes a value and where it stands, and raises FormError unless the value fits:
+A form is a function of a value and its place that raises FormError unless the value fits:
 
     form = fields({"rows": integer(0), "plan": optional(text), "late": list_of(integer(0))})
     form({"rows": -1, "plan": None, "late": []}, "header")
 
-gives "header.rows is -1, not a whole number of 0 or more". A mapping has exactly the fields named.
+raises "header.rows is -1, not a whole number of 0 or more". A mapping must have exactly the declared fields.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 Form = Callable[[object, str], None]
 SHOWN = 60
-"""Characters of a value that a message shows."""
+"""Characters of a value that an error message shows."""
 
 
 class FormError(ValueError):
-    """A value does not have its form, or the text is no JSON."""
+    """A value does not have its declared form, or the text is not JSON."""
 
 
 def shown(value: object) -> str:
-    """Return a value as messages show it: in ASCII, and not all of a long one."""
-    # Characters of a long value are not looked at, nor is all of a deep one written out.
+    """Return a value as error messages show it: in ASCII, and shortened."""
+    # O(1): a forged value may be long or deeply nested.
     if isinstance(value, dict | list):
         return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
     if isinstance(value, str):
@@ -36,17 +36,17 @@ def shown(value: object) -> str:
 
 
 def parse(text: bytes | memoryview) -> Any:
-    """Return what a JSON text says. Raises FormError for anything else, however deep it is nested."""
+    """Return the value of a JSON text. Raises FormError for any other text, however deeply nested."""
     try:
         return json.loads(bytes(text), parse_constant=_no_number)
     except RecursionError:
-        raise FormError("it is nested too deep") from None
+        raise FormError("it is nested too deeply") from None
     except ValueError as problem:
-        raise FormError(f"it is no JSON ({problem})") from problem
+        raise FormError(f"it is not JSON ({problem})") from problem
 
 
 def _no_number(name: str) -> None:
-    raise FormError(f"{name} is no number")
+    raise FormError(f"{name} is not a number")
 
 
 def _require(holds: bool, value: object, place: str, wanted: str) -> None:
@@ -82,25 +82,25 @@ def boolean(value: object, place: str) -> None:
 
 
 def text(value: object, place: str) -> None:
-    """Check for a text that can be written as UTF-8."""
-    _require(isinstance(value, str), value, place, "a text")
+    """Check for a string that can be encoded as UTF-8."""
+    _require(isinstance(value, str), value, place, "a string")
     assert isinstance(value, str)
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise FormError(f"{place} is {shown(value)}, which no UTF-8 can say") from None
+            raise FormError(f"{place} is {shown(value)}, which UTF-8 cannot encode") from None
 
 
 def file_name(value: object, place: str) -> None:
-    """Check for a relative path, with /, that stays below the directory it is taken from."""
+    """Check for a relative path, with /, that stays below its directory."""
     text(value, place)
     parts = str(value).split("/")
     _require(not {"", ".", ".."} & set(parts) and "\0" not in str(value), value, place, "a path below its directory")
 
 
 def one_of(choices: Collection[str]) -> Form:
-    """Return the form of a text that is one of some."""
+    """Return the form of a string that is one of `choices`."""
 
     def check(value: object, place: str) -> None:
         _require(isinstance(value, str) and value in choices, value, place, f"one of {', '.join(sorted(choices))}")
@@ -119,7 +119,7 @@ def optional(form: Form) -> Form:
 
 
 def either(lists: Form, others: Form) -> Form:
-    """Return the form of a list of the form `lists` or any other value of the form `others`."""
+    """Return the form of a value that has the form `lists` if it is a list, and the form `others` if not."""
 
     def check(value: object, place: str) -> None:
         (lists if isinstance(value, list) else others)(value, place)
@@ -128,7 +128,7 @@ def either(lists: Form, others: Form) -> Form:
 
 
 def list_of(form: Form, length: int | None = None) -> Form:
-    """Return the form of a list whose values have one form, of a certain length if one is given."""
+    """Return the form of a list whose values all have one form, with `length` values if that is given."""
 
     def check(value: object, place: str) -> None:
         _require(isinstance(value, list), value, place, "a list")
@@ -141,7 +141,7 @@ def list_of(form: Form, length: int | None = None) -> Form:
 
 
 def row_of(*forms: Form, rest: Form | None = None) -> Form:
-    """Return the form of a list with a form for each place, and one for all places behind if `rest` is given."""
+    """Return the form of a list with one form for each place, and with `rest` for any further place."""
 
     def check(value: object, place: str) -> None:
         fits = isinstance(value, list) and (len(value) == len(forms) or (rest is not None and len(value) > len(forms)))
@@ -156,9 +156,9 @@ def row_of(*forms: Form, rest: Form | None = None) -> Form:
 
 
 def fields(forms: Mapping[str, Form], others: Collection[str] = (), ignored: bool = False) -> Form:
-    """Return the form of a mapping with exactly these fields, and maybe some of `others`, which are texts.
+    """Return the form of a mapping with exactly these fields, and possibly some of `others`, which are strings.
 
-    ignored   whether there may be any other field as well
+    ignored   True: any other field is allowed, and not checked
     """
 
     def check(value: object, place: str) -> None:
@@ -177,5 +177,5 @@ def fields(forms: Mapping[str, Form], others: Collection[str] = (), ignored: boo
 
 
 def mapping(value: object, place: str) -> None:
-    """Check for a mapping, whatever is in it."""
+    """Check for a mapping, with any contents."""
     _require(isinstance(value, dict), value, place, "a mapping")

@@ -7,12 +7,12 @@ import numpy as np
 from stairs.storage.parts import Parts, Plain
 
 KIND = "PCG64"
-"""What `numpy.random.default_rng` makes."""
+"""The kind of generator that `numpy.random.default_rng` returns."""
 WORD = (1 << 128) - 1
 
 
 def random_state(generator: np.random.Generator) -> Plain:
-    """Return where a generator stands."""
+    """Return the state of a generator that `default_rng` returned."""
     state = generator.bit_generator.state
     return {
         "state": int(state["state"]["state"]),
@@ -23,7 +23,7 @@ def random_state(generator: np.random.Generator) -> Plain:
 
 
 def set_random_state(generator: np.random.Generator, parts: Parts) -> None:
-    """Let a generator that `default_rng` made go on from there."""
+    """Set the state of a generator that `default_rng` returned. Raises StateError for other parts."""
     generator.bit_generator.state = {
         "bit_generator": KIND,
         "state": {"state": parts.integer("state", high=WORD), "inc": parts.integer("inc", high=WORD)},

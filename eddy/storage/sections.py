@@ -1,28 +1,27 @@
-"""The bytes of a snapshot, and of files like it: a header in JSON and named sections, whole and undamaged or refused.
+"""The bytes of snapshots and manifests: a header in JSON and named sections, with a digest over all.
 
-    8 bytes    magic, of the kind of file
+    8 bytes    magic of the kind of file
     uint64     format version
-    uint64     bytes in all
-    uint64     bytes of the header
-    header     JSON: what the caller gives, and under "sections" name and bytes of each, in order
-    sections   each from a multiple of 8 on, zeros between
-    16 bytes   BLAKE2b of everything before
+    uint64     length of the file in bytes
+    uint64     length of the header in bytes
+    header     JSON: the fields of the caller, and "sections": name and length of each section, in order
+    sections   each begins at a multiple of 8, zeros between
+    16 bytes   BLAKE2b digest of everything before
 
-Numbers are little-endian. BLAKE2b at 128 bits, because a checksum of 32 bits lets one damage in four thousand million
-pass, and a hash of this width none that comes by chance; it takes a second a gigabyte. It is no signature: whoever
-changes a snapshot on purpose can write the right digest. So whoever reads header and sections validates them as if
-there were none.
+Numbers are little-endian. The digest has 128 bits because a checksum of 32 bits misses one damage in 4 * 10^9; it takes
+about a second a gigabyte. It is no signature: anybody can alter a file and write the right digest. Therefore the
+callers validate header and sections as if there were no digest.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eddy.storage.arrays import aligned, digest
 from eddy.storage.json_form import Form, FormError, integer, list_of, mapping, parse, row_of, text
 from stairs.errors import EddyError, SnapshotError
 
@@ -34,14 +33,14 @@ _START = struct.Struct("<8sQQQ")
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file in this form.
+    """A kind of file with this layout.
 
-    noun     what messages call it
+    noun     its name in error messages
     magic    its first 8 bytes
-    version  of what the header and the sections say; another one is refused
-    error    what is raised for bytes that are none
-    source   what gives such bytes
-    use      what one does with them
+    version  version of the fields of header and sections; any other version is refused
+    error    the error for invalid bytes
+    source   the call that returns such bytes, for error messages
+    use      the verb for reading them, for error messages
     """
 
     noun: str
@@ -52,11 +51,11 @@ class FileKind:
     use: str
 
     def wrong(self, what: str) -> EddyError:
-        """Return the error for a file with the right digest that this library cannot have written."""
+        """Return the error for a file that has the right digest but was not written by this library."""
         return self.error(f"the {self.noun} contradicts itself: {what}; it was not written by this library")
 
     def check(self, value: object, form: Form, place: str = "header") -> None:
-        """Raise the error of this kind unless a value that was read has its form."""
+        """Raise the error of this kind unless a value has its form."""
         try:
             form(value, place)
         except FormError as problem:
@@ -66,39 +65,32 @@ class FileKind:
 SNAPSHOT = FileKind("snapshot", MAGIC, VERSION, SnapshotError, "Runtime.snapshot()", "restore")
 
 
-def _padding(length: int) -> int:
-    return -length % 8
-
-
 def pack(header: Mapping[str, Any], sections: Mapping[str, memoryview], kind: FileKind = SNAPSHOT) -> bytes:
-    """Return header and sections as the bytes of a file; equal ones give equal bytes. O(bytes)."""
+    """Return header and sections as the bytes of a file. Equal arguments give equal bytes. O(bytes)."""
     listed = [[name, section.nbytes] for name, section in sections.items()]
     text = json.dumps({**header, "sections": listed}, sort_keys=True, separators=(",", ":")).encode()
-    parts: list[bytes | memoryview] = [text, bytes(_padding(len(text)))]
-    for section in sections.values():
-        parts += [section, bytes(_padding(section.nbytes))]
+    parts: list[bytes | memoryview] = []
+    for part in (memoryview(text), *sections.values()):
+        parts += [part, bytes(aligned(part.nbytes, 8) - part.nbytes)]
     total = _START.size + sum(memoryview(part).nbytes for part in parts) + DIGEST_BYTES
     parts.insert(0, _START.pack(kind.magic, kind.version, total, len(text)))
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for part in parts:
-        digest.update(part)
-    return b"".join([*parts, digest.digest()])
+    return b"".join([*parts, digest(*parts, size=DIGEST_BYTES)])
 
 
 def unpack(data: object, kind: FileKind = SNAPSHOT) -> tuple[dict[str, Any], dict[str, memoryview]]:
-    """Return header and sections of a file, sections without a copy.
+    """Return header and sections of a file; sections are not copied. O(bytes).
 
-    Raises the error of its kind for anything but bytes that `pack` of this version has written. O(bytes).
+    Raises the error of the kind for anything but bytes that `pack` of this version has written.
     """
     noun, magic, error = kind.noun, kind.magic, kind.error
     if not isinstance(data, bytes):
-        raise error(f"a {noun} is the bytes that {kind.source} gave, not {type(data).__name__}")
+        raise error(f"a {noun} is the bytes that {kind.source} returned, not {type(data).__name__}")
     if not data:
-        raise error(f"the {noun} is empty: no bytes were given")
+        raise error(f"the {noun} is empty: there are no bytes")
     if data[: len(magic)] != magic[: len(data)]:
-        raise error(f"these bytes are no {noun}: they begin with {data[: len(magic)]!r}, not with {magic!r}")
+        raise error(f"these bytes are not a {noun}: they begin with {data[: len(magic)]!r}, not with {magic!r}")
     if len(data) < _START.size + DIGEST_BYTES:
-        raise error(f"the {noun} is cut off: {len(data)} bytes are left of it")
+        raise error(f"the {noun} is cut off: only {len(data)} bytes are left")
     _, version, total, length = _START.unpack_from(data)
     if version != kind.version and version:
         raise error(
@@ -106,20 +98,20 @@ def unpack(data: object, kind: FileKind = SNAPSHOT) -> tuple[dict[str, Any], dic
             f" with the version that wrote it{', or a newer one' if version > kind.version else ''}"
         )
     if len(data) != total:
-        what = "is cut off" if len(data) < total else "has something behind its end"
-        raise error(f"the {noun} {what}: it says {total} bytes, here are {len(data)}")
+        what = "is cut off" if len(data) < total else "has bytes after its end"
+        raise error(f"the {noun} {what}: its length is {total} bytes by its header, here are {len(data)}")
     view = memoryview(data)
-    if hashlib.blake2b(view[:-DIGEST_BYTES], digest_size=DIGEST_BYTES).digest() != data[-DIGEST_BYTES:]:
-        raise error(f"the {noun} is damaged: its bytes do not have the digest at its end")
+    if digest(view[:-DIGEST_BYTES], size=DIGEST_BYTES) != data[-DIGEST_BYTES:]:
+        raise error(f"the {noun} is damaged: its bytes do not match the digest at its end")
     if version != kind.version:
-        raise error(f"there is no format version {version} of {noun}s; this one was not written by this library")
+        raise error(f"there is no format version {version} of a {noun}; this one was not written by this library")
     header, names = _header(view[_START.size : -DIGEST_BYTES], length, kind)
-    at, end, sections = _START.size + length + _padding(length), total - DIGEST_BYTES, {}
+    at, end, sections = _START.size + aligned(length, 8), total - DIGEST_BYTES, {}
     for name, size in names:
         sections[name] = view[at : at + size]
-        at += size + _padding(size)
+        at += aligned(size, 8)
     if at != end or len(sections) != len(names):
-        raise kind.wrong("its sections do not fill it, or two have one name")
+        raise kind.wrong("its sections do not fill it, or two sections have the same name")
     return header, sections
 
 

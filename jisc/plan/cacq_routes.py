@@ -1,61 +1,45 @@
-"""Tables for an eddy: the ranking of SteMs for the tuples of each stream, and what makes a tuple ready for them."""
+"""Tables for CACQ: per stream, a ranking of the SteMs, and the classes that make a tuple ready for each of them."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from jisc.plan.routes import probe_orders
-from jisc.plan.states import Masks
 from jisc.plan.tree import Tree
-from stairs.descriptors import (
-    H_CLASS,
-    H_FIELDS,
-    H_OPS0,
-    H_OPS1,
-    H_STATE,
-    H_STORE,
-    H_TARGET,
-    O_FIELDS,
-    R_END,
-    R_FIELDS,
-    R_LEAF,
-    R_ROOT,
-    R_TRUNK,
-)
+from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
+from stairs.routes import HopRow, OpRow, op_row, route_tables
 
 WORD = 64
 
 
-def compile_eddy(tree: Tree, masks: Masks) -> Routes:
-    """Return the tables by which an eddy routes: SteMs rank as the plan would probe them.
+def compile_rankings(tree: Tree, graph: JoinGraph) -> Routes:
+    """Return the tables by which CACQ routes tuples. O(streams * (streams + classes)).
 
-    O(streams * (streams + classes)). Ranks are a preference, no route: a tuple goes to the first SteM in rank that it
-    has a key for.
+    SteMs rank in the order in which the plan would probe them. A ranking is not a route: a tuple goes to the first SteM
+    in the ranking for which it has a key.
     """
-    graph = masks.graph
     m, n = graph.n_streams, graph.n_classes
-    span = np.zeros((m, R_FIELDS), np.int64)
-    hops = np.zeros((m * (m - 1), H_FIELDS), np.int64)
-    ops: list[tuple[int, ...]] = []
-    own: list[tuple[int, int]] = []
+    span: list[tuple[int, int, int, int]] = []
+    hops: list[HopRow] = []
+    ops: list[OpRow] = []
+    rows: list[HopRow] = []
+    """Per stream, the row of its SteM in every ranking."""
     for j in range(m):
-        own.append((len(ops), len(ops) + len(graph.attributes[j])))
-        ops += [(c, 2 * k, 0, j, masks.column(c, j)) for k, c in enumerate(graph.attributes[j])]
+        own = graph.attributes[j]
+        # The kernel chooses the class, the column and the offset tuple by tuple.
+        rows.append(HopRow(j, own[0], ops0=len(ops), ops1=len(ops) + len(own)))
+        ops += [op_row(graph, j, c, False) for c in own]
     ready = np.zeros((m * n + m, 3), np.uint64)
-    at = 0
     for i, ranking in enumerate(probe_orders(tree, graph)):
-        span[i, R_TRUNK] = at
+        first = len(hops)
         for rank, j in enumerate(ranking):
-            hops[at, [H_TARGET, H_STATE, H_STORE]] = j, -1, -1
-            hops[at, H_CLASS] = graph.attributes[j][0]
-            hops[at, [H_OPS0, H_OPS1]] = own[j]
+            hops.append(rows[j])
             word, bit = divmod(rank, WORD)
             for c in graph.attributes[j]:
                 ready[i * n + c, word] |= np.uint64(1 << bit)
-            at += 1
-        span[i, [R_LEAF, R_ROOT, R_END]] = at
+        span.append((first, len(hops), len(hops), len(hops)))
         for c in graph.attributes[i]:
             ready[i * n + c, 2] = 1
             ready[m * n + i, :2] |= ready[i * n + c, :2]
-    return Routes(span, hops, np.array(ops, np.int64).reshape(-1, O_FIELDS), ready.view(np.int64))
+    return route_tables(span, hops, ops, ready.view(np.int64))

@@ -1,4 +1,4 @@
-"""The invariants of a directory of byte strings, whatever is in its arrays."""
+"""Checks of a directory of byte strings; its arrays may contain anything."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _DTYPES = {
 
 
 def require(holds: bool, what: str) -> None:
-    """Raise StateError with `what` unless it holds."""
+    """Raise StateError with message `what` unless `holds` is true."""
     if not holds:
         raise StateError(what)
 
 
 def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
-    """Raise StateError unless the kernels may work with the arrays and find every string; return the ids in use.
+    """Raise StateError unless the arrays are safe for kernels and every string is found; return the ids in use.
 
-    O(bytes). Nothing is taken for granted, shapes and dtypes included. Only between two pushes.
+    Assumes nothing about the arrays, not even their shapes and dtypes. Only between two pushes. O(bytes).
     """
     for name, dtype in _DTYPES.items():
         array: npt.NDArray[Any] = getattr(arena, name)
@@ -46,7 +46,7 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     require(room & (room - 1) == 0, f"{what}: room for {room} strings is no power of two")
     slots = len(arena.table)
     require(slots == 2 * room, f"{what}: room for {room} strings, a table of {slots} slots")
-    require(len(arena.meta) == B_FIELDS, f"{what}: {len(arena.meta)} counters")
+    require(len(arena.meta) == B_FIELDS, f"{what}: {len(arena.meta)} counters, not {B_FIELDS}")
     following, free, heap, dead = arena.meta[[B_NEXT, B_FREE, B_HEAP, B_DEAD]].tolist()
     require(0 <= free <= following <= room, f"{what}: {following} ids, {free} of them free, room for {room}")
     require(dead >= 0 and 0 <= heap <= len(arena.heap), f"{what}: {heap} bytes, {dead} dead, in {len(arena.heap)}")
@@ -55,10 +55,10 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     require(np.array_equal(held, live), f"{what} in the table {_some(held)} are not those in use {_some(live)}")
     freed = np.sort(arena.freed[:free])
     others = np.setdiff1d(np.arange(following), live)
-    require(np.array_equal(freed, others), f"{what}: {len(live)} are in use, ids {_some(freed)} are said to be free")
+    require(np.array_equal(freed, others), f"{what}: {len(live)} are in use, ids {_some(freed)} are on the free stack")
     idle = live[arena.users[live] <= 0]
-    require(not len(idle), f"{what} {_some(idle)} have no user and were not forgotten")
-    # From here on they are of a push under way.
+    require(not len(idle), f"{what} {_some(idle)} have no user but are in the table")
+    # The counters from here on belong to an open push.
     pushing = arena.meta[B_FRESH:].tolist()
     require(not any(pushing), f"{what}: counters {pushing} of a push that has ended")
     start, size = arena.start[live], arena.size[live].astype(np.int64)
@@ -66,7 +66,7 @@ def check_strings(arena: BytesArena, what: str = "strings") -> Int64s:
     inside = (start >= 0) & (start <= heap) & (size <= heap - np.minimum(start, heap))
     require(bool(inside.all()), f"{what} {_some(live[~inside])} lie outside of the {heap} bytes in use")
     total = int(size.sum())
-    require(heap - dead == total, f"{what}: {dead} bytes are said to be dead of {heap}, {total} live")
+    require(heap - dead == total, f"{what}: {dead} of {heap} bytes are counted as dead, {total} are live")
     lost = lost_string(arena)
     require(lost < 0, f"{what}: string {lost} is not found by its bytes, or has two ids")
     return live

@@ -1,12 +1,11 @@
-"""The invariants of a STAIR, asserted one by one against the records of the SteMs; tests call this often.
+"""Checks of a STAIR, invariant by invariant, against the records of the SteMs.
 
-Nothing of the kernels is used: chains are followed here, and combinations are found by trying tuple after tuple.
+They call no kernel: they follow chains themselves, and find combinations with a nested loop over the tuples.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Protocol
 
 from stairs.checks.byte_strings import require
 from stairs.descriptors import (
@@ -19,50 +18,21 @@ from stairs.descriptors import (
     E_UNMARKED,
     S_NEXT,
 )
-from stairs.memory.arena import Int32s, Int64s
-from stairs.modules import Modules
+from stairs.stair import Stair
 
 Composite = tuple[int, ...]
 
 
-class Inspected(Protocol):
-    """What the checks read of `stairs.stair.Stair`."""
-
-    heads: Int32s
-    streams: tuple[int, ...]
-    by: int
-    modules: Modules
-
-    @property
-    def what(self) -> str:
-        """What it is, for messages."""
-
-    @property
-    def state(self) -> Int64s:
-        """Its descriptors."""
-
-    @property
-    def slots(self) -> Int32s:
-        """The ring, a row for each slot."""
-
-    @property
-    def lows(self) -> Int64s:
-        """Per stream of the set, the sequence number from which on a tuple counts."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every key that can have a combination is attempted."""
-
-
-def check_stair(stair: Inspected) -> None:
-    """Raise StateError unless ring, chains, marks and entries are as `stairs.stair` says. O(all combinations)."""
+def check_stair(stair: Stair) -> None:
+    """Raise StateError, naming the first invariant of `stairs.stair` that fails. O(all combinations)."""
+    stair.follow()
     state = stair.state
     birth, tail, following = int(state[E_BIRTH]), int(state[E_TAIL]), int(state[E_NEXT])
     room = int(state[E_MASK]) + 1
     what = stair.what
     require(room & (room - 1) == 0, f"{what}: {room} slots are no power of two")
     require(-1 <= birth < tail <= following, f"{what}: birth {birth}, tail {tail}, next {following} are out of order")
-    require(following - tail <= room, f"{what}: entries {tail} to {following - 1} in {room} slots")
+    require(following - tail <= room, f"{what}: entries {tail} .. {following - 1} in {room} slots")
     ring = stair.slots
     lows = stair.lows.tolist()
 
@@ -77,7 +47,7 @@ def check_stair(stair: Inspected) -> None:
     for kid, newest in enumerate(heads):
         require(newest < following, f"{what}: head {newest} of key id {kid}, next is {following}")
         if newest < birth or kid >= known:
-            require(newest < tail, f"{what}: key id {kid} is not attempted and has a head, {newest}, into the ring")
+            require(newest < tail, f"{what}: key id {kid} is not attempted, but its head {newest} is in the ring")
             continue
         stored, e = [], newest
         while e >= tail:
@@ -91,7 +61,7 @@ def check_stair(stair: Inspected) -> None:
         found = combinations.pop(kid, [])
         require(
             Counter(stored) == Counter(found),
-            f"{what}: key id {kid} is attempted, has entries {sorted(stored)} and live combinations {sorted(found)}",
+            f"{what}: key id {kid} is attempted with entries {sorted(stored)}, its combinations are {sorted(found)}",
         )
     adrift = [e for e in range(tail, following) if e not in reached and live(e) is not None]
     require(not adrift, f"{what}: live entries {adrift} are in the chain of no attempted key")
@@ -102,11 +72,11 @@ def check_stair(stair: Inspected) -> None:
         marked = sum(head >= birth for head in heads)
         require(marked == state[E_MARKED], f"{what}: {marked} keys attempted, {state[E_MARKED]} counted")
     if stair.complete:
-        require(not combinations, f"{what} is complete, and combinations {combinations} have keys not attempted")
+        require(not combinations, f"{what} is complete, but combinations {combinations} have unattempted keys")
 
 
-def _combinations(stair: Inspected) -> dict[int, list[Composite]]:
-    """Give all live combinations over the set by key id, from the records alone."""
+def _combinations(stair: Stair) -> dict[int, list[Composite]]:
+    """Return all live combinations over the set by key id, from the records alone."""
     modules, graph = stair.modules, stair.modules.graph
     partial: list[tuple[Composite, dict[int, int]]] = [((), {})]
     for j, low in zip(stair.streams, stair.lows.tolist(), strict=True):

@@ -1,1 +1,1 @@
-"""All compiled loops over the state, and the decorators that compile them. Kernels hold no state of their own."""
+"""All compiled loops over the state, and the decorators that compile them. Kernels have no state of their own."""

@@ -1,17 +1,17 @@
-"""The one place that makes jit decorators.
+"""The jit decorators of all kernels, and the directory of compiled kernels.
 
-`cache=True` of numba looks at the file of a function only and misses an edit of a kernel in another file, so the cache
-directory is named after a digest of all kernel sources: an edit anywhere starts a new one. The directory is
-`$EDDY_CACHE_DIR`, or `eddy` under `$XDG_CACHE_HOME` or `~/.cache`, or under the temporary directory when none of them
-can be written to. numba's own setting is put back, so the caches of other libraries in the process stay where they are.
+numba's `cache=True` checks only the file of a function, and misses an edit of a kernel in another file. So the name of
+the cache directory is a digest of all sources of the package: any edit starts a new directory. Its parent is
+`$EDDY_CACHE_DIR`, or `eddy` under `$XDG_CACHE_HOME` or `~/.cache`, or under the temporary directory if none of them is
+writable. numba's own setting is restored, so the caches of other libraries in the process do not move.
 
-What lies in the directory is loaded as code, in numba's own format. So a directory that belongs to another user, or
-that others may write to, is passed over with a warning (`stairs.storage.private`).
+numba loads the files of the directory as code. So a directory that belongs to another user, or that others may write
+to, is skipped with a warning (`stairs.storage.private`).
 
-Two habits of the kernels have their reason here. They allocate nothing and are compiled without numba's reference
-counting: with it, each array field named in a branch costs atomic operations, measured at four times the run time of a
-walk. And they index the large arrays by `u64(…)`: for a signed index numba adds the wrap-around of negative ones to
-every access, measured at a quarter of the run time.
+Two conventions of the kernels have their reason here. Kernels allocate nothing and are compiled without numba's
+reference counting: with it, each array field named in a branch costs atomic operations, which made a walk take four
+times as long. And kernels index the large arrays by `u64(…)`: for a signed index numba adds the wrap-around of negative
+indices to every access, which took a quarter of the run time.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ _COMPILING = _thread.allocate_lock()
 
 @atexit.register
 def _let_it_end() -> None:
-    """Wait for a compilation that nobody waits for any more: LLVM must not be torn down under it."""
+    """Wait for a compilation whose caller was interrupted: LLVM must not shut down before it ends."""
     with _COMPILING:
         pass
 
 
 def _usable(directory: Path) -> bool:
-    """Make a directory if it is missing, and tell whether this user alone can write to it."""
+    """Create a directory if it is missing, and return whether this user alone can write to it."""
     try:
         return os.access(private_directory(directory), os.W_OK | os.X_OK)
     except OSError:
         return False
     except InputError as refused:
-        LOG.warning("compiled kernels are kept elsewhere: %s", refused)
+        LOG.warning("compiled kernels are stored elsewhere: %s", refused)
         return False
 
 
@@ -84,11 +84,11 @@ def cache_directory() -> Path:
 
 
 def _shielded(kernel: Any) -> Any:
-    """Let a kernel be compiled, or loaded, in a thread of its own when the main thread needs it; return the kernel.
+    """Return the kernel with compilation and loading moved to a separate thread when the main thread needs it.
 
-    Signal handlers run in the main thread. One that raises there (Ctrl-C while kernels are compiled, which takes
-    seconds) would leave numba's registries half filled, and the process could compile nothing any more. So the main
-    thread only waits, and may be interrupted; the compilation goes on.
+    Signal handlers run in the main thread. A handler that raises there (Ctrl-C during a compilation, which takes
+    seconds) would leave numba's registries half filled, and the process could not compile any more. So the main thread
+    only waits and can be interrupted; the compilation continues.
     """
     if not hasattr(kernel, "_compile_for_args"):
         return kernel  # numba is switched off
@@ -111,7 +111,7 @@ def _shielded(kernel: Any) -> Any:
             finally:
                 done.release()
 
-        # Not `threading.Thread`, whose `start` and `join` keep locks for ever when a signal handler raises in them.
+        # Not `threading.Thread`: its `start` and `join` never release their locks if a signal handler raises in them.
         _thread.start_new_thread(work, ())
         done.acquire()
         if errors:
@@ -141,5 +141,5 @@ def jit(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a step of a kernel that is always inlined: a call would pass dozens of array fields over the stack."""
+    """Compile a step of a kernel, which is always inlined: a call would pass dozens of array fields on the stack."""
     return _compile(function, forceinline=True)

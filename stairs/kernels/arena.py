@@ -1,4 +1,4 @@
-"""Kernels that keep the arena as a whole: undo of a push, a new hash table for a grown class."""
+"""Kernels on the arena as a whole: undo of a push, the hash table of a grown class, arrival numbers of results."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ from stairs.memory.arena import Arena
 
 @jit
 def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
-    """Take a push back: unlink its tuples, newest first, so that each head is again what it was; drop its keys.
+    """Undo a push: unlink its tuples, newest first, which restores each head, and drop its keys.
 
-    before   int64[streams, S_FIELDS], the descriptors of the streams when the push began;  meta int64[M_FIELDS] then
+    before   int64[streams, S_FIELDS], the descriptors of the streams when the push began
+    meta     int64[M_FIELDS], the values when the push began
 
-    It may be done again, and then changes nothing: the caller cannot know whether it was done to the end of its own.
+    A second call changes nothing: after an exception the caller cannot know whether the first call ended.
     """
     streams, attrs, recs, classes = arena.streams, arena.attrs, arena.recs, arena.classes
     for i in range(streams.shape[0]):
@@ -54,7 +55,7 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
             streams[i, column] = before[i, column]
     if arena.meta[M_STARTED] != 0:
         for c in range(classes.shape[0]):
-            # Ids that were free before the push lie on the stack still; a dropped one goes where it came from.
+            # Ids that were free before the push are still on the stack; a dropped id returns to its place.
             while classes[c, C_FREE] < classes[c, C_FREE0]:
                 drop_key(arena, c, np.int64(arena.freed[classes[c, C_FREELIST] + classes[c, C_FREE]]))
             for kid in range(classes[c, C_NEXT0], classes[c, C_NEXT]):
@@ -65,7 +66,7 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
 
 @jit
 def rehash(table: np.ndarray, shift: int, before: np.ndarray) -> None:
-    """Put every key of an old table `before` into a new, empty one. The slot order of equal homes may change."""
+    """Insert every key of an old table `before` into a new, empty one. Keys with equal homes may change their order."""
     last = (np.int64(1) << (64 - shift)) - 1
     for old in range(0, before.shape[0], 2):
         if before[old + 1] >= 0:
@@ -78,7 +79,7 @@ def rehash(table: np.ndarray, shift: int, before: np.ndarray) -> None:
 
 @jit
 def transpose(ids: np.ndarray, streams: np.ndarray, numbers: np.ndarray) -> None:
-    """Write the arrival numbers of results, a row a stream: ids int32[n * streams] -> numbers int64[streams, n]."""
+    """Write the arrival numbers of results, one row per stream: ids int32[n * streams] -> numbers int64[streams, n]."""
     m, n = numbers.shape
     for j in range(m):
         base = streams[j, S_BASE]

@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from stairs.kernels.accelerate import inlined, jit, u64
 
-B_NEXT = 0  # ids handed out so far
+B_NEXT = 0  # ids assigned so far
 B_FREE = 1  # ids on the stack of free ones
 B_HEAP = 2  # bytes of the heap in use, dead ones included
 B_DEAD = 3  # dead bytes among them
-B_FRESH = 4  # ids made since the last settling
+B_FRESH = 4  # ids assigned since the last `settle`
 B_FIELDS = 5
 
 DONE = 0
@@ -24,11 +24,14 @@ NEED_HEAP = 2
 class BytesArena(NamedTuple):
     """Arrays of one directory of byte strings.
 
-    heap    uint8[]        the strings, end to end
-    start   int64[ids]     where each lies in the heap;  size int32[ids] its length;  hashes int64[ids]
-    users   int32[ids]     interned keys that contain it; 0 = free or fresh
-    table   int32[slots]   open addressing, -1 = empty;  freed int32[ids] stack
-    fresh   int32[ids]     ids made by the push under way
+    heap    uint8[]        the strings, concatenated
+    start   int64[ids]     position of each string in the heap;  size int32[ids] its length, -1 = free
+    hashes  int64[ids]     hash of each string
+    users   int32[ids]     number of interned keys that contain it; 0 = free or fresh
+    table   int32[slots]   ids, open addressing, -1 = empty
+    freed   int32[ids]     stack of free ids
+    fresh   int32[ids]     ids that the open push assigned
+    meta    int64[B_FIELDS]
     """
 
     heap: npt.NDArray[np.uint8]
@@ -44,7 +47,7 @@ class BytesArena(NamedTuple):
 
 @inlined
 def hash_bytes(text: np.ndarray, first: int, last: int) -> int:
-    """Return a 64-bit hash of text[first:last] (FNV-1a, then mixed so that high and low bits are both good)."""
+    """Return a 64-bit hash of text[first:last] (FNV-1a, then mixed so that all bits depend on all bytes)."""
     x = u64(0xCBF29CE484222325)
     for k in range(first, last):
         x = (x ^ u64(text[u64(k)])) * u64(0x100000001B3)
@@ -62,7 +65,7 @@ def hash_rows(offsets: np.ndarray, text: np.ndarray, hashes: np.ndarray) -> None
 
 @jit
 def mix_words(words: np.ndarray, hashes: np.ndarray) -> None:
-    """Fold one more word of each row's key into its hash: words int64[n], hashes uint64[n]."""
+    """Mix a further word of each row's key into its hash: words int64[n], hashes uint64[n]."""
     for r in range(hashes.shape[0]):
         x = (hashes[r] ^ u64(words[r])) * u64(0xBF58476D1CE4E5B9)
         x ^= x >> u64(32)
@@ -72,7 +75,7 @@ def mix_words(words: np.ndarray, hashes: np.ndarray) -> None:
 
 @inlined
 def find(arena: BytesArena, text: np.ndarray, first: int, last: int, code: int) -> int:
-    """Return the slot of the string, or the empty one where it would go."""
+    """Return the slot of the string, or the empty slot for its insertion."""
     mask = arena.table.shape[0] - 1
     slot = code & mask
     while True:
@@ -92,10 +95,11 @@ def find(arena: BytesArena, text: np.ndarray, first: int, last: int, code: int) 
 def intern(
     arena: BytesArena, offsets: np.ndarray, text: np.ndarray, dead: np.ndarray, ids: np.ndarray, done: np.ndarray
 ) -> int:
-    """Write the id of each row's string from row done[0] on, making new ones; rows marked dead get 0.
+    """Write the id of each row's string from row done[0] on, with new ids for new strings; rows marked dead get 0.
 
-    offsets int64[n + 1], text uint8[], dead uint8[n], ids int64[n], done int64[1]. When room runs short, done[0] is the
-    row to go on with. The caller makes `done` for each batch, so that no exception can leave it half way for the next.
+    offsets int64[n + 1], text uint8[], dead uint8[n], ids int64[n], done int64[1]. If room runs short, done[0] is the
+    row with which the next call resumes. The caller allocates `done` for each batch, so that an exception in one batch
+    cannot affect the next.
     """
     meta = arena.meta
     for r in range(done[0], ids.shape[0]):
@@ -134,7 +138,7 @@ def intern(
 
 @inlined
 def forget(arena: BytesArena, known: int) -> None:
-    """Take a string out of the table, closing the gap, and give its id and its bytes up."""
+    """Remove a string from the table, close the gap, and free its id and its bytes."""
     table, mask = arena.table, arena.table.shape[0] - 1
     gap = arena.hashes[known] & mask
     while table[gap] != known:
@@ -156,7 +160,7 @@ def forget(arena: BytesArena, known: int) -> None:
 
 @jit
 def settle(arena: BytesArena, used: np.ndarray) -> None:
-    """End a push: count a user for each id in `used` (words of the keys it added), forget fresh strings with none."""
+    """End a push: add a user for each id in `used` (words of the keys it added), forget fresh strings without one."""
     for k in range(used.shape[0]):
         arena.users[used[k]] += 1
     for k in range(arena.meta[B_FRESH]):
@@ -167,7 +171,7 @@ def settle(arena: BytesArena, used: np.ndarray) -> None:
 
 @jit
 def release(arena: BytesArena, unused: np.ndarray) -> None:
-    """Take a user away for each id in `unused` (words of keys that died) and forget strings that have none left."""
+    """Subtract a user for each id in `unused` (words of dead keys), and forget strings without a user."""
     for k in range(unused.shape[0]):
         known = unused[k]
         arena.users[known] -= 1
@@ -177,7 +181,7 @@ def release(arena: BytesArena, unused: np.ndarray) -> None:
 
 @jit
 def recount(arena: BytesArena, used: np.ndarray) -> None:
-    """Count the users of all strings anew: one for each id in `used` (words of all keys in use); forget the others."""
+    """Recount the users of all strings: one for each id in `used` (words of all keys in use); forget the others."""
     for known in range(arena.meta[B_NEXT]):
         arena.users[known] = 0
     for k in range(used.shape[0]):
@@ -190,7 +194,7 @@ def recount(arena: BytesArena, used: np.ndarray) -> None:
 
 @jit
 def compact(arena: BytesArena, heap: np.ndarray) -> None:
-    """Copy the live strings into another heap, end to end."""
+    """Copy the live strings to another heap, without gaps."""
     at = np.int64(0)
     for known in range(arena.meta[B_NEXT]):
         if arena.size[known] >= 0:
@@ -204,7 +208,7 @@ def compact(arena: BytesArena, heap: np.ndarray) -> None:
 
 @jit
 def copy_strings(arena: BytesArena, ids: np.ndarray, offsets: np.ndarray, text: np.ndarray) -> None:
-    """Copy the strings of ids int64[n] end to end: string k to text uint8[] from offsets[k], int64[n + 1]."""
+    """Copy the strings of ids int64[n] to text uint8[]: string k to position offsets[k], int64[n + 1]."""
     for k in range(ids.shape[0]):
         at, start = offsets[u64(k)], arena.start[u64(ids[u64(k)])]
         for b in range(offsets[u64(k + 1)] - at):
@@ -213,7 +217,7 @@ def copy_strings(arena: BytesArena, ids: np.ndarray, offsets: np.ndarray, text: 
 
 @jit
 def rebuild(arena: BytesArena) -> None:
-    """Fill an empty table with all strings."""
+    """Insert all strings into an empty table."""
     mask = arena.table.shape[0] - 1
     for known in range(arena.meta[B_NEXT]):
         if arena.size[known] >= 0:

@@ -1,12 +1,12 @@
-"""Tuple-at-a-time routing through an eddy: SteMs only, and the next one chosen anew at every hop.
+"""CACQ: an eddy routes one tuple at a time through SteMs, and chooses the next SteM at every hop.
 
-Each tuple in flight carries *done* bits, the SteMs it has been through, and *ready* bits, those it has a key for. The
-eddy takes the newest tuple in flight, picks among the SteMs ready and not done the one of lowest rank, and sends it
-there; each match comes back as a tuple of its own; a tuple that has been everywhere is a result. Ranks are data: bit k
-of a tuple of stream i stands for the k-th SteM of i's ranking, so the choice is to find the lowest bit set.
+Each tuple in flight has *done* bits, for the SteMs that it visited, and *ready* bits, for the SteMs for which it has a
+key. The eddy takes the newest tuple in flight, chooses the SteM of lowest rank that is ready and not done, and sends
+the tuple there. Each match returns as a tuple of its own, and a tuple that visited every SteM is a result. Ranks are
+data: bit k of a tuple of stream i stands for the k-th SteM of i's ranking, so the choice is the lowest set bit.
 
-Nothing is shared between hops, which is what sets it apart from `walk_kernels`: no list of matches is multiplied out,
-and no route is known before it is taken.
+Hops share no work, unlike in `stairs.kernels.walk`: no list of matches is multiplied out, and no route is fixed in
+advance.
 Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous queries over streams", SIGMOD 2002.
 """
 
@@ -46,14 +46,14 @@ from stairs.memory.arena import Arena, Entries, Routes, Walk
 
 @inlined
 def is_bound(arena: Arena, routes: Routes, i: int, c: int, done: int, more: int) -> bool:
-    """Tell whether a tuple of stream i that has been through `done` has a key of class c."""
+    """Return whether a tuple of stream i that visited `done` has a key of class c."""
     mask = routes.ready[u64(i * arena.classes.shape[0] + c)]
     return mask[2] != 0 or (mask[0] & done) != 0 or (mask[1] & more) != 0
 
 
 @inlined
 def choose(arena: Arena, routes: Routes, walk: Walk, i: int, d: int, tally: int) -> None:
-    """Send the tuple at depth d to a SteM: the lowest in rank of those it is ready for and has not been through."""
+    """Send the tuple at depth d to the SteM of lowest rank that is ready and not done."""
     frame, ops = walk.frames[u64(d)], routes.ops
     bits = frame[T_READY] & ~frame[T_DONE]
     rank = lowest_bit(bits) if bits != 0 else 64 + lowest_bit(frame[T_READY + 1] & ~frame[T_DONE + 1])
@@ -80,7 +80,7 @@ def route(
     tally: int,
     out: int,
 ) -> int:
-    """Find all results of the tuple bound in `walk` and return how many there are now (see `climb_kernels.climb`)."""
+    """Find all results of the tuple bound in `walk`; return the results now (see `stairs.kernels.climb.climb`)."""
     hops, ops, classes, m = routes.hops, routes.ops, arena.classes, walk.current.shape[0]
     base, d = routes.span[u64(i), R_TRUNK], np.int64(0)
     n = classes.shape[0]
@@ -88,7 +88,7 @@ def route(
     frame = walk.frames[u64(d)]
     frame[T_DONE] = 0
     frame[T_DONE + 1] = 0
-    # What the arrival itself is ready for stands behind the masks of its classes.
+    # The ready bits of the arrival itself follow the masks of the classes.
     frame[T_READY] = routes.ready[u64(m * n + i), 0]
     frame[T_READY + 1] = routes.ready[u64(m * n + i), 1]
     choose(arena, routes, walk, i, d, tally)

@@ -1,19 +1,20 @@
-"""The walk of a plan with stored states: an arrival climbs from its leaf to the root, probing SteMs and STAIRs.
+"""The walk of a plan with stored states: an arrival climbs from its leaf to the root and probes SteMs and STAIRs.
 
-Depth first over the hops of the route, as in `walk_kernels.probe`, but each hop may probe a STAIR, and the composite a
-hop has made may go into one. The rule that keeps every state right is in two places here. A STAIR is probed for a key
-only once the key is attempted: `newest` promotes it first if it is not (just-in-time completion). A composite is
-stored only under a key that is attempted: `store` passes over the others, the later promotion finds them in the SteMs.
+The walk goes depth first over the hops of the route, as in `stairs.kernels.walk.probe`, but a hop may probe a STAIR,
+and the composite after a hop may be stored in one. Two functions here keep every state correct. `newest` probes a STAIR
+for a key only if the key is attempted, and promotes the key first if not (just-in-time completion). `store` stores a
+composite only if its key is attempted; a later promotion finds the other composites in the SteMs.
 
-The JISC paper instead takes a key that is present in a state for a complete one (Procedure 1, line 1), and calls a
-tuple fresh by when its key came last (Definition 2). That loses results. Plan ((S T) R) U, just after a transition, ST
-incomplete, s_old and t in S and T with one key. A new s of that key probes T, which is complete, and (s, t) goes into
-ST. Then r comes: ST contains the key, so nothing is completed, and (r, s_old, t) is lost; that r is not fresh, s having
-come before it, hides the loss and does not heal it. Here (s, t) is not stored, because the key is not attempted in ST,
-and r promotes it: both pairs are found.
+The JISC paper instead takes a key that is present in a state for a complete one (Procedure 1, line 1), and decides
+whether a tuple is fresh by the last occurrence of its key (Definition 2). That loses results. Take plan ((S T) R) U
+just after a transition, with ST incomplete, and s_old and t in S and T with one key. A new s with that key probes T,
+which is complete, and (s, t) is stored in ST. Then r arrives: ST contains the key, so no completion happens, and
+(r, s_old, t) is lost. Because s arrived before r, r is not fresh; this hides the loss, but does not repair it. Here
+(s, t) is not stored, because the key is not attempted in ST, and r promotes the key, which finds both pairs.
 
-Within one walk the states probed do not contain the stream of the arrival and the states stored into do. So nothing
-stored in a walk is met by it, and a walk that runs out of room is taken back by dropping what has the arrival in it.
+Within one walk, the states probed do not contain the stream of the arrival, and the states stored into do. So a walk
+never meets a composite that it stored, and a walk that runs out of room is reverted by dropping all entries with the
+arrival.
 
 Source: Aly, Aref, Ouzzani, Mahmoud, "JISC: Adaptive stream processing using just-in-time state completion", EDBT 2014.
 """
@@ -55,14 +56,15 @@ from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.hop import after, entry_at, floor, head_at, take
 from stairs.kernels.memory import peek_int32, poke_int32
-from stairs.kernels.stair import GONE, make_slots, promote
+from stairs.kernels.promotion import promote
+from stairs.kernels.stair import GONE, make_slots
 from stairs.kernels.walk import RANGE, write
 from stairs.memory.arena import Arena, Entries, Routes, Walk
 
 
 @jit
 def stair_newest(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int) -> int:
-    """Return the newest entry of a key, promoting the key first if it is not attempted; -1 when there was no room."""
+    """Return the newest entry of a key, after a promotion if the key is not attempted; -1 if room was short."""
     newest = np.int64(peek_int32(head_at(entries, x, kid)))
     if newest >= entries.states[u64(x), E_BIRTH]:
         return newest
@@ -83,7 +85,7 @@ def newest(arena: Arena, entries: Entries, routes: Routes, walk: Walk, h: int) -
 
 @inlined
 def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
-    """Put the components bound into a STAIR, unless the key they have there is not attempted."""
+    """Store the bound components in a STAIR, unless their key is not attempted there."""
     row = entries.states[u64(x)]
     p = head_at(entries, x, walk.kids[u64(row[E_CLASS])])
     if peek_int32(p) < row[E_BIRTH]:
@@ -93,7 +95,7 @@ def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
         row[E_SHORT] += 1
         arena.meta[M_SHORT] |= SHORT_ENTRIES
         return
-    # Making a slot may have given the key a new head.
+    # make_slots may have changed the head of the key.
     e, first = row[E_NEXT], row[E_PARTS0]
     at = entry_at(entries, x, e)
     poke_int32(at, peek_int32(p))
@@ -107,9 +109,9 @@ def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
 
 @jit
 def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> None:
-    """Let the STAIRs along a route have nothing that holds tuple s of stream i: a walk that ran out of room is redone.
+    """Drop the entries with tuple s of stream i from the STAIRs along a route; its walk lacked room and is repeated.
 
-    O(their rings), which is as much as making room costs.
+    O(rings of these STAIRs), the cost of making room.
     """
     states, parts = entries.states, entries.parts
     for h in range(routes.span[u64(row), R_TRUNK], routes.span[u64(row), R_END]):
@@ -128,16 +130,17 @@ def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> Non
                 states[x, E_STORED] -= 1
                 dropped += 1
         if states[x, E_SHORT] > 0:
-            # What found room needs it again, beside what did not.
+            # The dropped entries need room again, in addition to those that found none.
             states[x, E_SHORT] += dropped
 
 
 @inlined
 def wanted(arena: Arena, entries: Entries, walk: Walk, newer: int, strict: bool, tally: int) -> bool:
-    """Tell whether the components bound are a result of this walk.
+    """Return whether the bound components are a result of this walk.
 
-    `newer`: where the marks of the next plan start, -1 = there is none; what is all newer is that plan's result.
-    `strict`: no component may be too old for the youngest.
+    newer    where the marks of the next plan start, -1 = none; that plan reports results of which all components are
+             above its marks
+    strict   compare the event times of all components: none may be too old for the youngest
     """
     m = walk.current.shape[0]
     if newer >= 0:
@@ -174,10 +177,13 @@ def climb(
     tally: int,
     out: int,
 ) -> int:
-    """Find all results of the tuple bound in `walk` along a route, and return how many there are now.
+    """Find all results of the tuple bound in `walk` along a route, and return the number of results now.
 
-    `out` results are in `walk.ids` before; whether all fit, and all entries, meta[M_SHORT] tells. `lows`: where the low
-    marks of the walk start. `storing`: composites go into the STAIRs they belong to.
+    meta[M_SHORT] reports results or entries that did not fit.
+
+    lows      where the low marks of the walk start
+    storing   store composites in the STAIRs of the route
+    out       the number of results in `walk.ids` before
     """
     hops, m = routes.hops, walk.current.shape[0]
     candidate, back = walk.levels[0], walk.levels[1]

@@ -1,11 +1,11 @@
-"""Steps of kernels that meet SteMs and STAIRs alike: one hop of a route, its candidates and what a match binds.
+"""Steps of one hop of a route, for kernels that probe SteMs and STAIRs: its candidates, and the keys a match binds.
 
-A candidate of a hop is a sequence number of a SteM or an entry number of a STAIR. Both stand in chains, newest first,
-that end below a floor: the low mark of the stream, the tail of the ring. So a walk need not know which one it has, but
-for three steps: where the chain begins, what comes next in it, and which components a candidate stands for.
+A candidate of a hop is a sequence number of a SteM or an entry number of a STAIR. Both form chains, newest first, that
+end below a floor: the low mark of the stream or the tail of the ring. So a walk treats both alike, except in three
+steps: where the chain begins, which candidate follows, and which components a candidate has.
 
-Which tuples count is told by `lows`, not by the low marks themselves: a plan that runs beside an older one knows only
-the tuples that came after it (`jisc.strategies.parallel_track`).
+`lows` decides which tuples count, and not the low marks of the streams: a plan that runs next to an older plan knows
+only the tuples after its start (`jisc.strategies.parallel_track`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def head_at(entries: Entries, x: int, kid: int) -> int:
 
 @inlined
 def is_live(entries: Entries, x: int, e: int) -> bool:
-    """Tell whether all components of an entry are in their windows. O(streams of the set), less for a dead one."""
+    """Return whether all components of an entry are live. O(streams of the set)."""
     states, parts = entries.states, entries.parts
     first, lows = states[u64(x), E_PARTS0], states[u64(x), E_LOWS]
     at = entry_at(entries, x, e) + 4 - 4 * first
@@ -76,7 +76,7 @@ def record_of(arena: Arena, j: int, s: int) -> int:
 
 @inlined
 def floor(entries: Entries, routes: Routes, lows: int, h: int) -> int:
-    """Return the number below which the chains of a hop end; `lows` is where the low marks of the walk start."""
+    """Return the number below which the chains of a hop end; the low marks of the walk start at `lows`."""
     x = routes.hops[u64(h), H_STATE]
     if x >= 0:
         return entries.states[u64(x), E_TAIL]
@@ -103,7 +103,7 @@ def take(
     h: int,
     s: int,
 ) -> bool:
-    """Bind the components of candidate s of hop h and their keys; False when one is dead or fails a check."""
+    """Bind the components of candidate s of hop h and their keys; return False if one is dead or fails a check."""
     hop, ops, classes = routes.hops[u64(h)], routes.ops, arena.classes
     x = hop[H_STATE]
     if x < 0:

@@ -1,10 +1,11 @@
-"""Kernels of the key directory: look-up, interning and the sweep that takes dead keys back.
+"""Kernels of the key directory: look-up, interning, and the sweep that recycles dead keys.
 
-A key id is dead when no SteM of its class holds a live tuple with it, which its head row tells: every SteM column is
-below its stream's low mark. Nothing is counted per tuple. The sweep runs a hand over the ids, two for each id handed
-out since it last ran, before a push touches anything; an id found dead leaves the table and goes on the free stack;
-and when far more ids are in use than tuples are live, it looks at all. So with T live tuples at most and P rows in a
-push, the directory stays below 2 T + P + SLACK ids, or 2 P if that is more, whatever keys ever pass (docs/layout.md).
+A key id is dead when no SteM of its class has a live tuple with it. The head row shows that: every SteM column is below
+its stream's low mark, so no count per tuple is needed. Before a push changes anything, the sweep moves a hand over the
+ids, two for each id assigned since the last sweep; a dead id leaves the table and goes to the free stack. If far more
+ids are in use than tuples are live, the sweep examines all. So with at most T live tuples and P rows in a push, the
+directory stays below 2 T + P + SLACK ids, or 2 P if that is more, whatever keys occur
+(docs/internals/layout.md).
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from stairs.kernels.memory import NEAR, prefetch
 from stairs.memory.arena import Arena
 
 SLACK = 64
-"""Ids beyond twice the live tuples that are not worth a look at all of them."""
+"""Ids beyond twice the live tuples that do not yet cause a sweep of all ids."""
 FREED = -2
-"""First head of an id on the free stack, as a rule: so that a look at it is short."""
+"""First head of an id on the free stack, usually: the sweep recognises it with one comparison."""
 TOGETHER = 4
-"""Heads of a key that are compared before it is asked whether one of them was live."""
+"""Number of heads of a key that are compared before the result is tested."""
 AHEAD = 16
-"""Keys between one that is looked up and the one whose slot of a large table is asked for."""
+"""Distance, in keys, between the key looked up and the key whose slot of a large table is prefetched."""
 
 
 @inlined
@@ -53,7 +54,7 @@ def spread(tag: int, shift: int) -> int:
 
 @inlined
 def fold(words: np.ndarray, at: int, width: int) -> int:
-    """Return one word for a key of several: the tag by which the table knows it. Equal tags do not mean equal keys."""
+    """Return the tag of a key of several words: one word for the table. Different keys may have equal tags."""
     x = u64(words[u64(at)])
     for k in range(1, width):
         x = (x ^ (x >> u64(29))) * u64(0xBF58476D1CE4E5B9) + u64(words[u64(at + k)])
@@ -62,7 +63,7 @@ def fold(words: np.ndarray, at: int, width: int) -> int:
 
 @inlined
 def same(left: np.ndarray, at: int, right: np.ndarray, other: int, width: int) -> bool:
-    """Tell whether two keys have equal words."""
+    """Return whether two keys have equal words."""
     for k in range(width):
         if left[u64(at + k)] != right[u64(other + k)]:
             return False
@@ -71,7 +72,7 @@ def same(left: np.ndarray, at: int, right: np.ndarray, other: int, width: int) -
 
 @inlined
 def find_slot(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
-    """Return where in `table` the key lies whose words start at source[at], or the empty slot where it would go."""
+    """Return the position in `table` of the key whose words start at source[at], or of the empty slot for it."""
     classes, table = arena.classes, arena.table
     width, base, shift = classes[c, C_WIDTH], classes[c, C_TABLE], classes[c, C_SHIFT]
     last = (np.int64(1) << (64 - shift)) - 1
@@ -91,21 +92,21 @@ def find_slot(arena: Arena, c: int, source: np.ndarray, at: int) -> int:
 
 @inlined
 def is_far(arena: Arena, c: int) -> bool:
-    """Tell whether the table of a class is larger than a core's own cache; only for keys of one word it matters."""
+    """Return whether the table of a class with keys of one word is larger than a core's own cache."""
     classes = arena.classes
     return classes[c, C_WIDTH] == 1 and (np.int64(16) << (64 - classes[c, C_SHIFT])) > NEAR
 
 
 @inlined
 def ask_for(arena: Arena, c: int, tag: int) -> None:
-    """Ask for the home slot of a tag, which will be looked up soon."""
+    """Prefetch the home slot of a tag, which will be looked up soon."""
     slot = arena.classes[c, C_TABLE] + 2 * spread(tag, arena.classes[c, C_SHIFT])
     prefetch(np.int64(arena.table.ctypes.data) + 8 * slot)
 
 
 @jit
 def adopt(arena: Arena, c: int, source: np.ndarray, at: int, p: int) -> int:
-    """Give the key at source[at] an id and put it in the empty slot p; -1 when the class has no room for another id."""
+    """Assign an id to the key at source[at] and write it to the empty slot p; -1 if the class has no room for an id."""
     classes, table, heads = arena.classes, arena.table, arena.heads
     width, stride = classes[c, C_WIDTH], classes[c, C_STRIDE]
     if classes[c, C_FREE] > 0:
@@ -130,9 +131,9 @@ def adopt(arena: Arena, c: int, source: np.ndarray, at: int, p: int) -> int:
 
 @inlined
 def is_dead(arena: Arena, c: int, kid: int) -> bool:
-    """Tell whether a key is in use and no live tuple of any stream has it, as far as its heads tell.
+    """Return whether no live tuple of any stream has the key, according to its heads; False for FREED ids.
 
-    O(streams of the class), less when one has.
+    O(streams of the class).
     """
     classes, heads, streams = arena.classes, arena.heads, arena.streams
     row = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
@@ -140,7 +141,7 @@ def is_dead(arena: Arena, c: int, kid: int) -> bool:
         return False
     stems = classes[c, C_STEMS]
     for first in range(0, stems, TOGETHER):
-        # A way out at each would be guessed wrong more often than it saves.
+        # An exit after each head would cost more in mispredicted branches than it saves.
         live = False
         for k in range(first, min(first + TOGETHER, stems)):
             live |= heads[u64(row + k)] >= streams[u64(classes[c, u64(C_MEMBER + k)]), S_LO]
@@ -151,7 +152,7 @@ def is_dead(arena: Arena, c: int, kid: int) -> bool:
 
 @inlined
 def drop(arena: Arena, c: int, kid: int, p: int) -> None:
-    """Take a key out of slot p of the table (closing the gap: no tombstones gather) and its id onto the free stack."""
+    """Remove a key from slot p of the table, close the gap (no tombstones), and push its id on the free stack."""
     classes, table = arena.classes, arena.table
     base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
     last = (np.int64(1) << (64 - shift)) - 1
@@ -161,7 +162,7 @@ def drop(arena: Arena, c: int, kid: int, p: int) -> None:
         slot = (slot + 1) & last
         if table[u64(base + 2 * slot + 1)] < 0:
             break
-        # An entry may move into the gap when its home is not strictly between the gap and where it lies.
+        # A key may move into the gap unless its home is strictly between the gap and its slot.
         tag = table[u64(base + 2 * slot)]
         if ((slot - spread(tag, shift)) & last) >= ((slot - gap) & last):
             table[u64(base + 2 * gap)] = tag
@@ -175,7 +176,7 @@ def drop(arena: Arena, c: int, kid: int, p: int) -> None:
 
 @jit
 def drop_key(arena: Arena, c: int, kid: int) -> None:
-    """Take a key that no tuple has any more out of the table of class c."""
+    """Remove a key that no tuple has any more from the table of class c."""
     classes = arena.classes
     p = find_slot(arena, c, arena.words, classes[c, C_WORDS] + kid * classes[c, C_WIDTH])
     drop(arena, c, kid, p)
@@ -183,7 +184,7 @@ def drop_key(arena: Arena, c: int, kid: int) -> None:
 
 @inlined
 def live_tuples(arena: Arena, c: int) -> int:
-    """Return the tuples in the windows of the streams of a class: no fewer than it has live keys."""
+    """Return the number of tuples in the windows of the streams of a class, at least the number of its live keys."""
     rows = np.int64(0)
     for k in range(arena.classes[c, C_STEMS]):
         i = arena.classes[c, C_MEMBER + k]
@@ -193,21 +194,21 @@ def live_tuples(arena: Arena, c: int) -> int:
 
 @jit
 def sweep(arena: Arena) -> int:
-    """Look at as many key ids of each class as are owed, take the dead ones back, and return how many those were.
+    """Examine the key ids that are due in each class, recycle the dead ones, and return their number.
 
-    Only between pushes: a key that a push has interned but not yet inserted would look dead.
+    Only between pushes: a key that a push interned but did not yet insert would appear dead.
     """
     classes = arena.classes
     taken = 0
     for c in range(classes.shape[0]):
         owed = min(classes[c, C_DEBT], classes[c, C_NEXT])
         classes[c, C_DEBT] = 0
-        # A key that comes again before the hand finds it dead costs no id and owes no look; arrivals that keep ahead of
-        # the hand in this way are met by a look at all ids. Half of those are in use then, so it costs no more than the
-        # adoptions since the last one have paid for.
+        # A dead key that occurs again before the hand reaches it keeps its id and adds no debt. If arrivals stay ahead
+        # of the hand in this way, the sweep examines all ids. At least half of them are in use then, so the ids
+        # assigned since the last full sweep pay for it.
         if classes[c, C_NEXT] - classes[c, C_FREE] > max(2 * live_tuples(arena, c) + SLACK, classes[c, C_NEXT] // 2):
             owed = classes[c, C_NEXT]
-        # Heads and words lie in the order of the hand; only a dead key's slot of the table is somewhere else.
+        # Heads and words are in the order of the hand; only the table slot of a dead key is elsewhere in memory.
         words, width, far = classes[c, C_WORDS], classes[c, C_WIDTH], is_far(arena, c)
         for _ in range(owed):
             kid = classes[c, C_HAND]
@@ -216,7 +217,7 @@ def sweep(arena: Arena) -> int:
                 ask_for(arena, c, arena.words[u64(words + kid + AHEAD)])
             if is_dead(arena, c, kid):
                 p = find_slot(arena, c, arena.words, words + kid * width)
-                # An id that is free already may look like one in use: its key may have come again under another.
+                # A free id may look like a dead one: its key may have occurred again and have another id now.
                 if arena.table[u64(p + 1)] == kid:
                     drop(arena, c, kid, p)
                     taken += 1

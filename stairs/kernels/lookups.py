@@ -1,7 +1,7 @@
-"""Kernels of the checks: look each key and each string up where it should be found.
+"""Kernels of the checks: they look up each key and each string.
 
-They follow hash tables and no pointers, after the caller has seen that every number in them is in bounds and that each
-table has an empty slot: so they end, and stay within their arrays, whatever else is wrong.
+They follow hash tables and no links. The caller has checked that all numbers are in bounds and that each table has an
+empty slot. So the kernels terminate and stay within their arrays, whatever else is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stairs.memory.arena import Arena
 
 @jit
 def lost_key(arena: Arena, c: int) -> int:
-    """Return a key id in the table of class c that a look-up of its words would not find, -1 for none. O(slots)."""
+    """Return a key id in the table of class c that a look-up of its words does not find, -1 for none. O(slots)."""
     base, words, width = arena.classes[c, C_TABLE], arena.classes[c, C_WORDS], arena.classes[c, C_WIDTH]
     for slot in range(np.int64(1) << (64 - arena.classes[c, C_SHIFT])):
         kid = arena.table[u64(base + 2 * slot + 1)]
@@ -28,7 +28,7 @@ def lost_key(arena: Arena, c: int) -> int:
 
 @jit
 def lost_string(arena: BytesArena) -> int:
-    """Return the id of a string in the table that a look-up of its bytes would not find, -1 for none. O(bytes)."""
+    """Return the id of a string in the table that a look-up of its bytes does not find, -1 for none. O(bytes)."""
     for slot in range(arena.table.shape[0]):
         known = np.int64(arena.table[slot])
         if known >= 0:

@@ -1,10 +1,10 @@
 """Memory by address, for kernels that copy between Arrow buffers and the arena.
 
-An Arrow column reaches a kernel as the address of its values: one integer in a table, where an array object would cost
-a microsecond to make and more to pass, which decides the speed of small pushes. Whoever puts an address in a table
+An Arrow column reaches a kernel as the address of its values, one integer in a table. An array object would cost a
+microsecond to create and more to pass, which would dominate small pushes. The code that writes an address to a table
 keeps its buffer alive until the kernel has returned.
 
-`prefetch` asks for a cache line ahead, where what kernels touch is more than `NEAR` bytes.
+`prefetch` requests a cache line ahead; kernels use it if the memory that they access exceeds `NEAR` bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Poke = Callable[[int, int], None]
 Ask = Callable[[int], None]
 
 NEAR = 1 << 20
-"""Bytes that stay in a core's own cache: asking for them ahead would cost more than it saves."""
+"""Bytes that fit in a core's own cache, for which a prefetch costs more than it saves."""
 
 
 def _plain(kind: Any) -> tuple[Peek, Poke]:
@@ -39,7 +39,7 @@ def _plain(kind: Any) -> tuple[Peek, Poke]:
 
 
 def _compiled(kind: Any) -> tuple[Peek, Poke]:
-    """Return the accessors of one width: a load and a store of the machine."""
+    """Return the accessors of one width, each one machine instruction."""
 
     @intrinsic
     def peek(typing_context: Any, address: Any) -> Any:
@@ -62,13 +62,13 @@ def _compiled(kind: Any) -> tuple[Peek, Poke]:
 
 
 def _nothing(address: int) -> None:
-    """Ask for nothing: plain Python cannot."""
+    """Do nothing: plain Python cannot prefetch."""
 
 
 def _prefetch() -> Ask:
-    """Return what asks the machine for the cache line at an address, which will be read and written soon.
+    """Return the function that prefetches the cache line at an address, for reading and writing.
 
-    Any address will do: one that is not the process's own is passed over.
+    Any address is allowed; the machine ignores addresses outside of the process.
     """
 
     @intrinsic
@@ -79,7 +79,7 @@ def _prefetch() -> Ask:
             ask = cgutils.get_or_insert_function(
                 builder.module, ir.FunctionType(ir.VoidType(), [byte, word, word, word]), name
             )
-            # For writing, to be kept in all caches, data.
+            # Arguments: for writing, to all cache levels, data.
             builder.call(ask, [builder.inttoptr(arguments[0], byte), word(1), word(3), word(1)])
             return context.get_dummy_value()
 

@@ -1,12 +1,12 @@
-"""Pushes of the commonest join: all streams on one key, over SteMs, each tuple as young as any before it.
+"""Pushes of the most frequent join: all streams on one shared key, over SteMs, with event times in order.
 
-Then the plan has little to say. All partners of an arrival stand in one row of heads, a column a stream, so whether it
-gives results is one comparison of that row with the low marks of all windows; nothing is bound, checked or walked
-level by level. What a general walk (`walk_kernels`) looks up in descriptors for each hop is not looked up here at all
-unless the arrival gives results, which the order of the route then lists, so that results come in the same order and
-counters are as they would be.
+Here the plan decides little. The heads of all partners of an arrival are in one row, one column per stream. So one
+comparison of that row with the low marks of all windows decides whether the arrival has results; the kernel binds and
+checks no key and walks no levels. It reads the descriptors of hops, as a general walk (`stairs.kernels.walk`) does,
+only for arrivals with results. It follows the order of the route then, so the order of results and the counters are
+those of the general walk.
 
-A walk for which there is no room goes to its end without writing, as in `push_kernels`.
+A walk that lacks room runs to its end without writing, as in `stairs.kernels.push`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from stairs.memory.arena import Arena, Batch, Routes, Walk
 RECORD = 2
 """int32s in a record of a stream with one attribute: link, key id."""
 BLOCK = 32
-"""Arrivals whose cache lines are asked for at a time; two blocks are under way, and have room in `walk.lists`."""
+"""Number of arrivals that are prefetched together; `walk.lists` has room for two blocks in progress."""
 
 
 @inlined
-def is_star(arena: Arena) -> bool:
-    """Tell whether every stream has the one class as its one attribute, nothing is stored, and results only come."""
+def joins_on_one_key(arena: Arena) -> bool:
+    """Return whether each stream has one attribute, all in one class, without stored states and without a changelog."""
     meta = arena.meta
     one = arena.classes.shape[0] == 1 and arena.attrs.shape[0] == arena.streams.shape[0]
     return one and (meta[M_MODE] == VIRTUAL or meta[M_MODE] == LOADING) and meta[M_CHANGELOG] == 0
@@ -65,7 +65,7 @@ def is_star(arena: Arena) -> bool:
 
 @inlined
 def all_meet(arena: Arena, walk: Walk, i: int, row: int) -> bool:
-    """Tell whether the key whose heads start at `row` has a live tuple in every stream but i, whatever it has there."""
+    """Return whether the key whose heads start at `row` has a live tuple in every stream other than i."""
     heads, lows = arena.heads, walk.lows
     live = np.int64(0)
     for j in range(lows.shape[0]):
@@ -75,7 +75,7 @@ def all_meet(arena: Arena, walk: Walk, i: int, row: int) -> bool:
 
 @inlined
 def expire_others(arena: Arena, walk: Walk, i: int) -> None:
-    """Move the low marks of all RANGE windows but that of stream i, as `expire_range` does."""
+    """Advance the low marks of all RANGE windows except that of stream i, as `expire_range` does."""
     streams, lows = arena.streams, walk.lows
     for j in range(lows.shape[0]):
         if j != i and streams[u64(j), S_KIND] == RANGE:
@@ -89,8 +89,8 @@ def combine(
 ) -> int:
     """Write every combination of the live partners of tuple s of stream i; return the results now, written or not.
 
-    The tuple makes a block of one result. For each hop, the last one first, the block is copied once for each further
-    partner, which is put in its place in the copy. So partners come one by one, and are never listed.
+    The newest partners form a block of one result. For each hop, from the last to the first, the block is copied once
+    per further partner, which replaces the partner in the copy. So partners are visited one by one and never listed.
     """
     streams, hops, recs, heads, ids, lows = arena.streams, routes.hops, arena.recs, arena.heads, walk.ids, walk.lows
     m = lows.shape[0]
@@ -127,7 +127,7 @@ def combine(
 
 @inlined
 def is_large(arena: Arena) -> bool:
-    """Tell whether the heads and live records that arrivals touch are more than a core's own cache holds."""
+    """Return whether the heads and live records exceed a core's own cache."""
     streams = arena.streams
     touched = 4 * arena.classes[0, C_NEXT] * streams.shape[0]
     for i in range(streams.shape[0]):
@@ -137,9 +137,9 @@ def is_large(arena: Arena) -> bool:
 
 @jit
 def fetch_heads(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -> None:
-    """Ask for the heads of arrivals first .. last - 1, and note where they are in `walk.lists`.
+    """Prefetch the heads of arrivals first .. last - 1, and write their positions to `walk.lists`.
 
-    `walk.current` counts the tuples of each stream as arrivals come by here.
+    `walk.current` counts the tuples of each stream that were prefetched.
     """
     streams, recs, following = arena.streams, arena.recs, walk.current
     base, m, origin = arena.classes[0, C_HEADS], streams.shape[0], np.int64(arena.heads.ctypes.data)
@@ -155,7 +155,7 @@ def fetch_heads(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -
 
 @jit
 def fetch_partners(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -> None:
-    """Ask for the newest partners of those arrivals first .. last - 1 that would give results as things stand."""
+    """Prefetch the newest partners of those arrivals first .. last - 1 that have results in the present state."""
     streams, heads = arena.streams, arena.heads
     origin = np.int64(arena.recs.ctypes.data)
     for a in range(first, last):
@@ -167,8 +167,8 @@ def fetch_partners(arena: Arena, batch: Batch, walk: Walk, first: int, last: int
 
 
 @jit
-def push_star(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_only: bool) -> int:
-    """Take the arrivals of a push from where they stand to M_STOP, or to where room is needed; return the status."""
+def push_one_key(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_only: bool) -> int:
+    """Process the arrivals of a push from M_ARRIVAL to M_STOP, or until room is needed; return the status."""
     streams, meta, recs, heads, lows = arena.streams, arena.meta, arena.recs, arena.heads, walk.lows
     timed, probing = meta[M_TIMED] != 0, meta[M_MODE] == VIRTUAL
     base, m = arena.classes[0, C_HEADS], streams.shape[0]
@@ -196,7 +196,7 @@ def push_star(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_only
             row = base + kid * m
             met = probing and all_meet(arena, walk, np.int64(i), row)
             if met and timed:
-                # Low marks may be behind the watermark: what finds no partner above them has none.
+                # Low marks may lag behind the watermark: an arrival without partners above them has none.
                 expire_others(arena, walk, np.int64(i))
                 met = all_meet(arena, walk, np.int64(i), row)
             if met:

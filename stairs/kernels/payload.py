@@ -1,4 +1,4 @@
-"""The kernels that move columns, all in one call: into the rings when rows come, out of them when results leave."""
+"""Kernels that move payload columns, all columns in one call: into the rings for input, out of them for results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stairs.kernels.memory import peek8, peek16, peek32, peek64, poke8, poke16, 
 J_SOURCE = 0  # address of its first value
 J_TARGET = 1  # address of the ring
 J_WIDTH = 2  # bytes of a value: 1, 2, 4, 8 or 16
-J_FIRST = 3  # the first value goes to slot FIRST & MASK, the next to the one after it
+J_FIRST = 3  # the first value goes to slot FIRST & MASK, the others to the following slots
 J_MASK = 4  # slots of the ring - 1
 J_ROWS = 5  # values to copy
 J_FIELDS = 6
@@ -21,16 +21,16 @@ P_STREAM = 0  # stream it belongs to
 P_WIDTH = 1  # bytes of a value: 1, 2, 4, 8 or 16
 P_RING = 2  # address of its ring
 P_MASK = 3  # slots of the ring - 1
-P_OUT = 4  # address where its values go
+P_OUT = 4  # address for the gathered values
 P_FIELDS = 5
 
 GATHERED = 4096
-"""Ids of the results that are gathered at a time: 16 KiB, which a first-level cache keeps."""
+"""Ids of results that are gathered together: 16 KiB, which fit in a first-level cache."""
 
 
 @inlined
 def copy_run(source: int, target: int, width: int, n: int) -> None:
-    """Copy n values of `width` bytes that lie side by side."""
+    """Copy n adjacent values of `width` bytes."""
     if width >= 8:
         for r in range(n * (width >> 3)):
             poke64(target + 8 * r, peek64(source + 8 * r))
@@ -51,7 +51,7 @@ def copy_in(jobs: np.ndarray) -> None:
     for k in range(jobs.shape[0]):
         n, width, mask = jobs[k, J_ROWS], jobs[k, J_WIDTH], jobs[k, J_MASK]
         slot, source, target = jobs[k, J_FIRST] & mask, jobs[k, J_SOURCE], jobs[k, J_TARGET]
-        # Up to where the ring wraps around, then from its start: two plain copies.
+        # One copy up to the end of the ring, and one from its start.
         before = min(n, mask + 1 - slot)
         copy_run(source, target + slot * width, width, before)
         copy_run(source + before * width, target, width, n - before)
@@ -59,7 +59,7 @@ def copy_in(jobs: np.ndarray) -> None:
 
 @inlined
 def gather_run(ring: int, out: int, width: int, mask: int, ids: np.ndarray, at: int, step: int, n: int) -> None:
-    """Copy the values of n components, whose numbers are ids[at], ids[at + step], …"""
+    """Copy the values of n components with sequence numbers ids[at], ids[at + step], …"""
     if width == 8:
         for r in range(n):
             poke64(out + 8 * r, peek64(ring + 8 * (ids[u64(at + r * step)] & mask)))
@@ -83,8 +83,10 @@ def gather_run(ring: int, out: int, width: int, mask: int, ids: np.ndarray, at: 
 def gather(columns: np.ndarray, ids: np.ndarray, n_streams: int, n: int) -> None:
     """Copy the value of each component into the columns of the output.
 
-    columns int64[n_columns, P_FIELDS]; ids int32[n * n_streams], result after result. Some results for all columns,
-    then the next: so their ids are read from memory once.
+    columns   int64[n_columns, P_FIELDS]
+    ids       int32[n * n_streams], result by result
+
+    The kernel gathers all columns of a block of results before the next block, so it reads each id from memory once.
     """
     some = max(GATHERED // n_streams, 1)
     for first in range(0, n, some):

@@ -1,13 +1,13 @@
-"""The kernel of the engine: one call takes a whole push through interning, probing, results and insertion.
+"""The kernel of a push: one call interns the keys of all rows, probes and inserts each arrival, and writes the results.
 
-An arrival is probed before it is inserted: so it meets every older tuple once, and each result is found exactly once,
-by its last component. How it is probed depends on the mode: along a compiled route over SteMs (`walk_kernels`), through
-stored states (`climb_kernels`), or hop by hop through an eddy (`eddy_kernels`). In a changelog, a tuple that leaves its
-window is probed once more, before it goes: what it finds are the results that end with it.
+An arrival probes before it is inserted. So it meets every older tuple once, and its last component finds each result
+exactly once. The mode decides how an arrival probes: along a compiled route over SteMs (`stairs.kernels.walk`), through
+stored states (`stairs.kernels.climb`), or hop by hop (`stairs.kernels.cacq`). In a changelog, a tuple that leaves its
+window probes once more before it leaves, and finds the results to delete.
 
-Nothing is compiled for a plan: routes are tables. When room runs short, the walk at hand goes to its end without
-writing, so that the room it needs is known and the counters are right; then the kernel stops with a status, the caller
-makes room and calls again, and that walk is done once more. A walk is an arrival, or a tuple that leaves.
+No code is compiled for a plan: routes are tables. A walk belongs to an arrival, or to a tuple that leaves. If a walk
+lacks room, it runs to its end without writing, so that the room it needs is known and the counters are right. Then the
+kernel returns a status, the caller makes room and calls again, and the kernel repeats that walk.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.cacq import route
 from stairs.kernels.climb import climb, take_back
 from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
-from stairs.kernels.one_key import is_star, push_star
+from stairs.kernels.one_key import joins_on_one_key, push_one_key
 from stairs.kernels.walk import RANGE, ROWS, expire_range, probe, shortage
 from stairs.memory.arena import Arena, Batch, Entries, Routes, Walk
 
 
 @inlined
 def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
-    """Write the key ids of all rows of the push into the records they will have. Goes on from where it stopped.
+    """Write the key ids of all rows of the push into their future records. A later call resumes where this one stopped.
 
-    In a pass of its own, look-ups of neighbouring rows do not wait for each other; the ring has room for all of them
-    beside the live window (`Modules.begin` sees to it).
+    In a separate pass, the look-ups of neighbouring rows do not wait for each other. `Modules.begin` made room in the
+    rings for all rows in addition to the live windows.
     """
     attrs, streams, classes, recs, meta = arena.attrs, arena.streams, arena.classes, arena.recs, arena.meta
     table = arena.table
@@ -101,7 +101,7 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
             if batch.dead[u64(dead + r)] == 0:
                 at = source + r * words
                 if words == 1:
-                    # The look-up of find_slot, with what it reads of the class held in registers.
+                    # As find_slot does, with the descriptors of the class in registers.
                     tag = batch.input[u64(at)]
                     slot = spread(tag, shift)
                     p = base + 2 * slot
@@ -138,7 +138,7 @@ def bind(arena: Arena, walk: Walk, i: int, record: int) -> None:
 
 @inlined
 def insert(arena: Arena, walk: Walk, i: int, s: int, record: int) -> None:
-    """Make the arrival the newest tuple of its keys in its SteM."""
+    """Insert the arrival into its SteM as the newest tuple of its keys."""
     attrs = arena.attrs
     for x in range(arena.streams[i, S_ATTR0], arena.streams[i, S_ATTR1]):
         p = u64(walk.bound[u64(attrs[u64(x), A_CLASS])] + attrs[u64(x), A_COLUMN])
@@ -148,7 +148,7 @@ def insert(arena: Arena, walk: Walk, i: int, s: int, record: int) -> None:
 
 @inlined
 def start(arena: Arena, rows: np.ndarray) -> None:
-    """Sweep dead keys, note which ids are in use, and lay out the input: words and marks, stream after stream."""
+    """Sweep dead keys, record the ids in use, and lay out the input: words and marks, stream by stream."""
     streams, classes, attrs = arena.streams, arena.classes, arena.attrs
     sweep(arena)
     for c in range(classes.shape[0]):
@@ -166,7 +166,7 @@ def start(arena: Arena, rows: np.ndarray) -> None:
 
 @inlined
 def set_low(arena: Arena, entries: Entries, j: int, lo: int) -> None:
-    """Let the window of stream j begin at `lo`, for every track."""
+    """Set the low mark of stream j to `lo`, in every track."""
     arena.streams[u64(j), S_LO] = lo
     for p in range(j, entries.lows.shape[0], arena.streams.shape[0]):
         entries.lows[u64(p)] = max(lo, entries.marks[u64(p)])
@@ -174,7 +174,7 @@ def set_low(arena: Arena, entries: Entries, j: int, lo: int) -> None:
 
 @inlined
 def sync_lows(arena: Arena, entries: Entries) -> None:
-    """Bring the low marks of all tracks up to those of the windows."""
+    """Raise the low marks of all tracks to those of the windows."""
     for j in range(min(arena.streams.shape[0], entries.lows.shape[0])):
         set_low(arena, entries, j, arena.streams[u64(j), S_LO])
 
@@ -192,7 +192,7 @@ def probe_stored(
     tally: int,
     out: int,
 ) -> int:
-    """Do what `emit` does under plans with stored states: one walk for each plan that runs, the oldest first."""
+    """Run `emit` for plans with stored states: one walk for each track, the oldest first."""
     m = arena.streams.shape[0]
     tracks = entries.lows.shape[0] // m
     s = walk.current[u64(i)]
@@ -220,7 +220,7 @@ def emit(
     tally: int,
     out: int,
 ) -> int:
-    """Find all results of the tuple bound in `walk` and return how many there are now."""
+    """Find all results of the tuple bound in `walk`, and return the number of results now."""
     mode = arena.meta[M_MODE]
     if mode == VIRTUAL:
         return probe(arena, routes, walk, u64(i), strict, count_only, tally, out)
@@ -245,7 +245,7 @@ def sign(walk: Walk, first: int, last: int, value: int) -> None:
 
 @jit
 def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, strict: bool, count_only: bool) -> int:
-    """Delete the results that hold the oldest tuple of stream j and let it go; a status when room is short."""
+    """Delete the results with the oldest tuple of stream j, and remove it from its window; return the status."""
     streams, meta = arena.streams, arena.meta
     s = streams[j, S_LO]
     record = streams[j, S_RECS] + (s & streams[j, S_MASK]) * streams[j, S_WIDTH]
@@ -271,10 +271,7 @@ def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, s
 def retire_all(
     arena: Arena, entries: Entries, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool
 ) -> int:
-    """Let all tuples go whose time is up, then the one that an arrival of stream i pushes out of its window.
-
-    i = -1: nothing arrives.
-    """
+    """Retire all expired tuples, then the tuple that an arrival of stream i displaces (i = -1: no arrival)."""
     streams, meta = arena.streams, arena.meta
     if meta[M_TIMED] != 0:
         for j in range(streams.shape[0]):
@@ -296,7 +293,7 @@ def retire_all(
 def push(
     arena: Arena, entries: Entries, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarray, count_only: bool
 ) -> int:
-    """Take the arrivals of a push from where they stand to M_STOP, or to where room is needed; return the status.
+    """Process the arrivals of a push from M_ARRIVAL to M_STOP, or until room is needed; return the status.
 
     rows    int64[streams], rows of the push per stream
     """
@@ -307,13 +304,13 @@ def push(
     if status != DONE:
         return status
     timed, given, changelog = meta[M_TIMED] != 0, meta[M_GIVEN] >= -FOREVER, meta[M_CHANGELOG] != 0
-    # Arrivals that may be older than others before them are looked at more closely.
+    # If arrivals may be older than earlier ones, the event times of all components are compared.
     strict = given or meta[M_LATENESS] > 0
     out = meta[M_OUT]
     meta[M_SHORT] = 0
     meta[M_NEED] = 0
-    if not strict and is_star(arena):
-        status = push_star(arena, routes, batch, walk, count_only)
+    if not strict and joins_on_one_key(arena):
+        status = push_one_key(arena, routes, batch, walk, count_only)
         if status != DONE:
             return status
         out = meta[M_OUT]
@@ -346,7 +343,7 @@ def push(
                 sign(walk, out, found, INSERTED)
             out = found
             meta[M_TALLIED] = 0
-            # A dependent walk binds no class of the arrival anew, so its rows are still bound.
+            # A walk never rebinds a class of the arrival, so its head rows are still bound.
             insert(arena, walk, i, s, record)
         streams[i, S_NEXT] = s + 1
         if streams[i, S_KIND] == ROWS and s + 1 - streams[i, S_SIZE] > streams[i, S_LO]:

@@ -1,8 +1,8 @@
-"""Kernels that look at live state on behalf of a sample of tuples; they change nothing but counters they are given.
+"""Kernels that read live state for a sample of tuples; they change only the arrays for their output.
 
-`sample` picks tuples that came of late, and counts for each what every SteM holds under its keys. `trace` walks a route
-as `walk_kernels.probe` would, counting its steps instead of writing results, and stops when a budget of steps is spent:
-so a plan can be tried on the state as it is, at a cost that does not depend on how bad the plan is.
+`sample` picks recent tuples, and counts for each pick its partners in every SteM. `trace` walks a route as
+`stairs.kernels.walk.probe` does, but counts its steps instead of writing results, and stops when a budget of steps is
+spent. So a plan can be tried on the present state at a bounded cost, even if the plan is bad.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from stairs.kernels.walk import agree, all_live, head
 from stairs.memory.arena import Arena, Routes, Walk
 
 GOLDEN = 2654435769
-"""2 ** 32 by the golden ratio, whose multiples fill an interval evenly."""
+"""2 ** 32 divided by the golden ratio: its multiples fill an interval evenly."""
 LONGEST = 64
-"""Tuples of a chain that are counted; the rest is estimated by how far these lie apart."""
+"""Number of tuples of a chain that are counted; the rest is estimated from their distance."""
 
-# work[k]: what a trace did, in sum over its tuples
-W_TUPLES = 0  # tuples whose walk was begun
+# work[k]: totals of a trace over its tuples
+W_TUPLES = 0  # tuples whose walk began
 W_PROBES = 1  # chains looked up by trunk hops
-W_VISITS = 2  # tuples met in them
-W_CHECKS = 3  # leaf hops compared before the walk went on
+W_VISITS = 2  # tuples visited in them
+W_CHECKS = 3  # leaf hops compared before the walk continued
 W_LEAVES = 4  # chains walked by leaf hops
-W_LEAF_VISITS = 5  # tuples met in those
+W_LEAF_VISITS = 5  # tuples visited in those
 W_RESULTS = 6
 W_FIELDS = 7
 
 
 @inlined
 def chain_length(arena: Arena, j: int, offset: int, newest: int) -> float:
-    """Return how many live tuples a chain of stream j has: counted up to LONGEST, estimated beyond."""
+    """Return the number of live tuples in a chain of stream j: counted up to LONGEST, estimated beyond."""
     row = arena.streams[u64(j)]
     low, s, n = row[S_LO], np.int64(newest), 0
     while s >= low and n < LONGEST:
@@ -70,7 +70,7 @@ def chain_length(arena: Arena, j: int, offset: int, newest: int) -> float:
 
 @inlined
 def profile(arena: Arena, i: int, s: int, counts: np.ndarray) -> None:
-    """Count the live partners of tuple s of stream i: under each of its attributes, in each other stream there."""
+    """Count the live partners of tuple s of stream i: for each of its classes, in each other stream of the class."""
     attrs, classes, streams = arena.attrs, arena.classes, arena.streams
     record = streams[i, S_RECS] + (s & streams[i, S_MASK]) * streams[i, S_WIDTH]
     k = 0
@@ -91,11 +91,11 @@ def profile(arena: Arena, i: int, s: int, counts: np.ndarray) -> None:
 def sample(
     arena: Arena, each: int, progress: np.ndarray, owed: np.ndarray, picks: np.ndarray, profiles: np.ndarray
 ) -> int:
-    """Pick about `each` of the tuples that came since the last time and profile them; return how many came.
+    """Pick about `each` of the arrivals since the last sample and profile them; return the number of these arrivals.
 
-    progress   int64[streams + 1, 3]: per stream, arrivals by the last time, those since then, picks ever; in the last
-               row, picks ever of all
-    owed       float64[streams]: picks that a stream has coming to it, fractions carried over
+    progress   int64[streams + 1, 3]: per stream, arrivals up to the last sample, arrivals since then, all picks; in the
+               last row, all picks of all streams
+    owed       float64[streams]: picks due to each stream, with fractions carried over
     picks      int64[n, 2]: a ring of stream and sequence number
     profiles   float64[streams, rows, k]: per stream, a ring
     """
@@ -114,8 +114,8 @@ def sample(
         n = min(np.int64(owed[i]), span)
         owed[i] = min(owed[i] - n, 1.0)
         for k in range(n):
-            # One of each of n stretches, at a place that moves by the golden ratio: at even distances, keys that come
-            # again and again in one order would be met at the same point each time.
+            # One pick from each of n stretches, at a position that moves by the golden ratio. At even distances, keys
+            # that arrive periodically could always be picked at the same point of their period.
             first, width = k * span // n, (k + 1) * span // n - k * span // n
             place = (((progress[m, 2] & 0xFFFFFFF) * GOLDEN & 0xFFFFFFFF) * width) >> 32
             s = streams[i, S_NEXT] - 1 - first - place
@@ -145,7 +145,7 @@ def follow(arena: Arena, routes: Routes, j: int, h: int, s: int) -> int:
 
 @inlined
 def leaf_product(arena: Arena, routes: Routes, walk: Walk, first: int, last: int, work: np.ndarray) -> float:
-    """Count what leaf hops first .. last - 1 find, and return the product."""
+    """Count the tuples that leaf hops first .. last - 1 find, and return the product of the counts."""
     product = 1.0
     for h in range(first, last):
         j = routes.hops[u64(h), H_TARGET]
@@ -167,11 +167,11 @@ def trace(
     visits: np.ndarray,
     work: np.ndarray,
 ) -> None:
-    """Walk the routes of tuples, live ones, in this order until the budget of trunk steps is spent.
+    """Walk the routes of live tuples, in this order, until the budget of trunk steps is spent.
 
-    streams, tuples   int64[n], the stream and sequence number of each
-    visits            int64[hops, 3], added to: chains looked up, tuples met, tuples that passed its checks
-    work              float64[W_FIELDS], added to
+    streams, tuples   int64[n], the stream and sequence number of each tuple
+    visits            int64[hops, 3], incremented: chains looked up, tuples visited, tuples that passed the checks
+    work              float64[W_FIELDS], incremented
     """
     hops, attrs = routes.hops, arena.attrs
     candidate, back = walk.levels[0], walk.levels[1]
@@ -227,7 +227,7 @@ def trace(
                 continue
             if h + 1 == leaf:
                 if around == 0.0:
-                    # Looked up once for all results of the tuple, as the walk does.
+                    # Looked up once for all results of the tuple, as in a walk.
                     around = leaf_product(arena, routes, walk, leaf, root, work)
                 work[W_RESULTS] += around * leaf_product(arena, routes, walk, root, end, work)
                 s = following

@@ -1,4 +1,4 @@
-"""Kernels of snapshots: number keys by first appearance, and fill empty modules with keys and tuples."""
+"""Kernels of snapshots: they number keys by first appearance, and load keys and tuples into empty modules."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from stairs.memory.arena import Arena
 
 @jit
 def number(ids: np.ndarray, numbers: np.ndarray, order: np.ndarray, count: int) -> int:
-    """Replace ids by numbers in order of first appearance, negative ones by -1; return how many numbers there are now.
+    """Replace ids by numbers in order of first appearance, negative ids by -1; return the count of numbers now.
 
-    ids int64[n]; numbers int64[ids], the number of each, -1 = none yet; order int64[ids], the id of each number;
-    count = numbers given so far.
+    ids       int64[n], replaced in place
+    numbers   int64[ids], the number of each id, -1 = none yet
+    order     int64[ids], the id of each number
+    count     the count of numbers before
     """
     for k in range(ids.shape[0]):
         one = ids[u64(k)]
@@ -45,9 +47,9 @@ def number(ids: np.ndarray, numbers: np.ndarray, order: np.ndarray, count: int) 
 
 @jit
 def adopt_keys(arena: Arena, c: int, words: np.ndarray) -> int:
-    """Give the keys ids 0, 1, … in an empty directory with room for them; return how many got theirs.
+    """Assign ids 0, 1, … to keys, words int64[n * width], in an empty directory; return the number of keys adopted.
 
-    words int64[n * width]. Fewer than n: the next one is in it already, or has no room.
+    A result below n means that the next key is a duplicate or has no room.
     """
     width = arena.classes[c, C_WIDTH]
     for k in range(words.shape[0] // width):
@@ -59,7 +61,7 @@ def adopt_keys(arena: Arena, c: int, words: np.ndarray) -> int:
 
 @jit
 def insert_tuples(arena: Arena, x: int, kids: np.ndarray) -> None:
-    """Put tuples 0, 1, … of an empty SteM into its index for attribute row x: kids int64[n], -1 = can join nothing."""
+    """Insert tuples 0, 1, … into the index of an empty SteM on attribute row x: kids int64[n], -1 = cannot join."""
     attrs, streams, heads, recs = arena.attrs, arena.streams, arena.heads, arena.recs
     i, c, column = attrs[x, A_STREAM], attrs[x, A_CLASS], attrs[x, A_COLUMN]
     first, mask, width = streams[i, S_RECS] + attrs[x, A_OFFSET], streams[i, S_MASK], streams[i, S_WIDTH]

@@ -1,8 +1,8 @@
-"""Probing along a compiled route over SteMs: no state is stored, inner nodes of the plan are virtual.
+"""The walk along a compiled route over SteMs: no state is stored, and inner nodes of the plan are virtual.
 
-Depth first. At level l the walk holds one candidate of hop l; a candidate that is live and passes the hop's checks
-binds the key ids of its classes and opens level l + 1; past the last trunk hop the leaf hops are looked up once each
-and multiplied out.
+The walk goes depth first. At level l it has one candidate of hop l. A candidate that is live and passes the checks of
+its hop binds the key ids of its classes and opens level l + 1. After the last trunk hop, each leaf hop is looked up
+once, and the walk writes the product of their matches.
 Source of the multi-way join without intermediate states: Viglas, Naughton, Burger, "Maximizing the output rate of
 multi-way join queries over streaming information sources", VLDB 2003 (MJoin).
 """
@@ -61,12 +61,12 @@ from stairs.memory.arena import Arena, Routes, Walk
 ROWS = 0
 RANGE = 1
 MOST_RESULTS = 1 << 48
-"""An arrival that completes more ends the push: no product overflows an int64."""
+"""Upper bound on the results of an arrival, so that no product overflows an int64. More results end the push."""
 
 
 @inlined
 def expire_range(arena: Arena, j: int) -> None:
-    """Move the low mark of a RANGE window past every tuple that no acceptable arrival can match. O(1) a tuple, once."""
+    """Advance the low mark of a RANGE window past tuples that no later arrival can match. Amortised O(1) per tuple."""
     streams, meta = arena.streams, arena.meta
     horizon = meta[M_WATERMARK] - meta[M_LATENESS] - streams[j, S_SIZE]
     lo, following, mask, ring = streams[j, S_LO], streams[j, S_NEXT], streams[j, S_MASK], streams[j, S_TIMES]
@@ -77,7 +77,7 @@ def expire_range(arena: Arena, j: int) -> None:
 
 @inlined
 def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, last: int) -> bool:
-    """Check and bind the keys of the tuple just matched, whose record starts at `record`: ops first .. last - 1."""
+    """Check and bind the keys of the tuple whose record starts at `record`: ops first .. last - 1."""
     ops, classes = routes.ops, arena.classes
     for o in range(first, last):
         c = u64(ops[u64(o), O_CLASS])
@@ -92,14 +92,14 @@ def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, las
 
 @inlined
 def head(arena: Arena, routes: Routes, walk: Walk, h: int) -> int:
-    """Return the newest sequence number a hop finds for the key bound for its class."""
+    """Return the newest sequence number that a hop finds for the bound key of its class."""
     return np.int64(arena.heads[u64(walk.bound[u64(routes.hops[u64(h), H_CLASS])] + routes.hops[u64(h), H_COLUMN])])
 
 
 @inlined
 def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) -> bool:
-    """Tell whether each of the leaf hops first .. last - 1 finds a live tuple: if not, the walk need not go on."""
-    # No way out in the middle: the heads lie side by side, and one branch is guessed wrong less often than several.
+    """Return whether each leaf hop first .. last - 1 finds a live tuple; if not, the walk has no result."""
+    # Without an early exit: the heads are adjacent, and one branch is mispredicted less often than several.
     live = True
     for h in range(first, last):
         live &= head(arena, routes, walk, h) >= arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO]
@@ -108,7 +108,7 @@ def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) ->
 
 @inlined
 def collect(arena: Arena, routes: Routes, walk: Walk, i: int, first: int, last: int, tally: int) -> None:
-    """Write the live tuples that leaf hops first .. last - 1 find into `walk.lists`, as far as there is room."""
+    """Write the live tuples that leaf hops first .. last - 1 find into `walk.lists`, as many as fit."""
     streams, hops, recs, base = arena.streams, routes.hops, arena.recs, routes.span[i, R_LEAF]
     at, room = walk.ends[u64(first - base)], walk.lists.shape[0]
     for h in range(first, last):
@@ -131,7 +131,7 @@ def collect(arena: Arena, routes: Routes, walk: Walk, i: int, first: int, last: 
 
 @inlined
 def write(walk: Walk, out: int) -> None:
-    """Write the components bound as result `out`."""
+    """Write the bound components as result `out`."""
     m = walk.current.shape[0]
     for j in range(m):
         walk.ids[u64(out * m + j)] = walk.current[u64(j)]
@@ -139,7 +139,7 @@ def write(walk: Walk, out: int) -> None:
 
 @inlined
 def extend(arena: Arena, routes: Routes, walk: Walk, i: int, out: int) -> int:
-    """Do what `product` does for a route with one leaf hop: each tuple it found makes a result."""
+    """Do the work of `product` for a route with one leaf hop: each tuple that it found makes one result."""
     total, m = walk.ends[1], walk.current.shape[0]
     if (out + total) * m > walk.ids.shape[0]:
         arena.meta[M_SHORT] |= SHORT_OUTPUT
@@ -153,14 +153,14 @@ def extend(arena: Arena, routes: Routes, walk: Walk, i: int, out: int) -> int:
 
 @inlined
 def product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only: bool, out: int) -> int:
-    """Write every combination of the collected lists with the components bound; return the results now, written or not.
+    """Write every combination of the collected lists with the bound components; return the results now, written or not.
 
-    The first combination is written, then doubled as it were: for each list, the block so far is copied once for each
-    further element, which is put in its place in the copy. So lists of one element cost nothing.
+    The first combination forms a block. For each list, the block is copied once per further element of the list, which
+    replaces the first element in the copy. So lists of one element cost nothing.
     """
     hops, ids, ends, lists = routes.hops, walk.ids, walk.ends, walk.lists
     leaf, end = routes.span[i, R_LEAF], routes.span[i, R_END]
-    # In floating point beside, where it cannot wrap around.
+    # The float cannot wrap around.
     total, size = np.int64(1), 1.0
     for k in range(end - leaf):
         total *= ends[u64(k + 1)] - ends[u64(k)]
@@ -195,7 +195,7 @@ def product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only: bool, 
 
 @inlined
 def strict_product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only: bool, out: int) -> int:
-    """Do what `product` does, keeping only combinations in which no component is too old for the youngest."""
+    """Do the work of `product`, but keep only combinations in which no component is too old for the youngest."""
     hops, ends, lists, streams = routes.hops, walk.ends, walk.lists, arena.streams
     leaf, end, trunk = routes.span[i, R_LEAF], routes.span[i, R_END], routes.span[i, R_TRUNK]
     turn = walk.levels[2]
@@ -235,7 +235,7 @@ def strict_product(arena: Arena, routes: Routes, walk: Walk, i: int, count_only:
 def finish(
     arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool, tally: int, out: int, first: int
 ) -> int:
-    """Collect the leaf hops from `first` on and write the results; return how many there are now."""
+    """Collect the leaf hops from `first` on and write the results; return the number of results now."""
     collect(arena, routes, walk, i, first, routes.span[i, R_END], tally)
     if arena.meta[M_SHORT] >= SHORT_LISTS:
         return out
@@ -250,10 +250,13 @@ def finish(
 def probe(
     arena: Arena, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool, tally: int, out: int
 ) -> int:
-    """Find all results whose last component is the arrival bound in `walk` and return how many there are now.
+    """Find all results whose last component is the arrival bound in `walk`, and return the number of results now.
 
-    `out` results are in `walk.ids` before; whether all fit, meta[M_SHORT] tells. `strict`: a candidate may be older or
-    younger than the arrival by more than a window (lateness is allowed), so the times of all components are compared.
+    meta[M_SHORT] reports results that did not fit.
+
+    strict   a candidate may be older or younger than the arrival by more than a window, because lateness is allowed;
+             so the event times of all components are compared
+    out      the number of results in `walk.ids` before
     """
     streams, hops, recs = arena.streams, routes.hops, arena.recs
     candidate, back = walk.levels[0], walk.levels[1]
@@ -267,9 +270,8 @@ def probe(
     streams[i, S_WALKED] += tally
     if trunk == leaf:
         return finish(arena, routes, walk, i, strict, count_only, tally, out, leaf)
-    # `resume` is the deepest level above the one at hand that has a live candidate left, -1 = none: the walk goes back
-    # there at once, not level by level. levels[0] holds these candidates, levels[1] the level to
-    # resume after each.
+    # `resume` is the deepest level above the present one that has a live candidate left, -1 = none. The walk returns
+    # there directly. levels[0] contains these candidates, levels[1] the level to resume after each of them.
     resume, level, first = np.int64(-1), np.int64(0), leaf
     h = trunk
     j = u64(hops[u64(h), H_TARGET])
@@ -315,7 +317,7 @@ def probe(
 
 @inlined
 def shortage(arena: Arena, found: int) -> int:
-    """Return the status that asks for the room a walk lacked; the walk is in the counters and will be done again."""
+    """Return the status for the room that a walk lacked; the counters include the walk, which will be repeated."""
     meta = arena.meta
     meta[M_TALLIED] = 1
     if (meta[M_SHORT] & SHORT_ENTRIES) != 0:

@@ -1,1 +1,1 @@
-"""The arrays of one engine: the arena that lasts, the scratch room of a push, and the bound on both."""
+"""The arrays of one engine: the arena, the scratch memory of a push, and the bound on the bytes of the state."""

@@ -1,12 +1,12 @@
-"""The bytes that the state of one engine may take: whoever is about to grow for good asks first.
+"""The bound on the bytes of one engine's state: code that is about to allocate lasting memory asks first.
 
-A push that fails is taken back, but the memory it made stays. So it would not do to look at the bound afterwards: what
-a refused push had grown would be in the way of every push to come. What is asked for before it is made is refused with
+An undo reverts a failed push, but the memory that the push allocated stays. So a test of the bound after the fact would
+not work: the growth of a refused push would block all later pushes. A request before the allocation is refused with
 nothing changed, and a smaller push may still fit.
 
-    used   bytes of all parts, each of which says how many it has; limit = no more than so many, inf = no bound
+    parts  functions that return the bytes of each part of the state;  limit  the bound in bytes, inf = none
 
-Invariant: used <= limit between pushes, if it was so when the limit was set.
+Invariant: used <= limit between pushes, if it held when the limit was set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stairs.errors import CapacityError
 
 
 class Allowance:
-    """A limit on the sum of some parts."""
+    """A limit on the total bytes of some parts."""
 
     def __init__(self) -> None:
         self.limit = float("inf")
@@ -29,12 +29,12 @@ class Allowance:
         return sum(part() for part in self.parts)
 
     def ask(self, n_bytes: int, what: str) -> None:
-        """Raise CapacityError unless there is room for so many bytes more; `what` needs them."""
+        """Raise CapacityError unless `n_bytes` more bytes are within the limit; `what` names their use."""
         if self.limit == float("inf"):
             return
         used = self.used
         if used + n_bytes > self.limit:
             raise CapacityError(
                 f"{what} would take the state from {used:,} to {used + n_bytes:,} bytes, max_bytes is"
-                f" {self.limit:,.0f}: narrow the windows, push fewer rows at a time, or allow more"
+                f" {self.limit:,.0f}: narrow the windows, push fewer rows at a time, or raise max_bytes"
             )

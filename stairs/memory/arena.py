@@ -1,12 +1,12 @@
-"""The arrays every kernel works on: one arena for all state modules of an engine.
+"""The arrays on which all kernels work: one arena for all state modules of an engine.
 
     heads    int32  per class, key-major: row `key id` holds the newest sequence number of that key in each SteM,
                     so one arrival touches one or two cache lines, not one per stream
     recs     int32  per stream, a ring of tuple records; a record is (link, key id) for each attribute of the stream
-    times    int64  per stream, a ring of event times beside `recs` (only in timed queries)
+    times    int64  per stream, a ring of event times with the slots of `recs` (only in timed queries)
     words    int64  per class, the words of each interned key
     table    int64  per class, open addressing with linear probing, slots of (tag, key id), key id -1 = empty
-    freed    int32  per class, a stack of key ids to use again
+    freed    int32  per class, a stack of key ids to recycle
     streams, classes, attrs, meta   descriptors, columns named in `stairs.descriptors`
 
     a stream of capacity 8 with one attribute, after arrivals 4 (key id 7), 5 (key id 2) and 9 (key id 7):
@@ -14,8 +14,8 @@
         heads[row 7] = 9      recs[slot 9 & 7 = 1] = (link 4, key id 7)
                               recs[slot 4 & 7 = 4] = (link of the tuple before it with key id 7, key id 7)
 
-A chain is newest first; a link below the stream's low mark ends it, so expiry writes nothing. A slot holds whatever its
-last tuple left; only sequence numbers in [low mark, next) mean something.
+A chain is newest first, and a link below the stream's low mark ends it, so expiry writes nothing. A slot keeps the
+record of its last tuple; only sequence numbers in [low mark, next) have a meaning.
 Source of the module: Raman, Deshpande, Hellerstein, "Using state modules for adaptive query processing", ICDE 2003,
 sec. 2.
 """
@@ -48,15 +48,15 @@ class Arena(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """Where the tuples of each stream go, and how states are promoted.
+    """The routes of the tuples of each stream, and of the promotions of states.
 
     span   int64[routes, R_FIELDS]  where the trunk and leaf hops of a route lie in `hops`: row track * streams + i is
-                                    the route of stream i in a plan; rows behind those are promotions (E_ROUTE)
+                                    the route of stream i in a plan; later rows are promotions (E_ROUTE)
     hops   int64[n, H_FIELDS]       probes in order, with their counters
     ops    int64[n, O_FIELDS]       checks and bindings on a match
-    ready  int64[n, 3]              for an eddy: row i * classes + c, two words with a bit for each SteM of class c in
-                                    the ranking of stream i, and 1 when i has the class itself; row streams * classes
-                                    + i, those of all classes of i
+    ready  int64[n, 3]              only under CACQ. Row i * classes + c: two words with a bit for each SteM of class c
+                                    in the ranking of stream i, and 1 if i has the class itself; row streams * classes
+                                    + i: the bits of all classes of i
     """
 
     span: Int64s
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
 
     order  uint8[arrivals]          the stream of each arrival
     input  int64[]                  words of the keys, per attribute (A_INPUT), row by row
-    dead   uint8[]                  per stream (S_DEAD), 1 = a key of the row is null, so it can join nothing
+    dead   uint8[]                  per stream (S_DEAD), 1 = a key of the row is null, so the row cannot join
     """
 
     order: Bytes
@@ -79,20 +79,20 @@ class Batch(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """Room for a walk and what it gives.
+    """Memory of a walk, with its results.
 
-    ids       int32[room * streams] sequence numbers of the components, result after result, streams in query order
+    ids       int32[room * streams] sequence numbers of the components, result by result, streams in query order
     signs     uint8[room]           INSERTED or DELETED, result by result (only in a changelog)
-    lists     int64[room]           sequence numbers the leaf hops of the arrival at hand found; where walks are of
-                                    stars, head rows that were asked for
-    ends      int64[streams]        ends[k] .. ends[k + 1] of `lists` are those of its leaf hop k
-    levels    int64[3, streams]     per level of the walk: the candidate to come back to, the level to resume after it;
-                                    the turn of each leaf hop
+    lists     int64[room]           sequence numbers that the leaf hops of the present arrival found; in joins on one
+                                    key, the head rows that were prefetched
+    ends      int64[streams + 1]    leaf hop k found `lists[ends[k]:ends[k + 1]]`
+    levels    int64[3, streams]     per level of the walk: the candidate to resume with, the level to resume after it;
+                                    the position of each leaf hop
     bound     int64[classes]        where the head row of the key bound for each class starts
-    kids      int64[classes]        the key id bound for each class (only where STAIRs are stored)
-    current   int64[streams]        sequence number bound for each stream; of stars, the next one to ask for
-    frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight through an eddy; row 0: a promotion
-    lows      int32[streams]        low marks of all streams side by side (only of stars)
+    kids      int64[classes]        the key id bound for each class (only with stored states)
+    current   int64[streams]        sequence number bound for each stream; in joins on one key, the next to prefetch
+    frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight under CACQ; row 0: a promotion
+    lows      int32[streams]        low marks of all streams (only in joins on one key)
     """
 
     ids: Int32s
@@ -108,13 +108,13 @@ class Walk(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """What STAIRs hold (see `stairs.stair`); heads and rings lie behind the addresses in `states`.
+    """The STAIRs (see `stairs.stair`); `states` contains the addresses of their heads and rings.
 
     states  int64[states, E_FIELDS]   descriptors
     parts   int64[n, P_FIELDS]        per state, the streams of its set, ascending
-    lows    int64[tracks * streams]   per track, the sequence number from which on a tuple counts: the low mark of its
-                                      stream, or the track's mark if that is higher
-    marks   int64[tracks * streams]   per track, the first tuple of each stream that it knows
+    lows    int64[tracks * streams]   per track, the first sequence number of each stream that counts: the low mark of
+                                      the stream, or the track's mark if that is greater
+    marks   int64[tracks * streams]   per track, the first tuple of each stream that the track knows
     """
 
     states: Int64s

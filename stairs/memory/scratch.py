@@ -1,4 +1,4 @@
-"""What a push works in and leaves nothing behind in: room for its input, for walks and for results."""
+"""Temporary memory of a push: room for its input, for walks and for results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_RESULTS = 1024
 
 
 class Room(NamedTuple):
-    """Room for a push: words of keys, rows, results, signs of them, tuples in lists, tuples in flight."""
+    """Sizes of the scratch memory: key words, rows, results, signs of results, tuples in lists, tuples in flight."""
 
     words: int = 0
     rows: int = 0
@@ -30,9 +30,9 @@ class Room(NamedTuple):
 class Scratch:
     """Scratch memory for the pushes of one engine with `n_streams` streams and `n_classes` classes.
 
-    words    int64, the key words of a push, beginning at `address`
-    dead     uint8, a mark for each of its rows
-    walk     what kernels walk in, and the results they found
+    words    int64[], the key words of a push, starting at `address`
+    dead     uint8[], a mark for each row of the push
+    walk     arrays in which kernels walk, with the results that they found
     """
 
     def __init__(self, n_streams: int, n_classes: int, room: Room | None = None) -> None:
@@ -57,31 +57,31 @@ class Scratch:
 
     @property
     def room(self) -> Room:
-        """How much room there is."""
+        """The present sizes."""
         walk = self.walk
         results = len(walk.ids) // self._streams
         return Room(len(self.words), len(self.dead), results, len(walk.signs), len(walk.lists), len(walk.frames))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all of it."""
+        """Bytes of all arrays."""
         return sum(array.nbytes for array in (*self.walk, self.words, self.dead))
 
     def take_in(self, words: int, rows: int) -> None:
-        """Make room for so many key words, and for so many rows, none of them marked."""
+        """Make room for `words` key words and `rows` rows, and clear the marks of the rows."""
         if len(self.words) < words:
             room = np.empty(2 * words, np.int64)
             address = room.ctypes.data
-            # No call between the two: an exception must not leave the address of memory that is gone.
+            # Both in one statement: an exception in between would leave the address of freed memory.
             self.words, self.address = room, address
         if len(self.dead) < rows:
             self.dead = np.empty(2 * rows, np.uint8)
         self.dead[:rows] = 0
 
     def grow_results(self, used: int, need: int, signed: bool) -> None:
-        """Make room for `need` results, beside those `used`, which stay; for their signs as well if they are signed.
+        """Make room for `need` results, and for their signs if they are `signed`; the first `used` results stay.
 
-        Raises CapacityError for more than can be.
+        Raises CapacityError for more than MOST_RESULTS.
         """
         if need >= MOST_RESULTS:
             raise CapacityError(
@@ -98,11 +98,11 @@ class Scratch:
         self.walk = self.walk._replace(ids=ids, signs=signs)
 
     def grow_lists(self, need: int) -> None:
-        """Make room for `need` tuples in lists, and as many again."""
+        """Make room for twice `need` tuples in lists."""
         self.walk = self.walk._replace(lists=np.zeros(2 * need, np.int64))
 
     def open_frames(self) -> None:
-        """Make room for tuples in flight through an eddy."""
+        """Make room for the tuples in flight under CACQ."""
         m, (rows, width) = self._streams, self.walk.frames.shape
         if rows <= m:
             self.walk = self.walk._replace(frames=np.zeros((m + 1, width), np.int64))

@@ -1,4 +1,4 @@
-"""A flat array cut into segments, one an owner, so that one array serves any number of streams, classes or states."""
+"""A flat array cut into segments, one per owner: one array serves any number of streams or classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 
 class Segments:
-    """Owners' segments of one flat array, in order: segment k is `array[base[k] : base[k] + size[k]]`."""
+    """Consecutive segments of one flat array: segment k is `array[base[k] : base[k] + size[k]]`."""
 
     def __init__(self, dtype: npt.DTypeLike, sizes: list[int], fill: int) -> None:
         self.fill = fill
@@ -19,7 +19,7 @@ class Segments:
 
     @classmethod
     def over(cls, array: npt.NDArray[Any], sizes: list[int], fill: int) -> Segments:
-        """Return the segments of an array that is there, which has the length of all sizes together."""
+        """Return segments over an existing array, whose length is the sum of the sizes."""
         new = cls(array.dtype, [], fill)
         new.size, new.array = list(sizes), array
         new.base = new._bases()
@@ -33,19 +33,19 @@ class Segments:
         return bases
 
     def view(self, k: int) -> npt.NDArray[Any]:
-        """Return segment k without a copy."""
+        """Return a view of segment k."""
         return self.array[self.base[k] : self.base[k] + self.size[k]]
 
     def copy(self) -> Segments:
-        """Return segments of the same sizes with the same contents. O(whole array)."""
+        """Return a copy. O(whole array)."""
         new = Segments(self.array.dtype, self.size, self.fill)
         new.array[:] = self.array
         return new
 
     def resized(self, k: int, size: int) -> Segments:
-        """Return a copy in which segment k has another size and holds `fill` only. O(whole array).
+        """Return a copy in which segment k has another size and contains only `fill`. O(whole array).
 
-        The original is untouched, so a failed allocation loses nothing.
+        The original does not change, so a failed allocation loses nothing.
         """
         sizes = list(self.size)
         sizes[k] = size

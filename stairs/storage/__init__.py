@@ -1,1 +1,1 @@
-"""Objects as plain parts for a file, and files that only their owner can change."""
+"""Objects as plain parts of a file, and files that only their owner can change."""

@@ -1,17 +1,17 @@
-"""An object as plain parts, to be written down: JSON values and arrays by name. This is how they are read again.
+"""An object as plain parts, which can be written to a file: JSON values and arrays by name, and their checked reading.
 
-Whoever has a state gives it as a dictionary (`kept`) and takes it back (`wake`), part by part. What was written down
-names no class and no attribute. Each part is asked for by its name, with its type, its range and its shape, and an
-array has the dtype and the shape that the reader asks for, or there is an error.
+Each class with state returns it as a dictionary (`to_parts`) and reads it back part by part (`load_parts`). The parts
+name no class and no attribute. The reader asks for each part by name and states its type and range; for an array it
+states the dtype and the shape. A part that differs raises StateError.
 
-    kept:  {"next": 8, "heads": int32[4], "rings": [{"size": 64}]}
-    wake:  parts.integer("next", low=0)   parts.array("heads", np.int32, (4,))   parts.items("rings")
+    to_parts:    {"next": 8, "heads": int32[4], "rings": [{"size": 64}]}
+    load_parts:  parts.integer("next", low=0)   parts.array("heads", np.int32, (4,))   parts.items("rings")
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,55 +24,47 @@ Plain = dict[str, Any]
 MOST = 1 << 62
 
 
-class Memory(Protocol):
-    """Where arrays lie."""
+class Memory:
+    """The arrays to which parts refer. This base class contains none; a subclass finds them in a file."""
 
     def array(self, place: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Return the array that was written down as `place`. Raises StateError."""
+        """Return the array that was written as `place`. Raises StateError."""
+        raise StateError(f"an array of {dtype} at {place}, but these parts contain no arrays")
 
     def arrow(self, place: object, kind: pa.DataType) -> pa.Array:
-        """Return the Arrow array that was written down as `place`. Raises StateError."""
+        """Return the Arrow array that was written as `place`. Raises StateError."""
+        raise StateError(f"an array of {kind} at {place}, but these parts contain no arrays")
 
 
-class _NoMemory:
-    """Where no array lies."""
-
-    def array(self, place: object, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        raise StateError(f"an array of {dtype} at {place}, where there are none")
-
-    def arrow(self, place: object, kind: pa.DataType) -> pa.Array:
-        raise StateError(f"an array of {kind} at {place}, where there are none")
-
-
-NO_MEMORY: Memory = _NoMemory()
+NO_MEMORY = Memory()
 
 
 def powers_of_two(numbers: Sequence[int]) -> bool:
-    """Tell whether all numbers are powers of two."""
+    """Return whether all numbers are powers of two."""
     return all(n > 0 and n & (n - 1) == 0 for n in numbers)
 
 
 class Parts:
-    """The parts of one object. Every method raises StateError for a part that is missing or not as asked for.
+    """The parts of one object. Every method raises StateError for a part that is missing or does not fit.
 
-    what  the object, for messages
+    what  name of the object for messages
     """
 
     def __init__(self, values: object, memory: Memory, what: str) -> None:
         if not isinstance(values, dict):
-            raise StateError(f"{what}: {type(values).__name__} in place of parts by name")
+            raise StateError(f"{what}: {type(values).__name__} instead of parts by name")
         self._values: Plain = values
         self._memory = memory
         self.what = what
 
     def plain(self, name: str) -> Any:
-        """Return a part as JSON gave it."""
+        """Return a part as the JSON reader returned it."""
         if name not in self._values:
             raise StateError(f"{self.what} has no part {name!r}")
         return self._values[name]
 
     def require(self, holds: bool, fault: str) -> None:
-        """Raise StateError with `fault` unless it holds."""
+        """Raise StateError with `fault` unless `holds` is true."""
         if not holds:
             raise StateError(f"{self.what}: {fault}")
 
@@ -80,18 +72,18 @@ class Parts:
         return StateError(f"{self.what}: {name} is {str(self._values.get(name))[:100]}, not {wanted}")
 
     def integer(self, name: str, low: int = 0, high: int = MOST) -> int:
-        """Return an integer of low .. high."""
+        """Return an integer within low .. high."""
         value = self.plain(name)
         if type(value) is not int or not low <= value <= high:
             raise self._wrong(name, f"an integer of {low} .. {high}")
         return value
 
     def optional(self, name: str, high: int = MOST) -> int | None:
-        """Return an integer of 0 .. high, or None."""
+        """Return an integer within 0 .. high, or None."""
         return None if self.plain(name) is None else self.integer(name, high=high)
 
     def number(self, name: str) -> float:
-        """Return a float; infinite ones and nan are floats."""
+        """Return a float, which may be infinite or NaN."""
         value = self.plain(name)
         if type(value) is not float:
             raise self._wrong(name, "a float")
@@ -112,14 +104,14 @@ class Parts:
         return value
 
     def sequence(self, name: str, n: int | None = None) -> list[Any]:
-        """Return a list, of `n` entries if that is given."""
+        """Return a list, with `n` entries unless `n` is None."""
         value = self.plain(name)
         if type(value) is not list or n not in (None, len(value)):
             raise self._wrong(name, "a list" if n is None else f"a list of {n}")
         return value
 
     def integers(self, name: str, n: int | None = None, low: int = 0, high: int = MOST) -> list[int]:
-        """Return a list of integers of low .. high."""
+        """Return a list of integers within low .. high, with `n` entries unless `n` is None."""
         values = self.sequence(name, n)
         if not all(type(value) is int and low <= value <= high for value in values):
             raise self._wrong(name, f"a list of integers of {low} .. {high}")
@@ -142,7 +134,7 @@ class Parts:
         return rows
 
     def masks(self, name: str) -> list[tuple[int, int]]:
-        """Return pairs of integers, the first of any size."""
+        """Return pairs of integers of any size."""
         pairs = self.sequence(name)
         if not all(type(pair) is list and [type(value) for value in pair] == [int, int] for pair in pairs):
             raise self._wrong(name, "a list of pairs")
@@ -156,15 +148,15 @@ class Parts:
         return values
 
     def part(self, name: str) -> Parts:
-        """Return the parts of a part."""
+        """Return a nested object as its parts."""
         return Parts(self.plain(name), self._memory, f"{self.what}, {name}")
 
     def items(self, name: str, n: int | None = None) -> list[Parts]:
-        """Return a list of objects, each as its parts."""
+        """Return a list of nested objects, each as its parts."""
         return [Parts(one, self._memory, f"{self.what}, {name} {k}") for k, one in enumerate(self.sequence(name, n))]
 
     def lists(self, name: str, n: int) -> list[list[Parts]]:
-        """Return `n` lists of objects."""
+        """Return `n` lists of nested objects, each as its parts."""
         found = []
         for k, own in enumerate(self.sequence(name, n)):
             if type(own) is not list:
@@ -173,7 +165,7 @@ class Parts:
         return found
 
     def array(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        """Return an array, C-contiguous, aligned and writable; -1 in `shape` stands for any length."""
+        """Return an array, C-contiguous, aligned and writable; -1 in `shape` matches any length."""
         return self._shaped(name, self.plain(name), np.dtype(dtype), shape)
 
     def arrays(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> list[npt.NDArray[Any]]:
@@ -181,7 +173,7 @@ class Parts:
         return [self._shaped(name, one, np.dtype(dtype), shape) for one in self.sequence(name)]
 
     def arrow(self, name: str, kind: pa.DataType) -> pa.Array:
-        """Return an Arrow array of a type."""
+        """Return an Arrow array of type `kind`."""
         return self._memory.arrow(self.plain(name), kind)
 
     def _shaped(self, name: str, place: object, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:

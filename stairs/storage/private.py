@@ -1,8 +1,8 @@
-"""Directories and files that only their owner can change: how they are made, checked and opened.
+"""Directories and files that only their owner can change: creation, checks and opening.
 
-Memory that is mapped and compiled code that is loaded must not come from another user of the machine. A directory is
-accepted if this user owns it and nobody else may write to it; then nobody else can put a file or a link there, or take
-one away. The directory above it may be shared (`/tmp`) if it is sticky: there only the owner of an entry renames it.
+Mapped memory and loaded code must not come from another user of the machine. A directory is accepted if this user owns
+it and nobody else may write to it; then nobody else can create or remove a file or a link in it. The parent directory
+may be shared (`/tmp`) if it is sticky: there only the owner of an entry can rename it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_directory(path: Path) -> Path:
-    """Return a directory that only this user can write to; make it, and missing parents, with mode 0700.
+    """Return a directory that only this user can write to; create it, and missing parents, with mode 0700.
 
-    Raises InputError if another user owns it or may write to it, OSError if it cannot be made.
+    Raises InputError if another user owns it or may write to it, OSError if it cannot be created.
     """
     path = path.absolute()
     for one in reversed([path, *path.parents]):
         if not one.is_dir():
-            # Two processes may come here at the same time. A file of this name stays, and the check names it.
+            # Another process may create it at the same time. If a file has this name, the check reports it.
             try:
                 one.mkdir(mode=0o700)
             except FileExistsError:
@@ -34,7 +34,7 @@ def private_directory(path: Path) -> Path:
 
 
 def check_directory(path: Path) -> None:
-    """Raise InputError unless only this user can change what lies in a directory.
+    """Raise InputError unless only this user can change the contents of a directory.
 
     The directory must not be a link, this user must own it, and neither its group nor others may write to it. Its
     parent must belong to this user or to root, and be sticky if others may write to it.
@@ -42,46 +42,46 @@ def check_directory(path: Path) -> None:
     own = os.lstat(path)
     what = f"the directory {path}"
     if not stat.S_ISDIR(own.st_mode):
-        raise InputError(f"{path} is no directory; take it away, or name another place")
+        raise InputError(f"{path} is no directory; remove it, or choose another path")
     if own.st_uid != os.geteuid():
         raise InputError(
             f"{what} belongs to user {own.st_uid}, and this process runs as user {os.geteuid()}: files in it cannot be"
-            " trusted; take it away, or name another place"
+            " trusted; remove it, or choose another path"
         )
     if own.st_mode & OTHERS_WRITE:
         raise InputError(
             f"{what} has mode {stat.S_IMODE(own.st_mode):04o}, so other users can change the files in it: empty it,"
-            " then run chmod 700 on it, or name another place"
+            " then run chmod 700 on it, or choose another path"
         )
     above = os.stat(path.parent)
     shared = above.st_mode & OTHERS_WRITE and not above.st_mode & stat.S_ISVTX
     if shared or above.st_uid not in (os.geteuid(), 0):
         raise InputError(
-            f"{what} lies in {path.parent}, where other users can put another one in its place: the owner is user"
-            f" {above.st_uid}, the mode {stat.S_IMODE(above.st_mode):04o}; name another place"
+            f"{what} lies in {path.parent}, where other users can replace it: the owner is user"
+            f" {above.st_uid}, the mode {stat.S_IMODE(above.st_mode):04o}; choose another path"
         )
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a regular file of this user without following a link, and return its descriptor; O_CREAT makes it 0600.
+    """Open a regular file of this user without following a link, and return its descriptor.
 
-    Raises InputError for a link, for what is no regular file, and for a file that another user owns or may write to;
-    OSError as `os.open` does.
+    O_CREAT creates the file with mode 0600. Raises InputError for a link, for anything else that is no regular file,
+    and for a file that another user owns or may write to; OSError as `os.open` does.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     except OSError:
         if path.is_symlink():
-            raise InputError(f"{path} is a link, and links are not followed here; take it away") from None
+            raise InputError(f"{path} is a link, and links are not followed here; remove it") from None
         raise
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise InputError(f"{path} is no regular file; take it away")
+            raise InputError(f"{path} is no regular file; remove it")
         if found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE:
             raise InputError(
                 f"{path} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}, and this"
-                f" process runs as user {os.geteuid()}: another user may have written it; take it away"
+                f" process runs as user {os.geteuid()}: another user may have written it; remove it"
             )
     except BaseException:
         os.close(descriptor)

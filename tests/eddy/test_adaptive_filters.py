@@ -1,4 +1,4 @@
-"""Adaptive filters: the rows accepted are those of a nested loop, and the order follows cost and what is dropped."""
+"""Adaptive filters accept the rows of a nested loop, and their order follows cost and selectivity."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy.filters import adaptive as adaptive_filters
+from eddy.filters import sampling
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.profile import CallCost, Profile
 
@@ -21,7 +22,7 @@ SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 
 
 class Clock:
-    """Time that passes only when a condition is asked."""
+    """A clock that advances only when a condition is evaluated."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -31,7 +32,7 @@ class Clock:
 
 
 def condition(clock: Clock, column: str, per_row: float, per_call: float = 1e-6) -> Callable[[pa.RecordBatch], Any]:
-    """Give a function that reads a column of bool and takes time by the clock."""
+    """Return a function that reads a column of bool and takes time by the clock."""
 
     def asked(batch: pa.RecordBatch) -> Any:
         clock.now += per_call + per_row * len(batch)
@@ -40,7 +41,7 @@ def condition(clock: Clock, column: str, per_row: float, per_call: float = 1e-6)
     return asked
 
 
-# A condition in two forms: as the filter takes it, and of one row.
+# Each condition in two forms: for the filter, and for one row.
 FORMS: list[tuple[Any, Callable[[dict[str, Any]], bool | None]]] = [
     (pc.field("a") > 2, lambda row: None if row["a"] is None else row["a"] > 2),
     (pc.field("b") == "x", lambda row: None if row["b"] is None else row["b"] == "x"),
@@ -76,9 +77,9 @@ def test_the_rows_accepted_are_those_of_a_nested_loop(
     accepts = AdaptiveFilter([FORMS[k][0] for k in chosen], adaptive=adaptive, share=share)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adaptive_filters, "SLICE_ROWS", slice_rows)
-        patch.setattr(adaptive_filters, "FIRST_ONE_IN", 1)
+        patch.setattr(sampling, "FIRST_ONE_IN", 1)
         if narrow is not None:
-            # Always narrowed, or never.
+            # Always narrow the slice, or never.
             patch.setattr(AdaptiveFilter, "_pays", lambda *_: bool(narrow))
         for rows in batches:
             batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
@@ -91,7 +92,7 @@ def test_the_rows_accepted_are_those_of_a_nested_loop(
 
 
 def flags(rng: np.random.Generator, shares: dict[str, float], rows: int) -> pa.RecordBatch:
-    """Give columns of bool, each true for a share of the rows."""
+    """Return columns of bool, each true for a share of the rows."""
     return pa.record_batch({name: pa.array(rng.random(rows) < share) for name, share in shares.items()})
 
 
@@ -146,7 +147,7 @@ def test_conditional_rates_decide_behind_the_first_place() -> None:
     accepts = AdaptiveFilter([condition(clock, name, 1e-6) for name in "abc"], names=list("abc"), clock=clock)
     for _ in range(10):
         draws = rng.random(20_000)
-        # b drops half of all rows, but none that a leaves; c drops fewer, all of them left by a.
+        # b drops half of all rows, but none that a accepts; c drops fewer, and a accepts all of these.
         batch = pa.record_batch({"a": draws > 0.6, "b": draws > 0.5, "c": draws < 0.7})
         accepts.filter(batch)
     assert accepts.order == ("a", "c", "b")
@@ -249,7 +250,7 @@ def test_a_condition_that_fails_is_named(wrong: Any, words: list[str], count: in
     named = "the wrong one" if count == 2 or not isinstance(wrong.function, pc.Expression) else "its filter failed"
     for word in ["stream R", named, *words]:
         assert word in str(raised.value)
-    assert ("each is asked about any row" in str(raised.value)) == (count == 2)
+    assert ("each is evaluated on any row" in str(raised.value)) == (count == 2)
 
 
 def test_an_error_of_a_function_is_the_cause() -> None:

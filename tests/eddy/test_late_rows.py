@@ -1,4 +1,4 @@
-"""The store of late rows against a list: which rows are kept, what is counted, and that no other memory is held."""
+"""The store of late rows compared with a list: stored rows, counts, and no other memory kept alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eddy.ingest.arrivals import TooLate
+from eddy.ingest.arrivals import LateBatch
 from eddy.results.late_rows import CHUNK_BYTES, CHUNK_ROWS, LateRows
 
 DICTIONARY = pa.dictionary(pa.int16(), pa.string())
@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
 
 
 def row(n: int) -> dict[str, Any]:
-    """Make a row, some of them with nulls; the words come from a dictionary of 500."""
+    """Return a row, some with nulls; the words come from a dictionary of 500."""
     word = f"word {n % 500}"
     if n % 7 == 3:
         return {"n": n, "text": None, "word": None, "words": None, "pair": {"word": None, "flag": None}}
@@ -38,30 +38,30 @@ def batch(first: int, count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row(n) for n in range(first, first + count)], schema=SCHEMA)
 
 
-def late(first: int, count: int) -> TooLate:
-    return TooLate(batch(first, count), count, 1)
+def late(first: int, count: int) -> LateBatch:
+    return LateBatch(batch(first, count), count, 1)
 
 
 def checked(rows: LateRows) -> LateRows:
-    """Check the invariants, and that the bytes are those of the memory held."""
-    for i, kept in enumerate(rows.kept):
+    """Check the invariants, and that the bytes are those of the memory kept alive."""
+    for i, kept in enumerate(rows.stored):
         own = kept.chunks
         assert rows.rows[i] == kept.rows == sum(len(chunk.batch) for chunk in own)
         assert kept.n_bytes == sum(chunk.n_bytes for chunk in own)
         assert rows.counts[i] >= rows.dropped[i] + rows.rows[i]
-        assert rows.dropped[i] >= rows.taken[i]
+        assert rows.dropped[i] >= rows.reported[i]
         for chunk in own:
-            assert len(chunk.batch) <= chunk.held < 2 * len(chunk.batch) + 1
-            assert chunk.held <= CHUNK_ROWS
-            # Arrow forgets the marks of nulls, some bytes a column, once it has counted that there are none.
-            marks = 8 * (1 + chunk.held // 64) * 2 * chunk.batch.num_columns
+            assert len(chunk.batch) <= chunk.allocated < 2 * len(chunk.batch) + 1
+            assert chunk.allocated <= CHUNK_ROWS
+            # Arrow frees the validity bits of a column, a few bytes, once it has found that there are no nulls.
+            marks = 8 * (1 + chunk.allocated // 64) * 2 * chunk.batch.num_columns
             assert 0 <= chunk.n_bytes - chunk.batch.get_total_buffer_size() <= marks
             chunk.batch.validate(full=True)
-        # Chunks grow up to a bound, or are larger than the one that follows; of the oldest, rows may be cut off.
+        # A chunk is full, or larger than the next one; rows of the oldest may have been dropped.
         for one, other in pairwise(own[1:]):
-            full = one.held + other.held > CHUNK_ROWS or one.n_bytes + other.n_bytes > CHUNK_BYTES
-            assert full or one.held > other.held
-    assert rows.nbytes == sum(kept.n_bytes for kept in rows.kept)
+            full = one.allocated + other.allocated > CHUNK_ROWS or one.n_bytes + other.n_bytes > CHUNK_BYTES
+            assert full or one.allocated > other.allocated
+    assert rows.nbytes == sum(kept.n_bytes for kept in rows.stored)
     return rows
 
 
@@ -90,7 +90,7 @@ def test_it_keeps_the_newest_rows_and_counts_the_others(script: list[tuple[str, 
                 following += part
                 counts[i] += part
         elif step == "count":
-            rows = rows.with_added({i: TooLate(None, size, 1)})
+            rows = rows.with_added({i: LateBatch(None, size, 1)})
             counts[i] += size
         elif step == "rows":
             rows = rows.within(size, float("inf"))
@@ -114,7 +114,7 @@ def test_it_keeps_the_newest_rows_and_counts_the_others(script: list[tuple[str, 
         assert list(rows.dropped) == dropped
         for j in (0, 1):
             assert [found for one in rows.batches(j) for found in one.to_pylist()] == [row(n) for n in kept[j]]
-            # What it was made from has not changed.
+            # The state it was made from has not changed.
             assert [n for one in before.batches(j) for n in one["n"].to_pylist()] == seen[j]
 
 
@@ -124,12 +124,12 @@ def test_rows_by_the_piece_make_few_chunks() -> None:
         rows = rows.with_added({0: late(n, 1)})
     checked(rows)
     most = CHUNK_BYTES // 2  # of the larger of two chunks that were not merged
-    assert len(rows.kept[0].chunks) < rows.nbytes / most * 2 + 20
+    assert len(rows.stored[0].chunks) < rows.nbytes / most * 2 + 20
 
 
 def test_many_rows_at_a_time_are_cut() -> None:
     rows = checked(LateRows.none(1).with_added({0: late(0, 20_000)}))
-    assert len(rows.kept[0].chunks) >= 5
+    assert len(rows.stored[0].chunks) >= 5
     assert rows.nbytes < 3 * batch(0, 20_000).nbytes
     few = checked(rows.within(150, float("inf")))
     assert few.rows == (150,)
@@ -138,14 +138,14 @@ def test_many_rows_at_a_time_are_cut() -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), DICTIONARY, pa.list_(DICTIONARY)], ids=str)
 def test_a_row_does_not_hold_on_to_its_batch(kind: pa.DataType) -> None:
-    """Also where Arrow's copies share memory: the dictionary has 500 long words, the row has one."""
+    """Arrow's copies may share memory: the dictionary has 500 long words, the row has one."""
     words = pa.array([f"{n % 500} {'x' * 1000}" for n in range(5000)], pa.string())
     column = words if kind == pa.string() else words.dictionary_encode().cast(DICTIONARY)
     if pa.types.is_list(kind):
         column = pa.ListArray.from_arrays(pa.array(range(5001), pa.int32()), column)
     whole = pa.record_batch({"word": column})
     one = whole.slice(7, 1)
-    rows = LateRows.none(1).with_added({0: TooLate(one.take(pa.array([0])), 1, 1)})
+    rows = LateRows.none(1).with_added({0: LateBatch(one.take(pa.array([0])), 1, 1)})
     assert rows.table(0, one.schema).to_pylist() == one.to_pylist()
     assert rows.table(0, whole.schema).schema == whole.schema
     assert rows.nbytes < 1200 < whole.get_total_buffer_size() / 100

@@ -1,4 +1,4 @@
-"""Files that somebody planted or that were damaged: nothing in them is run, and no engine comes from them."""
+"""Planted and damaged files: nothing in them is executed, and no engine is loaded from them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from eddy import InputError, Runtime
-from eddy.live import engines as live
-from eddy.live.engines import Arena
+from eddy.live import engine_file
+from eddy.live.engine_file import EngineFile
 from eddy.live.file import HEADER_BYTES, Header, LiveFile
 from tests.eddy.lives import KEY, long_query, long_rows
 from tests.stairs.test_private import give_away
 
-WRONG = "no engine is woken: the seal of its"
+WRONG = "no engine is loaded: the seal of its"
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +32,18 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         runtime.push(long_rows(40 * step - 20), watermark=40 * step)
     runtime.transition("R (S T)")
     runtime.push(long_rows(220), watermark=240)
-    with Arena(path, KEY) as arena:
-        arena.keep(runtime, b"token")
+    with EngineFile(path, KEY) as live:
+        live.save(runtime, b"token")
     return path
 
 
-def woken(path: Path, key: bytes = KEY) -> Runtime | None:
-    with Arena(path, key) as arena:
-        return arena.wake(b"token", long_query())
+def loaded(path: Path, key: bytes = KEY) -> Runtime | None:
+    with EngineFile(path, key) as live:
+        return live.load(b"token", long_query())
 
 
 class Command:
-    """What a pickle can be: a command."""
+    """A pickle that runs a command."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -60,23 +60,23 @@ def test_a_planted_pickle_is_not_run(kept: Path, path: Path) -> None:
     target.unlink()
     path.write_bytes(command)
     path.chmod(0o600)
-    assert woken(path) is None
-    # In place of the index, under a header that is right.
+    assert loaded(path) is None
+    # In place of the index, under a valid header.
     shutil.copy(kept, path)
     handle = os.open(path, os.O_RDWR)
     header = LiveFile(handle).header()
     assert header is not None
     os.pwrite(handle, command, header.index_start)
     os.close(handle)
-    assert woken(path) is None
+    assert loaded(path) is None
     assert not target.exists()
 
 
-def test_a_file_with_other_bytes_anywhere_is_not_woken(
+def test_a_file_with_other_bytes_anywhere_is_not_loaded(
     kept: Path, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copy(kept, path)
-    assert woken(path) is not None
+    assert loaded(path) is not None
     whole, chance = kept.read_bytes(), random.Random(7)
     handle = os.open(kept, os.O_RDONLY)
     header = LiveFile(handle).header()
@@ -90,29 +90,29 @@ def test_a_file_with_other_bytes_anywhere_is_not_woken(
         data[at] ^= 1 << chance.randrange(8)
         path.write_bytes(data)
         caplog.clear()
-        assert woken(path) is None, at
+        assert loaded(path) is None, at
         assert at < HEADER_BYTES or WRONG in caplog.text, at
-        # Nothing is left that could be found.
+        # The file is empty afterwards.
         assert not path.stat().st_size
 
 
 def test_without_the_key_no_engine_is_found(kept: Path, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copy(kept, path)
-    # So it is after each start of a driver, which is no fault.
-    assert woken(path, b"another secret of the tests") is None
+    # This happens after each start of a driver and is no error.
+    assert loaded(path, b"another secret of the tests") is None
     assert not caplog.text
-    # Somebody who knows all but the key.
+    # An attacker who knows everything but the key.
     for part in ("_index_key", "_block_key", "_fold_key"):
-        with Arena(path, KEY) as arena:
-            other = live.Seal(b"another secret of the tests")
-            setattr(arena._seal, part, getattr(other, part))
-            arena.keep(Runtime(long_query(), policy="fixed"), b"token")
+        with EngineFile(path, KEY) as live:
+            other = engine_file.Seal(b"another secret of the tests")
+            setattr(live._seal, part, getattr(other, part))
+            live.save(Runtime(long_query(), policy="fixed"), b"token")
         caplog.clear()
-        assert woken(path) is None
+        assert loaded(path) is None
         assert WRONG in caplog.text
     for key in (b"", b"too short", "a secret of all tests"):
         with pytest.raises(InputError, match="16 secret bytes or more"):
-            Arena(path, key)  # type: ignore[arg-type]
+            EngineFile(path, key)  # type: ignore[arg-type]
 
 
 def test_links_strangers_and_open_directories_are_refused(
@@ -122,27 +122,27 @@ def test_links_strangers_and_open_directories_are_refused(
     precious.write_bytes(b"not to be lost")
     precious.chmod(0o600)
     path.symlink_to(precious)
-    with pytest.raises(InputError, match="is a link"), Arena(path, KEY):
+    with pytest.raises(InputError, match="is a link"), EngineFile(path, KEY):
         pass
     assert precious.read_bytes() == b"not to be lost"
     path.unlink()
     shutil.copy(kept, path)
     path.parent.chmod(0o770)
-    with pytest.raises(InputError, match="has mode 0770"), Arena(path, KEY):
+    with pytest.raises(InputError, match="has mode 0770"), EngineFile(path, KEY):
         pass
     path.parent.chmod(0o700)
     path.chmod(0o606)
-    with pytest.raises(InputError, match="has mode 0606"), Arena(path, KEY):
+    with pytest.raises(InputError, match="has mode 0606"), EngineFile(path, KEY):
         pass
     path.chmod(0o600)
     with monkeypatch.context() as patch:
         give_away(path, patch)
-        with pytest.raises(InputError, match="another user may have written it"), Arena(path, KEY):
+        with pytest.raises(InputError, match="another user may have written it"), EngineFile(path, KEY):
             pass
 
 
 def altered(value: Any, chance: random.Random) -> Any:
-    """Return JSON with one value somewhere in it replaced."""
+    """Return a JSON value with one nested value replaced."""
     if isinstance(value, dict) and value and chance.random() < 0.95:
         name = chance.choice(list(value))
         if chance.random() < 0.05:
@@ -157,7 +157,7 @@ def altered(value: Any, chance: random.Random) -> Any:
 
 
 def test_an_index_that_was_altered_under_the_right_key_breaks_nothing_at_once(kept: Path, path: Path) -> None:
-    """Only a defect could write one. It is refused, or gives an engine whose arrays are those in the file."""
+    """Only a defect could write such an index. It is refused, or its engine has arrays within the file only."""
     chance, outcomes = random.Random(11), set[bool]()
     handle = os.open(kept, os.O_RDONLY)
     header = LiveFile(handle).header()
@@ -168,27 +168,29 @@ def test_an_index_that_was_altered_under_the_right_key_breaks_nothing_at_once(ke
     for _ in range(300):
         shutil.copy(kept, path)
         write_index(path, header, tables + json.dumps(altered(values, chance)).encode())
-        outcomes.add(woken(path) is None)
+        outcomes.add(loaded(path) is None)
     assert outcomes == {False, True}
 
 
 def write_index(path: Path, header: Header, index: bytes) -> None:
-    """Put another index behind the last block, and seal the file."""
-    with Arena(path, KEY) as arena:
-        file = arena._locked()
+    """Write another index after the last block, and seal the file."""
+    with EngineFile(path, KEY) as live:
+        file = live._locked_file()
         end = -(-(header.end + len(index)) // 64) * 64
         file.write(index, header.end)
         file.fill(end)
         header = header._replace(index_start=header.end, index_bytes=len(index), end=end)
         places = np.frombuffer(index, np.int64, 2 * header.n_blocks).reshape(-1, 2)
-        index_seal = arena._seal.of_index(header.sealed, index)
+        index_seal = live._seal.of_index(header.sealed, index)
         memory = file.mapped(end)
-        file.seal(header._replace(index_seal=index_seal, block_seal=arena._block_seal(memory, index_seal, places)))
+        file.seal(header._replace(index_seal=index_seal, block_seal=live._block_seal(memory, index_seal, places)))
 
 
 def test_no_file_of_ours_is_unpickled() -> None:
-    """The word stands in no module that reads something; what Spark sends to its workers, Spark reads."""
-    root = Path(live.__file__).parent.parent
+    """No module imports pickle; only Spark reads what Spark sends to its workers."""
+    root = Path(engine_file.__file__).parents[2]
     for package in ("stairs", "jisc", "eddy"):
-        for source in sorted((root / package).rglob("*.py")):
+        sources = sorted((root / package).rglob("*.py"))
+        assert sources
+        for source in sources:
             assert "import pickle" not in source.read_text(), source

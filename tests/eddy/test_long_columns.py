@@ -14,7 +14,7 @@ import pytest
 
 import eddy
 import stairs.plain_types
-from stairs.payload import ChunkLog
+from stairs.chunk_log import ChunkLog
 from tests.cases import text_rows
 from tests.key_types import to_arrow
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from stairs.modules import RENUMBER_AT
+from stairs.stems import RENUMBER_AT
 from tests.cases import Arrival, Case, Push, StreamCase, assert_same, feed, id_rows, late_rows, results, text_rows
 
 KINDS: tuple[Literal["rows", "range"], ...] = ("rows", "range")

@@ -1,4 +1,4 @@
-"""What users write a little differently: numbers of numpy, odd names, odd orders, times out of range, NaN."""
+"""Unusual input: numpy numbers, odd names, odd orders, times out of range, NaN."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def test_a_span_finer_than_a_timedelta_is_not_rounded() -> None:
 
 
 WRONG: list[tuple[str, Callable[[], Any], str]] = [
-    ("no streams", lambda: eddy.Query(None, []), "streams is a list"),  # type: ignore[arg-type]
-    ("streams by name", lambda: eddy.Query({"R": SCHEMA}, []), "streams is a list"),  # type: ignore[arg-type]
+    ("no streams", lambda: eddy.Query(None, []), "streams must be a list"),  # type: ignore[arg-type]
+    ("streams by name", lambda: eddy.Query({"R": SCHEMA}, []), "streams must be a list"),  # type: ignore[arg-type]
     ("no predicates", lambda: eddy.Query([eddy.Stream("R", SCHEMA)], None), "predicates"),  # type: ignore[arg-type]
-    ("a number as select", lambda: query(select=3), "select is a list"),
-    ("lists in select", lambda: query(select=[["R.a"]]), "not a string"),
+    ("a number as select", lambda: query(select=3), "select must be a list"),
+    ("lists in select", lambda: query(select=[["R.a"]]), "must be a string"),
     ("a very long window", lambda: eddy.Rows(2**40), r"Unbounded\(\)"),
     ("a span beyond all ticks", lambda: query(window=eddy.Range(2**70)), r"2\^61"),
     (
@@ -85,7 +85,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
             [eddy.Stream("R", pa.schema([("a.b", pa.int8())])), eddy.Stream("R.a", pa.schema([("b", pa.int8())]))],
             ['R."a.b" = "R.a".b'],
         ),
-        "'R.a.b' names a column of stream 'R' and one of stream 'R.a'",
+        "'R.a.b' is the name of a column of stream 'R' and of one of stream 'R.a'",
     ),
     (
         "one extension type and its storage",
@@ -93,7 +93,7 @@ WRONG: list[tuple[str, Callable[[], Any], str]] = [
             [eddy.Stream("R", pa.schema([("a", pa.uuid())])), eddy.Stream("S", pa.schema([("a", pa.binary(16))]))],
             ["R.a = S.a"],
         ),
-        "can't be equal",
+        "cannot be equal",
     ),
 ]
 
@@ -153,7 +153,7 @@ NULLS = [
 def test_a_null_time_behind_an_encoding_is_seen(times: pa.Array) -> None:
     schema = pa.schema([("a", pa.int64()), ("t", times.type)])
     runtime = eddy.Runtime(query(schema, eddy.Range(3)))
-    with pytest.raises(eddy.InputError, match="null in row 1"):
+    with pytest.raises(eddy.InputError, match="row 1 of the push is null"):
         runtime.push({"R": pa.record_batch([pa.array([1, 1]), times], schema=schema)})
     assert runtime.position == 0
 
@@ -161,7 +161,7 @@ def test_a_null_time_behind_an_encoding_is_seen(times: pa.Array) -> None:
 @pytest.mark.parametrize("order", [[[0], [0, 1]], "RR", [None, 0], pa.array([0, None]), iter([0, 0]), [True, False]])
 def test_an_order_of_another_shape_is_refused(order: Any) -> None:
     runtime = eddy.Runtime(query())
-    with pytest.raises(eddy.InputError, match="order is a one-dimensional array of integers"):
+    with pytest.raises(eddy.InputError, match="order must be a one-dimensional array of integers"):
         runtime.push({"R": pa.record_batch({"a": [1, 2], "t": [1, 2]})}, order)
     assert runtime.position == 0
 

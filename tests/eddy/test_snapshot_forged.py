@@ -46,7 +46,7 @@ def ints(contents: Sections, name: str, dtype: str, change: Callable[[np.ndarray
 
 
 def stream_of(batch: pa.RecordBatch, **options: Any) -> bytes:
-    """Return a batch as sections hold it, with whatever is wrong in it."""
+    """Return a batch as the bytes of a section, without validation."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_batch(batch)
@@ -54,7 +54,7 @@ def stream_of(batch: pa.RecordBatch, **options: Any) -> bytes:
 
 
 def payload(contents: Sections, **options: Any) -> None:
-    """Write the payload of stream 0 of world "where" anew, with a string that lies outside of its buffer."""
+    """Rewrite the payload of stream 0 of world "where" with a string outside of its buffer."""
     kept = plain_schema(WORLDS["where"][0]().streams[0].schema)
     begin = kept.serialize().to_pybytes()
     with pa.ipc.open_stream(begin + contents["stream 0 payload"]) as reader:
@@ -79,32 +79,32 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
     "more rows than keys": (
         "where",
         lambda header, _: (header["streams"][0].update(rows=1 << 29), header["counts"].update(arrivals=(1 << 29) + 72)),
-        r"payload of others",
+        r"payload for another number",
     ),
     "arrivals": (
         "rows",
         lambda header, _: header["counts"].update(arrivals=7),
-        "7 arrivals were taken, 144 by their streams",
+        "arrivals is 7, the streams have 144",
     ),
     "a window too full": (
         "rows",
         lambda header, _: header["streams"][0].update(rows=10, first=62),
-        "stream R has 10 tuples from 62 on in a window of 9 rows",
+        "stream R has 10 tuples from arrival 62 on in a window of 9 rows",
     ),
     "some keys only": (
         "cyclic",
         lambda _, contents: ints(contents, "stream 0 class 0", "<i4", lambda kids: kids.__setitem__(-1, -1)),
-        "stream R has a tuple with some of its keys only",
+        "stream R has a tuple with only some of its keys",
     ),
     "a key of no tuple": (
         "rows",
         lambda _, contents: contents.update({"class 0 keys": contents["class 0 keys"] + bytes(range(8))}),
-        "class 0 has 6 keys, or tuples of keys that are not there",
+        "class 0 has 6 keys, or tuples with other keys",
     ),
     "a string beyond the text": (
         "texts",
         lambda _, contents: ints(contents, "class 0 word 0 offsets", "<i8", lambda at: at.__setitem__(1, 1 << 40)),
-        "class 0 has strings beyond its text",
+        "class 0 has strings outside of its text",
     ),
     "a time in the future": (
         "changelog",
@@ -114,9 +114,9 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
     "a string of the payload": (
         "where",
         lambda _, contents: payload(contents),
-        "stream 0 payload: column 's': .*[Oo]ffset",
+        "section 'stream 0 payload': column 's': .*[Oo]ffset",
     ),
-    "compressed": ("where", lambda _, contents: payload(contents, compression="zstd"), "payload: it is compressed"),
+    "compressed": ("where", lambda _, contents: payload(contents, compression="zstd"), "payload': it is compressed"),
     "a section less": ("rows", lambda _, contents: contents.pop("stream 1 class 0"), "'stream 1 class 0' is missing"),
     "a section more": ("rows", lambda _, contents: contents.update(x=b""), "section 'x' is unknown"),
     "an option": (
@@ -129,27 +129,27 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
         lambda header, _: header["options"].update(plugin="os.system"),
         "header.options has 'plugin', which is unknown",
     ),
-    "a plan": ("rows", lambda header, _: header["options"].update(plan="(" * 9000), "9000 '\\(' not closed"),
+    "a plan": ("rows", lambda header, _: header["options"].update(plan="(" * 9000), "9000 '\\(' are not closed"),
     "a policy": ("rows", lambda header, _: header["options"].update(policy="mine"), "policy 'mine', which is none of"),
     "a state of another strategy": (
         "decimals",
         lambda header, _: header["options"].update(store=["R S"]),
-        "strategy 'jisc' has a rule of its own",
+        "strategy 'jisc' decides by its own rule",
     ),
     "a transition that is past": (
         "parallel",
         lambda header, _: header["schedule"][0].__setitem__(0, 3),
-        "a transition was to come at 3, which is past",
+        "a transition is scheduled at arrival 3, which is past",
     ),
     "two forms of results": (
         "eddy",
         lambda header, _: header["options"].update(count_only=True),
-        "results are both counted and numbered",
+        "both count_only and ids_only are set",
     ),
     "half a surrogate": (
         "rows",
         lambda header, _: header["options"].update(plan="\ud800"),
-        r"header.options.plan is '\\ud800', which no UTF-8 can say",
+        r"header.options.plan is '\\ud800', which UTF-8 cannot encode",
     ),
 }
 
@@ -170,16 +170,16 @@ def with_header(text: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"[" * 200_000 + b"]" * 200_000, "nested too deep"),
-        (b'{"a":' * 200_000, "nested too deep"),
+        (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
+        (b'{"a":' * 200_000, "nested too deeply"),
         (b"[]", "header is a list of 0, not a mapping"),
         (b"null", "header is None, not a mapping"),
-        (b'{"sections":[["x",' + b"9" * 5000 + b"]]}", "it is no JSON"),
+        (b'{"sections":[["x",' + b"9" * 5000 + b"]]}", "it is not JSON"),
         (b'{"sections":[["x",1e999]]}', "inf, not a whole number"),
-        (b'{"sections":[["x",NaN]]}', "NaN is no number"),
+        (b'{"sections":[["x",NaN]]}', "NaN is not a number"),
         (b'{"sections":[["x",1152921504606846976]]}', "not a whole number from 0 to"),
         (b'{"sections":[["x",8],["x",8]]}', "its sections do not fill it"),
-        (b"\xff\xfe", "it is no JSON"),
+        (b"\xff\xfe", "it is not JSON"),
         (b'{"sections":[]}', "header has no 'query'"),
     ],
     ids=lambda value: str(value)[:20],
@@ -196,7 +196,7 @@ def test_a_header_longer_than_the_file() -> None:
 
 
 def test_text_that_is_not_utf_8_survives() -> None:
-    """Arrow takes such columns in, so they may be in the windows: a snapshot must not be lost over them."""
+    """Arrow accepts such columns, so windows may contain them, and their snapshots must be restorable."""
     schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
     offsets = pa.py_buffer(np.array([0, 2], np.int32))
     text = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff\xfe")])

@@ -1,4 +1,4 @@
-"""What is no whole snapshot of the very same query is refused, and says why."""
+"""Anything but a whole snapshot of the same query is refused, with the reason."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def with_version(version: int) -> bytes:
 
 
 def sealed(data: bytes) -> bytes:
-    """Put the right digest to the bytes."""
+    """Return the bytes with the right digest."""
     body = data[:-DIGEST_BYTES]
     return body + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
@@ -72,17 +72,17 @@ def sealed(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("text", "is the bytes that .* gave, not str"),
+        ("text", "is the bytes that .* returned, not str"),
         (None, "not NoneType"),
         (bytearray(SAVED), "not bytearray"),
         (b"", "is empty"),
         (b"eddy", "cut off"),
         (SAVED[:60], "cut off"),
         (SAVED[:-1], "cut off"),
-        (SAVED + b"\0", "behind its end"),
-        (SAVED * 2, "behind its end"),
-        (b"PAR1" + SAVED, "no snapshot"),
-        (b"x", "no snapshot"),
+        (SAVED + b"\0", "bytes after its end"),
+        (SAVED * 2, "bytes after its end"),
+        (b"PAR1" + SAVED, "not a snapshot"),
+        (b"x", "not a snapshot"),
         (with_version(VERSION + 1), f"format version {VERSION + 1}, this version .* reads {VERSION}"),
         (sealed(with_version(0)), "no format version 0"),
         (SAVED[:-1] + bytes([SAVED[-1] ^ 1]), "damaged"),
@@ -226,7 +226,7 @@ def test_wrong_arguments(error: type[Exception], arguments: dict[str, Any]) -> N
 
 
 def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str) -> bytes:
-    """Give the usual snapshot with one section changed, and the right digest."""
+    """Return the usual snapshot with one section changed, and the right digest."""
     header, sections = unpack(SAVED)
     section = change(np.frombuffer(sections[name], dtype).copy())
     changed = {**sections, name: memoryview(section.tobytes())}
@@ -236,12 +236,12 @@ def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str)
 @pytest.mark.parametrize(
     ("name", "dtype", "change", "message"),
     [
-        ("stream 0 class 0", "<i4", lambda kids: kids + 1000, "keys that are not there"),
-        ("stream 0 class 0", "<i4", lambda kids: kids - 1000, "keys that are not there"),
+        ("stream 0 class 0", "<i4", lambda kids: kids + 1000, "tuples with other keys"),
+        ("stream 0 class 0", "<i4", lambda kids: kids - 1000, "keys that do not exist"),
         ("stream 1 class 0", "<i4", lambda kids: kids[1:], "stream S has 30 tuples with 29 keys"),
         ("stream 1 times", "<i8", lambda times: times[1:], "event times"),
         ("class 0 keys", "<i8", lambda words: np.concatenate([words[:2], words[:-2]]), "a key twice"),
-        ("class 0 keys", "<i8", lambda words: words + 1000, "a string that is not there"),
+        ("class 0 keys", "<i8", lambda words: words + 1000, "a key with another string"),
         ("class 0 word 1 text", "<u1", lambda text: text * 0 + 7, "a string twice"),
     ],
 )

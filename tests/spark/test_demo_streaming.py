@@ -1,4 +1,4 @@
-"""The streaming part of the demo, short: its count, its judge, and the whole course."""
+"""The streaming part of the demo, short: its exact count, its comparison, and the whole scenario."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rich.console import Console
 
 from eddy.demo.command import run_streaming
 from eddy.demo.feeder import Feeder
-from eddy.demo.stream import Course, judge
+from eddy.demo.scenario import Scenario, compare_counts
 from eddy.demo.transfers import COLUMNS, WINDOW, draw, exact_counts, query
 from eddy.demo.workers import busy_workers, driver_jvm
 
-SHORT = Course(batches=7, rows=6_000, pause_s=0.0, key_groups=4, partitions=(2, 1), kill_after=1, stop_after=3)
+SHORT = Scenario(batches=7, rows=6_000, pause_s=0.0, key_groups=4, partitions=(2, 1), kill_after=1, stop_after=3)
 
 
 def small_streams(seed: int) -> dict[str, pa.Table]:
@@ -62,19 +62,19 @@ def results(transfers: list[int], logins: list[int]) -> pa.Table:
     ("transfers", "logins", "says"),
     [
         ([0, 2, 2], [0, 1, 2], None),
-        ([2, 0, 2], [1, 1, 1], "1 results are there more than once"),
-        ([0, 2], [0, 1], "1 transfers have other results, transfer 2 has 1 for 2"),
-        ([0, 1, 2], [0, 1, 2], "2 transfers have other results, transfer 1 has 1 for 0"),
-        ([0, 2, 2, 3], [0, 1, 2, 3], "transfer 3 has 1 for 0"),
+        ([2, 0, 2], [1, 1, 1], "1 results are duplicates"),
+        ([0, 2], [0, 1], "1 transfers have a wrong number of results: transfer 2 has 1 instead of 2"),
+        ([0, 1, 2], [0, 1, 2], "2 transfers have a wrong number of results: transfer 1 has 1 instead of 0"),
+        ([0, 2, 2, 3], [0, 1, 2, 3], "transfer 3 has 1 instead of 0"),
     ],
 )
 def test_the_judge_sees_what_is_missing_repeated_or_too_much(
     transfers: list[int], logins: list[int], says: str | None
 ) -> None:
-    verdict = judge(results(transfers, logins), np.array([1, 0, 2]))
-    assert verdict.expected == 3
-    assert verdict.results == len(transfers)
-    assert verdict.wrong is None if says is None else says in (verdict.wrong or "")
+    outcome = compare_counts(results(transfers, logins), np.array([1, 0, 2]))
+    assert outcome.expected == 3
+    assert outcome.results == len(transfers)
+    assert outcome.wrong is None if says is None else says in (outcome.wrong or "")
 
 
 def test_the_data_are_the_same_each_time_and_drift() -> None:
@@ -142,9 +142,9 @@ def test_the_whole_course(spark: SparkSession, tmp_path: Path) -> None:
     assert figures["starts"] == 3
     assert figures["killed"]["failed_tasks"] >= 1
     events = " / ".join(one["event"] for one in figures["events"])
-    assert "killed at its task: the job failed, and was started again" in events
+    assert "killed at its task: the job failed and was restarted" in events
     assert "the data drift" in events
-    assert "stopped in the middle, started again with 1 partitions instead of 2" in events
+    assert "stopped in a micro-batch, restarted with 1 partitions instead of 2" in events
     assert sum(row["rows"] for row in figures["batches"]) == draw(SHORT.batches, SHORT.rows).rows
     assert sum(row["results"] for row in figures["batches"]) == figures["results"]
     assert "exact" in printed

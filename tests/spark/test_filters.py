@@ -95,12 +95,12 @@ def test_wrong_predicates_are_refused_before_a_job(spark: SparkSession) -> None:
     for predicates, message in (
         (pc.field("z") > 1, "z"),
         ([pc.field("k") > 1, "k > 1"], "eddy.spark.filter, condition 2, is a .*not str"),
-        ([pc.field("k")], "gives int64, not a boolean"),
+        ([pc.field("k")], "returns int64, not a boolean"),
         ([eddy.Predicate(_even, ["z"])], "reads 'z', which is no column"),
     ):
         with pytest.raises(eddy.QueryError, match=message):
             eddy.spark.filter(frame, predicates)
-    with pytest.raises(eddy.QueryError, match="names has one string for each of 1 predicates"):
+    with pytest.raises(eddy.QueryError, match="names must have one string for each of 1 predicates"):
         eddy.spark.filter(frame, _even, names=["p", "q"])
     with pytest.raises(SparkJoinError, match="two columns 'k'"):
         eddy.spark.filter(frame.selectExpr("k", "k"), _even)

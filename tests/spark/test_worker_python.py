@@ -49,7 +49,7 @@ def test_an_interpreter_without_the_package(tmp_path: Path) -> None:
 
 def test_another_version_of_the_package(tmp_path: Path) -> None:
     other = script(tmp_path / "python3", "echo 0.0.1")
-    with pytest.raises(SparkJoinError, match=rf"have version 0\.0\.1 of eddy, and this is {eddy.__version__}"):
+    with pytest.raises(SparkJoinError, match=rf"have version 0\.0\.1 of eddy, while the driver has {eddy.__version__}"):
         check_workers(session_with(other))
 
 

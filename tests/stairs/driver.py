@@ -1,7 +1,7 @@
-"""Drives state modules without a query: rows of key words in, arrival numbers of results out; and the plain model.
+"""A driver of state modules without a query, which turns rows of key words into results; and a model of the join.
 
 A key is a tuple of words, as wide as its class; a word that stands for a string is given as bytes. A row without keys
-(None) is one that can join nothing. `live_parts` reads everything that means something out of the arrays.
+(None) cannot join. Results are arrival numbers. `live_parts` reads everything that has a meaning from the arrays.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import numpy as np
 
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import Tree, default_plan
+from stairs.bytes_directory import BytesDirectory
 from stairs.descriptors import A_COLUMN, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.kernels.byte_strings import B_FREE, B_NEXT
 from stairs.modules import Modules
+from stairs.store import StairStore
 
 Key = tuple[Any, ...]
 Result = tuple[int, ...]
@@ -25,7 +28,7 @@ Result = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """An arrival: its stream, its key in each class of the stream (None = it joins nothing), its event time."""
+    """An arrival: its stream, its key in each class of the stream (None = it cannot join), its event time."""
 
     stream: int
     keys: tuple[Key, ...] | None
@@ -41,14 +44,14 @@ def range_window(span: int) -> Window:
 
 
 def one_class(windows: Sequence[Window], width: int = 1, texts: tuple[int, ...] = ()) -> JoinGraph:
-    """Give streams R, S, … on one class."""
+    """Return a join of streams R, S, … on one class."""
     names = tuple("RSTUVWXYZ"[: len(windows)])
     timed = any(window.kind == WindowKind.RANGE for window in windows)
     return JoinGraph(names, tuple(windows), ((0,),) * len(windows), (width,), (texts,), timed)
 
 
 def chain(windows: Sequence[Window], timed: bool = False, lateness: int = 0) -> JoinGraph:
-    """Give streams R(0), S(0, 1), T(1, 2), …: neighbours share a class; words of class 1 come in pairs."""
+    """Return a join of streams R(0), S(0, 1), T(1, 2), …: neighbours share a class; keys of class 1 have two words."""
     n = len(windows)
     attributes = tuple(tuple(c for c in (i - 1, i) if 0 <= c < n - 1) for i in range(n))
     widths = tuple(2 if c == 1 else 1 for c in range(n - 1))
@@ -57,11 +60,13 @@ def chain(windows: Sequence[Window], timed: bool = False, lateness: int = 0) -> 
 
 @dataclass
 class Driver:
-    """State modules and the routes of one plan."""
+    """State modules and the routes of one plan, or of the states of a store."""
 
     graph: JoinGraph
     renumber_at: int | None = None
     plan: Tree | None = None
+    store: StairStore | None = None
+    """States that the pushes probe and store into, with their routes."""
     modules: Modules = field(init=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +74,7 @@ class Driver:
         self.routes = compile_routes(self.plan or default_plan(self.graph), self.graph)
 
     def walk(self, rows: Sequence[Row], count_only: bool = False) -> list[Result]:
-        """Take a push in up to where it is committed or undone, and give its results."""
+        """Process a push without its commit, and return its results."""
         graph, modules = self.graph, self.modules
         by_stream = [[row for row in rows if row.stream == i] for i in range(graph.n_streams)]
         modules.begin([len(own) for own in by_stream])
@@ -82,13 +87,16 @@ class Driver:
                 times = np.array([row.time for row in own], np.int64)
                 modules.set_times(i, times, modules.ring_slices(i, len(own)))
         order = np.array([row.stream for row in rows], np.uint8)
-        count = modules.run(self.routes, order, count_only)
+        if self.store is None:
+            count = modules.run(self.routes, order, count_only)
+        else:
+            count = modules.run(self.store.routes, order, count_only, self.store.entries)
         if count_only:
             return [()] * count
         return [tuple(numbers) for numbers in modules.arrival_numbers().T.tolist()]
 
     def push(self, rows: Sequence[Row]) -> list[Result]:
-        """Take a push in for good and give its results."""
+        """Process and commit a push, and return its results."""
         found = self.walk(rows)
         self.modules.commit()
         return found
@@ -110,7 +118,7 @@ class Driver:
 
 @dataclass
 class Model:
-    """What results there are: every combination of tuples in the windows, tried one by one."""
+    """The results of a join, by a nested loop over the windows."""
 
     graph: JoinGraph
     arrived: list[list[Row]] = field(init=False)
@@ -120,11 +128,11 @@ class Model:
         self.arrived = [[] for _ in self.graph.names]
 
     def push(self, rows: Sequence[Row]) -> list[Result]:
-        """Give the results of a push."""
+        """Return the results of a push."""
         return [result for row in rows for result in self._arrive(row)]
 
     def live(self, i: int) -> range:
-        """Give the arrival numbers of the tuples in a ROWS or unbounded window."""
+        """Return the arrival numbers of the tuples in a ROWS or unbounded window."""
         window, n = self.graph.windows[i], len(self.arrived[i])
         return range(max(0, n - window.size) if window.kind == WindowKind.ROWS else 0, n)
 
@@ -154,8 +162,13 @@ class Model:
         return all(newest - parts[i].time <= self.graph.windows[i].size for i in ranged)
 
 
+def count_strings(directory: BytesDirectory) -> int:
+    """Return the number of strings in a directory, including fresh ones."""
+    return int(directory.arena.meta[B_NEXT] - directory.arena.meta[B_FREE])
+
+
 def key_ids(modules: Modules, c: int) -> dict[int, Key]:
-    """Give the words of each key id in the table of a class; strings as their bytes."""
+    """Return the words of each key id in the table of a class; strings as their bytes."""
     table = modules.table.view(c).reshape(-1, 2)
     words = modules.words.view(c).reshape(-1, modules.graph.widths[c])
     found: dict[int, Key] = {}
@@ -169,7 +182,7 @@ def key_ids(modules: Modules, c: int) -> dict[int, Key]:
 
 
 def live_parts(modules: Modules) -> dict[str, Any]:
-    """Give what the arrays say of live tuples: windows, times, keys and their ids, every chain. Arrival numbers."""
+    """Return the windows, event times, keys, key ids and chains of live tuples, with tuples as arrival numbers."""
     graph = modules.graph
     parts: dict[str, Any] = {"watermark": int(modules.meta[M_WATERMARK])}
     for i, name in enumerate(graph.names):

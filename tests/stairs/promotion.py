@@ -1,47 +1,62 @@
-"""The promotion of a state outside of any plan: its combinations with one key, over SteMs in an order of its own."""
+"""Routes of single states outside of any plan: they store the composites of each state and promote its keys.
+
+Each state is a track of its own, so that one push feeds all of them. A route visits SteMs only: first those of the
+state, whose last hop stores the composite, then the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from jisc.plan.routes import Hop, hop_row, route_tables
-from stairs.descriptors import R_END, R_FIELDS, R_LEAF, R_ROOT
+from jisc.plan.routes import Hop, hop_row
 from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
+from stairs.routes import HopRow, OpRow, route_tables
+from stairs.stair import Stair
 
 
-def promote_route(streams: Iterable[int], by: int, graph: JoinGraph) -> list[Hop]:
-    """Return the hops that find all combinations over a set of streams with one key of class `by`.
+def hops_over(streams: Iterable[int], bound: set[int], graph: JoinGraph) -> list[Hop]:
+    """Return hops to these streams in an order that predicates connect, and add their classes to those bound.
 
-    The first stream of the set that has the class comes first, then the others as far as predicates connect them.
-    Raises ValueError when the set has no attribute in the class, or is not connected.
+    Raises ValueError when the predicates do not connect the streams with the classes bound.
     """
-    waiting = sorted(set(streams))
-    names = ", ".join(graph.names[j] for j in waiting)
-    bound_after, hops = {by: 0}, list[Hop]()
+    waiting, hops = sorted(streams), list[Hop]()
     while waiting:
-        reachable = [j for j in waiting if any(c in bound_after for c in graph.attributes[j])]
+        reachable = [j for j in waiting if not bound.isdisjoint(graph.attributes[j])]
         if not reachable:
-            raise ValueError(f"no predicates connect the streams {names}, begun with those joined on class {by}")
+            raise ValueError(f"no predicates connect {[graph.names[j] for j in waiting]} with classes {sorted(bound)}")
         stream = reachable[0]
         waiting.remove(stream)
-        known = [c for c in graph.attributes[stream] if c in bound_after]
-        probed = min(known, key=lambda c: (bound_after[c], c))
-        checks = tuple(c for c in known if c != probed)
-        # A class that no later stream of the set has decides nothing.
-        ahead = {c for j in waiting for c in graph.attributes[j]}
-        binds = tuple(c for c in graph.attributes[stream] if c not in bound_after and c in ahead)
-        hops.append(Hop(stream, probed, checks, binds, bound_after[probed]))
-        bound_after.update(dict.fromkeys(binds, len(hops)))
+        known = [c for c in graph.attributes[stream] if c in bound]
+        binds = tuple(c for c in graph.attributes[stream] if c not in bound)
+        hops.append(Hop(stream, known[0], tuple(known[1:]), binds, len(hops)))
+        bound.update(binds)
     return hops
 
 
-def compile_promotion(streams: Iterable[int], by: int, graph: JoinGraph) -> Routes:
-    """Return the tables of `promote_route`: one route, trunk hops only. O(streams^2 * classes of a stream)."""
-    ops: list[list[int]] = []
-    hops = [hop_row(hop, graph, ops) for hop in promote_route(streams, by, graph)]
-    span = np.zeros((1, R_FIELDS), np.int64)
-    span[0, [R_LEAF, R_ROOT, R_END]] = len(hops)
-    return route_tables(span, hops, ops)
+def compile_states(states: Sequence[Stair], graph: JoinGraph) -> tuple[Routes, list[int]]:
+    """Return the tables in which state t is track t, and per state the row of `span` that promotes it."""
+    span: list[tuple[int, int, int, int]] = []
+    hops: list[HopRow] = []
+    ops: list[OpRow] = []
+
+    def add(route: Iterable[HopRow]) -> None:
+        first = len(hops)
+        hops.extend(route)
+        span.append((first, len(hops), len(hops), len(hops)))
+
+    for stair in states:
+        for i in range(graph.n_streams):
+            own, bound = set(stair.streams) - {i}, set(graph.attributes[i])
+            others = set(range(graph.n_streams)) - own - {i}
+            if i not in stair.streams:
+                own, others = set(), own | others
+            route = [hop_row(hop, graph, ops) for hop in hops_over(own, bound, graph)]
+            if route:
+                route[-1] = route[-1]._replace(store=stair.row)
+            add(route + [hop_row(hop, graph, ops) for hop in hops_over(others, bound, graph)])
+    promotions = []
+    for stair in states:
+        promotions.append(len(span))
+        add(hop_row(hop, graph, ops) for hop in hops_over(stair.streams, {stair.by}, graph))
+    return route_tables(span, hops, ops), promotions

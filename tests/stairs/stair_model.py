@@ -1,7 +1,7 @@
-"""What a STAIR should hold, worked out from the arrivals alone by trying every combination, and what drives it.
+"""STAIRs that pushes feed, and a model of their contents: a nested loop over the arrivals.
 
-Nothing here reads an array of the state modules but `kid_of`, which asks the directory for the key id of a key. Tuples
-are named by arrival numbers, which renumbering leaves alone.
+The model reads no array of the state modules. It names tuples by arrival numbers, which renumbering does not change.
+The functions at the end read one key of a STAIR from its arrays, or promote one key.
 """
 
 from __future__ import annotations
@@ -12,19 +12,33 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stairs.descriptors import S_BASE
-from stairs.graph import JoinGraph, WindowKind
+from stairs.checks.stair import check_stair
+from stairs.descriptors import (
+    E_BASE,
+    E_BIRTH,
+    E_COUNT,
+    E_MASK,
+    E_ROUTE,
+    E_SHORT,
+    E_TAIL,
+    M_MODE,
+    S_BASE,
+    STORED,
+    VIRTUAL,
+)
+from stairs.graph import FOREVER, JoinGraph, WindowKind
+from stairs.kernels.promotion import promote as promote_key
 from stairs.stair import Stair
 from stairs.store import StairStore
 from tests.stairs.driver import Driver, Key, Row, key_ids
-from tests.stairs.promotion import compile_promotion
+from tests.stairs.promotion import compile_states
 
 Composite = tuple[int, ...]
 
 
 @dataclass
 class Windows:
-    """The tuples that have arrived, and of each stream the oldest still in its window."""
+    """The tuples that have arrived, and the arrival number of the oldest in each window."""
 
     graph: JoinGraph
     arrived: list[list[Row]] = field(init=False)
@@ -36,7 +50,7 @@ class Windows:
         self.low = [0] * self.graph.n_streams
 
     def take(self, rows: Sequence[Row]) -> None:
-        """Let rows arrive; RANGE windows lose their oldest tuples from the front, as far as those are too old."""
+        """Let rows arrive; a RANGE window loses tuples from its front while they are too old."""
         for row in rows:
             self.arrived[row.stream].append(row)
             self.newest = max(self.newest, row.time)
@@ -50,15 +64,15 @@ class Windows:
                     self.low[i] += 1
 
     def live(self, i: int) -> list[int]:
-        """Give the live tuples of a stream that can join."""
+        """Return the live tuples of a stream that can join."""
         return [n for n in range(self.low[i], len(self.arrived[i])) if self.arrived[i][n].keys is not None]
 
     def keys(self, i: int, n: int) -> dict[int, Key]:
-        """Give the key of a tuple in each class."""
+        """Return the key of a tuple in each class."""
         return dict(zip(self.graph.attributes[i], self.arrived[i][n].keys or (), strict=True))
 
     def combinations(self, streams: Sequence[int], by: int) -> dict[Key, list[Composite]]:
-        """Give the live combinations over a set of streams, by their key in class `by`. A nested loop."""
+        """Return the live combinations over a set of streams, by their key in class `by`. A nested loop."""
         found: dict[Key, list[Composite]] = {}
         for composite in itertools.product(*(self.live(i) for i in streams)):
             bound: dict[int, Key] = {}
@@ -68,13 +82,13 @@ class Windows:
         return found
 
     def live_keys(self, c: int) -> set[Key]:
-        """Give the keys of a class that a live tuple has."""
+        """Return the keys of a class that live tuples have."""
         return {self.keys(i, n)[c] for i in self.graph.members[c] for n in self.live(i)}
 
 
 @dataclass
 class Pair:
-    """SteMs and the windows they should hold, in step; STAIRs get every composite that completes in their set."""
+    """SteMs with STAIRs that every push feeds, and the windows that they should contain, in step."""
 
     graph: JoinGraph
     renumber_at: int | None = None
@@ -83,55 +97,46 @@ class Pair:
     def __post_init__(self) -> None:
         self.driver = Driver(self.graph, self.renumber_at)
         self.windows = Windows(self.graph)
+        self.store = StairStore(self.driver.modules)
 
     def stair(self, streams: Iterable[int], by: int, complete: bool = False) -> Stair:
-        """Make a STAIR."""
-        store = StairStore(self.driver.modules)
-        store.routes = compile_promotion(streams, by, self.graph)
-        found = store.add(streams, by, complete)
+        """Add a STAIR, which later pushes feed."""
+        found = self.store.add(streams, by, complete)
         self.stairs.append(found)
+        self._compile()
         return found
 
+    def drop(self, stair: Stair) -> None:
+        """Remove a STAIR; a later one may take over its memory."""
+        self.stairs.remove(stair)
+        self.store.remove(stair)
+        self._compile()
+
+    def _compile(self) -> None:
+        self.store.routes, promotions = compile_states(self.stairs, self.graph)
+        for stair, row in zip(self.stairs, promotions, strict=True):
+            stair.state[[E_ROUTE, E_BASE]] = row
+        self.store.set_marks(np.full((max(len(self.stairs), 1), self.graph.n_streams), -FOREVER))
+        self.driver.modules.meta[M_MODE] = STORED if self.stairs else VIRTUAL
+        self.driver.store = self.store if self.stairs else None
+
     def push(self, rows: Sequence[Row], one_by_one: bool = False) -> None:
-        """Let rows arrive in one push, then insert what they completed."""
-        first = [len(own) for own in self.windows.arrived]
-        self.driver.push(rows)
-        self.windows.take(rows)
-        for stair in self.stairs:
-            self.insert(stair, first, one_by_one)
-
-    def insert(self, stair: Stair, first: Sequence[int], one_by_one: bool = False) -> None:
-        """Insert the live composites over the set that have a tuple from `first` on, and look which are stored.
-
-        One by one, newest tuples first as a walk finds them; else all of a key at once, oldest first.
-        """
-        new_from = [first[i] for i in stair.streams]
-        for key, composites in self.windows.combinations(stair.streams, stair.by).items():
-            fresh = [c for c in composites if any(n >= least for n, least in zip(c, new_from, strict=True))]
-            new = [self.numbers(stair, composite) for composite in fresh]
-            wanted = stair.is_attempted(kid_of(stair, key))
-            if one_by_one:
-                new.reverse()
-                assert [stair.insert(composite) for composite in new] == [wanted] * len(new)
-            elif new:
-                assert stair.insert_all(np.array(new)) == wanted * len(new)
-
-    def numbers(self, stair: Stair, composite: Composite) -> list[int]:
-        """Give the sequence numbers of a composite."""
-        base = self.driver.modules.streams[:, S_BASE]
-        return [n - int(base[i]) for i, n in zip(stair.streams, composite, strict=True)]
+        """Let rows arrive in one push, or each in its own. Composites are stored if their key is attempted."""
+        for part in [[row] for row in rows] if one_by_one else [rows]:
+            self.driver.push(part)
+            self.windows.take(part)
 
     def check(self) -> None:
         """Assert that every key of every STAIR has exactly its combinations, or nothing; and all invariants."""
         self.driver.modules.check()
         for stair in self.stairs:
-            stair.check()
+            check_stair(stair)
             combinations = self.windows.combinations(stair.streams, stair.by)
             total, missing = 0, []
             for kid, key in key_ids(self.driver.modules, stair.by).items():
-                found = [tuple(composite) for composite in stair.probe(kid, arrivals=True).tolist()]
+                found = [tuple(composite) for composite in entries_of(stair, kid, arrivals=True)]
                 wanted = combinations.pop(key, [])
-                if stair.is_attempted(kid):
+                if is_attempted(stair, kid):
                     assert sorted(found) == sorted(wanted), (stair.what, key)
                     total += len(wanted)
                 else:
@@ -141,9 +146,37 @@ class Pair:
             assert stair.rows == total
             if stair.complete:
                 assert not missing
-            stair.check()  # after the probes unlinked what was dead
 
 
 def kid_of(stair: Stair, key: Key) -> int:
-    """Give the key id of a key in the class of a STAIR."""
+    """Return the key id of a key in the class of a STAIR."""
     return {known: kid for kid, known in key_ids(stair.modules, stair.by).items()}[key]
+
+
+def is_attempted(stair: Stair, kid: int) -> bool:
+    """Return whether a key is attempted, from its head."""
+    stair.follow()
+    return bool(stair.heads[kid] >= stair.state[E_BIRTH])
+
+
+def promote(stair: Stair, kid: int) -> int:
+    """Promote a key with the kernel that walks call; return how many combinations it stored."""
+    stair._ready()
+    modules, tables = stair.modules, stair.tables
+    while promote_key(modules.arena, tables.entries, tables.routes, modules.walk, stair.row, kid):
+        stair.make_room(int(stair.state[E_SHORT]))
+    return int(stair.state[E_COUNT])
+
+
+def entries_of(stair: Stair, kid: int, arrivals: bool = False) -> list[list[int]]:
+    """Return the live entries in the chain of a key, newest first, as sequence or arrival numbers."""
+    stair.follow()
+    tail, mask = int(stair.state[E_TAIL]), int(stair.state[E_MASK])
+    found, e = [], int(stair.heads[kid])
+    while e >= tail:
+        link, *components = stair.slots[e & mask].tolist()
+        if all(s >= low for s, low in zip(components, stair.lows.tolist(), strict=True)):
+            found.append(components)
+        e = link
+    base = stair.modules.streams[list(stair.streams), S_BASE] if arrivals else np.zeros(len(stair.streams), np.int64)
+    return [(np.array(components) + base).tolist() for components in found]

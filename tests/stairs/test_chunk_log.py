@@ -1,4 +1,4 @@
-"""A column kept as Arrow arrays against a list."""
+"""A column kept as Arrow arrays, compared with a list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stairs.payload import ChunkLog
+from stairs.chunk_log import ChunkLog
 
 KINDS: dict[pa.DataType, tuple[Any, ...]] = {
     pa.string(): ("a", "", None, "a string of some length"),
@@ -56,7 +56,7 @@ def test_chunks_stay_few_and_what_is_dropped_is_let_go() -> None:
 
 
 def test_the_chunks_before_an_append_are_left_alone() -> None:
-    # A failed push is taken back by putting the old list of chunks in place.
+    # The undo of a push restores the old list of chunks.
     log = ChunkLog(pa.string())
     log.append(0, pa.array(["a"]))
     before = log.chunks

@@ -1,4 +1,4 @@
-"""The key directory: dead keys are taken back, deletion closes gaps, and how many ids there can be."""
+"""The key directory: the sweep recycles dead keys, deletion closes gaps, and the number of ids is bounded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from stairs.descriptors import C_CAPACITY, C_DEBT, C_FREE, C_HAND, C_NEXT, C_SHIFT
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.keys import FREED, SLACK, adopt, drop_key, find_slot, sweep
-from stairs.modules import FIRST_KEYS, FIRST_SLOTS, Modules
+from stairs.modules import Modules
+from stairs.stems import FIRST_KEYS, FIRST_SLOTS
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
 
 MULTIPLIER = 0x9E3779B97F4A7C15
@@ -21,7 +22,7 @@ INVERSE = pow(MULTIPLIER, -1, 1 << 64)
 
 
 def homed_at(slot: int, k: int, slots: int = FIRST_SLOTS) -> int:
-    """Give the k-th key of one word whose home is this slot: what the hash does, backwards."""
+    """Return the k-th key of one word whose home is this slot, by the inverse of the hash."""
     shift = 65 - slots.bit_length()
     x = ((slot << shift) + k) * INVERSE % (1 << 64)
     x ^= x >> 32
@@ -29,7 +30,7 @@ def homed_at(slot: int, k: int, slots: int = FIRST_SLOTS) -> int:
 
 
 class Directory:
-    """The directory of class 0 alone, with no tuples: every key in it is dead until it is told otherwise."""
+    """The directory of class 0 alone, without tuples: every key is dead until a test inserts one."""
 
     def __init__(self, width: int = 1) -> None:
         self.modules = Modules(one_class([rows_window(10), rows_window(10)], width))
@@ -39,7 +40,7 @@ class Directory:
         return int(find_slot(self.modules.arena, 0, np.array(key, np.int64), 0))
 
     def find(self, key: Key) -> int:
-        """Give the id of a key, -1 for none."""
+        """Return the id of a key, -1 for none."""
         return int(self.modules.arena.table[self.place(key) + 1])
 
     def adopt(self, key: Key) -> int:
@@ -49,7 +50,7 @@ class Directory:
         drop_key(self.modules.arena, 0, kid)
 
     def slot(self, key: Key) -> int:
-        """Give the slot of a key, counted from the start of the table."""
+        """Return the slot of a key, counted from the start of the table."""
         return self.place(key) // 2
 
 
@@ -65,7 +66,7 @@ def test_keys_of_one_home_follow_each_other_around_the_end(slot: int) -> None:
 
 @pytest.mark.parametrize("slot", [3, FIRST_SLOTS - 3])
 def test_deletion_moves_back_what_it_would_cut_off_and_nothing_else(slot: int) -> None:
-    # a b c have home h, d has home h + 1, e home h + 4, where it lies: a goes, b, c and d move up, e stays.
+    # a, b, c have home h, d has home h + 1, e is in its home h + 4. Deleting a moves b, c and d up; e stays.
     directory = Directory()
     a, b, c = ((homed_at(slot, k),) for k in range(3))
     d, e = ((homed_at((slot + by) % FIRST_SLOTS, 9),) for by in (1, 4))
@@ -101,7 +102,7 @@ def test_wide_keys_are_compared_word_by_word() -> None:
 
 
 class Keys(RuleBasedStateMachine):
-    """Adoption, deletion and growth of one directory against a dict; keys crowd around few homes."""
+    """Adoption, deletion and growth of one directory, compared with a dict; the keys share a few homes."""
 
     directory: Directory
     ids: dict[Key, int]
@@ -152,12 +153,12 @@ TestKeys.settings = settings(max_examples=40, stateful_step_count=25)
 
 
 def most_ids(live: int, rows: int) -> int:
-    """Give how many ids there can be with so many live tuples and rows in a push at most. Argument: docs/layout.md."""
+    """Return the most ids for these live tuples and rows in a push. Argument: docs/internals/layout.md."""
     return max(2 * live + rows + SLACK, 2 * rows)
 
 
 def drifting(graph: JoinGraph, push_rows: int, keys_a_push: int, seed: int = 1) -> list[list[Row]]:
-    """Give pushes whose keys are all new: so many each, then never again."""
+    """Return pushes in which every key is new; no later push repeats a key."""
     rng = random.Random(seed)
     return [
         [
@@ -171,7 +172,7 @@ def drifting(graph: JoinGraph, push_rows: int, keys_a_push: int, seed: int = 1) 
 @pytest.mark.parametrize("window", [WindowKind.ROWS, WindowKind.RANGE], ids=lambda kind: kind.name)
 @pytest.mark.parametrize(("push_rows", "keys_a_push"), [(1, 1), (50, 50), (200, 10), (300, 300)])
 def test_the_directory_stays_below_its_bound(window: WindowKind, push_rows: int, keys_a_push: int) -> None:
-    # At most L keys are live at the end of any push: 20 rows, or 20 ticks of one row each, a stream.
+    # At most L keys are live at the end of any push: 20 rows, or 20 ticks of one row each, per stream.
     live, streams = 2 * 20, 2
     graph = JoinGraph(("R", "S"), (Window(window, 20),) * streams, ((0,), (0,)), (1,), timed=window == WindowKind.RANGE)
     driver = Driver(graph)
@@ -213,7 +214,7 @@ def test_after_a_burst_small_pushes_do_not_look_at_all_ids() -> None:
     for n in range(100):
         driver.push([Row(1, ((burst + 100 * n + k,),)) for k in range(100)])
         used.append(driver.modules.keys(0))
-    # Dead keys wait for the hand to come round: room for their ids is there.
+    # Dead keys wait for the hand of the sweep, because there is room for their ids.
     assert max(used[2:]) > 2_000
     assert driver.modules.classes[0, C_NEXT] <= most_ids(6, burst)
     driver.modules.check()
@@ -251,7 +252,7 @@ def test_an_id_that_is_free_is_passed_over_with_its_mark_and_without() -> None:
     directory.drop(2)
     directory.drop(4)
     assert heads[[2, 4], 0].tolist() == [FREED, FREED]
-    # Numbering tuples anew lifts heads to -1. And the key of a free id may be there again, under another.
+    # Renumbering raises heads to -1, and the key of a free id may have another id now.
     heads[4] = -1
     assert directory.adopt((2,)) == 4
     heads[2] = -1

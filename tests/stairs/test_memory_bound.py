@@ -1,4 +1,4 @@
-"""Memory follows the live windows, not the keys ever seen: very many distinct keys pass through small windows."""
+"""Memory follows the live windows and not all keys seen: many distinct keys pass through small windows."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import eddy
 from stairs.kernels.keys import SLACK
 
 WINDOW_ROWS = 10_000
-PUSH_ROWS = 20_000  # as many keys in a push as are live at most, so that both count the same in the bound
+PUSH_ROWS = 20_000  # as many keys per push as can be live, so that both have the same weight in the bound
 LIVE_ROWS = 2 * WINDOW_ROWS
 
 RECORD_BYTES = 8  # (link, key id)
-KEY_BYTES = 2 * 4 + 8 + 4 + 16 * 4 // 3  # heads of two streams, the word, a place in the free list, slots at 3/4
+KEY_BYTES = 2 * 4 + 8 + 4 + 16 * 4 // 3  # heads of two streams, the word, an entry of the free stack, slots at 3/4
 LIVE_BYTES = LIVE_ROWS * (RECORD_BYTES + KEY_BYTES)
 """What the live windows need at least, every tuple having a key of its own."""
 
 TEXT_BYTES = 20
 
 MOST_TIMES = 4
-"""There are at most 2 T + P + 64 ids for T live tuples and P rows in a push (docs/layout.md), here three times as many
-as live tuples, and rooms double. Measured: 3.0, all room for input and results included."""
+"""There are at most 2 T + P + 64 ids for T live tuples and P rows in a push (docs/internals/layout.md), here three
+times as many as live tuples, and rooms double. Measured: 3.0, all room for input and results included."""
 
 
 def runtime_over(kind: pa.DataType) -> eddy.Runtime:
@@ -35,7 +35,7 @@ def runtime_over(kind: pa.DataType) -> eddy.Runtime:
 
 
 def distinct_keys(runtime: eddy.Runtime, total: int, text: bool = False) -> Iterator[int]:
-    """Push `total` keys, each once, in turn into R and S; give the bytes of state after each push."""
+    """Push `total` keys, each once, alternately to R and S; return the bytes of state after each push."""
     order = np.tile(np.array([0, 1], np.uint8), PUSH_ROWS // 2)
     schema = runtime.query.streams[0].schema
     for start in range(0, total, PUSH_ROWS):
@@ -57,7 +57,7 @@ def test_a_hundred_million_keys_pass_through_a_small_state() -> None:
     runtime.check()
     assert runtime.metrics()["arrivals"] == 100_000_000
     assert max(sizes) <= MOST_TIMES * LIVE_BYTES
-    # It has its final size after a few pushes and never grows again.
+    # The state has its final size after a few pushes and never grows again.
     assert sizes[10] == sizes[-1]
     assert runtime.metrics()["classes"][0]["keys"] <= 2 * LIVE_ROWS + PUSH_ROWS + SLACK
 
@@ -66,7 +66,7 @@ def test_a_million_strings_pass_through_a_small_state() -> None:
     runtime = runtime_over(pa.string())
     sizes = list(distinct_keys(runtime, 1_000_000, text=True))
     runtime.check()
-    # Beside its characters a string takes start, size, hash, users, two slots, places in two lists: 40 bytes.
+    # In addition to its characters a string takes start, size, hash, users, two slots, entries of two lists: 40 bytes.
     live_bytes = LIVE_BYTES + LIVE_ROWS * (TEXT_BYTES + 40)
     assert max(sizes) <= MOST_TIMES * live_bytes
     assert sizes[10] == sizes[-1]

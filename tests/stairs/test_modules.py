@@ -1,4 +1,4 @@
-"""State modules against a plain model: growth in mid-push, undo, renumbering, what there is no room for."""
+"""State modules, compared with a model: growth during a push, undo, renumbering, refused pushes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import stairs.modules
+import stairs.stems
 from jisc.plan.tree import parse
 from stairs.descriptors import C_CAPACITY, C_FREE, S_LO, S_NEXT
 from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.modules import RENUMBER_AT, Modules, power_of_two
-from tests.stairs.driver import Driver, Key, Model, Row, chain, live_parts, one_class, range_window, rows_window
+from stairs.modules import Modules
+from stairs.stems import RENUMBER_AT, power_of_two
+from tests.stairs.driver import (
+    Driver,
+    Key,
+    Model,
+    Row,
+    chain,
+    count_strings,
+    live_parts,
+    one_class,
+    range_window,
+    rows_window,
+)
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
 
@@ -39,10 +51,10 @@ def graph(request: pytest.FixtureRequest) -> JoinGraph:
 
 @pytest.fixture
 def small_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """First rooms so tiny that every push of some rows has to make more in its middle."""
-    monkeypatch.setattr(stairs.modules, "FIRST_ROOM", 1)
-    monkeypatch.setattr(stairs.modules, "FIRST_SLOTS", 4)
-    monkeypatch.setattr(stairs.modules, "FIRST_KEYS", 3)
+    """Set initial rooms so small that every push of several rows has to grow them."""
+    monkeypatch.setattr(stairs.stems, "FIRST_ROOM", 1)
+    monkeypatch.setattr(stairs.stems, "FIRST_SLOTS", 4)
+    monkeypatch.setattr(stairs.stems, "FIRST_KEYS", 3)
 
 
 def key_maker(graph: JoinGraph, c: int) -> Callable[[int], Key]:
@@ -51,7 +63,7 @@ def key_maker(graph: JoinGraph, c: int) -> Callable[[int], Key]:
 
 
 def arrivals(graph: JoinGraph, seed: int, count: int, kinds: int, drift: int = 0, start: int = 0) -> list[Row]:
-    """Give seeded arrivals, some of which join nothing; with `drift` keys move on by one in so many arrivals."""
+    """Return seeded arrivals, some without keys; with `drift` all keys increase by one every `drift` arrivals."""
     rng = random.Random(seed)
     made = []
     for n in range(start, start + count):
@@ -79,7 +91,7 @@ def test_growth_in_mid_push_happens(small_rooms: None) -> None:
     driver = Driver(graph)
     driver.push(arrivals(graph, seed=1, count=2, kinds=4))
     before = driver.modules.capacity[:], driver.modules.classes[:, C_CAPACITY].tolist(), len(driver.modules.walk.lists)
-    # The keys are all new: room for ids runs out many times within the one call.
+    # All keys are new: room for ids runs out many times within the one call.
     driver.push(arrivals(graph, seed=2, count=300, kinds=10**9))
     after = driver.modules.capacity, driver.modules.classes[:, C_CAPACITY].tolist()
     assert all(new >= 8 * old for new, old in zip(after[0], before[0], strict=True))
@@ -106,7 +118,7 @@ def test_undo_restores_exactly(data: st.DataObject) -> None:
     for size in data.draw(st.lists(st.integers(0, 90), min_size=1, max_size=5)):
         before = live_parts(driver.modules)
         for _ in range(data.draw(st.integers(0, 2))):
-            # Its keys partly live on, partly are new; twice in a row the second finds ids that the first gave back.
+            # Some of its keys are live, some new; of two failed pushes, the second finds ids that the first freed.
             driver.walk(arrivals(graph, seed + 1, data.draw(st.integers(0, 150)), 2 * kinds, 30, at))
             driver.modules.undo()
             driver.modules.check()
@@ -129,7 +141,7 @@ def test_undo_when_rooms_have_grown_in_between(graph: JoinGraph, small_rooms: No
     driver.modules.undo()
     driver.modules.check()
     assert live_parts(driver.modules) == before
-    # Without a push under way there is nothing to take back.
+    # Without an open push there is nothing to undo.
     driver.modules.undo()
     assert live_parts(driver.modules) == before
 
@@ -138,13 +150,13 @@ def test_undo_gives_new_keys_and_strings_back() -> None:
     graph = GRAPHS["a string and a word"]
     driver = Driver(graph)
     driver.push(arrivals(graph, seed=1, count=30, kinds=3))
-    keys, strings = driver.modules.keys(0), len(driver.modules.texts[0, 0])
+    keys, strings = driver.modules.keys(0), count_strings(driver.modules.texts[0, 0])
     for _ in range(20):
         driver.walk(arrivals(graph, seed=2, count=100, kinds=10**6, start=30))
         driver.modules.undo()
         driver.modules.check()
         assert driver.modules.keys(0) == keys
-        assert len(driver.modules.texts[0, 0]) == strings
+        assert count_strings(driver.modules.texts[0, 0]) == strings
     assert driver.modules.classes[0, C_CAPACITY] <= 4 * 128
 
 
@@ -159,7 +171,7 @@ def test_renumbering_changes_no_result(graph: JoinGraph, size: int) -> None:
         assert often.push(push) == never.push(push)
         assert live_parts(often.modules) == live_parts(never.modules)
     often.modules.check()
-    # A window low in its ring stays where it is, so numbers go to at most the bound, a ring and a push.
+    # A renumbering keeps the slots of a window, so numbers reach at most the bound plus a ring and a push.
     assert often.modules.streams[:, S_NEXT].max() <= 150 + 64 + size
     assert never.modules.streams[:, S_NEXT].min() > 300
 
@@ -196,14 +208,14 @@ def test_bushy_and_left_deep_plans_give_the_same() -> None:
         assert all(found == results[0] for found in results)
 
 
-# What there is no room for
+# Refused pushes
 
 
 def test_a_window_beyond_the_sequence_numbers_is_refused_before_anything_changes() -> None:
     driver = Driver(GRAPHS["unbounded"])
     driver.push(arrivals(driver.graph, seed=1, count=40, kinds=3))
     before = live_parts(driver.modules)
-    with pytest.raises(CapacityError, match=rf"stream S: its window would hold \d+ tuples, the most is {RENUMBER_AT}"):
+    with pytest.raises(CapacityError, match=rf"stream S: .* would contain \d+ tuples, the limit is {RENUMBER_AT}"):
         driver.modules.begin([5, RENUMBER_AT])
     assert live_parts(driver.modules) == before
     driver.modules.check()
@@ -285,7 +297,7 @@ def test_figures() -> None:
         (lambda m: m.streams.__setitem__((0, S_LO), m.streams[0, S_NEXT] + 1), "low mark"),
         (lambda m: m.heads.array.__setitem__(slice(None), -1), "chain of key id"),
         (lambda m: m.table.array.__setitem__(slice(None), -1), "ids in the table"),
-        (lambda m: m.words.array.__setitem__(slice(None), 5), "not found by its words"),
+        (lambda m: m.words.array.__setitem__(slice(None), 5), "does not find key id"),
         (lambda m: m.classes.__setitem__((0, C_FREE), 1), "ids in the table"),
         (lambda m: m.begin([0, 0, 0]), "neither committed nor undone"),
     ],

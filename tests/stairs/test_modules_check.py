@@ -1,4 +1,4 @@
-"""The check of the state modules is safe on arrays that hold anything, and kernels are safe on what passes it."""
+"""The check of the state modules is safe on arbitrary arrays, and kernels are safe on arrays that pass it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTILE = (0, 1, -1, -2, 7, 64, 1000, (1 << 31) - 1, -(1 << 31), 1 << 40, 1 << 6
 
 
 def filled(graph: str) -> Driver:
-    """Return modules whose windows have turned over, whose keys died, and whose rings have wrapped around."""
+    """Return modules in which tuples left the windows, keys died, and rings wrapped around."""
     driver = Driver(GRAPHS[graph])
     for n in range(3):
         driver.push(arrivals(driver.graph, seed=n, count=60, kinds=6, drift=5, start=60 * n))
@@ -29,7 +29,7 @@ def filled(graph: str) -> Driver:
 
 
 def arrays(modules: Modules) -> list[np.ndarray]:
-    """Return all arrays of the modules, those of strings among them."""
+    """Return all arrays of the modules, including those of strings."""
     return [array for arena in (modules.arena, *(one.arena for one in modules.texts.values())) for array in arena]
 
 

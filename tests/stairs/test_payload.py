@@ -1,4 +1,4 @@
-"""Payload columns of every width and kind against lists: append, gather, undo, resize, nulls that come late."""
+"""Payload columns of every width and kind, compared with lists: append, gather, undo, resize, a late first null."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RING_BYTES = {
 
 
 def array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Make an array that is a slice of a longer one, as rows of users are."""
+    """Return an array that is a slice of a longer one, as rows from users can be."""
     padded = [values[-1], *values, values[0]]
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         made = pa.array(padded, pa.int64()).cast(kind)
@@ -63,7 +63,7 @@ def array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 class Columns:
-    """Payload of some streams, fed as the loader does, and the same as lists by arrival number."""
+    """Payload of some streams, filled as by the loader, and the same values as lists by arrival number."""
 
     def __init__(self, kinds: list[list[pa.DataType]], room: int = 4) -> None:
         self.payload = Payload(kinds, [room] * len(kinds))
@@ -75,7 +75,7 @@ class Columns:
         return len(self.values[i][0])
 
     def write(self, i: int, columns: list[pa.Array]) -> None:
-        """Write rows of stream i beside those that live, making room."""
+        """Append rows to stream i and make room for them."""
         payload, n, first = self.payload, len(columns[0]), self.rows(i)
         room = payload.room[i]
         while room < first - self.low[i] + n:
@@ -99,7 +99,7 @@ class Columns:
             copy_in(job)
 
     def push(self, i: int, rows: list[list[Any]], kept: bool = True) -> None:
-        """Push rows, column by column, and keep them or take them back."""
+        """Push rows, column by column, and commit or undo the push."""
         self.payload.begin()
         self.write(i, [array(values, kind) for values, kind in zip(rows, self.kinds[i], strict=True)])
         if not kept:
@@ -113,7 +113,7 @@ class Columns:
         self.payload.expire(self.low)
 
     def check(self, arrivals: list[tuple[int, ...]], bases: list[int]) -> None:
-        """Gather results with these components and compare; sequence numbers begin at the bases."""
+        """Gather results with these components and compare them; sequence numbers begin at the bases."""
         ids = (np.array(arrivals, np.int64).reshape(-1, len(self.kinds)) - bases).astype(np.int32).reshape(-1)
         # There may be more room for ids than results.
         found = self.payload.gather(np.append(ids, np.int32(-7)), len(arrivals), np.array(bases, np.int64))
@@ -124,7 +124,7 @@ class Columns:
                 found[i, k].validate(full=True)
                 wanted = array(expected, kind) if expected else pa.array([], kind)
                 if pa.types.is_dictionary(kind):
-                    # The order of a dictionary means nothing.
+                    # The order of a dictionary is arbitrary.
                     assert found[i, k].to_pylist() == wanted.to_pylist()
                 else:
                     assert found[i, k].equals(wanted)

@@ -1,4 +1,4 @@
-"""Directories and files that another user could have made or changed are refused."""
+"""Directories and files that another user could have created or changed are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRANGER = 4242
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a path belong to another user, or, where only root may do that, let this process be one."""
+    """Change the owner of a path to another user; without root rights, change the user of this process instead."""
     if os.geteuid() == 0:
         os.chown(path, STRANGER, STRANGER)
     else:
@@ -40,7 +40,7 @@ def test_directories_that_others_can_change_are_refused(tmp_path: Path, monkeypa
         with pytest.raises(InputError, match=rf"has mode {mode:04o}, so other users .* chmod 700"):
             private_directory(tmp_path / "open")
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(InputError, match="where other users can put another one in its place"):
+    with pytest.raises(InputError, match="where other users can replace it"):
         private_directory(tmp_path / "open" / "own")
     (tmp_path / "open").chmod(0o1777)
     own = private_directory(tmp_path / "open" / "own")
@@ -79,7 +79,7 @@ def test_only_regular_files_of_this_user_are_opened(tmp_path: Path, monkeypatch:
 def test_compiled_kernels_are_not_read_where_others_can_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """numba's cache is loaded as code."""
+    """numba loads the files of its cache as code."""
     caplog.set_level(logging.WARNING, "eddy.kernels")
     monkeypatch.setenv("EDDY_CACHE_DIR", str(tmp_path / "named"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "usual"))

@@ -1,4 +1,4 @@
-"""Samples of live state: which tuples are picked, their partners, and routes tried on them, against plain counts."""
+"""Samples of live state: the picks, their partners, and routes tried on them, compared with counts by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.plan.orders import connected_orders
 from jisc.plan.routes import compile_routes
 from jisc.plan.states import Masks
 from jisc.plan.tree import left_deep
@@ -20,6 +19,7 @@ from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.sample import LONGEST, W_PROBES, W_RESULTS, W_TUPLES, W_VISITS
 from stairs.memory.arena import Int64s
 from stairs.samples import EACH, NEWEST, PICKS, ROWS, Samples
+from tests.jisc.graphs import connected_orders
 from tests.stairs.driver import Driver, Key, Row, chain, one_class, rows_window
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
@@ -33,7 +33,7 @@ GRAPHS: dict[str, JoinGraph] = {
 
 
 def made(graph: JoinGraph, seed: int, count: int, kinds: int = 3, slow: int | None = None) -> list[Row]:
-    """Draw arrivals; `slow` = a stream that gets one of 20. Some join nothing."""
+    """Draw arrivals, some without keys; stream `slow` gets one arrival of 20."""
     rng, found = random.Random(seed), []
     for n in range(count):
         i = rng.randrange(graph.n_streams)
@@ -45,14 +45,14 @@ def made(graph: JoinGraph, seed: int, count: int, kinds: int = 3, slow: int | No
 
 
 def live(driver: Driver, history: list[Row], i: int) -> list[Row]:
-    """Give the tuples of a stream that the modules hold to be live, oldest first."""
+    """Return the live tuples of a stream according to the modules, oldest first."""
     row = driver.modules.streams[i]
     own = [one for one in history if one.stream == i]
     return own[int(row[S_LO] + row[S_BASE]) : int(row[S_NEXT] + row[S_BASE])]
 
 
 def partners(driver: Driver, history: list[Row], i: int, row: Row) -> list[int]:
-    """Count the live partners of a tuple one by one, in the order of its neighbours."""
+    """Count the live partners of a tuple with a loop, in the order of its neighbours."""
     graph = driver.graph
     found = []
     for place, c in enumerate(graph.attributes[i]):
@@ -65,7 +65,7 @@ def partners(driver: Driver, history: list[Row], i: int, row: Row) -> list[int]:
 
 
 def numbered(driver: Driver, pick: Int64s, history: list[Row]) -> Row:
-    """Give the tuple that a pick stands for."""
+    """Return the tuple of a pick."""
     i, s = (int(x) for x in pick)
     return [one for one in history if one.stream == i][s + int(driver.modules.streams[i, S_BASE])]
 
@@ -86,7 +86,7 @@ def test_profiles_count_what_is_there(name: str, seed: int, renumber: bool) -> N
         fresh = samples.take()
         assert fresh.tolist() == [sum(row.stream == i for row in rows) for i in range(graph.n_streams)]
         for i in range(graph.n_streams):
-            # Newest first, all of them: there are fewer than are picked at a time.
+            # All of them, newest first: there are fewer than one sample takes.
             wanted = live(driver, history, i)[::-1][: int(fresh[i])]
             assert samples.progress[i, 2] - before[i] == len(wanted)
             slots = np.arange(before[i], before[i] + len(wanted)) % ROWS
@@ -94,7 +94,7 @@ def test_profiles_count_what_is_there(name: str, seed: int, renumber: bool) -> N
             assert counted.tolist() == [partners(driver, history, i, row) for row in wanted]
             drawn = samples.of_window(i, 1000, np.random.default_rng(0))
             assert drawn.tolist() == [partners(driver, history, i, row) for row in live(driver, history, i)]
-        # Picks stay those tuples, whatever was renumbered, and only live ones are given.
+        # Picks refer to the same tuples after a renumbering, and only live picks are returned.
         picks = samples.picks()
         for pick in picks:
             assert numbered(driver, pick, history) in live(driver, history, int(pick[0]))
@@ -120,14 +120,14 @@ def test_picks_are_spread_and_in_proportion_to_arrivals() -> None:
         for i in range(2):
             s = np.sort(own[own[:, 0] == i, 1]) - low[i]
             n = int(driver.modules.streams[i, S_NEXT] - low[i])
-            # One in each stretch of them.
+            # One pick in each stretch.
             assert s[0] <= n / len(s)
             assert s[-1] >= n - 1 - n / len(s)
             assert min(b - a for a, b in pairwise(s.tolist())) > 0
             assert max(b - a for a, b in pairwise(s.tolist())) <= 2 * n / len(s) + 1
     assert sum(counts.values()) == pytest.approx(30 * EACH, rel=0.02)
     for i in range(3):
-        # Fractions are carried over, so that a slow stream is not forgotten.
+        # Fractions carry over, so that a slow stream gets its picks.
         assert counts[i] / sum(counts.values()) == pytest.approx(arrived[i] / sum(arrived.values()), abs=0.02)
     assert counts[2] > 10
 
@@ -151,7 +151,7 @@ def test_a_stream_that_expired_in_between_gives_live_tuples_only() -> None:
     samples.take()
     assert samples.progress[0, 2] == 5
     assert samples.profile(0).tolist() == [[60.0]] * 5
-    # What a stream could not give stays owed, but no more than one: it is no debt.
+    # Picks that a stream could not supply stay due, but at most one.
     driver.push([Row(1, ((1,),))] * 10)
     samples.take()
     assert samples.progress[0, 2] == 5
@@ -171,7 +171,7 @@ def test_nothing_new_nothing_picked() -> None:
 
 @pytest.mark.parametrize("beside", [0, 300])
 def test_long_chains_are_estimated(beside: int) -> None:
-    """Beyond LONGEST a chain is taken to be as dense below as it was so far."""
+    """Beyond LONGEST tuples the estimate assumes the same density for the rest of a chain."""
     driver = Driver(one_class([UNBOUNDED, UNBOUNDED]))
     rng = random.Random(1)
     keys = [1] * 700 + [2] * beside
@@ -185,7 +185,7 @@ def test_long_chains_are_estimated(beside: int) -> None:
 
 def test_draws_from_a_window_do_not_repeat() -> None:
     driver = Driver(one_class([rows_window(300), UNBOUNDED]))
-    # Tuple k of R has k partners, so counts tell who was drawn.
+    # Tuple k of R has k partners, so the counts identify the tuples drawn.
     driver.push([Row(1, ((k,),)) for k in range(60) for _ in range(k)])
     driver.push([Row(0, ((k % 60,),)) for k in range(60)])
     samples = Samples(driver.modules)
@@ -197,7 +197,7 @@ def test_draws_from_a_window_do_not_repeat() -> None:
 
 
 def test_the_newest_have_every_stream_by_its_share() -> None:
-    """Also a stream whose window has turned over since the last sample."""
+    """A stream whose window was replaced completely since the last sample has its share as well."""
     driver = Driver(one_class([rows_window(20), rows_window(3000), rows_window(5)]))
     samples = Samples(driver.modules)
     assert samples.newest(np.array([0.5, 0.5, 0.0])).shape == (0, 2)
@@ -220,7 +220,7 @@ def test_a_push_taken_back_is_forgotten() -> None:
     samples.take()
     assert len(samples.picks()) == 2
     driver.walk([Row(0, ((1,),))] * 5)
-    # As a router does within a long push.
+    # As the router does within a long push.
     assert samples.take().tolist() == [5, 0]
     driver.modules.undo()
     assert len(samples.picks()) == 0
@@ -230,11 +230,11 @@ def test_a_push_taken_back_is_forgotten() -> None:
     assert sorted(samples.picks().tolist()) == [[0, 1], [0, 2], [0, 3]]
 
 
-# --- routes tried on samples -----------------------------------------------------------------------------------------
+# Routes tried on samples
 
 
 def filled(graph: JoinGraph, seed: int, late: int) -> tuple[Driver, list[Row]]:
-    """Push tuples of every stream but one, then `late` of that one: these see the same state, before and after."""
+    """Push tuples of all streams but one, then `late` of that stream, which meet the same state before and after."""
     driver = Driver(graph)
     rows = [row for row in made(graph, seed, 150) if row.stream != late]
     driver.push([Row(row.stream, row.keys, 0) for row in rows])
@@ -266,7 +266,7 @@ def test_a_trace_does_what_the_kernel_does(name: str, seed: int, late: int, orde
     assert found.visits[trunk:leaf, 0].tolist() == counters[trunk:leaf, H_PROBES].tolist()
     assert found.visits[trunk:leaf, 2].tolist() == counters[trunk:leaf, H_MATCHES].tolist()
     assert (found.visits[trunk:leaf, 1] >= found.visits[trunk:leaf, 2]).all()
-    # Other streams' hops were not taken, and leaf hops are counted in sum only.
+    # Hops of other streams were not taken, and leaf hops are counted only in total.
     assert found.visits.sum() == found.visits[trunk:leaf].sum()
     assert end > trunk
     assert found.work[W_TUPLES] == len(rows)
@@ -312,7 +312,7 @@ def test_tuples_that_join_nothing_end_at_once() -> None:
 
 
 def test_picks_are_dropped_when_a_renumbering_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not every cache was told of the new numbers: those of tuples to come may stand in the picks."""
+    """The renumbering did not reach every cache, so picks may have sequence numbers of future tuples."""
     graph = one_class([rows_window(20)] * 2)
     driver = Driver(graph)
     samples = Samples(driver.modules)

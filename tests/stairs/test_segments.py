@@ -1,4 +1,4 @@
-"""Segments of one flat array against a list of lists."""
+"""Segments of one flat array, compared with a list of lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 
 
 def filled(sizes: list[int]) -> Segments:
-    """Give segments in which every place holds a number of its own."""
+    """Return segments whose elements are pairwise different."""
     segments = Segments(np.int32, sizes, -1)
     segments.array[:] = np.arange(sum(sizes))
     return segments

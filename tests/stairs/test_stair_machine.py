@@ -1,4 +1,4 @@
-"""STAIRs under arrivals and operations in any order, each step compared with a nested loop over what has arrived."""
+"""STAIRs under arrivals and operations in any order; each step is compared with a nested loop over the arrivals."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from stairs.descriptors import LOADING, M_MODE, STORED
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.stair import FIRST_ROOM, Stair
 from tests.stairs.driver import Key, Row
-from tests.stairs.promotion import compile_promotion
-from tests.stairs.stair_model import Pair, kid_of
+from tests.stairs.promotion import hops_over
+from tests.stairs.stair_model import Pair, is_attempted, kid_of, promote
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> JoinGraph:
-    """Draw a small join: chain, star, cycle or clique, on a class for each edge or few for all, and windows."""
+    """Draw a small join with windows: chain, star, cycle or clique, with one class per edge or a few for all."""
     n = draw(st.integers(2, 4))
     shape = draw(st.sampled_from(("chain", "star", "cycle", "clique")))
     edges = {
@@ -64,7 +65,7 @@ class StairMachine(RuleBasedStateMachine):
             if self._connected(streams, by)
         ]
         self.marks: dict[Stair, dict[Key, bool]] = {}
-        """Of keys live ever since, whether they should be attempted."""
+        """Whether each key that stayed live should be attempted."""
         for complete, pick in enumerate(picks):
             self.make_stair(pick, bool(complete))
         # Dead rows, so that sequence numbers are large enough to be renumbered while composites are live.
@@ -73,13 +74,13 @@ class StairMachine(RuleBasedStateMachine):
 
     def _connected(self, streams: tuple[int, ...], by: int) -> bool:
         try:
-            compile_promotion(streams, by, self.graph)
+            hops_over(streams, {by}, self.graph)
         except ValueError:
             return False
         return True
 
     def _rows(self, picks: bytes) -> list[Row]:
-        """Make a row of each six bytes; most keys are few, and with a drift all keys are gone in the end."""
+        """Return a row for each six bytes; few keys are frequent, and with a drift every key dies in the end."""
         rows = []
         for k in range(0, len(picks) - 5, 6):
             own = picks[k : k + 6]
@@ -104,14 +105,16 @@ class StairMachine(RuleBasedStateMachine):
             for key in set(marks) - live:
                 del marks[key]
             for key in live - set(marks):
-                marks[key] = stair.is_attempted(kid_of(stair, key))
+                marks[key] = is_attempted(stair, kid_of(stair, key))
 
     @rule(pick=st.integers(0, 255), complete=st.booleans())
     def make_stair(self, pick: int, complete: bool) -> None:
         streams, by = self.identities[pick % len(self.identities)]
         empty = any(not self.pair.driver.modules.rows(i) for i in streams)
         if len(self.pair.stairs) == 2:
-            self.marks.pop(self.pair.stairs.pop(0), None)
+            oldest = self.pair.stairs[0]
+            self.marks.pop(oldest, None)
+            self.pair.drop(oldest)
         stair = self.pair.stair(streams, by, complete and empty)
         for _ in range(0 if complete else pick):
             stair.forget()  # so that entry numbers are large enough to be renumbered
@@ -125,23 +128,18 @@ class StairMachine(RuleBasedStateMachine):
     def push_one(self, picks: bytes) -> None:
         self.pair.push(self._rows(picks))
 
-    @rule(picks=st.binary(min_size=12, max_size=24), with_inserts=st.booleans(), often=st.integers(0, 3))
-    def fail(self, picks: bytes, with_inserts: bool, often: int) -> None:
-        """Take a push back, perhaps after its composites were inserted; let it through most of the time."""
+    @rule(picks=st.binary(min_size=12, max_size=24), storing=st.booleans(), often=st.integers(0, 3))
+    def fail(self, picks: bytes, storing: bool, often: int) -> None:
+        """Undo a push, perhaps after it stored composites; let it through most of the time."""
         if often:
             self.pair.push(self._rows(picks))
             return
-        windows, clock = self.pair.windows, self.clock
-        before = [list(own) for own in windows.arrived], list(windows.low), windows.newest
-        first = [len(own) for own in windows.arrived]
-        rows = self._rows(picks)
-        self.pair.driver.walk(rows)
-        windows.take(rows)
-        if with_inserts:
-            for stair in self.pair.stairs:
-                self.pair.insert(stair, first)
-        self.pair.driver.modules.undo()
-        (windows.arrived, windows.low, windows.newest), self.clock = before, clock
+        clock, modules = self.clock, self.pair.driver.modules
+        modules.meta[M_MODE] = STORED if storing else LOADING
+        self.pair.driver.walk(self._rows(picks))
+        modules.undo()
+        modules.meta[M_MODE] = STORED
+        self.clock = clock
         self._forgotten(*self.pair.stairs)
 
     def _forgotten(self, *stairs: Stair) -> None:
@@ -155,7 +153,7 @@ class StairMachine(RuleBasedStateMachine):
         if (key := self._key(stair, pick)) is not None:
             kid = kid_of(stair, key)
             wanted = self.pair.windows.combinations(stair.streams, stair.by).get(key, [])
-            assert stair.promote(kid) == (0 if self.marks[stair][key] else len(wanted))
+            assert promote(stair, kid) == (0 if self.marks[stair][key] else len(wanted))
             self.marks[stair][key] = True
 
     @rule(pick=st.integers(0, 255), which=st.integers(0, 255))
@@ -171,13 +169,13 @@ class StairMachine(RuleBasedStateMachine):
     def promote_all_and_settle(self, which: int, promoted: int) -> None:
         stair = self._stair(which)
         for key in self.pair.windows.live_keys(stair.by) if promoted else ():
-            stair.promote(kid_of(stair, key))
+            promote(stair, kid_of(stair, key))
             self.marks[stair][key] = True
         combinations = self.pair.windows.combinations(stair.streams, stair.by)
         settled = stair.settle()
         for key, before in self.marks[stair].items():
-            # A key without a combination may have got its mark on the way.
-            self.marks[stair][key] = stair.is_attempted(kid_of(stair, key))
+            # `settle` may have marked a key without a combination.
+            self.marks[stair][key] = is_attempted(stair, kid_of(stair, key))
             assert self.marks[stair][key] == before or (not before and not combinations.get(key))
         assert settled or not promoted
         if settled:
@@ -195,7 +193,7 @@ class StairMachine(RuleBasedStateMachine):
     def keep_house(self, trim: bool, entries: bool, tuples: bool) -> None:
         for stair in self.pair.stairs:
             if trim:
-                stair.trim()
+                stair.make_room(0)
                 assert stair.capacity <= max(FIRST_ROOM, 4 * stair.rows)
             if entries:
                 stair._renumber_entries()
@@ -208,7 +206,7 @@ class StairMachine(RuleBasedStateMachine):
             self._refresh()
             for stair, marks in self.marks.items():
                 for key, mark in marks.items():
-                    assert stair.is_attempted(kid_of(stair, key)) == mark, (stair.what, key)
+                    assert is_attempted(stair, kid_of(stair, key)) == mark, (stair.what, key)
             self.pair.check()
 
 

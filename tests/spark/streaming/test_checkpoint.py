@@ -16,6 +16,7 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.state.retention import retain
 from tests.spark.streaming.checkpoints import filled, manifest_files
 from tests.spark.streaming.manifests import make_manifest
 
@@ -150,7 +151,7 @@ def test_killed_at_any_step_of_a_commit(tmp_path: Path, before: int, after: bool
         else:
             checkpoint.commit(make_manifest(before, extra={"replayed": True}))
         Checkpoint(root).commit(make_manifest(before + 1))
-        checkpoint.retain()
+        retain(checkpoint)
         assert not list(checkpoint.manifests.rglob("*.tmp"))
     # Once it is the new one it stays so.
     assert seen == sorted(seen)
@@ -204,7 +205,7 @@ def test_published_batches(tmp_path: Path) -> None:
         checkpoint.mark_published(batch)
         assert Checkpoint(tmp_path).is_published(batch)
     assert not checkpoint.is_published(5)
-    checkpoint.retain(2)
+    retain(checkpoint, 2)
     assert sorted(path.name for path in checkpoint.published.iterdir()) == [batch_name(3), batch_name(4)]
     assert all(checkpoint.is_published(batch) for batch in range(5))
 
@@ -214,21 +215,21 @@ def test_published_batches(tmp_path: Path) -> None:
 
 def test_two_drivers(tmp_path: Path) -> None:
     checkpoint, other = Checkpoint(tmp_path), Checkpoint(tmp_path)
-    checkpoint.lock()
-    checkpoint.lock()
+    checkpoint.lock.acquire()
+    checkpoint.lock.acquire()
     with pytest.raises(StreamingStateError, match=f"in use by process {os.getpid()} on {os.uname().nodename}"):
-        other.lock()
-    checkpoint.unlock()
-    other.lock()
-    other.unlock()
-    other.unlock()
+        other.lock.acquire()
+    checkpoint.lock.release()
+    other.lock.acquire()
+    other.lock.release()
+    other.lock.release()
 
 
 def test_the_lock_of_a_killed_driver_is_free(tmp_path: Path) -> None:
     ready, tell = os.pipe()
 
     def work() -> None:
-        Checkpoint(tmp_path).lock()
+        Checkpoint(tmp_path).lock.acquire()
         os.write(tell, b"!")
         signal.pause()
 
@@ -237,21 +238,21 @@ def test_the_lock_of_a_killed_driver_is_free(tmp_path: Path) -> None:
     try:
         assert os.read(ready, 1) == b"!"
         with pytest.raises(StreamingStateError, match=f"in use by process {pid} on"):
-            checkpoint.lock()
+            checkpoint.lock.acquire()
     finally:
         os.kill(pid, signal.SIGKILL)
         ended(pid)
     os.close(ready)
     os.close(tell)
-    checkpoint.lock()
+    checkpoint.lock.acquire()
     assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
-    checkpoint.unlock()
+    checkpoint.lock.release()
 
 
 def test_a_holder_that_has_not_written_its_name(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.lock()
+    checkpoint.lock.acquire()
     (tmp_path / "lock").write_text("")
     with pytest.raises(StreamingStateError, match="another process, which has not written its name"):
-        Checkpoint(tmp_path).lock()
-    checkpoint.unlock()
+        Checkpoint(tmp_path).lock.acquire()
+    checkpoint.lock.release()

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eddy.spark.partitioning.split import BLOB_ROWS
+from eddy.spark.partitioning.split import PIECE_ROWS
+from eddy.spark.streaming.state.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, part, prune
 from eddy.spark.streaming.state.manifest import Link
 from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter
-from eddy.spark.streaming.worker.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, part, prune
 from tests.spark.streaming.manifests import make_segment
 
 SCHEMA = pa.schema([("t", pa.int64()), ("n", pa.int32()), ("s", pa.string())])
@@ -122,7 +122,7 @@ def test_without_event_times_all_rows_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "wide", "segments"), [(BLOB_ROWS, 1, 1), (BLOB_ROWS + 1, 1, 2), (2_000, 20_000, 5), (3, 9 << 20, 3)]
+    ("rows", "wide", "segments"), [(PIECE_ROWS, 1, 1), (PIECE_ROWS + 1, 1, 2), (2_000, 20_000, 5), (3, 9 << 20, 3)]
 )
 def test_segments_have_a_greatest_size(tmp_path: Path, rows: int, wide: int, segments: int) -> None:
     with SegmentWriter(tmp_path, f"{0:012d}.log") as writer:

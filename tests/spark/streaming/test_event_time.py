@@ -54,7 +54,7 @@ def decided(
 def test_late_rows_are_those_the_rules_say(
     spark: SparkSession, tmp_path: Path, policy: Literal["slowest", "per-source"], kind: pa.DataType
 ) -> None:
-    """A chain, so that R and T are copied to several key groups; a lateness for each stream; told once, kept."""
+    """A chain, so that R and T are copied to several key groups; a lateness for each stream; counted once, kept."""
     schemas = {
         "R": pa.schema([("a", pa.int64()), ("t", kind), ("n", pa.int64())]),
         "S": pa.schema([("a", pa.int64()), ("b", pa.int64()), ("t", kind), ("n", pa.int64())]),
@@ -99,8 +99,10 @@ def test_late_rows_are_those_the_rules_say(
     }
     running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
 
-    told = {name: Counter(late[name]) for name in schemas}
-    on_time = {name: [row for row in own if (row["batch"], row["t"]) not in told[name]] for name, own in rows.items()}
+    too_late = {name: Counter(late[name]) for name in schemas}
+    on_time = {
+        name: [row for row in own if (row["batch"], row["t"]) not in too_late[name]] for name, own in rows.items()
+    }
     want = Counter(
         (r["n"], s["n"], t["n"])
         for r in on_time["R"]
@@ -118,10 +120,10 @@ def test_late_rows_are_those_the_rules_say(
     for driver in (running, again):
         for name in schemas:
             frame = driver.late(name).toArrow()
-            numbers = [row["n"] for row in rows[name] if (row["batch"], row["t"]) in told[name]]
+            numbers = [row["n"] for row in rows[name] if (row["batch"], row["t"]) in too_late[name]]
             assert sorted(frame["n"].to_pylist()) == sorted(numbers), name
             assert frame.schema.field("t").type == kind
-    with pytest.raises(SparkJoinError, match="there is no stream 'X'; the streams are R, S, T"):
+    with pytest.raises(SparkJoinError, match="the query has no such stream; its streams are R, S, T"):
         running.late("X")
 
 
@@ -155,12 +157,12 @@ def test_late_rows_go_where_the_query_says(
         run(query, *where)
     assert taken == [("R", [{"k": 1, "t": 40}])]
     assert len(published(tmp_path / "out")) == 4  # one pair, and both with the rows at 150
-    told = [one.getMessage() for one in caplog.records if one.name.startswith("eddy.")]
-    assert len(told) == 2
-    assert told[0].startswith("stream R: its first late rows since the start came in batch 1, 1 in all.")
-    assert "60 ticks older than the watermark" in told[0]
-    assert told[1].startswith("stream S: its first late rows since the start came in batch 1, 2 in all.")
-    assert "80 ticks older than the watermark" in told[1]
+    records = [one.getMessage() for one in caplog.records if one.name.startswith("eddy.")]
+    assert len(records) == 2
+    assert records[0].startswith("stream R: batch 1 has its first late rows since the start: 1 rows,")
+    assert "60 ticks older than the watermark" in records[0]
+    assert records[1].startswith("stream S: batch 1 has its first late rows since the start: 2 rows,")
+    assert "80 ticks older than the watermark" in records[1]
 
     failing = False
     running = run(query, *where)
@@ -210,7 +212,7 @@ def test_rows_with_null_keys_move_the_watermark(spark: SparkSession, tmp_path: P
 
 
 def test_a_stream_without_rows_holds_everything(spark: SparkSession, tmp_path: Path) -> None:
-    """Batches without a row at all are passed; nothing is late and nothing forgotten."""
+    """Batches without a row at all are passed; nothing is late and nothing evicted."""
     query, schema = two_streams()
     inputs = Inputs(tmp_path / "in", R=schema, S=schema)
     for number in range(3):

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 import eddy
-from eddy.live.engines import Arena
+from eddy.live.engine_file import EngineFile
 from eddy.spark.partitioning import split
 from tests.spark.streaming.faults.campaign import ROOT, Campaign, late_rows, parquet_results
 from tests.spark.streaming.faults.schedule import COMMITTING, JOINING, PUBLISHING
@@ -122,9 +122,9 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
         print(f"{count:5d} {kind}")
     assert results > 1500
     assert late >= 5
-    with Arena(tmp_path / "an.arena", b"a secret of this test") as arena:
+    with EngineFile(tmp_path / "an.engine", b"a secret of this test") as file:
         # Where no engine is kept live there is none to damage.
-        kinds = {**KINDS, **({"live engines damaged": ("damage: arenas",)} if arena.held else {})}
+        kinds = {**KINDS, **({"live engines damaged": ("damage: engines",)} if file.locked else {})}
     if number + 1 < JOBS:
         kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}
     missing = [kind for kind, names in kinds.items() if not any(faults[name] for name in names)]

@@ -215,7 +215,7 @@ def test_sources_of_different_kinds(spark: SparkSession, tmp_path: Path) -> None
         ["R.k = J.k", "J.k = N.k"],
         select={"v": "R.v"},
     )
-    with pytest.raises(SparkJoinError, match=r"'packed' cannot be used: .* 'R' is no plain stream .* a Filter"):
+    with pytest.raises(SparkJoinError, match=r"'packed' cannot be used: .* 'R' is not a plain stream .* a Filter"):
         join(query, frames, checkpoint=tmp_path / "state", transport="packed")
     run(query, frames, tmp_path / "state", tmp_path / "out")
     got = published(tmp_path / "out")["v"].to_pylist()

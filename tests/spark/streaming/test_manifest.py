@@ -94,19 +94,19 @@ def test_cut_off_anywhere() -> None:
         with pytest.raises(StreamingStateError, match=r"manifest is (cut off|empty)"):
             Manifest.from_bytes(whole[:length])
     for more in (b"\0", whole):
-        with pytest.raises(StreamingStateError, match="behind its end"):
+        with pytest.raises(StreamingStateError, match="bytes after its end"):
             Manifest.from_bytes(whole + more)
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"eddysnap" + bytes(100), "no manifest: they begin with b'eddysnap', not with b'eddymani'"),
+        (b"eddysnap" + bytes(100), "not a manifest: they begin with b'eddysnap', not with b'eddymani'"),
         (
             KIND.magic + struct.pack("<QQQ", VERSION + 1, 3, 3) + bytes(100),
             f"the manifest has format version {VERSION + 1}, this version .* reads {VERSION}; go on from it with",
         ),
-        ("text", "a manifest is the bytes that Manifest.to_bytes\\(\\) gave, not str"),
+        ("text", "a manifest is the bytes that Manifest.to_bytes\\(\\) returned, not str"),
     ],
 )
 def test_what_is_no_manifest(data: Any, message: str) -> None:

@@ -86,7 +86,7 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     assert sources(running) == dict.fromkeys(range(GROUPS), "live")
     assert running.partition_map == PartitionMap(tuple(moved.values()), 2)
     assert sum(running.batches()["moved"].to_pylist()) == 1
-    for moves, message in (({GROUPS: 0}, "there is no key group 6 to move"), ({0: 2}, "cannot be in partition 2")):
+    for moves, message in (({GROUPS: 0}, "key group 6 does not exist"), ({0: 2}, "cannot be in partition 2")):
         with pytest.raises(SparkJoinError, match=message):
             running.move(moves)
     running.stop()
@@ -165,6 +165,6 @@ def test_a_rebalancer_that_plans_for_another_job_fails_the_query(spark: SparkSes
     run = Run(spark, tmp_path)
     run.inputs.add("R", [{"k": 1, "t": 1, "n": 1}])
     running = run.start(partitions=2, rebalance=Other())
-    with pytest.raises(Exception, match=r"rebalancer Other planned 3 partitions for 6 key groups, and .* has 2 for 6"):
+    with pytest.raises(Exception, match=r"rebalancer Other planned 3 partitions for 6 key groups, but .* has 2 for 6"):
         running.processAllAvailable()
     running.stop()

@@ -1,4 +1,4 @@
-"""Where results of a join go, and that what the join keeps on disk stays small."""
+"""Sinks of a join, and the size of its state on disk."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 
 import eddy
 from eddy.spark import join, read_transactions
+from eddy.spark.streaming.state import compaction
 from eddy.spark.streaming.state.batch_names import batch_name, batch_of
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.durable import temporary_name
-from eddy.spark.streaming.worker import compaction
+from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.state.retention import retain
 from tests.cases import assert_same, text_rows
 from tests.spark.streaming.jobs import Inputs, results, run
 
@@ -70,8 +72,8 @@ def test_each_kind_of_output_gets_the_same_results(
     joined = join(own, frames, **state("console"))
     joined.writeStream.trigger(availableNow=True).start(format="console", numRows=3).awaitTermination()
     shown = capsys.readouterr().out
-    assert f"batch 0: {len(given[0][1])} rows, 3 of them" in shown
-    assert f"batch 1: {len(given[1][1])} rows, 3 of them" in shown
+    assert f"batch 0: {len(given[0][1])} rows, showing 3" in shown
+    assert f"batch 1: {len(given[1][1])} rows, showing 3" in shown
 
     counted = run(own, frames, tmp_path / "noop", tmp_path, "noop", lateness=10)
     assert counted.batches()["results"].to_pylist() == [len(rows) for _, rows in given]
@@ -128,7 +130,7 @@ def test_compaction_shortens_the_log_and_changes_no_result(
     assert_same(results(tmp_path / "out"), text_rows(join(own, inputs.batch_frames(spark)).toArrow()), "compacted")
 
 
-def test_a_failed_compaction_is_told_and_harms_nothing(
+def test_a_failed_compaction_is_reported_and_harms_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "MERGED", 2)
@@ -148,8 +150,6 @@ def test_a_failed_compaction_is_told_and_harms_nothing(
 
 def test_retention_leaves_a_file_that_compaction_is_writing(tmp_path: Path) -> None:
     """It still has its temporary name, and its batch is past by the time it is whole."""
-    from eddy.spark.streaming.state.manifest import Manifest
-
     checkpoint = Checkpoint(tmp_path)
     for batch in range(3):
         checkpoint.commit(Manifest(batch, {}, (0,), {}, (), (), {}))
@@ -157,5 +157,5 @@ def test_retention_leaves_a_file_that_compaction_is_writing(tmp_path: Path) -> N
     writing, left = (batch_name(0) + name for name in ("-base-1", "-base-2"))
     for name in (writing, left):
         (checkpoint.log / temporary_name(name)).touch()
-    checkpoint.retain(2, in_use=[writing])
+    retain(checkpoint, 2, in_use=[writing])
     assert [path.name.split(".")[0] for path in checkpoint.log.iterdir()] == [writing]

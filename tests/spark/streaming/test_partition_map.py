@@ -79,14 +79,17 @@ def test_more_and_fewer_partitions() -> None:
         (lambda: PartitionMap((0, 2), 2), "key group 1 cannot be in partition 2; .* from 0 to 1"),
         (lambda: PartitionMap((0, -1), 2), "key group 1 cannot be in partition -1"),
         (lambda: PartitionMap((0,), 0), "0 partitions"),
-        (lambda: PartitionMap((), 1), "without key groups"),
+        (lambda: PartitionMap((), 1), "needs at least 1 key group"),
         (lambda: PartitionMap.even(4, 0), "0 partitions"),
         (lambda: PartitionMap.even(4, 5), "5 partitions for 4 key groups.* at most 4"),
         (lambda: PartitionMap.even(4, 2).with_partitions(5), "5 partitions for 4 key groups"),
         (lambda: PartitionMap.even(4, 2).with_partitions(0), "0 partitions"),
-        (lambda: PartitionMap.even(4, 2).with_moves({4: 0}), "no key group 4 to move; .* from 0 to 3"),
+        (lambda: PartitionMap.even(4, 2).with_moves({4: 0}), "key group 4 does not exist; .* from 0 to 3"),
         (lambda: PartitionMap.even(4, 2).with_moves({3: 2}), "key group 3 cannot be in partition 2"),
-        (lambda: PartitionMap.even(4, 2).moved(PartitionMap.even(5, 2)), "map of 4 key groups cannot become one of 5"),
+        (
+            lambda: PartitionMap.even(4, 2).moved(PartitionMap.even(5, 2)),
+            "4 key groups cannot become a map of 5",
+        ),
     ],
 )
 def test_what_cannot_be(call: Any, says: str) -> None:

@@ -210,7 +210,7 @@ def test_manual_moves_what_was_asked_until_it_is_committed() -> None:
 def test_manual_refuses_what_is_not_there_when_asked() -> None:
     rebalancer, partition_map, load = Manual(), PartitionMap.even(4, 2), Load.none(4)
     rebalancer.plan(partition_map, load, 0)
-    with pytest.raises(SparkJoinError, match="no key group 9"):
+    with pytest.raises(SparkJoinError, match="key group 9 does not exist"):
         rebalancer.move({9: 1})
     assert rebalancer.plan(partition_map, load, 1) is partition_map
 
@@ -244,11 +244,11 @@ def test_balanced_leaves_groups_where_they_can_stay() -> None:
     ("call", "says"),
     [
         (lambda: Load.none(2).after({2: 1.0}), "a load for key group 2; .* from 0 to 1"),
-        (lambda: Load.none(2).after({1: -1.0}), "key group 1: a load of -1.0"),
-        (lambda: Load.none(2).after({1: math.nan}), "key group 1: a load of nan"),
+        (lambda: Load.none(2).after({1: -1.0}), "key group 1: its load is -1.0"),
+        (lambda: Load.none(2).after({1: math.nan}), "key group 1: its load is nan"),
         (lambda: Load.none(2, weight=0), "weight=0"),
         (lambda: Load.none(2).of_partitions(PartitionMap.even(3, 2)), "2 key groups does not fit a map of 3"),
-        (lambda: Load.from_json({"per_group": [1.0]}), "is no load of key groups"),
+        (lambda: Load.from_json({"per_group": [1.0]}), "not a load of key groups"),
         (lambda: Automatic(threshold=1), "threshold=1"),
         (lambda: Automatic(patience=0), "patience=0"),
         (lambda: Automatic(least_gain=0), "least_gain=0"),

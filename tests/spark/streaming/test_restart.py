@@ -127,7 +127,7 @@ def test_one_driver_at_a_time_and_none_when_the_query_has_ended(spark: SparkSess
     waiting = again.writeStream.format("noop")
     first = waiting.start(queryName="eddy")
     assert (first.name, first.isActive, first.exception()) == ("eddy", True, None)
-    with pytest.raises(StreamingStateError, match=r"state is in use by process \d+ on .*: one driver .* at a time"):
+    with pytest.raises(StreamingStateError, match=r"state is in use by process \d+ on .*: only one driver can run"):
         waiting.start()
     first.processAllAvailable()
     assert first.awaitTermination(0.01) is False
@@ -162,7 +162,7 @@ def test_one_driver_at_a_time_and_none_when_the_query_has_ended(spark: SparkSess
     assert calls[0][1] > 0
 
 
-def test_too_small_a_bound_is_told_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_too_small_a_bound_is_an_error_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """The windows of one key group alone are larger than max_bytes: the query fails, and goes on with more."""
     chance = random.Random(15)
     inputs = Inputs(tmp_path / "in", **dict.fromkeys("RST", SCHEMA))
@@ -183,5 +183,5 @@ def test_a_sink_that_was_another_jobs_is_refused(spark: SparkSession, tmp_path: 
     inputs = Inputs(tmp_path / "in", **dict.fromkeys("RST", SCHEMA))
     add(inputs, random.Random(16))
     run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out")
-    with pytest.raises(SparkJoinError, match=r"out holds results of job .*, this is job .*; give each job a directory"):
+    with pytest.raises(SparkJoinError, match=r"out holds results of job .*, and this is job .*; give each job"):
         run(query(), inputs.frames(spark), tmp_path / "other", tmp_path / "out")

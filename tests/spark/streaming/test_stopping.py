@@ -31,7 +31,7 @@ LOCKED = """
 import sys, time
 from pathlib import Path
 from eddy.spark.streaming.state.checkpoint import Checkpoint
-Checkpoint(Path(sys.argv[1])).lock()
+Checkpoint(Path(sys.argv[1])).lock.acquire()
 print("locked", flush=True)
 time.sleep(600)
 """
@@ -109,7 +109,7 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
             other.kill()
     running = start(spark, tmp_path)
     until_sprung(traps, trap, running)
-    with pytest.raises(StreamingStateError, match="one driver runs a checkpoint at a time"):
+    with pytest.raises(StreamingStateError, match="only one driver can run a checkpoint at a time"):
         start(spark, tmp_path)
     traps.release()
     running.awaitTermination()

@@ -224,8 +224,8 @@ def test_rules_in_ticks_of_the_query() -> None:
 @pytest.mark.parametrize(
     ("given_", "kind", "says"),
     [
-        ({"watermark": "fastest"}, SparkJoinError, "watermark='fastest': it is one of 'slowest', 'per-source'"),
-        ({"lateness": {"T": 1}}, SparkJoinError, "there is no stream 'T'; the streams are R, S"),
+        ({"watermark": "fastest"}, SparkJoinError, "watermark='fastest': pass one of 'slowest', 'per-source'"),
+        ({"lateness": {"T": 1}}, SparkJoinError, "the query has no stream 'T'; its streams are R, S"),
         ({"lateness": {"S": -1}}, SparkJoinError, "lateness of stream S: -1 is negative"),
         ({"lateness": timedelta(seconds=-1)}, SparkJoinError, "lateness of stream R: .* is negative"),
         ({"lateness": {"R": 1.5}}, SparkJoinError, "lateness of stream R: 1.5 is neither"),

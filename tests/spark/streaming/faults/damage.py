@@ -7,7 +7,7 @@
     identity        one of two copies: nothing.  nameless: both of them: refused
     unmarked        the mark of the newest batch: published again, which is like once. The batch was joined again after
                     its results were out, as both manifests were lost: refused
-    arena           files of live engines: loaded from the log
+    engine          files of live engines: loaded from the log
     strays          files that crashes leave: nothing
 
 What was refused is put back from a copy, as the error asks for, and the job must then go on. The damage that is in
@@ -31,8 +31,8 @@ from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.faults.workload import SCHEMA
 
-CONTRADICTED = "Either the manifest it was published by is lost"
-IN_THE_WAY = "is in the way"
+CONTRADICTED = "Either the manifest of the published batch was lost"
+IN_THE_WAY = "does not belong to batch"
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Damager:
         saved = [self._saved(path) for path in files]
         for path in files:
             self._hurt(path)
-        return Damage("identity, both, refused", must="does not say which join it belongs to", saved=saved)
+        return Damage("identity, both, refused", must="has no whole identity", saved=saved)
 
     def _unmarked(self) -> Damage | None:
         checkpoint, newest, _ = self._newest()
@@ -201,16 +201,16 @@ class Damager:
             return Damage("mark, contradicted", must=CONTRADICTED, saved=saved)
         return Damage("mark, published again")
 
-    def _arena(self) -> Damage | None:
+    def _engine(self) -> Damage | None:
         """Never the memory of an engine itself: that is as trusted as the memory of a process is."""
-        arenas = [path for path in sorted(self._local.rglob("*.arena")) if path.stat().st_size]
-        hurt = [path for path in arenas if self._chance.random() < 0.7] or arenas[:1]
+        files = [path for path in sorted(self._local.rglob("*.engine")) if path.stat().st_size]
+        hurt = [path for path in files if self._chance.random() < 0.7] or files[:1]
         for path in hurt:
             how = self._chance.choice(["delete", "empty", "cut", "dirty", "other"])
             if how == "delete":
                 path.unlink()
             elif how == "other":  # as a zombie leaves it: whole and clean, and not the state that is wanted
-                others = [one for one in arenas if one.exists() and one != path]
+                others = [one for one in files if one.exists() and one != path]
                 shutil.copyfile(self._chance.choice(others), path) if others else path.unlink()
             elif how == "dirty":
                 with open(path, "r+b") as file:
@@ -218,7 +218,7 @@ class Damager:
                     file.write(bytes(8))
             else:
                 os.truncate(path, 0 if how == "empty" else path.stat().st_size // 2)
-        return Damage("arenas") if hurt else None
+        return Damage("engines") if hurt else None
 
     def _strays(self) -> Damage | None:
         checkpoint, newest, _ = self._newest()

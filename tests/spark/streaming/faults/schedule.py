@@ -27,11 +27,11 @@ DUPLICATES = (("twice", "split"), ("twice", "join"))
 DAMAGES = {
     # What is damaged after which end; when an end comes again, the next one is taken.
     "logged": ("primary", "both", "copy", "segment"),
-    "joined": ("segment", "arena", "gone", "identity"),
-    "stop": ("arena", "strays", "both"),
+    "joined": ("segment", "engine", "gone", "identity"),
+    "stop": ("engine", "strays", "both"),
     "copied": ("primary", "strays"),
     "unrenamed": ("strays", "identity"),
-    "renamed": ("both", "arena", "primary"),
+    "renamed": ("both", "engine", "primary"),
     "publish": ("both", "nameless"),
     "published": ("both", "strays"),
     "marked": ("unmarked", "both"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from eddy.spark import join, session
 from eddy.spark.environment.java import java_home
-from eddy.spark.streaming.driver.micro_batch import Batches
+from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from tests.spark.streaming.faults.traps import Traps
 from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, query
 
@@ -59,13 +59,13 @@ def cluster(root: Path) -> str:
 
 def start(root: Path, spark: SparkSession) -> None:
     traps = Traps(root)
-    call = Batches.__call__
+    call = MicroBatches.__call__
 
-    def wrapped(batches: Batches, frame: object, batch: int) -> None:
+    def wrapped(batches: MicroBatches, frame: object, batch: int) -> None:
         traps.at(batch)
         call(batches, frame, batch)  # type: ignore[arg-type]
 
-    Batches.__call__ = wrapped  # type: ignore[method-assign,assignment]
+    MicroBatches.__call__ = wrapped  # type: ignore[method-assign,assignment]
     frames = {
         name: spark.readStream.schema(SPARK_SCHEMA)
         .option("maxFilesPerTrigger", 1)

@@ -1,0 +1,230 @@
+"""The gate: from a user's push to arrivals, by validation, filters, order and lateness. It does not touch the state.
+
+The common case (every row arrives, the order is given, no event times) costs a few Arrow calls per stream and no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.ingest.arrivals import Arrivals, LateBatch, Order, Times, keep_arrivals, keep_rows
+from eddy.ingest.kernels import mark_late, merge_by_time
+from eddy.ingest.validation import checked_order, checked_rows, checked_times
+from eddy.query.query import Query
+from stairs.errors import InputError
+from stairs.graph import FOREVER, WindowKind
+from stairs.plain_types import taken
+
+MERGED_ONE_BY_ONE = 12
+"""Up to this many streams, a kernel merges them by looking at each one's next time; more streams are sorted."""
+
+
+class Gate:
+    """Admits the pushes of one query. It has no state but that of its adaptive filters."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.names = query.graph.names
+        self.ranged = query.graph.timed
+        self.filters = {
+            i: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            for i, stream in enumerate(query.streams)
+            if stream.conditions
+        }
+        """The filters, by position of their stream."""
+        self._untimed: list[Times | None] = [None] * len(self.names)
+        self._index = {name: i for i, name in enumerate(self.names)}
+
+    def admit(
+        self,
+        pushed: Mapping[str, pa.RecordBatch | pa.Table],
+        order: object,
+        watermark: int,
+        oldest: int | None = None,
+    ) -> Arrivals:
+        """Return the arrivals of a push. Raises InputError for rows or an order that do not fit the query.
+
+        watermark  greatest event time before the push; with the lateness it decides which rows are late
+        oldest     if given, rows older than this are late instead, whatever came before them
+        """
+        batches = self._batches(pushed)
+        sequence = None
+        if order is not None:
+            sequence = checked_order(order, [0 if batch is None else len(batch) for batch in batches], self.names)
+        if self.filters:
+            # Filters come first: a rejected row never arrives, so its event time may be null.
+            batches, sequence = self._filtered(batches, sequence)
+        times = self._untimed
+        present = [i for i, batch in enumerate(batches) if batch is not None]
+        if sequence is not None:
+            if self.ranged:
+                times = [self._times(i, batch) for i, batch in enumerate(batches)]
+        elif len(present) == 1 and self.query.streams[present[0]].time is None:
+            (only,) = present
+            sequence = np.full(len(batches[only]), only, np.uint8)  # type: ignore[arg-type]
+        else:
+            batches, sequence, by_time = self._by_time(batches)
+            if self.ranged:
+                times = by_time
+        late: dict[int, LateBatch] = {}
+        if self.ranged and len(sequence):
+            if oldest is None:
+                marks, newest = self._late_rows(sequence, times, watermark)
+            else:
+                marks = {i: ticks < oldest for i, ticks in enumerate(times) if ticks is not None}
+                newest = [oldest] * len(times)
+            batches, sequence, times, late = self._without_late(batches, sequence, times, marks, newest)
+        return Arrivals(batches, sequence, times, late, self.ranged and order is None)
+
+    def _batches(self, pushed: Mapping[str, pa.RecordBatch | pa.Table]) -> list[pa.RecordBatch | None]:
+        if not isinstance(pushed, Mapping):
+            raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
+        batches: list[pa.RecordBatch | None] = [None] * len(self.names)
+        for name, rows in pushed.items():
+            i = self._index.get(name)
+            if i is None:
+                raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.names)}")
+            batch = checked_rows(rows, self.query.streams[i].schema, name)
+            if len(batch):
+                batches[i] = batch
+        return batches
+
+    def _times(self, i: int, batch: pa.RecordBatch | None) -> Times | None:
+        return None if batch is None else checked_times(self.query.streams[i], batch, self.query.time_type)
+
+    def admit_past(
+        self, pushed: Mapping[str, pa.RecordBatch | pa.Table], watermark: int | None
+    ) -> tuple[Arrivals, list[int]]:
+        """Return the rows of an earlier push that are still in their windows, and per stream how many are not.
+
+        watermark  the watermark after them; None = it follows from them
+
+        Each stream is in order of event time if all streams with rows have event times, and in row order if not. The
+        streams follow each other, because rows that probe nothing need no common order. No row is late. Raises
+        InputError as `admit` does.
+        """
+        batches, times = self._batches(pushed), self._untimed
+        if self.filters:
+            batches, _ = self._filtered(batches, None)
+        streams, graph = self.query.streams, self.query.graph
+        if all(batch is None or stream.time is not None for batch, stream in zip(batches, streams, strict=True)):
+            batches, times = self._sorted(batches)
+        horizon = watermark
+        if horizon is None and self.ranged:
+            horizon = max((int(ticks[-1]) for ticks in times if ticks is not None), default=-FOREVER) - graph.lateness
+        skipped = [0] * len(batches)
+        for i, (batch, ticks, window) in enumerate(zip(batches, times, graph.windows, strict=True)):
+            if batch is None:
+                continue
+            if window.kind == WindowKind.ROWS:
+                skipped[i] = max(len(batch) - window.size, 0)
+            elif window.kind == WindowKind.RANGE:
+                assert ticks is not None
+                assert horizon is not None
+                skipped[i] = int(np.searchsorted(ticks, horizon - window.size))
+        kept = [
+            batch.slice(n) if batch is not None and n < len(batch) else None
+            for batch, n in zip(batches, skipped, strict=True)
+        ]
+        on_time = self._untimed
+        if self.ranged:
+            on_time = [None if ticks is None else ticks[n:] for ticks, n in zip(times, skipped, strict=True)]
+        counts = [0 if batch is None else len(batch) for batch in kept]
+        order = np.repeat(np.arange(len(kept), dtype=np.uint8), counts)
+        return Arrivals(kept, order, on_time, {}, watermark=watermark), skipped
+
+    def _sorted(self, batches: list[pa.RecordBatch | None]) -> tuple[list[pa.RecordBatch | None], list[Times | None]]:
+        """Return each stream's rows and event times, ordered by (event time, row)."""
+        sorted_batches: list[pa.RecordBatch | None] = [None] * len(batches)
+        sorted_times: list[Times | None] = [None] * len(batches)
+        for i, batch in enumerate(batches):
+            times = self._times(i, batch)
+            if times is None or batch is None:
+                continue
+            if (times[1:] < times[:-1]).any():
+                rows = np.argsort(times, kind="stable")
+                batch, times = taken(batch, rows), times[rows]
+            sorted_batches[i], sorted_times[i] = batch, times
+        return sorted_batches, sorted_times
+
+    def _by_time(
+        self, batches: list[pa.RecordBatch | None]
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None]]:
+        """Return rows, order of arrival and event times, ordered by (event time, stream, row)."""
+        for i, batch in enumerate(batches):
+            if batch is not None and self.query.streams[i].time is None:
+                raise InputError(
+                    f"stream {self.names[i]} has no time column, so the order of its rows among those of other streams"
+                    " is unknown; name its time column with Stream(…, time=…), push one stream at a time or pass order="
+                )
+        sorted_batches, sorted_times = self._sorted(batches)
+        present = [i for i, times in enumerate(sorted_times) if times is not None]
+        if not present:
+            return sorted_batches, np.zeros(0, np.uint8), sorted_times
+        merged = np.concatenate([ticks for ticks in sorted_times if ticks is not None])
+        counts = np.array([len(ticks) for ticks in sorted_times if ticks is not None], np.int64)
+        streams = np.array(present, np.uint8)
+        if len(present) > MERGED_ONE_BY_ONE:
+            order = np.repeat(streams, counts)[np.argsort(merged, kind="stable")]
+        else:
+            nth, ends = np.empty(len(merged), np.uint8), np.cumsum(counts)
+            merge_by_time(merged, ends - counts, ends, np.empty(len(present), np.int64), nth)
+            order = streams[nth]
+        return sorted_batches, order, sorted_times
+
+    def _filtered(
+        self, batches: list[pa.RecordBatch | None], sequence: Order | None
+    ) -> tuple[list[pa.RecordBatch | None], Order | None]:
+        """Return batches and order without the rows that the streams' filters reject."""
+        keep = {}
+        for i, accepts in self.filters.items():
+            batch = batches[i]
+            if batch is not None:
+                rows = accepts.accepted(batch)
+                if len(rows) < len(batch):
+                    keep[i] = rows
+        return keep_rows(batches, keep), sequence if sequence is None else keep_arrivals(sequence, batches, keep)
+
+    def _late_rows(
+        self, sequence: Order, times: list[Times | None], watermark: int
+    ) -> tuple[dict[int, npt.NDArray[np.bool_]], Sequence[int]]:
+        """Return bool[rows] of late rows by stream, empty if no row is late when it arrives.
+
+        The second result is, per stream with late rows, the greatest event time before the first of them.
+        """
+        present = [(i, ticks) for i, ticks in enumerate(times) if ticks is not None]
+        first = np.zeros(len(times), np.int64)
+        np.cumsum([0 if ticks is None else len(ticks) for ticks in times[:-1]], out=first[1:])
+        all_times = np.concatenate([ticks for _, ticks in present])
+        marks = np.zeros(len(all_times), np.uint8)
+        starts, newest = first.copy(), np.full(len(times), -FOREVER, np.int64)
+        if not mark_late(sequence, all_times, first, marks, newest, watermark, self.query.graph.lateness):
+            return {}, ()
+        return {i: marks[starts[i] : starts[i] + len(ticks)] != 0 for i, ticks in present}, newest.tolist()
+
+    def _without_late(
+        self,
+        batches: list[pa.RecordBatch | None],
+        sequence: Order,
+        times: list[Times | None],
+        marks: dict[int, npt.NDArray[np.bool_]],
+        newest: Sequence[int],
+    ) -> tuple[list[pa.RecordBatch | None], Order, list[Times | None], dict[int, LateBatch]]:
+        """Return the push without the marked rows, and these by stream; newest[i] is the time that made them late."""
+        keep, late = {}, {}
+        for i, own in marks.items():
+            batch, ticks = batches[i], times[i]
+            if batch is not None and ticks is not None and own.any():
+                keep[i] = np.flatnonzero(~own)
+                rows = np.flatnonzero(own)
+                wanted = self.query.late_by_stream[i] != "count"
+                late[i] = LateBatch(taken(batch, rows) if wanted else None, len(rows), newest[i] - int(ticks[rows[0]]))
+        if not keep:
+            return batches, sequence, times, {}
+        on_time = [ticks if i not in keep or ticks is None else ticks[keep[i]] for i, ticks in enumerate(times)]
+        return keep_rows(batches, keep), keep_arrivals(sequence, batches, keep), on_time, late

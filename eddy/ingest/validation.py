@@ -1,0 +1,123 @@
+"""Validation of what a user pushes: columns and their types, the order of arrival, event times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.ingest.arrivals import Order, Times
+from eddy.ingest.kernels import count_streams
+from eddy.ingest.keys import unified_column
+from eddy.query.stream import Stream
+from stairs.errors import InputError
+from stairs.graph import FOREVER
+from stairs.plain_types import TOO_LONG, merged, no_rows
+
+
+def _merged_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: str) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks < 2:
+        return column.chunk(0) if column.num_chunks else no_rows(field.type)
+    try:
+        return merged(column.chunks)
+    except TOO_LONG as error:
+        raise InputError(
+            f"stream {name}: column {field.name!r} has {column.nbytes:,} bytes in {column.num_chunks} chunks, more than"
+            f" one array of {field.type} can hold; push fewer rows at a time, or declare a type with 64-bit offsets"
+        ) from error
+
+
+def checked_rows(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    """Return the columns that a stream declares, in its order.
+
+    Raises InputError for anything but a batch or table, and for a column that is missing or of another type.
+    """
+    if not isinstance(rows, pa.RecordBatch | pa.Table):
+        raise InputError(
+            f"stream {name}: push a pyarrow.RecordBatch or Table, not {type(rows).__name__}; convert pandas with"
+            " pyarrow.RecordBatch.from_pandas, Polars with DataFrame.to_arrow()"
+        )
+    if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
+        return rows
+    columns = []
+    for field in schema:
+        found = rows.schema.get_all_field_indices(field.name)
+        if len(found) != 1:
+            problem = "is missing" if not found else f"occurs {len(found)} times"
+            raise InputError(f"stream {name}: column {field.name!r} {problem} in the columns {rows.schema.names}")
+        column = rows.column(found[0])
+        if column.type != field.type:
+            raise InputError(
+                f"stream {name}: column {field.name!r} is {column.type}, the query declares {field.type}; cast it first"
+            )
+        columns.append(_merged_column(column, field, name))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _beyond(stream: int, names: Sequence[str]) -> InputError:
+    return InputError(
+        f"order contains stream {stream}; the streams are numbered 0 to {len(names) - 1}: {', '.join(names)}"
+    )
+
+
+def checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order:
+    """Return an order of arrival as uint8[arrivals], writable. Raises InputError unless it has each row once.
+
+    rows   rows pushed, by stream
+    """
+    try:
+        given = np.asarray(order)
+    except ValueError as error:
+        raise InputError(f"order must be a one-dimensional array of integers, one per row: {error}") from error
+    if not given.size:
+        given = given.astype(np.uint8)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise InputError(
+            f"order must be a one-dimensional array of integers, one per row, not {given.dtype} of shape"
+            f" {given.shape}"
+        )
+    if len(given) != sum(rows):
+        raise InputError(f"order has {len(given)} entries for {sum(rows)} rows; give the stream of each row")
+    if given.dtype != np.uint8 and len(given) and (given.min() < 0 or given.max() > 255):
+        raise _beyond(given.min() if given.min() < 0 else given.max(), names)
+    # Numba would compile the kernels again for read-only memory, such as that of an Arrow column.
+    narrow = np.require(given, np.uint8, ["C", "W"])
+    counts = np.zeros(256, np.int64)
+    count_streams(narrow, counts)
+    if counts[: len(rows)].tolist() != rows:
+        if counts[len(rows) :].any():
+            raise _beyond(narrow.max(), names)
+        i = next(i for i, count in enumerate(rows) if counts[i] != count)
+        raise InputError(f"order contains stream {names[i]} {counts[i]} times, but {rows[i]} of its rows were pushed")
+    return narrow
+
+
+def checked_times(stream: Stream, batch: pa.RecordBatch, kind: pa.DataType | None) -> Times:
+    """Return the event times of a stream's rows in ticks, int64[rows].
+
+    kind   the type of all event times of the query
+
+    Raises InputError for a null and for times beyond ±2^61 ticks.
+    """
+    assert stream.time is not None
+    place = f"stream {stream.name}, column {stream.time}"
+    try:
+        column = unified_column(batch.column(stream.time), kind, place)
+    except InputError as error:
+        raise InputError(f"{error}: event times must lie within ±2^61 ticks") from error
+    # The nulls of a dictionary may be among its values, so the column is checked after it was decoded.
+    if column.null_count:
+        row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
+        raise InputError(f"{place}: the event time of row {row} of the push is null; set it or filter the row out")
+    if column.type.bit_width == 32:
+        return np.asarray(column.view(pa.int32())).astype(np.int64)
+    ticks = np.asarray(column.view(pa.int64()))
+    if len(ticks) and (ticks.min() < -FOREVER or ticks.max() > FOREVER):
+        raise InputError(
+            f"{place}: event times must lie within ±2^61 ticks, these are {ticks.min()} to {ticks.max()}; filter out"
+            " rows beyond them"
+        )
+    return ticks

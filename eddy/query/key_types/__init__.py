@@ -1,0 +1,80 @@
+"""Key types: which Arrow types can be equal, the type they are compared in, and the words of their values.
+
+To add a key type, write a subclass of `KeyType` in a file of this package and enter it in KEY_TYPES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from eddy.query.key_types.base import KeyType
+from eddy.query.key_types.numbers import Booleans, ExactNumbers, Floats
+from eddy.query.key_types.texts import Binaries, Strings
+from eddy.query.key_types.times import Dates, Durations, TimesOfDay, Timestamps
+from stairs.plain_types import plain
+
+KEY_TYPES: tuple[KeyType, ...] = (
+    ExactNumbers(),
+    Floats(),
+    Booleans(),
+    Strings(),
+    Binaries(),
+    Dates(),
+    Timestamps(),
+    Durations(),
+    TimesOfDay(),
+)
+"""The registry of key types."""
+
+
+def key_type_of(kind: pa.DataType) -> KeyType:
+    """Return the key type of a plain type. Raises LookupError for a type that cannot be a key."""
+    for one in KEY_TYPES:
+        if one.covers(kind):
+            return one
+    raise LookupError(f"{kind} cannot be a key")
+
+
+def unified(types: Iterable[pa.DataType]) -> pa.DataType | None:
+    """Return the type in which values of these types are compared exactly, None if they cannot be equal.
+
+    >>> unified([pa.int8(), pa.int64()])
+    DataType(int64)
+    >>> unified([pa.int64(), pa.string()]) is None
+    True
+    """
+    given = list(types)
+    extensions = [_extension(kind) for kind in given]
+    if any(one != extensions[0] for one in extensions):
+        # Two extension types may use the same storage for different values.
+        return None
+    kinds = [plain(kind) for kind in given]
+    for one in KEY_TYPES:
+        if all(map(one.covers, kinds)):
+            return one.unified(kinds)
+    return None
+
+
+def _extension(kind: pa.DataType) -> pa.DataType | None:
+    """Return the extension type of a column's values, behind dictionaries and runs, None for any other type."""
+    while pt.is_dictionary(kind) or pt.is_run_end_encoded(kind):
+        kind = kind.value_type
+    return kind if isinstance(kind, pa.BaseExtensionType) else None
+
+
+def word_count(kind: pa.DataType) -> int:
+    """Return the number of words of a value of a unified type."""
+    return key_type_of(kind).word_count(kind)
+
+
+def text_words(types: Sequence[pa.DataType]) -> tuple[int, ...]:
+    """Return which words of a key with components of these unified types stand for byte strings."""
+    found, at = [], 0
+    for kind in types:
+        if key_type_of(kind).interned:
+            found.append(at)
+        at += word_count(kind)
+    return tuple(found)

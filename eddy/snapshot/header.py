@@ -1,0 +1,122 @@
+"""The header of a snapshot: the query, the options, the counters; its form, and whether its values fit each other.
+
+The digest of a snapshot detects damage, but anybody can write one. Therefore the reader checks every value of the
+header here, before it uses any of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eddy.query.query import Query
+from eddy.query.text import QUERY_FORM, difference
+from eddy.routing.strategies import check_background, check_store
+from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
+from eddy.storage.sections import SNAPSHOT
+from jisc.plan.tree import Tree, check_connected, parse
+from jisc.strategies import STRATEGIES
+from stairs.errors import InputError, PlanError, SnapshotError
+from stairs.graph import FOREVER, WindowKind
+from stairs.stems import RENUMBER_AT
+
+OUTPUTS = ("append", "changelog")
+"""Values of `Runtime(output=…)`."""
+_COUNT = integer(0, 1 << 62)
+_STORE = optional(list_of(text))
+_POSITIVE = optional(integer(1, 1 << 1000))
+_HEADER: Form = fields(
+    {
+        "query": mapping,
+        "options": fields(
+            {
+                "plan": text,
+                "policy": text,
+                "strategy": one_of(STRATEGIES),
+                "store": _STORE,
+                "max_bytes": _POSITIVE,
+                "decide_every": _POSITIVE,
+                "statistics": boolean,
+                "background": _COUNT,
+                "output": one_of(OUTPUTS),
+                "count_only": boolean,
+                "ids_only": boolean,
+                "renumber_at": integer(1, RENUMBER_AT),
+            }
+        ),
+        "schedule": list_of(row_of(_COUNT, text, _STORE)),
+        "counts": fields(
+            {
+                "results": _COUNT,
+                "deleted": _COUNT,
+                "late": list_of(_COUNT),
+                "late_dropped": list_of(_COUNT),
+                "arrivals": _COUNT,
+                "combinations": _COUNT,
+            }
+        ),
+        "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT)})),
+        "watermark": integer(-FOREVER, FOREVER),
+        "given": boolean,
+    }
+)
+
+
+def check_header(header: dict[str, Any], query: Query) -> None:
+    """Raise SnapshotError unless the header is that of a snapshot of this query and its values fit each other."""
+    SNAPSHOT.check(header, fields({"query": QUERY_FORM}, ignored=True))
+    found = difference(header["query"], query)
+    if found is not None:
+        raise SnapshotError(f"the snapshot is of another query: {found}")
+    SNAPSHOT.check(header, _HEADER)
+    _check_options(header, query)
+    _check_counts(header, query)
+
+
+def require(holds: bool, fault: str) -> None:
+    """Raise SnapshotError with this fault unless the condition holds."""
+    if not holds:
+        raise SNAPSHOT.wrong(fault)
+
+
+def _check_options(header: dict[str, Any], query: Query) -> None:
+    """Check that a runtime of this query can have these options and scheduled transitions."""
+    options, schedule = header["options"], header["schedule"]
+    kind, graph = STRATEGIES[options["strategy"]], query.graph
+    require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
+    require(kind.changes or not schedule, f"strategy {kind.name!r} has a fixed plan, but transitions are scheduled")
+    for at, _, _ in schedule:
+        require(at >= header["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
+    try:
+        for plan, store in ((options["plan"], options["store"]), *(one[1:] for one in schedule)):
+            check_store(kind, _tree(plan, query), graph, store)
+        check_background(kind, options["background"])
+    except (PlanError, InputError) as problem:
+        raise SNAPSHOT.wrong(str(problem)) from problem
+
+
+def _check_counts(header: dict[str, Any], query: Query) -> None:
+    """Check that the counters fit each other and the windows of the query."""
+    graph, counts, streams = query.graph, header["counts"], header["streams"]
+    whole = len(streams) == len(counts["late"]) == len(counts["late_dropped"]) == graph.n_streams
+    require(whole, f"the query has {graph.n_streams} streams, the snapshot has counters for another number")
+    fits = all(lost <= late for lost, late in zip(counts["late_dropped"], counts["late"], strict=True))
+    require(fits, "more late rows were dropped than arrived")
+    for name, window, stream in zip(graph.names, graph.windows, streams, strict=True):
+        first, rows = stream["first"], stream["rows"]
+        if window.kind == WindowKind.ROWS:
+            full = rows == window.size or (first == 0 and rows < window.size)
+            require(full, f"stream {name} has {rows} tuples from arrival {first} on in a window of {window.size} rows")
+        elif window.kind == WindowKind.UNBOUNDED:
+            require(first == 0, f"stream {name} has evicted {first} tuples from an unbounded window")
+    arrived = sum(stream["first"] + stream["rows"] for stream in streams)
+    require(arrived == counts["arrivals"], f"arrivals is {counts['arrivals']}, the streams have {arrived}")
+    found, reported = counts["combinations"], counts["results"] + counts["deleted"]
+    require(reported <= found, f"{reported} results were returned from {found} combinations")
+    timeless = header["watermark"] == -FOREVER and not header["given"]
+    require(graph.timed or timeless, "there is a watermark, but the query has no Range window")
+
+
+def _tree(plan: str, query: Query) -> Tree:
+    tree = parse(plan, query.graph.names)
+    check_connected(tree, query.graph)
+    return tree

@@ -1,0 +1,252 @@
+"""Checks of the arena, invariant by invariant.
+
+They trust the graph only: the arrays may contain anything, as arrays from a file do. First come shapes, dtypes and
+descriptors, then each number that kernels use as an index, then the meaning of the numbers. So after a check that
+passes no kernel accesses memory outside its arrays, and a check that fails has not done so either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from stairs.checks.byte_strings import check_strings, require
+from stairs.descriptors import (
+    A_CLASS,
+    A_COLUMN,
+    A_FIELDS,
+    A_OFFSET,
+    A_STREAM,
+    C_CAPACITY,
+    C_DEBT,
+    C_FREE,
+    C_FREELIST,
+    C_HAND,
+    C_HEADS,
+    C_MEMBER,
+    C_NEXT,
+    C_SHIFT,
+    C_STEMS,
+    C_STRIDE,
+    C_TABLE,
+    C_WIDTH,
+    C_WORDS,
+    LOADING,
+    M_ARRIVALS,
+    M_CAP,
+    M_CHANGELOG,
+    M_FIELDS,
+    M_GIVEN,
+    M_LATENESS,
+    M_MODE,
+    M_RESULTS,
+    M_TIMED,
+    M_WATERMARK,
+    S_ATTR0,
+    S_ATTR1,
+    S_BASE,
+    S_FIELDS,
+    S_KIND,
+    S_LO,
+    S_MASK,
+    S_NEXT,
+    S_RECS,
+    S_SIZE,
+    S_TIMES,
+    S_WIDTH,
+)
+from stairs.graph import FOREVER, WindowKind
+from stairs.kernels.lookups import lost_key
+from stairs.memory.arena import Int64s
+from stairs.memory.segments import Segments
+from stairs.stems import Stems
+
+MOST_SEQUENCE = (1 << 31) - 1
+MOST_COUNT = 1 << 62
+
+
+def check_stems(stems: Stems) -> None:
+    """Raise StateError, naming the first invariant of rings, chains, key directories and strings that fails.
+
+    O(state * log state), without a Python loop over tuples or keys.
+    """
+    graph = stems.graph
+    _check_shapes(stems)
+    _check_descriptors(stems)
+    _check_meta(stems)
+    for i, name in enumerate(graph.names):
+        _check_ring(stems, i, f"SteM {name}")
+    for c in range(graph.n_classes):
+        used = _check_keys(stems, c, f"key directory of class {c}")
+        for i in graph.members[c]:
+            _check_chains(stems, i, c, used, f"SteM {graph.names[i]}, index on class {c}")
+
+
+def _check_shapes(stems: Stems) -> None:
+    """Raise StateError unless every array has its dtype, and the size that follows from capacities and graph."""
+    graph, room = stems.graph, stems.capacity
+    m, n, attributes = graph.n_streams, graph.n_classes, sum(map(len, graph.attributes))
+    tables: Mapping[str, tuple[Int64s, tuple[int, ...]]] = {
+        "streams": (stems.streams, (m, S_FIELDS)),
+        "classes": (stems.classes, (n, C_MEMBER + m)),
+        "attrs": (stems.attrs, (attributes, A_FIELDS)),
+        "meta": (stems.meta, (M_FIELDS,)),
+    }
+    for name, (table, shape) in tables.items():
+        _check_array(table, np.int64, shape, name)
+    powers = len(room) == m and all(isinstance(one, int) and one > 0 and one & (one - 1) == 0 for one in room)
+    require(powers, f"rings of {room} slots: each of the {m} streams has a power of two")
+    keys = stems.classes[:, C_CAPACITY].tolist()
+    slots = [size // 2 for size in stems.table.size]
+    full = len(slots) == n and all(
+        count > 0 and count & (count - 1) == 0 and 4 * most == 3 * count
+        for most, count in zip(keys, slots, strict=True)
+    )
+    require(full, f"room for {keys} keys in tables of {slots} slots; keys fill three quarters of a power of two")
+    widths = [2 * len(classes) for classes in graph.attributes]
+    sizes: Mapping[str, tuple[Segments, type, list[int]]] = {
+        "recs": (stems.recs, np.int32, [one * width for one, width in zip(room, widths, strict=True)]),
+        "times": (stems.times, np.int64, [one * graph.timed for one in room]),
+        "heads": (stems.heads, np.int32, [k * len(own) for k, own in zip(keys, graph.members, strict=True)]),
+        "words": (stems.words, np.int64, [k * width for k, width in zip(keys, graph.widths, strict=True)]),
+        "freed": (stems.freed, np.int32, keys),
+        "table": (stems.table, np.int64, [2 * one for one in slots]),
+    }
+    for name, (part, dtype, wanted) in sizes.items():
+        bases = np.cumsum([0, *wanted])[:-1].tolist()
+        require(part.size == wanted and part.base == bases, f"{name}: segments of {part.size}, not {wanted}")
+        _check_array(part.array, dtype, (sum(wanted),), name)
+        require(getattr(stems.arena, name) is part.array, f"{name}: the arena contains another array")
+    texts = {(c, word) for c, words in enumerate(graph.texts) for word in words}
+    require(stems.texts.keys() == texts, f"strings for words {sorted(stems.texts)}, not {sorted(texts)}")
+
+
+def _check_array(array: npt.NDArray[np.generic], dtype: type, shape: tuple[int, ...], what: str) -> None:
+    require(isinstance(array, np.ndarray), f"{what} is no array")
+    whole = array.dtype == dtype and array.flags.c_contiguous and array.shape == shape
+    require(whole, f"{what}: {array.dtype} of shape {array.shape}, not {np.dtype(dtype)} of {shape}")
+
+
+def _check_descriptors(stems: Stems) -> None:
+    """Raise StateError unless the descriptors of the arrays follow from graph and sizes."""
+    graph = stems.graph
+    x = 0
+    for i, (classes, window) in enumerate(zip(graph.attributes, graph.windows, strict=True)):
+        found = stems.streams[i, [S_RECS, S_TIMES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1]].tolist()
+        end = x + len(classes)
+        ring = [stems.recs.base[i], stems.times.base[i], stems.capacity[i] - 1, 2 * len(classes)]
+        right = found == [*ring, window.kind, window.size, x, end]
+        require(right, f"SteM {graph.names[i]}: its descriptors are {found}")
+        for k, c in enumerate(classes):
+            own = stems.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()
+            wanted = [i, c, graph.members[c].index(i), 2 * k]
+            right = own == wanted and stems.attribute_rows.get((i, c)) == x
+            require(right, f"SteM {graph.names[i]}, index on class {c}: its descriptors are {own}, not {wanted}")
+            x += 1
+    for c, members in enumerate(graph.members):
+        slots = stems.table.size[c] // 2
+        parts = [part.base[c] for part in (stems.heads, stems.words, stems.freed, stems.table)]
+        wanted = [*parts, len(members), graph.widths[c], len(members), 65 - slots.bit_length(), *members]
+        at = [C_HEADS, C_WORDS, C_FREELIST, C_TABLE, C_STRIDE, C_WIDTH, C_STEMS, C_SHIFT]
+        found = stems.classes[c, [*at, *range(C_MEMBER, C_MEMBER + len(members))]].tolist()
+        require(found == wanted, f"key directory of class {c}: its descriptors are {found}, not {wanted}")
+
+
+def _check_meta(stems: Stems) -> None:
+    meta, graph = stems.meta, stems.graph
+    mode, timed, changelog, lateness = meta[[M_MODE, M_TIMED, M_CHANGELOG, M_LATENESS]].tolist()
+    require(0 <= mode <= LOADING and changelog in (0, 1), f"mode {mode}, changelog {changelog}")
+    require(timed == graph.timed, f"event times are stored: {timed}, in the query: {graph.timed}")
+    given, watermark, cap = meta[[M_GIVEN, M_WATERMARK, M_CAP]].tolist()
+    require(-FOREVER <= watermark <= FOREVER and given <= FOREVER, f"watermarks {watermark}, {given} are beyond ±2^61")
+    bounded = -FOREVER <= cap <= FOREVER if given >= -FOREVER else cap == 2 * FOREVER
+    require(bounded, f"the watermark is bounded by {cap}, the one given is {given}")
+    own = 0 if given >= -FOREVER else graph.lateness
+    require(lateness == own, f"lateness {lateness}, not {own}")
+    counts = meta[[M_ARRIVALS, M_RESULTS]].tolist()
+    require(min(counts) >= 0 and max(counts) <= MOST_COUNT, f"arrivals and results {counts} are no counts")
+
+
+def _check_ring(stems: Stems, i: int, what: str) -> None:
+    low, following, base = stems.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
+    room = stems.capacity[i]
+    require(0 <= low <= following, f"{what}: low mark {low} and next {following} are out of order")
+    require(following <= MOST_SEQUENCE and abs(base) <= MOST_COUNT, f"{what}: next {following}, base {base}")
+    require(following - low <= room, f"{what}: {following - low} live tuples in {room} slots")
+    if stems.streams[i, S_KIND] == WindowKind.ROWS:
+        size = int(stems.streams[i, S_SIZE])
+        require(following - low <= size, f"{what}: {following - low} tuples in a window of {size} rows")
+        # Tuples leave a ROWS window by the count alone.
+        require(low == 0 or following - low == size, f"{what}: low mark {low} with {following - low} of {size} rows")
+    if stems.graph.timed:
+        times = stems.times.view(i)[np.arange(low, following) & (room - 1)]
+        within = not len(times) or (times.min() >= -FOREVER and times.max() <= FOREVER)
+        require(bool(within), f"{what}: event times are beyond ±2^61")
+
+
+def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:
+    """Raise StateError unless table, free stack and words agree; return which key ids are in use: bool[ids]."""
+    width = stems.graph.widths[c]
+    following, free, capacity, hand, debt = stems.classes[c, [C_NEXT, C_FREE, C_CAPACITY, C_HAND, C_DEBT]].tolist()
+    require(0 <= free <= following <= capacity, f"{what}: {following} ids, {free} of them free, room for {capacity}")
+    sweeping = 0 <= hand < max(following, 1) and 0 <= debt <= MOST_COUNT
+    require(sweeping, f"{what}: the sweep is at {hand} of {following} with {debt} ids to examine")
+    held = stems.table.view(c)[1::2]
+    held = np.sort(held[held >= 0])
+    freed = np.sort(stems.freed.view(c)[:free])
+    require(
+        np.array_equal(np.sort(np.concatenate([held, freed])), np.arange(following)),
+        f"{what}: ids in the table {held[:20].tolist()} and free {freed[:20].tolist()} are not 0 .. {following - 1}",
+    )
+    lost = int(lost_key(stems.arena, c))
+    require(lost < 0, f"{what}: a look-up does not find key id {lost}, or its key has two ids")
+    used = np.zeros(following, bool)
+    used[held] = True
+    words = stems.words.view(c).reshape(-1, width)
+    for word in stems.graph.texts[c] if stems.graph.texts else ():
+        arena = stems.texts[c, word].arena
+        strings = check_strings(arena, f"class {c}, word {word}: strings")
+        ids = words[held, word]
+        counts = np.zeros(len(arena.start), np.int64)
+        within = not len(ids) or (ids.min() >= 0 and ids.max() < len(counts))
+        require(bool(within), f"{what}: a key has a string id out of range")
+        np.add.at(counts, ids, 1)
+        right = np.array_equal(np.flatnonzero(counts), strings) and (counts[strings] == arena.users[strings]).all()
+        require(bool(right), f"{what}: the counts of the strings of word {word} do not match the keys")
+    return used
+
+
+def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], what: str) -> None:
+    """Raise StateError unless each live tuple with a key is in the chain of its key, newest first.
+
+    The check compares sorted records and follows no link.
+    """
+    graph = stems.graph
+    low, following = int(stems.streams[i, S_LO]), int(stems.streams[i, S_NEXT])
+    live = np.arange(low, following)
+    records = stems.recs.view(i).reshape(stems.capacity[i], -1)[live & (stems.capacity[i] - 1)]
+    offset = 2 * graph.attributes[i].index(c)
+    links, kids = records[:, offset].astype(np.int64), records[:, offset + 1].astype(np.int64)
+    in_use = np.append(used, False)
+    known = (kids < 0) | in_use[np.clip(kids, 0, len(used))]
+    strays = live[~known][:20].tolist()
+    require(not strays, f"{what}: tuples {strays} have key ids that the directory does not contain")
+    # Kernels read from the first key of a tuple whether it can join.
+    require(np.array_equal(kids < 0, records[:, 1] < 0), f"{what}: a tuple has only some of its keys")
+    keyed = np.flatnonzero(kids >= 0)
+    order = keyed[np.lexsort((keyed, kids[keyed]))]
+    again = np.zeros(len(order), bool)
+    again[1:] = kids[order][1:] == kids[order][:-1]
+    before = np.concatenate([[-1], live[order][:-1]])
+    linked = np.where(again, links[order] == before, links[order] < low)
+    wrong = kids[order][~linked][:20].tolist()
+    require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not link each live tuple to the one before it")
+    column = int(stems.attrs[stems.attribute_rows[i, c], A_COLUMN])
+    heads = stems.heads.view(c).reshape(-1, len(graph.members[c]))[: len(used), column]
+    newest = np.full(len(used), -1, np.int64)
+    newest[kids[order]] = live[order]
+    right = np.where(newest >= low, heads == newest, heads < low) | ~used
+    wrong = np.flatnonzero(~right)[:20].tolist()
+    require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not begin with the newest live tuple")

@@ -1,0 +1,350 @@
+"""The SteMs of one engine: the arrays of all windows and key directories, their layout and their growth.
+
+The arrays are segments of a few flat ones (`stairs.memory.arena`). An exception may occur between any two statements: a
+signal, or a lack of memory. So each change of the layout takes effect in one statement: new arrays are made first, and
+`_install` puts them in place together with the descriptors that locate them.
+
+Invariants: `stairs.checks.stems`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stairs.bytes_directory import BytesDirectory
+from stairs.caches import Caches
+from stairs.descriptors import (
+    A_CLASS,
+    A_COLUMN,
+    A_FIELDS,
+    A_OFFSET,
+    A_STREAM,
+    C_CAPACITY,
+    C_DEBT,
+    C_FREE,
+    C_FREELIST,
+    C_HAND,
+    C_HEADS,
+    C_MEMBER,
+    C_NEXT,
+    C_SHIFT,
+    C_STEMS,
+    C_STRIDE,
+    C_TABLE,
+    C_WIDTH,
+    C_WORDS,
+    M_ARRIVALS,
+    M_CAP,
+    M_FIELDS,
+    M_GIVEN,
+    M_LATENESS,
+    M_RESULTS,
+    M_SUPPRESSED,
+    M_TIMED,
+    M_WATERMARK,
+    S_ATTR0,
+    S_ATTR1,
+    S_BASE,
+    S_FIELDS,
+    S_KIND,
+    S_LO,
+    S_MASK,
+    S_NEXT,
+    S_RECS,
+    S_SIZE,
+    S_TIMES,
+    S_WALKED,
+    S_WIDTH,
+)
+from stairs.graph import FOREVER, JoinGraph
+from stairs.kernels.arena import rehash
+from stairs.memory.allowance import Allowance
+from stairs.memory.arena import Arena, Int64s
+from stairs.memory.segments import Segments
+from stairs.storage.parts import MOST, Parts, Plain, powers_of_two
+
+NEVER = 2 * FOREVER
+"""A time later than all event times."""
+FIRST_ROOM = 64
+FIRST_SLOTS = 128
+FIRST_KEYS = FIRST_SLOTS * 3 // 4
+"""A hash table is at most three quarters full: such tables fit in caches, and probe sequences are still short."""
+RENUMBER_AT = 1 << 30
+"""Sequence numbers are int32 in the arena; a stream that reaches this number is renumbered from near 0."""
+MOST_NUMBER = (1 << 31) - 1
+"""The greatest sequence number or key id."""
+SEGMENTS = ("heads", "recs", "times", "words", "table", "freed")
+"""The arrays of an `Arena` that are cut into segments."""
+KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
+KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
+KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
+"""Fields of the descriptors that follow neither from the graph and the strategy nor from the rest of the state."""
+
+
+def power_of_two(least: int) -> int:
+    """Return the smallest power of two that is at least `least`."""
+    return 1 << max(least - 1, 0).bit_length()
+
+
+class Growth(NamedTuple):
+    """Growth of the rings by a push: bytes of records and times, and the factor by which each stream's ring grows."""
+
+    n_bytes: int
+    factors: list[int]
+
+
+class Stems:
+    """SteMs of all streams of a join, their key directories, and the caches computed from them.
+
+    allowance   the bound on the bytes of these arrays and the caches
+    texts       one directory of strings for each word of a key that stands for a string, by (class, word)
+    texts_of    the directories of each class, by word
+    caches      the states that follow the SteMs; each registers itself
+
+    Memory: O(live tuples + rows of the largest push + live keys).
+    """
+
+    arena: Arena
+
+    def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
+        self.graph = graph
+        self.renumber_at = renumber_at
+        self.allowance = Allowance()
+        self.allowance.parts.append(self._counted)
+        m, n = graph.n_streams, graph.n_classes
+        self._widths = [2 * len(classes) for classes in graph.attributes]
+        self._strides = [len(members) for members in graph.members]
+        self.recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], -1)
+        self.times = Segments(np.int64, [FIRST_ROOM if graph.timed else 0] * m, 0)
+        self.heads = Segments(np.int32, [FIRST_KEYS * stride for stride in self._strides], -1)
+        self.words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
+        self.freed = Segments(np.int32, [FIRST_KEYS] * n, 0)
+        self.table = Segments(np.int64, [2 * FIRST_SLOTS] * n, -1)
+        self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
+        self.classes: Int64s = np.zeros((n, C_MEMBER + m), np.int64)
+        self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
+        self.meta: Int64s = np.zeros(M_FIELDS, np.int64)
+        self.meta[[M_WATERMARK, M_LATENESS, M_TIMED]] = -FOREVER, graph.lateness, graph.timed
+        self.meta[[M_CAP, M_GIVEN]] = NEVER, -NEVER
+        self.capacity = [FIRST_ROOM] * m
+        """Slots of the ring of each stream."""
+        self.attribute_rows: dict[tuple[int, int], int] = {}
+        """Row of `attrs` by (stream, class)."""
+        self._describe()
+        texts = graph.texts or ((),) * n
+        self.texts = {(c, word): BytesDirectory(self.allowance) for c in range(n) for word in texts[c]}
+        self.texts_of = [{word: self.texts[c, word] for word in texts[c]} for c in range(n)]
+        self.caches = Caches()
+        self._install()
+
+    # Parts for another process (`eddy.live`)
+
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes, without the caches."""
+        return {
+            "capacity": self.capacity,
+            "streams": self.streams[:, KEPT_STREAMS].tolist(),
+            "classes": self.classes[:, KEPT_CLASSES].tolist(),
+            "meta": self.meta[KEPT_META].tolist(),
+            "texts": [strings.to_parts() for strings in self.texts.values()],
+            **{name: own.array for name, own in self._segments().items()},
+        }
+
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from the parts that modules of the same graph kept. Raises StateError for parts that do not fit."""
+        m, n = self.graph.n_streams, self.graph.n_classes
+        capacity = parts.integers("capacity", m, FIRST_ROOM, RENUMBER_AT)
+        parts.require(powers_of_two(capacity), f"rings of {capacity} slots")
+        streams = self.streams.copy()
+        for i, (following, low, base, walked) in enumerate(parts.rows("streams", m, len(KEPT_STREAMS))):
+            parts.require(low <= following <= MOST_NUMBER, f"stream {i}: low mark {low}, next {following}")
+            parts.require(following - low <= capacity[i], f"stream {i}: {following - low} tuples, {capacity[i]} slots")
+            streams[i, KEPT_STREAMS] = following, low, base, walked
+        classes, factors = self.classes.copy(), []
+        for c, (room, following, free, hand, debt) in enumerate(parts.rows("classes", n, len(KEPT_CLASSES))):
+            factor = room // FIRST_KEYS
+            parts.require(powers_of_two([factor]) and room == factor * FIRST_KEYS, f"class {c}: room for {room} keys")
+            parts.require(
+                free <= following <= room <= MOST_NUMBER and hand <= following,
+                f"class {c}: {free} ids free of {following}, room for {room}, hand at {hand}",
+            )
+            factors.append(factor)
+            classes[c, KEPT_CLASSES] = room, following, free, hand, debt
+            classes[c, C_SHIFT] = 66 - FIRST_SLOTS.bit_length() - factor.bit_length()
+        sizes = self._sizes(capacity, factors)
+        segments = {
+            name: Segments.over(parts.array(name, own.array.dtype, (sum(sizes[name]),)), sizes[name], own.fill)
+            for name, own in self._segments().items()
+        }
+        meta = parts.integers("meta", len(KEPT_META), low=-MOST)
+        for strings, own_parts in zip(self.texts.values(), parts.items("texts", len(self.texts)), strict=True):
+            strings.load_parts(own_parts)
+        self.meta[KEPT_META] = meta
+        self._install(streams, classes, capacity, **segments)
+
+    # Layout
+
+    def _segments(self) -> dict[str, Segments]:
+        return {name: getattr(self, name) for name in SEGMENTS}
+
+    def _sizes(self, capacity: list[int], factors: list[int]) -> dict[str, list[int]]:
+        """Return the sizes of all segments; factors[c] is the room for keys of class c in units of FIRST_KEYS."""
+        graph = self.graph
+        return {
+            "recs": [room * width for room, width in zip(capacity, self._widths, strict=True)],
+            "times": capacity if graph.timed else [0] * len(capacity),
+            "heads": [factor * FIRST_KEYS * stride for factor, stride in zip(factors, self._strides, strict=True)],
+            "words": [factor * FIRST_KEYS * width for factor, width in zip(factors, graph.widths, strict=True)],
+            "freed": [factor * FIRST_KEYS for factor in factors],
+            "table": [factor * 2 * FIRST_SLOTS for factor in factors],
+        }
+
+    def _describe(self) -> None:
+        graph, x = self.graph, 0
+        for c, members in enumerate(graph.members):
+            self.classes[c, [C_STRIDE, C_WIDTH, C_STEMS]] = self._strides[c], graph.widths[c], len(members)
+            self.classes[c, C_MEMBER : C_MEMBER + len(members)] = members
+            self.classes[c, [C_CAPACITY, C_SHIFT]] = FIRST_KEYS, 65 - FIRST_SLOTS.bit_length()
+        for i, classes in enumerate(graph.attributes):
+            window = graph.windows[i]
+            self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
+            self.streams[i, [S_ATTR0, S_ATTR1]] = x, x + len(classes)
+            for k, c in enumerate(classes):
+                self.attrs[x, [A_STREAM, A_CLASS]] = i, c
+                self.attrs[x, [A_COLUMN, A_OFFSET]] = graph.members[c].index(i), 2 * k
+                self.attribute_rows[i, c] = x
+                x += 1
+
+    def _install(
+        self,
+        streams: Int64s | None = None,
+        classes: Int64s | None = None,
+        capacity: list[int] | None = None,
+        **segments: Segments,
+    ) -> None:
+        """Replace arrays, and the descriptors that locate them, in one statement (see the module)."""
+        new: dict[str, Any] = {name: segments.get(name, getattr(self, name)) for name in SEGMENTS}
+        new["streams"] = streams = (self.streams if streams is None else streams).copy()
+        new["classes"] = classes = (self.classes if classes is None else classes).copy()
+        new["capacity"] = capacity = self.capacity if capacity is None else capacity
+        streams[:, S_RECS] = new["recs"].base
+        streams[:, S_TIMES] = new["times"].base
+        streams[:, S_MASK] = [room - 1 for room in capacity]
+        classes[:, C_HEADS] = new["heads"].base
+        classes[:, C_WORDS] = new["words"].base
+        classes[:, C_FREELIST] = new["freed"].base
+        classes[:, C_TABLE] = new["table"].base
+        arrays = {name: new[name].array for name in SEGMENTS}
+        new["arena"] = Arena(**arrays, streams=streams, classes=classes, attrs=self.attrs, meta=self.meta)
+        vars(self).update(new)
+
+    # Room
+
+    def reserve(self, rows: Sequence[int], keys: Sequence[int]) -> None:
+        """Make room in empty modules for rows[i] tuples of stream i and keys[c] keys of class c."""
+        factors = [power_of_two(-(-n // FIRST_KEYS)) for n in keys]
+        capacity = [power_of_two(max(n, FIRST_ROOM)) for n in rows]
+        classes = self.classes.copy()
+        classes[:, C_CAPACITY] *= factors
+        classes[:, C_SHIFT] -= [f.bit_length() - 1 for f in factors]
+        self._install(
+            classes=classes,
+            capacity=capacity,
+            recs=Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], -1),
+            times=Segments(np.int64, capacity if self.graph.timed else [0] * len(capacity), 0),
+            heads=Segments(np.int32, [f * n for f, n in zip(factors, self.heads.size, strict=True)], -1),
+            words=Segments(np.int64, [f * n for f, n in zip(factors, self.words.size, strict=True)], 0),
+            freed=Segments(np.int32, [f * n for f, n in zip(factors, self.freed.size, strict=True)], 0),
+            table=Segments(np.int64, [f * n for f, n in zip(factors, self.table.size, strict=True)], -1),
+        )
+
+    def growth(self, rows: Sequence[int]) -> Growth:
+        """Return by how much `begin` would enlarge the rings for a push of rows[i] rows of stream i. O(streams)."""
+        n_bytes, factors = 0, []
+        for i, (n, old) in enumerate(zip(rows, self.capacity, strict=True)):
+            room = max(old, power_of_two(self.rows(i) + n)) if n else old
+            n_bytes += (room - old) * (4 * self._widths[i] + 8 * self.graph.timed)
+            factors.append(room // old)
+        return Growth(n_bytes, factors)
+
+    def _grow_ring(self, i: int, least: int) -> None:
+        room, old = power_of_two(least), self.capacity[i]
+        width = self._widths[i]
+        live = np.arange(self.streams[i, S_LO], self.streams[i, S_NEXT])
+        recs = self.recs.resized(i, room * width)
+        recs.view(i).reshape(room, width)[live & (room - 1)] = self.recs.view(i).reshape(old, width)[live & (old - 1)]
+        times = self.times
+        if self.graph.timed:
+            times = times.resized(i, room)
+            times.view(i)[live & (room - 1)] = self.times.view(i)[live & (old - 1)]
+        capacity = [*self.capacity[:i], room, *self.capacity[i + 1 :]]
+        self._install(recs=recs, times=times, capacity=capacity)
+
+    def _grow_keys(self, c: int) -> None:
+        old = int(self.classes[c, C_CAPACITY])
+        room, stride, width = 2 * old, self._strides[c], self.graph.widths[c]
+        own = old * (4 * stride + 8 * width + 4) + 8 * self.table.size[c]
+        self.allowance.ask(own + sum(cache.wider(c, room) for cache in self.caches), f"room for {room} keys")
+        heads = self.heads.resized(c, room * stride)
+        words = self.words.resized(c, room * width)
+        freed = self.freed.resized(c, room)
+        table = self.table.resized(c, 2 * self.table.size[c])
+        heads.view(c)[: old * stride] = self.heads.view(c)
+        words.view(c)[: old * width] = self.words.view(c)
+        freed.view(c)[:old] = self.freed.view(c)
+        classes = self.classes.copy()
+        classes[c, [C_CAPACITY, C_SHIFT]] = room, classes[c, C_SHIFT] - 1
+        rehash(table.view(c), int(classes[c, C_SHIFT]), self.table.view(c))
+        self._install(classes=classes, heads=heads, words=words, freed=freed, table=table)
+
+    def renumber(self) -> None:
+        """Renumber the tuples of each stream from near 0, so that sequence numbers stay in an int32. O(state)."""
+        shifts = [int(low) // room * room for low, room in zip(self.streams[:, S_LO], self.capacity, strict=True)]
+        streams, heads, recs = self.streams.copy(), self.heads.copy(), self.recs.copy()
+        for i, shift in enumerate(shifts):
+            room, width = self.capacity[i], self._widths[i]
+            if shift == 0:
+                continue
+            records = recs.view(i).reshape(room, width)
+            for k, c in enumerate(self.graph.attributes[i]):
+                x = self.attribute_rows[i, c]
+                column = heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
+                np.maximum(column - shift, -1, out=column)
+                np.maximum(records[:, 2 * k] - shift, -1, out=records[:, 2 * k])
+            streams[i, [S_NEXT, S_LO]] -= shift
+            streams[i, S_BASE] += shift
+        self._install(streams=streams, heads=heads, recs=recs)
+        for cache in self.caches:
+            cache.renumbered(shifts)
+
+    # Sizes
+
+    def rows(self, i: int) -> int:
+        """Return the number of tuples in the window of stream i."""
+        return int(self.streams[i, S_NEXT] - self.streams[i, S_LO])
+
+    def keys(self, c: int) -> int:
+        """Return the number of keys of class c with an id: live keys, and dead keys not yet swept."""
+        return int(self.classes[c, C_NEXT] - self.classes[c, C_FREE])
+
+    def stem_bytes(self, i: int) -> int:
+        """Return the bytes of the records and times of stream i."""
+        return self.recs.view(i).nbytes + self.times.view(i).nbytes
+
+    def key_bytes(self, c: int) -> int:
+        """Return the bytes of the key directory of class c: heads, words, hash table, free list, strings."""
+        parts = (self.heads, self.words, self.table, self.freed)
+        strings = sum(strings.nbytes for strings in self.texts_of[c].values())
+        return sum(part.view(c).nbytes for part in parts) + strings
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of records, times and key directories, the state that lasts between pushes."""
+        arrays = (self.recs, self.times, self.heads, self.words, self.freed, self.table)
+        return sum(part.array.nbytes for part in arrays) + sum(strings.nbytes for strings in self.texts.values())
+
+    def _counted(self) -> int:
+        return self.state_bytes + sum(cache.counted_bytes for cache in self.caches)

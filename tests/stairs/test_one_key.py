@@ -1,0 +1,225 @@
+"""The kernel of joins on one shared key: results, their order and all counters, compared with a model."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter, deque
+
+import numpy as np
+import pytest
+
+import stairs.memory.scratch
+from jisc.plan.tree import default_plan, parse
+from stairs.descriptors import (
+    H_MATCHES,
+    H_PROBES,
+    H_TARGET,
+    LOADING,
+    M_CHANGELOG,
+    M_LATENESS,
+    M_MODE,
+    R_END,
+    R_LEAF,
+    ROUTED,
+    S_WALKED,
+)
+from stairs.errors import CapacityError
+from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.kernels.one_key import is_large, joins_on_one_key
+from stairs.modules import Modules
+from tests.stairs.driver import Driver, Result, Row, chain, live_parts, one_class, range_window, rows_window
+
+UNBOUNDED = Window(WindowKind.UNBOUNDED)
+
+
+class PlainJoin:
+    """The join, tuple by tuple: results in the order of the hops, newest first, and the counters."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.windows = driver.graph.windows
+        m = driver.graph.n_streams
+        spans, hops = driver.routes.span, driver.routes.hops
+        self.hops = [list(range(spans[i, R_LEAF], spans[i, R_END])) for i in range(m)]
+        self.targets = [int(hop[H_TARGET]) for hop in hops]
+        self.arrived: list[list[Row]] = [[] for _ in range(m)]
+        self.walked = [0] * m
+        self.probes, self.matches = [0] * len(hops), [0] * len(hops)
+
+    def partners(self, j: int, row: Row) -> list[int]:
+        window, arrived = self.windows[j], self.arrived[j]
+        first = max(len(arrived) - window.size, 0) if window.kind == WindowKind.ROWS else 0
+        return [
+            s
+            for s in range(len(arrived) - 1, first - 1, -1)
+            if arrived[s].keys == row.keys
+            and (window.kind != WindowKind.RANGE or arrived[s].time >= row.time - window.size)
+        ]
+
+    def arrive(self, row: Row) -> list[Result]:
+        i, found = row.stream, []
+        if row.keys is not None:
+            lists = [self.partners(self.targets[h], row) for h in self.hops[i]]
+            if all(lists):
+                self.walked[i] += 1
+                for h, partners in zip(self.hops[i], lists, strict=True):
+                    self.probes[h] += 1
+                    self.matches[h] += len(partners)
+                for chosen in itertools.product(*lists):
+                    at = dict(zip((self.targets[h] for h in self.hops[i]), chosen, strict=True))
+                    at[i] = len(self.arrived[i])
+                    found.append(tuple(at[j] for j in range(len(self.windows))))
+        self.arrived[i].append(row)
+        return found
+
+    def push(self, rows: list[Row]) -> list[Result]:
+        return [result for row in rows for result in self.arrive(row)]
+
+    def compare_counters(self, driver: Driver) -> None:
+        assert driver.modules.streams[:, S_WALKED].tolist() == self.walked
+        assert driver.routes.hops[:, H_PROBES].tolist() == self.probes
+        assert driver.routes.hops[:, H_MATCHES].tolist() == self.matches
+
+
+CASES = {
+    "rows": [rows_window(7), rows_window(4), rows_window(9)],
+    "times": [range_window(8), range_window(15), range_window(3)],
+    "rows, times, all": [rows_window(6), range_window(12), UNBOUNDED],
+    "two": [rows_window(1), rows_window(12)],
+    "six": [rows_window(6)] * 6,
+}
+
+
+def arrivals(m: int, count: int, kinds: int, seed: int) -> list[Row]:
+    rng = random.Random(seed)
+    times = sorted(rng.randrange(count) for _ in range(count))
+    return [Row(rng.randrange(m), None if rng.random() < 0.08 else ((rng.randrange(kinds),),), time) for time in times]
+
+
+@pytest.mark.parametrize("size", [1, 9, 300])
+@pytest.mark.parametrize("case", CASES)
+def test_results_order_and_counters_are_those_of_the_model(case: str, size: int) -> None:
+    driver = Driver(one_class(CASES[case]))
+    assert joins_on_one_key(driver.modules.arena)
+    model = PlainJoin(driver)
+    rows, found = arrivals(len(CASES[case]), 300, 3, seed=4), 0
+    for at in range(0, len(rows), size):
+        expected = model.push(rows[at : at + size])
+        assert driver.push(rows[at : at + size]) == expected
+        found += len(expected)
+        model.compare_counters(driver)
+        driver.modules.check()
+    assert found > 100
+
+
+def test_another_plan_gives_its_own_order() -> None:
+    graph = one_class(CASES["rows"])
+    orders = []
+    for plan in (default_plan(graph), parse("T S R", graph.names)):
+        driver = Driver(graph, plan=plan)
+        model = PlainJoin(driver)
+        rows = arrivals(3, 200, 2, seed=1)
+        orders.append(driver.push(rows))
+        assert orders[-1] == model.push(rows)
+    assert orders[0] != orders[1]
+    assert Counter(orders[0]) == Counter(orders[1])
+
+
+def test_room_that_runs_short_changes_neither_order_nor_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
+    driver = Driver(one_class([rows_window(40)] * 3))
+    model = PlainJoin(driver)
+    rows = arrivals(3, 120, 2, seed=2)
+    short = 0
+    for turn, row in enumerate(rows):
+        # Rooms of several sizes, most of them too small.
+        driver.modules.scratch.walk = driver.modules.walk._replace(ids=np.empty(turn % 20, np.int32))
+        assert driver.push([row]) == model.push([row])
+        short += len(driver.modules.walk.ids) > turn % 20
+    assert short > 50
+    model.compare_counters(driver)
+
+
+@pytest.mark.parametrize("count_only", [False, True])
+def test_more_results_than_can_be_are_refused_and_taken_back(count_only: bool) -> None:
+    m = 6
+    driver = Driver(one_class([rows_window(1000)] * m))
+    model = PlainJoin(driver)
+    rows = [Row(i, ((1,),)) for i in range(m - 1) for _ in range(900)]
+    driver.push(rows)
+    before = live_parts(driver.modules)
+    with pytest.raises(CapacityError, match="2\\^48"):
+        driver.walk([Row(m - 1, ((1,),))], count_only)
+    assert live_parts(driver.modules) == before
+    driver.modules.check()
+    model.push(rows)
+    one = [Row(m - 1, ((2,),))]
+    assert driver.push(one) == model.push(one) == []
+
+
+def test_counting_gives_as_many_as_there_are() -> None:
+    driver, model = Driver(one_class(CASES["rows"])), PlainJoin(Driver(one_class(CASES["rows"])))
+    rows = arrivals(3, 300, 3, seed=8)
+    assert len(driver.walk(rows, count_only=True)) == len(model.push(rows))
+    driver.modules.commit()
+
+
+def test_loading_only_inserts() -> None:
+    driver = Driver(one_class(CASES["rows"]))
+    model = PlainJoin(driver)
+    rows = arrivals(3, 60, 3, seed=3)
+    driver.modules.meta[M_MODE] = LOADING
+    assert driver.push(rows[:50]) == []
+    driver.modules.meta[M_MODE] = 0
+    model.push(rows[:50])
+    assert driver.push(rows[50:]) == model.push(rows[50:]) != []
+
+
+def test_large_states_are_prefetched_and_give_the_same() -> None:
+    """The state exceeds a core's own cache; with 100 streams a head row is so wide that few keys suffice."""
+    m = 100
+    graph = JoinGraph(tuple(f"s{i}" for i in range(m)), (rows_window(6_000),) * m, ((0,),) * m, (1,))
+    driver = Driver(graph)
+    others = [Row(0, ((k,),)) for k in range(10, 3_000)]
+    assert not is_large(driver.modules.arena)
+    driver.push(others)
+    assert is_large(driver.modules.arena)
+    kinds: dict[int, deque[int]] = {}
+    rng = random.Random(5)
+    rows = [Row(i, ((k,),)) for k in (1, 2, 3) for i in range(m)] + [Row(0, None), Row(7, None)]
+    rng.shuffle(rows)
+    rows += [Row(rng.randrange(m), ((4 + rng.randrange(2),),)) for _ in range(20)]
+    # Each of the three keys occurs once in each stream, so each has one result.
+    following, expected = [len(others)] + [0] * (m - 1), []
+    for row in rows:
+        s = following[row.stream]
+        following[row.stream] += 1
+        if row.keys is not None and row.keys[0][0] <= 3:
+            mine = kinds.setdefault(row.keys[0][0], deque())
+            mine.append(row.stream * 100_000 + s)
+            if len(mine) == m:
+                expected.append(tuple(at % 100_000 for at in sorted(mine)))
+    assert driver.push(rows) == expected
+    assert len(expected) == 3
+    driver.modules.check()
+
+
+def test_the_kernel_takes_joins_on_one_key_without_stored_states_or_a_changelog() -> None:
+    graph = one_class(CASES["rows"])
+    modules = Modules(graph)
+    assert joins_on_one_key(modules.arena)
+    modules.meta[M_MODE] = ROUTED
+    assert not joins_on_one_key(modules.arena)
+    modules.meta[M_MODE] = 0
+    modules.meta[M_CHANGELOG] = 1
+    assert not joins_on_one_key(modules.arena)
+    assert not joins_on_one_key(Modules(chain([rows_window(3)] * 3)).arena)
+
+
+def test_the_general_walk_takes_late_rows_with_the_same_results() -> None:
+    """With lateness the event times of all components are compared, which the kernel for one key does not do."""
+    graph = one_class(CASES["times"])
+    on_time, late = Driver(graph), Driver(graph)
+    late.modules.meta[M_LATENESS] = 1
+    rows = arrivals(3, 200, 2, seed=6)
+    assert Counter(on_time.push(rows)) == Counter(late.push(rows)) != Counter()
