@@ -69,7 +69,7 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
     # Integers of numpy warn where those of the compiled kernels wrap around, as hashes do.
     pytest_arguments = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning")
     chosen = ("-k", f"not ({' or '.join(FOR_COMPILED_KERNELS)})", *SUBSET)
-    run("coverage", "run", "--branch", "--include=*/stairs/kernels/*", "-m", "pytest", *pytest_arguments, *chosen)
+    run("coverage", "run", "--branch", "--source=stairs/kernels", "-m", "pytest", *pytest_arguments, *chosen)
     report = tmp_path / "coverage.json"
     run("coverage", "json", "-q", "-o", str(report))
     files = json.loads(report.read_text())["files"]
