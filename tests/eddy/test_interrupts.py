@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import dis
 import random
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import cycle, dropwhile, islice
 from pathlib import Path
 from types import CodeType, FrameType
@@ -23,6 +22,7 @@ import pytest
 
 import eddy
 from eddy.engine import Engine
+from eddy.fuzz.hunt import time_limit
 from eddy.fuzz.oracle import Oracle
 from eddy.push import push as push_module
 from eddy.push import transaction, turn
@@ -275,22 +275,6 @@ def test_an_exception_at_each_line_of_loading(strategy: str) -> None:
     assert len(seen) > 100
 
 
-@contextmanager
-def alarm(after_s: float) -> Iterator[None]:
-    """Send a signal after a time, if the block has not ended by then; its handler raises."""
-
-    def handler(*_: object) -> None:
-        raise Interrupted("signal")
-
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, after_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "parallel-track"])
 def test_signals_at_any_moment(strategy: str) -> None:
     play, draw, came = Play(1, strategy=strategy, output="changelog", renumber_at=200), random.Random(2), 0
@@ -299,7 +283,7 @@ def test_signals_at_any_moment(strategy: str) -> None:
         nonlocal came
         try:
             # From before the beginning of the push to after its end, on a machine of any speed.
-            with alarm(10 ** draw.uniform(-5, -1)):
+            with time_limit(10 ** draw.uniform(-5, -1), Interrupted("signal")):
                 return push()
         except Interrupted:
             came += 1
