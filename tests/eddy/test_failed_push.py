@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import eddy
+from eddy.fuzz.oracle import Oracle
 from jisc.strategies import STRATEGIES
 from tests.cases import (
     Arrival,
@@ -32,7 +33,6 @@ from tests.cases import (
     results,
     text_rows,
 )
-from tests.oracle import Oracle
 from tests.strategies import TIME, VALUE, arrivals, cases, neighbours_by_predicate, plans
 
 Batches = dict[str, Any]

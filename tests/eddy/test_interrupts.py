@@ -7,14 +7,14 @@ Later pushes give the results of the oracle.
 
 from __future__ import annotations
 
+import dis
 import random
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import cycle
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import cycle, dropwhile, islice
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -22,15 +22,16 @@ import pytest
 
 import eddy
 from eddy.engine import Engine
+from eddy.fuzz.hunt import time_limit
+from eddy.fuzz.oracle import Oracle
 from eddy.push import push as push_module
 from eddy.push import transaction, turn
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes, feed
 from tests.eddy.test_failed_push import fragile
-from tests.oracle import Oracle
 
 ROOT = Path(eddy.__file__).parents[1]
-OURS = (*(str(ROOT / package) for package in ("eddy", "jisc", "stairs")), "sortedcontainers")
+TRACED = (*(str(ROOT / package) for package in ("eddy", "jisc", "stairs")), "sortedcontainers")
 KEY, NUMBER, TIME, VALUE, TEXT = "k", "j", "t", "v", "p"
 PLANS = ("((R S) T) U", "((U T) S) R", "(R S) (T U)")
 
@@ -43,6 +44,27 @@ Line = tuple[str, int]
 T = TypeVar("T")
 
 
+def lines_of(code: CodeType) -> frozenset[Line]:
+    """Return the lines of a function of the project at which a tracer can raise, none for other code."""
+    # By identity: two functions may be equal, and a hash of the code takes longer than all the rest.
+    known = _LINES.get(id(code))
+    if known is None:
+        known = _LINES[id(code)] = code, _lines_of(code)
+    return known[1]
+
+
+_LINES: dict[int, tuple[CodeType, frozenset[Line]]] = {}
+
+
+def _lines_of(code: CodeType) -> frozenset[Line]:
+    name = code.co_filename
+    if not any(part in name for part in TRACED):
+        return frozenset()
+    begun = dropwhile(lambda instruction: instruction.opname != "RESUME", dis.get_instructions(code))
+    lines = {instruction.positions.lineno for instruction in islice(begun, 1, None) if instruction.positions}
+    return frozenset((name, line) for line in lines if line is not None)
+
+
 class Tracer:
     """Raises at the first line that is not in `seen`, and adds the line."""
 
@@ -50,9 +72,8 @@ class Tracer:
         self.seen = seen
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-        """Trace the calls of this library."""
-        name = frame.f_code.co_filename
-        return self.line if any(part in name for part in OURS) else None
+        """Follow a call, unless all lines of its function have had their turn: tracing lines is most of the cost."""
+        return None if lines_of(frame.f_code) <= self.seen else self.line
 
     def line(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
         """Raise at a new line."""
@@ -254,22 +275,6 @@ def test_an_exception_at_each_line_of_loading(strategy: str) -> None:
     assert len(seen) > 100
 
 
-@contextmanager
-def alarm(after_s: float) -> Iterator[None]:
-    """Send a signal after a time, if the block has not ended by then; its handler raises."""
-
-    def handler(*_: object) -> None:
-        raise Interrupted("signal")
-
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, after_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "parallel-track"])
 def test_signals_at_any_moment(strategy: str) -> None:
     play, draw, came = Play(1, strategy=strategy, output="changelog", renumber_at=200), random.Random(2), 0
@@ -278,7 +283,7 @@ def test_signals_at_any_moment(strategy: str) -> None:
         nonlocal came
         try:
             # From before the beginning of the push to after its end, on a machine of any speed.
-            with alarm(10 ** draw.uniform(-5, -1)):
+            with time_limit(10 ** draw.uniform(-5, -1), Interrupted("signal")):
                 return push()
         except Interrupted:
             came += 1

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
+from eddy.fuzz.oracle import Row
 from eddy.ingest.keys import key_hash
 from tests.cases import Arrival, Case, arrow_rows
-from tests.oracle import Row
 from tests.strategies import arrivals, cases
 
 

@@ -9,6 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 import eddy
+from eddy.fuzz.oracle import Outcome
 from tests.cases import (
     Arrival,
     Case,
@@ -22,7 +23,6 @@ from tests.cases import (
     sorted_by_time,
     text_rows,
 )
-from tests.oracle import Outcome
 from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
 
 CASES = cases()

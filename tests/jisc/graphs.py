@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from eddy.fuzz.graphs import edges
 from jisc.plan.states import Masks
 from stairs.graph import JoinGraph, Window, WindowKind
 
@@ -18,26 +19,26 @@ def classes_of(attributes: Sequence[Sequence[int]]) -> JoinGraph:
     return JoinGraph(tuple(NAMES[:n]), windows, tuple(tuple(sorted(own)) for own in attributes), (1,) * classes)
 
 
-def graph_of(n: int, edges: Sequence[tuple[int, int]]) -> JoinGraph:
+def graph_of(n: int, pairs: Sequence[tuple[int, int]]) -> JoinGraph:
     """Return a graph with a class per edge: class k joins the two streams of edge k only."""
-    return classes_of([[k for k, edge in enumerate(edges) if i in edge] for i in range(n)])
+    return classes_of([[k for k, pair in enumerate(pairs) if i in pair] for i in range(n)])
 
 
 def chain(n: int) -> JoinGraph:
-    return graph_of(n, [(k, k + 1) for k in range(n - 1)])
+    return graph_of(n, edges("chain", n))
 
 
 def star(n: int) -> JoinGraph:
     """Return a star around stream 0, which has an attribute for each other stream."""
-    return graph_of(n, [(0, k) for k in range(1, n)])
+    return graph_of(n, edges("star", n))
 
 
 def cycle(n: int) -> JoinGraph:
-    return graph_of(n, [(k, (k + 1) % n) for k in range(n)])
+    return graph_of(n, edges("cycle", n))
 
 
 def clique(n: int) -> JoinGraph:
-    return graph_of(n, [(i, k) for i in range(n) for k in range(i + 1, n)])
+    return graph_of(n, edges("clique", n))
 
 
 def same_key(n: int) -> JoinGraph:

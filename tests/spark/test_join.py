@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import eddy
+from eddy.fuzz.oracle import Row
 from eddy.spark import SparkJoinError, explain, join
 from eddy.spark.types import spark_schema
 from tests.cases import Case, Condition, StreamCase, arrow_rows, assert_same, feed, results, text_rows
-from tests.oracle import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
