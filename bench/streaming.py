@@ -65,7 +65,7 @@ def _fed(folder: Path, rows: int, files: int) -> Feed:
 def _eddy(spark: SparkSession, feed: Feed, checkpoint: Path, transport: str, out: Path | None = None) -> list[float]:
     from eddy.spark import join
 
-    joined = join(query(), feed.frames(spark), checkpoint=checkpoint, transport=transport)  # type: ignore[call-overload]
+    joined = join(query(), feed.frames(spark), checkpoint=checkpoint, transport=transport)
     writer = joined.writeStream.trigger(availableNow=True)
     return finish((writer.format("noop") if out is None else writer.format("parquet").option("path", out)).start())
 

@@ -14,15 +14,7 @@ Write a `Query`, give it to a `Runtime`, push Arrow batches, get Arrow results:
 `eddy.spark` embeds it in Spark jobs and is imported by name.
 """
 
-from eddy.filters.adaptive import AdaptiveFilter
-from eddy.filters.conditions import Predicate
-from eddy.query.predicates import AttributeClass
-from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range, Rows, Unbounded
-from eddy.runtime import Runtime
-from eddy.warmup import warmup
-from stairs.errors import (
+from eddy.errors import (
     CapacityError,
     EddyError,
     InputError,
@@ -32,6 +24,14 @@ from stairs.errors import (
     SnapshotError,
     StateError,
 )
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.filters.conditions import Predicate
+from eddy.query.predicates import AttributeClass
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.windows import Range, Rows, Unbounded
+from eddy.runtime import Runtime
+from eddy.warmup import warmup
 
 __version__ = "0.1.0"
 

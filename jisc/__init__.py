@@ -1,5 +1,5 @@
-"""Plans in motion: join trees over streams, the routes that tuples take under them, and how one plan follows another.
+"""Plans: join trees over streams, the routes of tuples under them, and strategies for replacing one plan by another.
 
-Between the state modules (`stairs`), which know nothing of plans, and the runtime (`eddy`), which runs plans under a
-strategy (`jisc.strategies`) and hands the routes to the kernel as tables.
+The package lies between the state modules (`stairs`), which know nothing of plans, and the runtime (`eddy`), which runs
+a plan under a strategy (`jisc.strategies`) and passes its tables of routes to the kernel.
 """

@@ -6,8 +6,8 @@ forgets the fresh strings without a user. When the sweep recycles keys, `release
 compacted, and doubled if at least half of it is still live. An exception between two of these steps loses no string:
 larger arrays are filled first and installed in one statement, and `recount` derives the counts from the keys in use.
 
-Invariants (check()): the table holds exactly the ids that are not free; users > 0 for each of them between pushes;
-strings are pairwise different; the dead bytes of the heap are those that no live string covers.
+Invariants (`stairs.checks.byte_strings`): the table holds exactly the ids that are not free; users > 0 for each of them
+between pushes; strings are pairwise different; the dead bytes of the heap are those that no live string covers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stairs.checks.byte_strings import check_strings
 from stairs.kernels.byte_strings import (
     B_DEAD,
     B_FIELDS,
@@ -73,9 +72,6 @@ class BytesDirectory:
             np.zeros(FIRST_IDS, np.int32),
             np.zeros(B_FIELDS, np.int64),
         )
-
-    def __len__(self) -> int:
-        return int(self.arena.meta[B_NEXT] - self.arena.meta[B_FREE])
 
     @property
     def nbytes(self) -> int:
@@ -183,7 +179,3 @@ class BytesDirectory:
         new = old._replace(start=old.start.copy(), meta=old.meta.copy())
         compact(new, heap)
         self.arena = new._replace(heap=heap)
-
-    def check(self) -> None:
-        """Raise StateError unless every invariant of the module holds. O(bytes)."""
-        check_strings(self.arena)

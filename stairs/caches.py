@@ -19,7 +19,7 @@ class Cache(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Drop all contents: the modules took tuples back, or tuples that had left a window are live again."""
+        """Drop all contents: an undo removed tuples, or tuples that had left a window are live again."""
 
     def follow(self) -> None:  # noqa: B027
         """Make room for the key ids that may occur. Called after a class grew and when a push begins."""

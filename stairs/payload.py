@@ -27,7 +27,7 @@ from stairs.storage.parts import Parts, Plain
 _BOOL = pa.bool_()
 
 Slices = list[tuple[slice, slice]]
-Place = tuple[int, int]
+ColumnId = tuple[int, int]
 """A column: its stream, and its position among the kept columns of the stream."""
 
 
@@ -68,10 +68,10 @@ class Payload:
     """
 
     room: list[int]
-    addresses: dict[Place, int]
+    addresses: dict[ColumnId, int]
     laid_out: int
-    _ring: dict[Place, npt.NDArray[np.uint8]]
-    _valid: dict[Place, npt.NDArray[np.uint8]]
+    _ring: dict[ColumnId, npt.NDArray[np.uint8]]
+    _valid: dict[ColumnId, npt.NDArray[np.uint8]]
     _columns: npt.NDArray[np.int64]
     _widths: list[int]
     _block: npt.NDArray[np.uint8]
@@ -81,14 +81,14 @@ class Payload:
         self.room = list(room)
         self.allowance = Allowance() if allowance is None else allowance
         self.allowance.parts.append(self._counted)
-        self._places = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
-        self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._places}
-        self._logs = {(i, k): ChunkLog(plain(kinds[i][k])) for i, k in self._places if not self._width[i, k]}
-        self._rings = [place for place in self._places if self._width[place]]
+        self._column_ids = [(i, k) for i, types in enumerate(kinds) for k in range(len(types))]
+        self._width = {(i, k): fixed_width(kinds[i][k]) for i, k in self._column_ids}
+        self._logs = {(i, k): ChunkLog(plain(kinds[i][k])) for i, k in self._column_ids if not self._width[i, k]}
+        self._rings = [column_id for column_id in self._column_ids if self._width[column_id]]
         self._bools = {(i, k) for i, k in self._rings if kinds[i][k] == _BOOL}
         # A column has a validity ring once it had a null.
-        self._null_rings: list[tuple[int, int]] = []
-        self._saved: dict[tuple[int, int], list[tuple[int, pa.Array]]] | None = None
+        self._null_rings: list[ColumnId] = []
+        self._saved: dict[ColumnId, list[tuple[int, pa.Array]]] | None = None
         self.laid_out = 0
         self._layout({}, {})
 
@@ -96,10 +96,10 @@ class Payload:
 
     def _layout(
         self,
-        values: dict[Place, npt.NDArray[np.uint8]],
-        valid: dict[Place, npt.NDArray[np.uint8]],
+        values: dict[ColumnId, npt.NDArray[np.uint8]],
+        valid: dict[ColumnId, npt.NDArray[np.uint8]],
         room: list[int] | None = None,
-        null_rings: list[Place] | None = None,
+        null_rings: list[ColumnId] | None = None,
     ) -> None:
         """Replace all rings, and fill them with the given contents, or with zeros that are valid.
 
@@ -109,24 +109,24 @@ class Payload:
         null_rings = self._null_rings if null_rings is None else null_rings
         sizes = [room[i] * self._width[i, k] for i, k in self._rings] + [room[i] for i, _ in null_rings]
         laid = self._laid(np.zeros(sum((size + 63) // 64 * 64 for size in sizes), np.uint8), room, null_rings)
-        for place, ring in laid["_ring"].items():
-            if place in values:
-                ring[:] = values[place]
-        for place, ring in laid["_valid"].items():
-            ring[:] = valid.get(place, 1)
+        for column_id, ring in laid["_ring"].items():
+            if column_id in values:
+                ring[:] = values[column_id]
+        for column_id, ring in laid["_valid"].items():
+            ring[:] = valid.get(column_id, 1)
         vars(self).update(laid)
 
-    def _laid(self, block: npt.NDArray[np.uint8], room: list[int], null_rings: list[Place]) -> dict[str, Any]:
+    def _laid(self, block: npt.NDArray[np.uint8], room: list[int], null_rings: list[ColumnId]) -> dict[str, Any]:
         """Return the attributes for rings that lie in `block` one after another, each from a multiple of 64 on."""
-        rings: dict[Place, npt.NDArray[np.uint8]] = {}
-        valid: dict[Place, npt.NDArray[np.uint8]] = {}
+        rings: dict[ColumnId, npt.NDArray[np.uint8]] = {}
+        valid: dict[ColumnId, npt.NDArray[np.uint8]] = {}
         columns, address, start = [], block.ctypes.data, 0
-        for n, place in enumerate(self._rings + null_rings):
-            i = place[0]
+        for n, column_id in enumerate(self._rings + null_rings):
+            i = column_id[0]
             null_ring = n >= len(self._rings)
-            width = 1 if null_ring else self._width[place]
+            width = 1 if null_ring else self._width[column_id]
             size = room[i] * width
-            (valid if null_ring else rings)[place] = block[start : start + size].reshape(-1, width)
+            (valid if null_ring else rings)[column_id] = block[start : start + size].reshape(-1, width)
             row = [0] * P_FIELDS
             row[P_STREAM], row[P_WIDTH], row[P_RING], row[P_MASK] = i, width, address + start, room[i] - 1
             columns.append(row)
@@ -151,7 +151,7 @@ class Payload:
         for log in self._logs.values():
             log.compact()
         return {
-            "nulls": [list(place) for place in self._null_rings],
+            "nulls": [list(column_id) for column_id in self._null_rings],
             "rings": self._block,
             "logs": [
                 [{"first": first, "values": values} for first, values in log.chunks] for log in self._logs.values()
@@ -180,11 +180,11 @@ class Payload:
         old = self.room[i]
         values, valid = dict(self._ring), dict(self._valid)
         for kept, fill in ((values, 0), (valid, 1)):
-            for place in list(kept):
-                if place[0] == i:
-                    ring = np.full((room, kept[place].shape[1]), fill, np.uint8)
-                    ring[seqs & (room - 1)] = kept[place][seqs & (old - 1)]
-                    kept[place] = ring
+            for column_id in list(kept):
+                if column_id[0] == i:
+                    ring = np.full((room, kept[column_id].shape[1]), fill, np.uint8)
+                    ring[seqs & (room - 1)] = kept[column_id][seqs & (old - 1)]
+                    kept[column_id] = ring
         self._layout(values, valid, [*self.room[:i], room, *self.room[i + 1 :]])
 
     @property
@@ -194,12 +194,12 @@ class Payload:
 
     def bytes_of(self, i: int) -> int:
         """Return the bytes of the columns of stream i."""
-        rings = [ring.nbytes for kept in (self._ring, self._valid) for place, ring in kept.items() if place[0] == i]
-        return sum(rings) + sum(log.nbytes for place, log in self._logs.items() if place[0] == i)
+        rings = [ring.nbytes for kept in (self._ring, self._valid) for (j, _), ring in kept.items() if j == i]
+        return sum(rings) + sum(log.nbytes for (j, _), log in self._logs.items() if j == i)
 
     def growth(self, factors: Sequence[int]) -> int:
         """Return the bytes by which the rings grow when those of each stream i become factors[i] times as long."""
-        rings = [(place[0], ring) for kept in (self._ring, self._valid) for place, ring in kept.items()]
+        rings = [(i, ring) for kept in (self._ring, self._valid) for (i, _), ring in kept.items()]
         return sum(ring.nbytes * (factors[i] - 1) for i, ring in rings)
 
     @property
@@ -212,7 +212,7 @@ class Payload:
     def begin(self) -> None:
         """Open a push, which `undo` can revert until `commit`."""
         if self._logs:
-            self._saved = {place: log.chunks for place, log in self._logs.items()}
+            self._saved = {column_id: log.chunks for column_id, log in self._logs.items()}
 
     def commit(self) -> None:
         """Close the push, which can no longer be undone."""
@@ -220,8 +220,8 @@ class Payload:
 
     def undo(self) -> None:
         """Undo the open push. Its values in the rings stay; they lie beyond the next sequence number."""
-        for place, chunks in (self._saved or {}).items():
-            self._logs[place].chunks = chunks
+        for column_id, chunks in (self._saved or {}).items():
+            self._logs[column_id].chunks = chunks
         self._saved = None
 
     def keeps_nulls(self, i: int, k: int) -> bool:
@@ -233,13 +233,13 @@ class Payload:
 
         The first null of a column creates its validity ring, which moves all rings. Raises CapacityError.
         """
-        place = (i, k)
-        if place not in self._valid:
+        column_id = (i, k)
+        if column_id not in self._valid:
             self.allowance.ask(-(-self.room[i] // 64) * 64, "room for the nulls of a column")
-            self._layout(self._ring, self._valid, null_rings=[*self._null_rings, place])
+            self._layout(self._ring, self._valid, null_rings=[*self._null_rings, column_id])
         valid = np.asarray(pc.is_valid(column).cast(pa.uint8())).reshape(-1, 1)
         for slots, rows in slices:
-            self._valid[place][slots] = valid[rows]
+            self._valid[column_id][slots] = valid[rows]
 
     def append_log(self, i: int, k: int, column: pa.Array, first: int) -> None:
         """Append column k of rows of stream i, the first of which is arrival `first`. Raises `plain_types.TOO_LONG`."""
@@ -282,7 +282,7 @@ class Payload:
         """
         null_rings = [(i, k) for i, k in self._rings if columns[i] and columns[i][k].null_count]
         self._layout({}, {}, list(room), null_rings)
-        for i, k in self._places:
+        for i, k in self._column_ids:
             if not columns[i]:
                 continue
             column, width = columns[i][k], self._width[i, k]
@@ -309,7 +309,7 @@ class Payload:
 
     # Results
 
-    def gather(self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]) -> dict[tuple[int, int], Column]:
+    def gather(self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]) -> dict[ColumnId, Column]:
         """Return the kept columns of the components of n results, by (stream, column), in the types of `kinds`.
 
         A column that does not fit in one array comes in several. One kernel call gathers all columns in rings; each
@@ -324,18 +324,18 @@ class Payload:
         self._columns[:, P_OUT] = starts[:-1]
         self._columns[:, P_OUT] += memory.address
         gather(self._columns, ids, len(self.kinds), n)
-        found: dict[tuple[int, int], Column] = {}
-        bits: dict[tuple[int, int], pa.Buffer] = {}
+        found: dict[ColumnId, Column] = {}
+        bits: dict[ColumnId, pa.Buffer] = {}
         rings = len(self._rings)
-        for place, start in zip(self._null_rings, starts[rings:], strict=False):
-            bits[place] = _packed(memory, start, n)
-        for place, start, width in zip(self._rings, starts, self._widths, strict=False):
-            kind = self.kinds[place[0]][place[1]]
-            if place in self._bools:
+        for column_id, start in zip(self._null_rings, starts[rings:], strict=False):
+            bits[column_id] = _packed(memory, start, n)
+        for column_id, start, width in zip(self._rings, starts, self._widths, strict=False):
+            kind = self.kinds[column_id[0]][column_id[1]]
+            if column_id in self._bools:
                 values = _packed(memory, start, n)
             else:
                 values = memory.slice(start, n * width)
-            found[place] = pa.Array.from_buffers(kind, n, [bits.get(place), values])
+            found[column_id] = pa.Array.from_buffers(kind, n, [bits.get(column_id), values])
         for (i, k), log in self._logs.items():
             seqs = ids[: n * len(self.kinds)].reshape(n, len(self.kinds))[:, i]
             found[i, k] = declared(log.take(seqs + bases[i]), self.kinds[i][k])

@@ -109,7 +109,7 @@ def no_rows(kind: pa.DataType) -> pa.Array:
     return from_plain(pa.nulls(0, plain(kind)), kind)
 
 
-# In
+# Input
 
 
 def to_plain(column: pa.Array) -> pa.Array:
@@ -138,7 +138,7 @@ def _decoded(column: pa.Array) -> pa.Array:
     return picked(to_plain(column.values.slice(first, last + 1 - first)), pa.array(runs - first))
 
 
-# Out
+# Output
 
 
 def declared(column: Column, kind: pa.DataType) -> Column:
@@ -203,7 +203,7 @@ def _runs(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     return encoded.run_ends, encoded.values.view(column.type)
 
 
-# Both ways
+# Input and output
 
 
 def _valid_bits(column: pa.Array) -> pa.Buffer | None:
@@ -250,7 +250,7 @@ def _as_list(column: pa.Array) -> pa.Array:
     return column.cast(pa.list_(entries))
 
 
-# Rows and pieces
+# Rows and arrays
 
 
 def picked(column: pa.Array, numbers: pa.Array) -> pa.Array:

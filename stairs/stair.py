@@ -179,7 +179,7 @@ class Stair:
         fields[E_PARTS0] = first = row * graph.n_streams
         fields[E_PARTS1], fields[E_LOWS] = first + len(self.streams), track * graph.n_streams
         fields[E_KEY_PART] = keyed
-        fields[E_KEY_OFFSET] = 2 * graph.attributes[self.streams[keyed]].index(by)
+        fields[E_KEY_OFFSET] = graph.offsets[self.streams[keyed]][by]
         fields[E_BIRTH], fields[E_TAIL], fields[E_NEXT] = birth, birth + 1, birth + 1
         fields[E_HEADS], fields[E_RING] = spare.heads_address, spare.ring_address
         self.state[:] = fields
@@ -256,7 +256,7 @@ class Stair:
             self.publish()
 
     def make_room(self, least: int) -> None:
-        """Move the live entries to a ring with room for twice their number and `least` more. O(entries in the ring).
+        """Move the live entries to a ring of at least 2 * (live entries + least) slots. O(entries in the ring).
 
         After a kernel returned NEED_ENTRIES, `least` is E_SHORT. `make_room(0)` releases room that the live entries do
         not need. Raises CapacityError with nothing changed.
@@ -393,7 +393,7 @@ class Stair:
             if shifts[j]:
                 np.maximum(columns[:, k] - shifts[j], -1, out=columns[:, k])
 
-    # Looking in
+    # Sizes and counters
 
     @property
     def rows(self) -> int:

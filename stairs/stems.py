@@ -212,9 +212,9 @@ class Stems:
             window = graph.windows[i]
             self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
             self.streams[i, [S_ATTR0, S_ATTR1]] = x, x + len(classes)
-            for k, c in enumerate(classes):
+            for c in classes:
                 self.attrs[x, [A_STREAM, A_CLASS]] = i, c
-                self.attrs[x, [A_COLUMN, A_OFFSET]] = graph.members[c].index(i), 2 * k
+                self.attrs[x, [A_COLUMN, A_OFFSET]] = graph.columns[c][i], graph.offsets[i][c]
                 self.attribute_rows[i, c] = x
                 x += 1
 

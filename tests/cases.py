@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import eddy
+from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream, Outcome, Row
 from eddy.query.lateness import Late
 from tests.key_types import UNIT_NS, behind, to_arrow, to_plain, to_text
-from tests.oracle import Oracle, OracleQuery, OracleStream, Outcome, Row
 
 Column = tuple[str, str]
 Arrival = tuple[int, Row]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
 
+from eddy.fuzz.graphs import SHAPES, edges
 from tests.cases import Arrival, Case, Column, Condition, Push, StreamCase, quoted
 from tests.key_types import FAMILIES, UNIT_NS, Family, behind, holds
 
@@ -66,23 +67,15 @@ ODD_NAMES = ("odd name", "S", "t.u", "SELECT", "é", "_", "0")
 
 
 @st.composite
-def edges(draw: st.DrawFn, n: int) -> list[tuple[int, int]]:
-    """Draw a connected join graph over n streams: chain, star, cycle, clique or a tree with some edges more."""
-    shape = draw(st.sampled_from(("chain", "star", "cycle", "clique", "tree")))
+def join_graphs(draw: st.DrawFn, n: int) -> list[tuple[int, int]]:
+    """Draw the edges of a connected join graph over n streams: of a usual shape, or a tree with some more edges."""
+    shape = draw(st.sampled_from((*SHAPES, "tree")))
     order = draw(st.permutations(range(n)))
-    if shape == "chain" or n == 2:
-        pairs = [(k, k + 1) for k in range(n - 1)]
-    elif shape == "star":
-        pairs = [(0, k) for k in range(1, n)]
-    elif shape == "cycle":
-        pairs = [(k, (k + 1) % n) for k in range(n)]
-    elif shape == "clique":
-        pairs = [(i, k) for i in range(n) for k in range(i + 1, n)]
-    else:
+    pairs = edges(shape, n)
+    if shape == "tree":
         pairs = [(draw(st.integers(0, k - 1)), k) for k in range(1, n)]
-        pairs += draw(
-            st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda p: p[0] != p[1]), max_size=2)
-        )
+        more = st.tuples(st.integers(0, n - 1), st.integers(1, n - 1)).map(lambda p: (p[0], (p[0] + p[1]) % n))
+        pairs += draw(st.lists(more, max_size=2))
     return [(order[i], order[k]) for i, k in pairs]
 
 
@@ -125,7 +118,7 @@ def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple
     used_names = [(s.name, VALUE) for s in streams]
     return Case(
         tuple(streams),
-        tuple(draw(predicates(names, draw(edges(n)), used, timed and draw(st.booleans())))),
+        tuple(draw(predicates(names, draw(join_graphs(n)), used, timed and draw(st.booleans())))),
         draw(selects(streams)),
         draw(conditions([f"{a}.{b}" for a, b in used_names])) if draw(st.integers(0, 3)) == 3 else None,
         draw(st.sampled_from((0, 0, 1, 3, 10))) * tick if ranged else 0,

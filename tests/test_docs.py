@@ -13,6 +13,10 @@ import pytest
 
 import eddy
 import eddy.spark
+from eddy.routing.policies import POLICIES
+from eddy.spark.streaming.sinks import FORMATS
+from eddy.spark.transports import TRANSPORTS
+from jisc.strategies import STRATEGIES
 from tests.documents import DOCUMENTS, ROOT, blocks
 
 PACKAGES = ("stairs", "jisc", "eddy", "bench")
@@ -96,3 +100,21 @@ def test_links_between_files_lead_somewhere(document: Path) -> None:
 def test_files_named_in_the_documents_exist(document: Path) -> None:
     found = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs|examples)/[\w./]+)`", document.read_text())
     assert not [name for name in found if not (ROOT / name).exists()]
+
+
+def test_documents_named_in_the_sources_exist() -> None:
+    sources = [path for folder in (*PACKAGES, "tests", "examples") for path in (ROOT / folder).rglob("*.py")]
+    assert sources
+    found = [(path, name) for path in sources for name in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text())]
+    assert not [(str(path.relative_to(ROOT)), name) for path, name in found if not (ROOT / name).exists()]
+
+
+@pytest.mark.parametrize(
+    ("page", "registry"),
+    [("policies", POLICIES), ("transitions", STRATEGIES), ("spark", TRANSPORTS), ("streaming", FORMATS)],
+    ids=["policies", "strategies", "transports", "sinks"],
+)
+def test_each_name_of_a_registry_begins_a_row_of_a_table(page: str, registry: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "guide" / f"{page}.md").read_text()
+    rows = set(re.findall(r"^\| `?([\w-]+)`?", text, re.MULTILINE))
+    assert not registry.keys() - rows

@@ -104,12 +104,23 @@ DEFECTS = (
     ),
     Defect(
         "a push that fails leaves the plan it changed to",
-        (Edit("eddy/runtime.py", "_strategy.restore(pending.saved)", "_strategy.restore(self._strategy.save())"),),
+        (Edit("eddy/push/transaction.py", "restore(undo.savepoint)", "restore(strategy.savepoint())"),),
         "mjoin",
     ),
     Defect(
         "a decision within a push that fails is not taken back",
-        (Edit("eddy/runtime.py", "    self._route(lean)\n", "    self._route(lean)\n                self._begin()\n"),),
+        (
+            Edit(
+                "eddy/push/walk.py",
+                "import fit_payload\n",
+                "import fit_payload\nfrom eddy.push.transaction import begin\n",
+            ),
+            Edit(
+                "eddy/push/walk.py",
+                "            follow_router(engine, only_kept)\n",
+                "            follow_router(engine, only_kept)\n            begin(engine)\n",
+            ),
+        ),
         "eddy",
         5,
         "chaos",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.oracle import Oracle, OracleQuery, OracleStream, Outcome
+from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream, Outcome
 
 NAN = math.nan
 

@@ -57,8 +57,8 @@ def measured(figure: Figure, records: Sequence[Record], machines: Sequence[str])
     if missing:
         every = dict.fromkeys(name for point in points for name in point)
         differ = [name for name in every if len({point.get(name) for point in points}) > 1]
-        names = (" ".join(f"{name}={point[name]}" for name in differ if name in point) for point in missing)
-        text += f"; not measured: {', '.join(names)}"
+        lacking = (" ".join(f"{name}={point[name]}" for name in differ if name in point) for point in missing)
+        text += f"; not measured: {', '.join(lacking)}"
     disturbed = [record.others for record in records if record.others is not None and record.others > MUCH]
     if disturbed:
         text += f"; other work used up to {max(disturbed):.1f} cores during {len(disturbed)} of {len(records)} points"

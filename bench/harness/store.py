@@ -127,8 +127,9 @@ def figures_text(found: Mapping[str, tuple[Figure, Sequence[Record]]]) -> str:
         lines = []
         for record, row in kept:
             own: dict[str, Any] = {"machine": machines.index(record.machine), "day": record.day}
-            own |= {"others": record.others, **record.point, **row}
-            lines.append(json.dumps([_rounded(own.get(column)) for column in names], ensure_ascii=False))
+            # Points are compared, so they are not rounded.
+            own |= {"others": record.others, **{name: _rounded(value) for name, value in row.items()}, **record.point}
+            lines.append(json.dumps([own.get(column) for column in names], ensure_ascii=False))
         head = f'"point": {json.dumps(point)}, "columns": {json.dumps(names)}'
         tables.append(f' {json.dumps(name)}: {{{head}, "rows": [\n  ' + ",\n  ".join(lines) + "\n ]}")
     head = json.dumps(machines, ensure_ascii=False)

@@ -18,7 +18,7 @@ from bench.harness.turns import agree, without_gc
 from bench.ways.runners import open_push
 from bench.workloads.sources import Chunk, filling
 from bench.workloads.sources import workload as source_of
-from eddy.routing.transitions import make_strategy
+from eddy.routing.strategies import make_strategy
 from jisc.plan.tree import default_plan
 from stairs.descriptors import LOADING, M_MODE
 from stairs.modules import Modules

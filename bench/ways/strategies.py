@@ -11,7 +11,7 @@ from bench.harness.turns import Mismatch, agree
 from bench.ways.runners import open_push
 from bench.workloads.sources import Keys, Order
 from bench.workloads.turnover import Pushes, Turnover, permutations
-from eddy.routing.transitions import make_strategy
+from eddy.routing.strategies import make_strategy
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES, Transition
 from stairs.modules import Modules
@@ -30,7 +30,7 @@ class StrategyEngine:
 
     def transition(self, plan: str) -> None:
         """Change to another plan."""
-        self.strategy.transition(parse(plan, self.graph.names))
+        self.strategy.change(parse(plan, self.graph.names))
 
     def turn(self, pushes: list[tuple[Order, list[Keys]]]) -> tuple[float, int]:
         """Return (CPU seconds, results) of these pushes, including the bookkeeping of the strategy after each."""

@@ -61,10 +61,10 @@ class AdaptiveFilter:
     none or does not fit. Algorithm: A-Greedy (`eddy.filters.profile`).
 
     >>> import pyarrow.compute as pc
-    >>> kept = AdaptiveFilter([pc.field("a") > 1, lambda batch: pc.equal(batch["b"], "x")], names=["large", "x"])
-    >>> kept.filter(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "x"]})).to_pylist()
+    >>> large_x = AdaptiveFilter([pc.field("a") > 1, lambda batch: pc.equal(batch["b"], "x")], names=["large", "x"])
+    >>> large_x.filter(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "x"]})).to_pylist()
     [{'a': 3, 'b': 'x'}]
-    >>> kept.order
+    >>> large_x.order
     ('large', 'x')
     """
 
@@ -98,21 +98,21 @@ class AdaptiveFilter:
         self._sampler = Sampler(share, seed)
         self._clock = clock
         self._schema: pa.Schema | None = None
-        self._read: list[list[str]] = []
+        self._columns_read: list[list[str]] = []
         """Per condition the columns that it reads."""
         self._expected = 0.0
         """Share of the rows that the first condition drops, by the profile."""
         self._slices = 0
         self._slice_rows = 0.0
         """Moving mean of the rows of a slice."""
-        self._seen, self._accepted, self._spent = [0] * n, [0] * n, [0.0] * n
+        self._rows_in, self._rows_out, self._call_seconds = [0] * n, [0] * n, [0.0] * n
         rule = " (each is evaluated on any row, also on rows that others reject)" if n > 1 else ""
-        self._failed = []
+        self._error_prefixes = []
         """Per condition the beginning of its error messages."""
         for one in self.predicates:
             alone = n == 1 and isinstance(one.function, pc.Expression)
             called = place if alone else f"{place}, predicate {one.title!r},"
-            self._failed.append(f"{called} failed on these {rows}{rule}")
+            self._error_prefixes.append(f"{called} failed on these {rows}{rule}")
 
     @property
     def sampled(self) -> int:
@@ -144,7 +144,7 @@ class AdaptiveFilter:
         if not self.predicates or not len(batch):
             return np.arange(len(batch), dtype=np.int64)
         if len(self.predicates) == 1:
-            return self._only(batch)
+            return self._single(batch)
         if self._schema is None or not batch.schema.equals(self._schema):
             self._bind(batch.schema)
         found = []
@@ -169,30 +169,30 @@ class AdaptiveFilter:
         except QueryError as error:
             raise InputError(str(error)) from error
         # A table without columns has no length, so an expression that reads none gets one column.
-        self._read = [one.read(schema) or schema.names[:1] for one in self.predicates]
+        self._columns_read = [one.read(schema) or schema.names[:1] for one in self.predicates]
         self._schema = schema
 
-    def _ask(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, float]:
+    def _evaluate(self, k: int, batch: pa.RecordBatch, noted: bool = True) -> tuple[Mask, float]:
         """Return the mask of a condition and the seconds it took; `noted`: record these as its cost."""
         began = self._clock()
-        mask = mask_of(self.predicates[k], batch, self._failed[k])
+        mask = mask_of(self.predicates[k], batch, self._error_prefixes[k])
         seconds = self._clock() - began
         if noted:
             self._costs[k].note(len(batch), seconds)
         return mask, seconds
 
-    def _only(self, batch: pa.RecordBatch) -> Rows:
+    def _single(self, batch: pa.RecordBatch) -> Rows:
         """Return the rows that the only condition accepts."""
-        mask, seconds = self._ask(0, batch)
+        mask, seconds = self._evaluate(0, batch)
         rows = np.flatnonzero(mask)
-        self._count(0, len(batch), len(rows), seconds)
+        self._record(0, len(batch), len(rows), seconds)
         self.seconds += seconds
         return rows
 
-    def _count(self, k: int, asked: int, accepted: int, seconds: float) -> None:
-        self._seen[k] += asked
-        self._accepted[k] += accepted
-        self._spent[k] += seconds
+    def _record(self, k: int, rows: int, accepted: int, seconds: float) -> None:
+        self._rows_in[k] += rows
+        self._rows_out[k] += accepted
+        self._call_seconds[k] += seconds
 
     def _conjunction(self, batch: pa.RecordBatch) -> Rows:
         """Return the rows of a slice that all conditions accept."""
@@ -200,10 +200,10 @@ class AdaptiveFilter:
         alive: Mask | None = None  # the rows of `batch` that all conditions so far accept; None = all
         asked = len(batch)
         for place, k in enumerate(self._order):
-            mask, seconds = self._ask(k, batch)
+            mask, seconds = self._evaluate(k, batch)
             alive = mask if alive is None else alive & mask
             accepted = int(np.count_nonzero(alive))
-            self._count(k, asked, accepted, seconds)
+            self._record(k, asked, accepted, seconds)
             if not place and asked >= DRIFT_ROWS and self._profile.rows:
                 # The profile is a sample: a difference within three standard deviations proves no drift.
                 off = abs(1 - accepted / asked - self._expected)
@@ -213,7 +213,7 @@ class AdaptiveFilter:
                 return np.zeros(0, np.int64)
             later = self._order[place + 1 :]
             if later and asked < len(batch):
-                columns = [name for name in batch.schema.names if any(name in self._read[j] for j in later)]
+                columns = [name for name in batch.schema.names if any(name in self._columns_read[j] for j in later)]
                 if self._pays(later, len(batch), asked, len(columns)):
                     began = self._clock()
                     picked = np.flatnonzero(alive)
@@ -259,7 +259,7 @@ class AdaptiveFilter:
         low = 0
         for end in self._sampler.cuts(count):
             some, warm = batch.slice(low, end - low), bool(self._sampler.rows or low)
-            masks = [self._ask(k, some, warm)[0] for k in range(len(self.predicates))]
+            masks = [self._evaluate(k, some, warm)[0] for k in range(len(self.predicates))]
             self._profile.add(~np.stack(masks, axis=1))
             low = end
         self._sampler.rows += count
@@ -278,9 +278,9 @@ class AdaptiveFilter:
             "expected": float(self._expected),
             "slices": self._slices,
             "slice_rows": float(self._slice_rows),
-            "seen": self._seen,
-            "accepted": self._accepted,
-            "spent": [float(seconds) for seconds in self._spent],
+            "rows_in": self._rows_in,
+            "rows_out": self._rows_out,
+            "call_seconds": [float(seconds) for seconds in self._call_seconds],
         }
 
     def load_parts(self, parts: Parts) -> None:
@@ -298,8 +298,8 @@ class AdaptiveFilter:
         self.reorders, self.seconds = parts.integer("reorders"), parts.number("seconds")
         self._expected = parts.number("expected")
         self._slices, self._slice_rows = parts.integer("slices"), parts.number("slice_rows")
-        self._seen, self._accepted = parts.integers("seen", n), parts.integers("accepted", n)
-        self._spent = parts.numbers("spent", n)
+        self._rows_in, self._rows_out = parts.integers("rows_in", n), parts.integers("rows_out", n)
+        self._call_seconds = parts.numbers("call_seconds", n)
 
     # Figures
 
@@ -319,14 +319,14 @@ class AdaptiveFilter:
         """
         alone, drops, found = self._profile.alone(), self._profile.drops(self._order), []
         for place, k in enumerate(self._order):
-            share = self._accepted[k] / self._seen[k] if self._seen[k] else None
+            share = self._rows_out[k] / self._rows_in[k] if self._rows_in[k] else None
             found.append(
                 {
                     "predicate": self.predicates[k].title,
                     "position": place,
-                    "rows": self._seen[k],
-                    "accepted": self._accepted[k],
-                    "seconds": self._spent[k],
+                    "rows": self._rows_in[k],
+                    "accepted": self._rows_out[k],
+                    "seconds": self._call_seconds[k],
                     "call_us": 1e6 * self._costs[k].call_s if self._costs[k].calls else None,
                     "row_ns": 1e9 * self._costs[k].row_s if self._costs[k].calls else None,
                     "selectivity": 1 - drops[place] if self._profile.rows else share,

@@ -161,10 +161,10 @@ def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) ->
 
 def columns_read(expression: pc.Expression, schema: pa.Schema) -> list[int]:
     """Return the columns of the schema that an expression reads: it fails without them. O(columns) evaluations."""
-    read = []
+    read, rows = [], _no_rows(schema)
     for k in range(len(schema)):
         try:
-            _evaluated(expression, _no_rows(schema.remove(k)))
+            _evaluated(expression, rows.remove_column(k))
         except FAILURES:
             read.append(k)
     return read

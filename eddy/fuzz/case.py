@@ -1,8 +1,8 @@
-"""A case of the fuzzer as plain data: a query, how it is run, and the steps it is taken through.
+"""A case of the fuzzer as plain data: a query, the options of its runtime, and the steps that the runtime takes.
 
-A case is complete: whoever plays it twice does the same twice. Its names are fixed: stream i is called NAMES[i], its
-columns are its keys, `t` (event time, where some window is a RANGE), `v` (1, but 0 where a push is to fail) and `n`,
-a number for each row of the case by which results are recognised.
+A case is complete: playing it twice does the same twice. Its names are fixed: stream i is called NAMES[i], and its
+columns are its keys, `t` (event time, if some window is a RANGE), `v` (1, but 0 where a push must fail) and `n` (the
+number of the row in its stream, by which results are recognised).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.fuzz.judge import Column, Extent, Judge, Row
+from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded, Window
@@ -22,17 +22,29 @@ from eddy.query.windows import Range, Rows, Unbounded, Window
 NAMES = "RSTUVWXY"
 
 CHAOS = "chaos"
-"""The policy of the fuzzer's own, `eddy.fuzz.chaos`."""
+"""The fuzzer's own policy, `eddy.fuzz.chaos`."""
 
 OutputMode = Literal["append", "changelog"]
 Results = Literal["rows", "ids", "count"]
+Column = tuple[int, str]
+"""Position of a stream, and the name of a column of it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: its stream, its keys by column, its event time, and its number, which is the value of column `n`."""
+
+    stream: int
+    keys: Mapping[str, Any]
+    time: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True)
 class Shape:
     """A query. `columns[i]` are the key columns of stream i; keys are int64, or strings; `breakable`: see BadPush."""
 
-    windows: tuple[Extent, ...]
+    windows: tuple[Window, ...]
     columns: tuple[tuple[str, ...], ...]
     equalities: tuple[tuple[Column, Column], ...]
     lateness: int = 0
@@ -42,30 +54,35 @@ class Shape:
     @property
     def timed(self) -> bool:
         """Whether rows have event times."""
-        return any(window.kind == "range" for window in self.windows)
+        return any(isinstance(window, Range) for window in self.windows)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the streams."""
         return tuple(NAMES[: len(self.windows)])
 
-    def judge(self) -> Judge:
-        """Give a fresh judge of it."""
-        return Judge(self.windows, self.equalities, self.lateness)
+    def oracle(self) -> Oracle:
+        """Return a fresh oracle for the query."""
+        time = "t" if self.timed else None
+        streams = [
+            OracleStream(name, *_window(window), time) for name, window in zip(self.names, self.windows, strict=True)
+        ]
+        equalities = [((NAMES[i], x), (NAMES[j], y)) for (i, x), (j, y) in self.equalities]
+        return Oracle(OracleQuery(streams, equalities, self.lateness))
 
     def schema(self, stream: int) -> pa.Schema:
-        """Give the columns of a stream."""
+        """Return the columns of a stream."""
         keys = [(column, pa.string() if self.text else pa.int64()) for column in self.columns[stream]]
         return pa.schema([*keys, *([("t", pa.int64())] if self.timed else []), ("v", pa.int64()), ("n", pa.int64())])
 
     def predicates(self) -> list[str]:
-        """Give the predicates as text."""
+        """Return the predicates as text."""
         return [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities]
 
     def query(self) -> Query:
-        """Give the query as the engine takes it."""
+        """Return the query as the engine takes it."""
         streams = [
-            Stream(name, self.schema(i), window=window_of(self.windows[i]), time="t" if self.timed else None)
+            Stream(name, self.schema(i), window=self.windows[i], time="t" if self.timed else None)
             for i, name in enumerate(self.names)
         ]
         return Query(
@@ -77,16 +94,20 @@ class Shape:
         )
 
     def values(self, row: Row, v: int = 1) -> dict[str, Any]:
-        """Give the columns of a row."""
+        """Return the columns of a row."""
         time = {"t": row.time} if self.timed else {}
-        return {**row.keys, **time, "v": v, "n": row.tag}
+        return {**row.keys, **time, "v": v, "n": row.number}
 
 
-def window_of(extent: Extent) -> Window:
-    """Give a window as the engine takes it."""
-    if extent.kind == "unbounded":
-        return Unbounded()
-    return Rows(extent.size) if extent.kind == "rows" else Range(extent.size)
+def _window(window: Window) -> tuple[Literal["rows", "range", "unbounded"], int]:
+    match window:
+        case Rows(n):
+            return "rows", n
+        case Range(int(d)):
+            return "range", d
+        case Unbounded():
+            return "unbounded", 0
+    raise AssertionError(f"windows of the fuzzer count ticks, not {window}")
 
 
 @dataclass(frozen=True)
@@ -98,10 +119,11 @@ class Push:
 
 @dataclass(frozen=True)
 class BadPush:
-    """Push rows in a way that must fail, and see that nothing has changed.
+    """Push rows in a way that must fail, and check that nothing has changed.
 
     how="order": with an order longer than the rows. how="where": each row of R has v = 0, by which the result filter of
-    a breakable query divides: it fails after the walk, if a result has such a row. If none has, nothing is pushed.
+    a breakable query divides: it fails after the walk, if a result has such a row. Without such a result the step is
+    skipped.
     """
 
     rows: tuple[Row, ...]
@@ -110,7 +132,7 @@ class BadPush:
 
 @dataclass(frozen=True)
 class Transition:
-    """Change the plan: at once, or before the arrival that is `ahead` arrivals from now; and the states stored."""
+    """Change the plan and the stored states: at once, or before the arrival that is `ahead` arrivals from now."""
 
     plan: str
     ahead: int | None = None
@@ -119,9 +141,9 @@ class Transition:
 
 @dataclass(frozen=True)
 class Reload:
-    """Take a snapshot and go on with what is restored from it, by another plan, strategy or policy if given.
+    """Take a snapshot and continue with the runtime restored from it, with another plan, strategy or policy if given.
 
-    A policy that is not the library's is made anew, from `seed`.
+    The fuzzer's own policy is created again, from `seed`.
     """
 
     plan: str | None = None
@@ -132,7 +154,7 @@ class Reload:
 
 @dataclass(frozen=True)
 class Demote:
-    """Drop what one state stores of one key; both are picked by number, modulo how many there are."""
+    """Drop the entries of one key from one state; both are picked by number, modulo their counts."""
 
     state: int
     key: int
@@ -150,10 +172,10 @@ Step = Push | BadPush | Transition | Reload | Demote | Limit
 
 @dataclass(frozen=True)
 class Case:
-    """A query, the options of its runtime, and what it goes through.
+    """A query, the options of its runtime, and its steps.
 
-    The policy is a name of `eddy.routing.policies.POLICIES`, or CHAOS, which is made from `seed`. With a bound on bytes
-    a step may be refused for lack of room; then nothing has changed, and the case goes on.
+    The policy is a name of `eddy.routing.policies.POLICIES`, or CHAOS, which is created from `seed`. With a bound on
+    bytes a step may be refused for lack of room; then nothing has changed, and the case continues.
     """
 
     shape: Shape
@@ -172,11 +194,11 @@ class Case:
 
     @property
     def chaotic(self) -> bool:
-        """Whether the fuzzer's own policy decides, now or later."""
+        """Whether the fuzzer's own policy decides, at the start or later."""
         return CHAOS in (self.policy, *(step.policy for step in self.steps if isinstance(step, Reload)))
 
     def options(self) -> Mapping[str, Any]:
-        """Give the options that are not as they are by default, as the engine takes them; but for the policy."""
+        """Return the options that differ from their defaults, as the engine takes them, without the policy."""
         return {
             "strategy": self.strategy,
             **({"decide_every": self.decide_every} if self.decide_every else {}),

@@ -1,15 +1,14 @@
 """Draw cases with Hypothesis, which also makes a case that fails smaller.
 
-What a step needs is drawn as bytes, each of which picks from a short list; what they pick is worked out from the first
-step to the last. So a step or a row can be left out without changing what the others are drawn from, which is how most
-of a case goes away when it shrinks. Zero bytes are the simplest: rows in turn, one key, a left-deep plan.
+A step is drawn as bytes, each of which picks from a short list; the picks are evaluated from the first step to the
+last. A step or a row can therefore be left out without changing what the others are drawn from, which is how Hypothesis
+removes most of a case. Zero bytes are the simplest: rows in turn, one key, a left-deep plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 
 from hypothesis import strategies as st
 
@@ -18,95 +17,80 @@ from eddy.fuzz.case import (
     NAMES,
     BadPush,
     Case,
+    Column,
     Demote,
     Limit,
     OutputMode,
     Push,
     Reload,
     Results,
+    Row,
     Shape,
     Step,
     Transition,
 )
-from eddy.fuzz.judge import Column, Extent, Judge, Kind, Row
+from eddy.fuzz.graphs import SHAPES, edges
+from eddy.fuzz.oracle import Oracle
+from eddy.query.windows import Range, Rows, Unbounded, Window
 from eddy.routing.policies import POLICIES
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 
 MOST_RESULTS = 100
-"""A row that would complete more does not come: it would cost time and show nothing new."""
-STEPS = 20
-FLOOD = 12
+"""A row that would complete more is left out: it would cost time and show nothing new."""
+MOST_STEPS = 20
+FLOOD_ROUNDS = 12
 ROW_BYTES = 8
-SKEWS = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
+KEY_VALUES = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 """Values of keys, before they drift."""
 
-EVERY = (1, 2, 3, 5, 9, 20)
-"""Arrivals from decision to decision: less than a policy needs to measure time, so that it decides the same again."""
-BOUNDS = (8_000, 12_000, 16_000, 24_000, 40_000, 80_000)
+DECIDE_EVERY = (1, 2, 3, 5, 9, 20)
+"""Arrivals between decisions: too few for a policy to measure time, so that it decides the same again."""
+MAX_BYTES = (8_000, 12_000, 16_000, 24_000, 40_000, 80_000)
 LONG_KEY = 400
-"""Characters by which some keys that are text are longer, so that strings are what there is no room for."""
+"""Additional characters of some text keys, so that strings exhaust the room."""
 ALL_POLICIES = (CHAOS, *POLICIES)
 
-KINDS = (*["push"] * 5, "flood", *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail", "limit")
+STEP_KINDS = (*["push"] * 5, "flood", *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail", "limit")
 
-Seed = tuple[str, bytes, bytes]
+DrawnStep = tuple[str, bytes, bytes]
 """A step as it is drawn: its kind, its picks, the picks of its rows."""
-
-
-def shape_edges(kind: str, n: int) -> list[tuple[int, int]]:
-    """Give the pairs of streams that a join graph over n streams has equalities between.
-
-    >>> shape_edges("snowflake", 6)
-    [(0, 1), (0, 2), (1, 3), (2, 4), (1, 5)]
-    """
-    if n == 2:
-        return [(0, 1)]
-    if kind == "star":
-        return [(0, k) for k in range(1, n)]
-    if kind == "cycle":
-        return [(k, (k + 1) % n) for k in range(n)]
-    if kind == "clique":
-        return list(combinations(range(n), 2))
-    if kind == "snowflake":
-        return [(0 if k < 3 else 1 + (k - 3) % 2, k) for k in range(1, n)]
-    return [(k, k + 1) for k in range(n - 1)]
 
 
 @st.composite
 def shapes(draw: st.DrawFn, max_streams: int) -> Shape:
     """Draw a query of 2 to `max_streams` streams."""
     n = draw(st.integers(2, max_streams))
-    kind = draw(st.sampled_from(("chain", "star", "cycle", "clique", "one class", "snowflake")))
-    edges = shape_edges(kind, n)
+    kind = draw(st.sampled_from((*SHAPES, "one class")))
+    pairs = edges("chain" if kind == "one class" else kind, n)
     # Edges that share a column name share a class where they meet, and so do the streams at their ends.
-    labels = 1 if kind == "one class" else draw(st.sampled_from((len(edges), 2, 1)))
+    labels = 1 if kind == "one class" else draw(st.sampled_from((len(pairs), 2, 1)))
     equalities: list[tuple[Column, Column]] = []
     columns: list[list[str]] = [[] for _ in range(n)]
-    for k, ends in enumerate(edges):
+    for k, ends in enumerate(pairs):
         column = f"k{k % labels}"
         for i in ends:
             if column not in columns[i]:
                 columns[i].append(column)
         equalities.append(((ends[0], column), (ends[1], column)))
-    kinds: list[Kind] = draw(st.lists(st.sampled_from(("rows", "range", "unbounded")), min_size=n, max_size=n))
+    kinds = draw(st.lists(st.sampled_from((Rows, Range, Unbounded)), min_size=n, max_size=n))
     if draw(st.booleans()):
         kinds = kinds[:1] * n
     # Small ones turn over often; with large ones states come to need more room.
     sizes = st.integers(1, 4) if n > 4 else st.integers(1, 6) | st.sampled_from((12, 30))
-    windows = tuple(Extent(one, 0 if one == "unbounded" else draw(sizes)) for one in kinds)
+    windows: list[Window] = [kind() if kind is Unbounded else kind(draw(sizes)) for kind in kinds]
     return Shape(
-        windows,
+        tuple(windows),
         tuple(map(tuple, columns)),
         tuple(equalities),
-        lateness=draw(st.sampled_from((0, 0, 1, 4))) if "range" in kinds else 0,
+        lateness=draw(st.sampled_from((0, 0, 1, 4))) if Range in kinds else 0,
         text=draw(st.sampled_from((False, False, False, True))),
         breakable=draw(st.booleans()),
     )
 
 
 def plan_text(shape: Shape, picks: bytes) -> str:
-    """Give the plan that some bytes pick: each picks two parts to join of those that an equality connects."""
+    """Return the plan that some bytes pick: each picks two parts to join of those that an equality connects."""
     parts = [(frozenset([i]), NAMES[i]) for i in range(len(shape.windows))]
     linked = {(i, j) for (i, _), (j, _) in shape.equalities}
     linked |= {(j, i) for i, j in linked}
@@ -128,10 +112,9 @@ def plan_text(shape: Shape, picks: bytes) -> str:
 
 
 def inner_states(plan: str, shape: Shape) -> list[str]:
-    """Give the inner states of a plan by their streams, those below others first.
+    """Return the inner states of a plan by their streams, those below others first.
 
-    >>> from eddy.fuzz.judge import Extent
-    >>> inner_states("((R S) T) U", Shape((Extent("rows", 1),) * 4, (("k",),) * 4, ()))
+    >>> inner_states("((R S) T) U", Shape((Rows(1),) * 4, (("k",),) * 4, ()))
     ['R S', 'R S T']
     """
     joins = parse(plan, shape.names).inner()[:-1]
@@ -139,18 +122,18 @@ def inner_states(plan: str, shape: Shape) -> list[str]:
 
 
 def some_states(plan: str, shape: Shape, pick: int) -> tuple[str, ...] | None:
-    """Give the states that a byte picks, a bit for each; or None, for as it is."""
+    """Return the states that a byte picks, a bit for each; None leaves the choice to the runtime."""
     if pick % 2 == 0:
         return None
     return tuple(state for k, state in enumerate(inner_states(plan, shape)) if pick >> (k + 1) & 1)
 
 
 @dataclass
-class Writer:
-    """Works out the steps of a case from what was drawn, one after the other."""
+class StepWriter:
+    """Turns drawn steps into the steps of a case, one after the other."""
 
     shape: Shape
-    skew: Sequence[int]
+    key_values: Sequence[int]
     drift: int
     strategies: Sequence[str]
     policies: Sequence[str]
@@ -159,24 +142,24 @@ class Writer:
     policy: str
     bounded: bool = False
     clock: int = 0
-    judge: Judge = field(init=False)
+    oracle: Oracle = field(init=False)
 
     def __post_init__(self) -> None:
-        self.judge = self.shape.judge()
-        self.tags = [0] * len(self.shape.windows)
+        self.oracle = self.shape.oracle()
+        self.numbers = [0] * len(self.shape.windows)
         self.waiting = False
 
-    def steps(self, seed: Seed) -> Iterator[Step]:
-        """Give the steps for one seed."""
-        kind, picks, rows = seed
+    def steps(self, drawn: DrawnStep) -> Iterator[Step]:
+        """Yield the steps of a drawn step: one, or none."""
+        kind, picks, rows = drawn
         match kind:
             case "push":
                 yield Push(self.rows(rows, arrive=True))
             case "flood":
-                # Two streams with the same rows again and again: a state grows while there is no result.
-                yield Push(self.rows(rows[: 2 * ROW_BYTES] * FLOOD, arrive=True, period=2))
+                # Two streams repeat the same rows: a state grows while there is no result.
+                yield Push(self.rows(rows[: 2 * ROW_BYTES] * FLOOD_ROUNDS, arrive=True, period=2))
             case "fail":
-                # Half of the time plans change in it, as far as the strategy changes plans.
+                # Half of these pushes contain a transition, if the strategy allows transitions.
                 if picks[1] % 2:
                     yield self.schedule(picks, 1 + picks[1] // 2 % 6)
                 breaks = self.shape.breakable and picks[0] % 4
@@ -186,31 +169,31 @@ class Writer:
             case "reload":
                 yield self.reload(picks)
             case "limit":
-                # A case without a bound from the start gets none: most cases are about something else.
+                # A case that starts without a bound gets none: most cases are about something else.
                 if self.bounded:
-                    yield Limit((None, *BOUNDS, *BOUNDS)[picks[0] % (1 + 2 * len(BOUNDS))])
+                    yield Limit((None, *MAX_BYTES, *MAX_BYTES)[picks[0] % (1 + 2 * len(MAX_BYTES))])
             case "schedule":
                 yield self.schedule(picks, picks[1] % 12)
             case _:
                 yield self.transition(picks, None)
 
     def schedule(self, picks: bytes, ahead: int) -> Step:
-        """Give a transition at a position."""
+        """Return a transition at a position."""
         self.waiting = True
         return self.transition(picks, ahead)
 
     def transition(self, picks: bytes, ahead: int | None) -> Step:
-        """Give a transition, with a choice of states where there is one."""
+        """Return a transition, with the states to store if the strategy takes a choice."""
         plan = self.plan(picks)
         return Transition(plan, ahead, some_states(plan, self.shape, picks[0]) if self.strategy == "eddy" else None)
 
     def reload(self, picks: bytes) -> Step:
-        """Give a restored runtime. A policy of the fuzzer's own has to be given again."""
+        """Return a restored runtime. The fuzzer's own policy must be given again."""
         others = [None, *(name for name in self.strategies if STRATEGIES[name].changes or not self.waiting)]
         strategy = others[picks[1] % len(others)]
         policy = self.policies[picks[4] % len(self.policies)] if picks[3] % 2 else None
         if policy is None and strategy not in (None, self.strategy):
-            # Its default: that of "eddy" goes by measured time as well.
+            # Instead of the default, which for "eddy" depends on measured time.
             policy = "fixed" if "fixed" in self.policies else self.policy
         elif policy is None and self.policy == CHAOS:
             policy = CHAOS
@@ -218,16 +201,16 @@ class Writer:
         return Reload(self.plan(picks) if picks[0] % 2 else None, strategy, policy, picks[5])
 
     def plan(self, picks: bytes) -> str:
-        """Give a plan: a new one, or one that there was before."""
+        """Return a plan: a new one, or an earlier one."""
         if picks[-1] % 3 == 2:
             return self.plans[-1 - picks[2] % len(self.plans)]
         self.plans.append(plan_text(self.shape, picks[2:-1]))
         return self.plans[-1]
 
     def rows(self, picks: bytes, arrive: bool, period: int = 1 << 30) -> tuple[Row, ...]:
-        """Give a row for each ROW_BYTES bytes, but those that would complete too many results.
+        """Return a row for each ROW_BYTES bytes, without those that would complete too many results.
 
-        Rows come from one stream after the other, beginning anew after `period`.
+        Rows come from one stream after the other, starting again after `period` rows.
         """
         rows = []
         for k in range(len(picks) // ROW_BYTES):
@@ -237,32 +220,33 @@ class Writer:
             text, base = self.shape.text, self.drift * self.clock
             keys: dict[str, int | str | None] = {}
             for x, column in enumerate(self.shape.columns[i]):
-                value = self.skew[own[3 + x % (ROW_BYTES - 3)] % len(self.skew)] + base // 4
+                value = self.key_values[own[3 + x % (ROW_BYTES - 3)] % len(self.key_values)] + base // 4
                 long = "-" * LONG_KEY * (own[2] % 8 == 7)
                 keys[column] = f"key {value}{long}" if text else value
             if own[2] == 255:
                 keys[self.shape.columns[i][0]] = None
             age = own[2] % 16 % (self.shape.lateness + 3) if own[2] % 4 == 3 else 0
-            row = Row(i, keys, self.clock - age if self.shape.timed else 0, self.tags[i])
-            self.tags[i] += 1
-            if self.judge.completes(row, MOST_RESULTS) is None:
+            row = Row(i, keys, self.clock - age if self.shape.timed else 0, self.numbers[i])
+            self.numbers[i] += 1
+            name, values = NAMES[i], self.shape.values(row)
+            if self.oracle.completes_more_than(MOST_RESULTS, name, values):
                 continue
             if arrive:
-                self.judge.arrive(row)
+                self.oracle.arrive(name, values)
             rows.append(row)
         return tuple(rows)
 
 
 _PICKS = st.binary(min_size=10, max_size=10)
 _ROWS = st.binary(max_size=4 * ROW_BYTES) | st.binary(min_size=6 * ROW_BYTES, max_size=24 * ROW_BYTES)
-SEEDS: st.SearchStrategy[Seed] = st.one_of(
+DRAWN_STEPS: st.SearchStrategy[DrawnStep] = st.one_of(
     *(
         st.tuples(
             st.just(kind),
             st.just(bytes(10)) if kind in ("push", "flood") else _PICKS,
             _ROWS if kind in ("push", "flood", "fail") else st.just(b""),
         )
-        for kind in KINDS
+        for kind in STEP_KINDS
     )
 )
 
@@ -280,12 +264,12 @@ def cases(
     shape = draw(shapes(max_streams))
     plan = plan_text(shape, draw(st.binary(min_size=8, max_size=8)))
     results: list[Results] = ["rows", "ids", "rows", "count"]
-    # The simplest first, and the fuzzer's own as often as all others.
+    # The simplest first, and the fuzzer's own as often as all others together.
     ordered = [name for name in ("fixed",) if name in policies] + [name for name in policies if name != "fixed"]
     policy = draw(st.sampled_from(ordered + [CHAOS] * (len(ordered) - 2 if CHAOS in policies else 0)))
-    skew, drift = draw(st.sampled_from(SKEWS)), draw(st.integers(0, 1))
-    max_bytes = draw(st.sampled_from((None,) * 10 + BOUNDS))
-    writer = Writer(shape, skew, drift, strategies, policies, [plan], strategy, policy, max_bytes is not None)
+    key_values, drift = draw(st.sampled_from(KEY_VALUES)), draw(st.integers(0, 1))
+    max_bytes = draw(st.sampled_from((None,) * 10 + MAX_BYTES))
+    writer = StepWriter(shape, key_values, drift, strategies, policies, [plan], strategy, policy, max_bytes is not None)
     case = Case(
         shape,
         plan,
@@ -296,10 +280,10 @@ def cases(
         draw(st.sampled_from((None, 8, 30))),
         policy=policy,
         seed=draw(st.integers(0, 255)),
-        decide_every=draw(st.sampled_from(EVERY)),
+        decide_every=draw(st.sampled_from(DECIDE_EVERY)),
         store=some_states(plan, shape, draw(st.integers(0, 255))) if strategy == "eddy" else None,
         max_bytes=max_bytes,
     )
-    # A list is drawn about as long as twice the least it may be.
-    few, many = st.lists(SEEDS, min_size=1, max_size=4), st.lists(SEEDS, min_size=6, max_size=STEPS)
-    return replace(case, steps=tuple(step for seed in draw(few | many) for step in writer.steps(seed)))
+    # Hypothesis draws lists of about twice their minimum length.
+    few, many = st.lists(DRAWN_STEPS, min_size=1, max_size=4), st.lists(DRAWN_STEPS, min_size=6, max_size=MOST_STEPS)
+    return replace(case, steps=tuple(step for drawn in draw(few | many) for step in writer.steps(drawn)))

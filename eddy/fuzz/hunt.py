@@ -30,14 +30,17 @@ class Enough(KeyboardInterrupt):
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in what takes longer; where there are signals, and between calls of kernels."""
+def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[None]:
+    """Raise `error`, TimeoutError by default, in a block that takes longer: between calls of kernels, by a signal.
+
+    Without effect outside of the main thread and on platforms without `signal.setitimer`.
+    """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: object) -> None:
-        raise TimeoutError(f"the case did not end within {seconds:g} s")
+        raise error or TimeoutError(f"the case did not end within {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -64,7 +67,7 @@ class Failure:
     def script(self) -> str:
         """Give the case as a script."""
         title = f"Found by `eddy fuzz --seed {self.seed}` with strategy {self.case.strategy}."
-        with limited(CASE_SECONDS):
+        with time_limit(CASE_SECONDS):
             refused = refusals(self.case)
         return script(self.case, title, refused)
 
@@ -108,7 +111,7 @@ class Hunt:
             # A case that does not end takes all its time again and again while it is made smaller.
             endless = self.failure is not None and isinstance(self.failure.error, TimeoutError)
             try:
-                with limited(SMALL_CASE_SECONDS if endless else CASE_SECONDS):
+                with time_limit(SMALL_CASE_SECONDS if endless else CASE_SECONDS):
                     done = play(case)
             except Exception as error:
                 if self.failure is None:

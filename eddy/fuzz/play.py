@@ -1,4 +1,4 @@
-"""Play a case: take a runtime and a judge through the same steps and compare them after each."""
+"""Play a case: take a runtime and the oracle through the same steps and compare them after each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Step, Transition
+from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Row, Step, Transition
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
-from eddy.fuzz.judge import Judge, Result, Row, Verdict
+from eddy.fuzz.oracle import Oracle, Outcome, Result
 from eddy.routing.policies import Policy
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
@@ -21,7 +21,7 @@ from stairs.errors import CapacityError, InputError, PlanError
 
 @dataclass
 class Tally:
-    """What was done, in numbers."""
+    """Counts of the steps and rows of cases."""
 
     cases: int = 0
     pushes: int = 0
@@ -32,27 +32,27 @@ class Tally:
     refused: int = 0
 
     def add(self, other: Tally) -> None:
-        """Add the numbers of another one."""
+        """Add the counts of another tally."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
 
 @dataclass
-class Course:
-    """What is known in the middle of a case: the judge, the strategy, the plan and the changes of plan to come.
+class Model:
+    """Expected state in the middle of a case: the oracle, the strategy, the plan and the scheduled transitions.
 
-    Where a policy decides, the plan is not known until it is changed or fixed again.
+    Where a policy decides, the plan is unknown until a step sets it.
     """
 
     case: Case
-    judge: Judge = field(init=False)
+    oracle: Oracle = field(init=False)
     strategy: str = field(init=False)
     policy: str = field(init=False)
     plan: str | None = field(init=False)
     scheduled: list[tuple[int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.judge, self.strategy, self.plan = self.case.shape.judge(), self.case.strategy, self.case.plan
+        self.oracle, self.strategy, self.plan = self.case.shape.oracle(), self.case.strategy, self.case.plan
         self.policy = self.case.policy
 
     @property
@@ -66,50 +66,50 @@ class Course:
         return not self.fixed and self.policy != "fixed"
 
     def at(self, step: Transition) -> int | None:
-        """Give the position of a transition, None for one at once."""
-        return None if step.ahead is None else self.judge.position + step.ahead
+        """Return the position of a transition, None for one at once."""
+        return None if step.ahead is None else self.oracle.position + step.ahead
 
     def change(self, step: Transition) -> None:
-        """Note a transition."""
+        """Record a transition."""
         if step.ahead:
-            self.scheduled.append((self.judge.position + step.ahead, step.plan))
+            self.scheduled.append((self.oracle.position + step.ahead, step.plan))
             self.scheduled.sort(key=lambda entry: entry[0])
         else:
             self.plan, self.scheduled = step.plan, self.waiting()
 
     def reload(self, step: Reload) -> None:
-        """Note a restored runtime."""
+        """Record a restored runtime."""
         self.plan = None if self.free else self.plan
         self.strategy, self.policy = step.strategy or self.strategy, step.policy or self.policy
         if step.plan is not None:
             self.plan, self.scheduled = step.plan, self.waiting()
 
     def waiting(self) -> list[tuple[int, str]]:
-        """Give the changes of plan that are not due yet."""
-        return [entry for entry in self.scheduled if entry[0] > self.judge.position]
+        """Return the transitions that are not due yet."""
+        return [entry for entry in self.scheduled if entry[0] > self.oracle.position]
 
     def plans(self) -> list[str]:
-        """Give the plans that may run now: a change before the next arrival may have happened, or wait for it.
+        """Return the plans that may run now; an empty list allows any.
 
-        None at all = any may.
+        A transition before the next arrival may have happened already, or wait for that arrival.
         """
-        while self.scheduled and self.scheduled[0][0] < self.judge.position:
+        while self.scheduled and self.scheduled[0][0] < self.oracle.position:
             self.plan = self.scheduled.pop(0)[1]
         if self.free or self.plan is None:
             return []
-        return [self.plan, *(plan for at, plan in self.scheduled if at == self.judge.position)]
+        return [self.plan, *(plan for at, plan in self.scheduled if at == self.oracle.position)]
 
 
 class Game:
-    """A runtime in the middle of a case."""
+    """A runtime in the middle of a case, and the model of it."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.course, self.tally = case, Course(case), Tally(cases=1)
+        self.case, self.model, self.tally = case, Model(case), Tally(cases=1)
         self.query = case.shape.query()
         self.runtime = Runtime(self.query, case.plan, policy=policy_of(case.policy, case.seed), **case.options())
 
     def take(self, step: Step) -> bool:
-        """Do a step; False = it was refused for lack of room. Raises AssertionError where the runtime is wrong."""
+        """Do a step; return False if it was refused for lack of room. Raises AssertionError if the runtime is wrong."""
         before = counted(self.runtime)
         done = True
         try:
@@ -121,7 +121,7 @@ class Game:
             self.tally.refused += 1
             after = counted(self.runtime)
             assert after == before, f"a step that was refused changed the counts from {before} to {after}"
-        self.see()
+        self.check()
         return done
 
     def do(self, step: Step) -> None:
@@ -142,29 +142,30 @@ class Game:
 
     def push(self, rows: tuple[Row, ...]) -> None:
         """Push rows and compare the results and the late rows."""
-        judge = self.course.judge.fork()
-        verdicts, late = judged(judge, rows)
+        oracle = self.model.oracle.copy()
+        outcomes, late = expected_outcomes(self.case, oracle, rows)
         table = self.runtime.push(batches(self.case, rows), [row.stream for row in rows])
-        self.course.judge = judge
-        compare(table, expected_groups(self.case, judge, verdicts))
-        used, most = self.runtime._modules.allowance.used + self.runtime._late.rows.nbytes, self.runtime.max_bytes
+        self.model.oracle = oracle
+        compare(table, expected_groups(self.case, oracle, outcomes))
+        engine, most = self.runtime._engine, self.runtime.max_bytes
+        used = engine.modules.allowance.used + engine.late.rows.nbytes
         assert most is None or used <= most, f"{used} bytes, not {most} at most"
         got = {name: found["n"].to_pylist() for name, found in self.runtime.late().items()}
         assert got == late, f"late rows {got}, not {late}"
         self.tally.pushes += 1
         self.tally.arrivals += len(rows)
-        self.tally.results += sum(len(v.results) + len(v.expired) + len(v.displaced) for v in verdicts)
+        self.tally.results += sum(len(v.results) + len(v.expired) + len(v.displaced) for v in outcomes)
 
     def fail(self, step: BadPush) -> None:
-        """Push rows and expect it to fail, if it must."""
-        if not must_fail(self.case, self.course.judge, step):
+        """Push rows and expect an error, if there must be one."""
+        if not must_fail(self.case, self.model.oracle, step):
             return
         order = [row.stream for row in step.rows] + [0] * (step.how == "order")
         before = self.runtime.history().num_rows
         try:
             self.runtime.push(batches(self.case, step.rows, v=0 if step.how == "where" else 1), order)
         except InputError:
-            # What a policy decided when the push began may stand; what it did within is gone.
+            # A decision from before the first row may stand; one within the push must not.
             changed = self.runtime.history()["position"].to_pylist()[before:]
             assert set(changed) <= {self.runtime.position}, f"changes of plan at {changed} were not taken back"
             return
@@ -172,23 +173,23 @@ class Game:
 
     def change(self, step: Transition) -> None:
         """Change the plan, or expect to be refused."""
-        if not self.course.fixed:
-            self.runtime.transition(step.plan, self.course.at(step), step.store)
-            self.course.change(step)
+        if not self.model.fixed:
+            self.runtime.transition(step.plan, self.model.at(step), step.store)
+            self.model.change(step)
             self.tally.transitions += 1
             return
         try:
-            self.runtime.transition(step.plan, at=self.course.at(step))
+            self.runtime.transition(step.plan, at=self.model.at(step))
         except PlanError:
             return
         raise AssertionError("another plan was taken")
 
     def reload(self, step: Reload) -> None:
-        """Go on with what is restored from a snapshot."""
+        """Continue with a runtime restored from a snapshot."""
         policy = policy_of(step.policy, step.seed)
         snapshot = self.runtime.snapshot()
         self.runtime = Runtime.restore(snapshot, self.query, step.plan, step.strategy, policy=policy)
-        self.course.reload(step)
+        self.model.reload(step)
         self.tally.snapshots += 1
 
     def demote(self, step: Demote) -> None:
@@ -200,18 +201,18 @@ class Game:
             if keys:
                 stair.demote(step.key % keys)
 
-    def see(self) -> None:
-        """Check the state, and compare what can be seen of plans."""
+    def check(self) -> None:
+        """Check the state, and compare the position, the plan and the scheduled transitions."""
         self.runtime.check()
-        position, plans = self.course.judge.position, self.course.plans()
+        position, plans = self.model.oracle.position, self.model.plans()
         assert self.runtime.position == position, f"position {self.runtime.position}, not {position}"
         assert not plans or self.runtime.plan in plans, f"plan {self.runtime.plan}, not {' or '.join(plans)}"
         waiting = [tuple(entry) for entry in self.runtime.scheduled() if entry[0] > position]
-        assert waiting == self.course.waiting(), f"scheduled {waiting}, not {self.course.waiting()}"
+        assert waiting == self.model.waiting(), f"scheduled {waiting}, not {self.model.waiting()}"
 
 
 def play(case: Case) -> Tally:
-    """Play a case to its end and return what was done. Raises whatever goes wrong."""
+    """Play a case to its end and return the counts of its steps. Raises whatever goes wrong."""
     game = Game(case)
     for step in case.steps:
         game.take(step)
@@ -219,7 +220,7 @@ def play(case: Case) -> Tally:
 
 
 def refusals(case: Case) -> frozenset[int]:
-    """Play a case as far as it goes well and return which of its steps were refused for lack of room."""
+    """Play a case up to its first error and return the numbers of the steps that were refused for lack of room."""
     game, refused = Game(case), set()
     with suppress(Exception):
         for k, step in enumerate(case.steps):
@@ -229,58 +230,59 @@ def refusals(case: Case) -> frozenset[int]:
 
 
 def counted(runtime: Runtime) -> tuple[int, int, int, list[tuple[int, str]]]:
-    """Give what a step that is refused leaves as it was."""
+    """Return the figures that a refused step must not change."""
     figures = runtime.metrics()
     return runtime.position, figures["results"], figures["late"], runtime.scheduled()
 
 
 def policy_of(name: str | None, seed: int) -> Policy | str | None:
-    """Give what `policy=` takes."""
+    """Return the argument `policy` of a runtime."""
     return Chaos(seed) if name == CHAOS else name
 
 
-def judged(judge: Judge, rows: Iterable[Row]) -> tuple[list[Verdict], dict[str, list[int]]]:
-    """Let rows arrive; return the verdicts, and the tags of the late ones by the name of their stream."""
-    verdicts: list[Verdict] = []
+def expected_outcomes(case: Case, oracle: Oracle, rows: Iterable[Row]) -> tuple[list[Outcome], dict[str, list[int]]]:
+    """Let rows arrive; return their outcomes, and the numbers of the late rows by the name of their stream."""
+    outcomes: list[Outcome] = []
     late: dict[str, list[int]] = {}
     for row in rows:
-        verdicts.append(judge.arrive(row))
-        if verdicts[-1].late:
-            late.setdefault(NAMES[row.stream], []).append(row.tag)
-    return verdicts, {name: late[name] for name in NAMES if name in late}
+        outcomes.append(oracle.arrive(NAMES[row.stream], case.shape.values(row)))
+        if outcomes[-1].fate == "late":
+            late.setdefault(NAMES[row.stream], []).append(row.number)
+    return outcomes, {name: late[name] for name in NAMES if name in late}
 
 
-def must_fail(case: Case, judge: Judge, step: BadPush) -> bool:
-    """Tell whether a bad push fails: see BadPush."""
+def must_fail(case: Case, oracle: Oracle, step: BadPush) -> bool:
+    """Return whether a bad push fails: see BadPush."""
     if step.how == "order" or not case.shape.breakable:
         return step.how == "order"
-    first = len(judge.rows[0])
-    verdicts, _ = judged(judge.fork(), step.rows)
-    return any(result[0] >= first for verdict in verdicts for result in verdict.results)
+    first = len(oracle.tuples[NAMES[0]])
+    outcomes, _ = expected_outcomes(case, oracle.copy(), step.rows)
+    return any(result[0] >= first for outcome in outcomes for result in outcome.results)
 
 
-def expected_groups(case: Case, judge: Judge, verdicts: Iterable[Verdict]) -> list[Group]:
-    """Return what a push gives, written as its table has it: groups that follow each other, rows in any order."""
+def expected_groups(case: Case, oracle: Oracle, outcomes: Iterable[Outcome]) -> list[Group]:
+    """Return the rows of the table that a push returns: groups that follow each other, rows of a group in any order."""
     groups: list[Group] = []
     ended = begun = 0
-    for verdict in verdicts:
-        ended += len(verdict.expired) + len(verdict.displaced)
-        begun += len(verdict.results)
+    for outcome in outcomes:
+        ended += len(outcome.expired) + len(outcome.displaced)
+        begun += len(outcome.results)
         if case.output == "changelog":
-            for group in (verdict.expired, verdict.displaced):
-                groups.append([("-D", *row) for row in written(case, judge, group)])
-            groups.append([("+I", *row) for row in written(case, judge, verdict.results)])
+            for group in (outcome.expired, outcome.displaced):
+                groups.append([("-D", *row) for row in expected_rows(case, oracle, group)])
+            groups.append([("+I", *row) for row in expected_rows(case, oracle, outcome.results)])
         else:
-            groups.append(list(written(case, judge, verdict.results)))
+            groups.append(list(expected_rows(case, oracle, outcome.results)))
     if case.results == "count":
         return [[("+I", begun)], [("-D", ended)]] if case.output == "changelog" else [[(begun,)]]
     return [group for group in groups if group]
 
 
-def written(case: Case, judge: Judge, results: Iterable[Result]) -> Iterator[tuple[int, ...]]:
-    """Write results as a table has them: by the tags of their rows, or by arrival numbers."""
+def expected_rows(case: Case, oracle: Oracle, results: Iterable[Result]) -> Iterator[tuple[int, ...]]:
+    """Yield results as a table has them: the column n of each of their rows, or arrival numbers."""
     for result in results:
-        yield result if case.results == "ids" else tuple(judge.rows[i][n].tag for i, n in enumerate(result))
+        named = zip(case.shape.names, result, strict=True)
+        yield result if case.results == "ids" else tuple(oracle.row(name, number)["n"] for name, number in named)
 
 
 def batches(case: Case, rows: Iterable[Row], v: int = 1) -> dict[str, pa.RecordBatch]:

@@ -7,9 +7,8 @@ from collections.abc import Collection
 
 from eddy.fuzz import chaos
 from eddy.fuzz import compare as comparison
-from eddy.fuzz.case import CHAOS, BadPush, Case, Demote, Limit, Push, Reload, Shape, Step, Transition
-from eddy.fuzz.judge import Row
-from eddy.fuzz.play import Course, expected_groups, judged, must_fail
+from eddy.fuzz.case import CHAOS, BadPush, Case, Demote, Limit, Push, Reload, Row, Step, Transition
+from eddy.fuzz.play import Model, expected_groups, expected_outcomes, must_fail
 
 _HEAD = '''"""{title}"""
 
@@ -46,7 +45,7 @@ def push(rows: Sequence[tuple[str, tuple[Any, ...]]], groups: Sequence[Group], l
     assert got == late, f"late rows {got}, not {late}"
 
 
-def see(position: int, plans: Sequence[str], waiting: Sequence[tuple[int, str]]) -> None:
+def check(position: int, plans: Sequence[str], waiting: Sequence[tuple[int, str]]) -> None:
     """Check the state; compare the position, the plan and the changes of plan to come."""
     runtime.check()
     assert runtime.position == position, f"position {runtime.position}, not {position}"
@@ -106,7 +105,7 @@ def demote(state: int, key: int) -> None:
 def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     """Return a case as a script that raises AssertionError, or the engine's error, if the case goes wrong.
 
-    refused   which of its steps there is no room for (`eddy.fuzz.play.refusals`)
+    refused   numbers of the steps for which there is no room (`eddy.fuzz.play.refusals`)
     """
     kinds = {type(step) for step in case.steps}
     imports = "import pyarrow.compute as pc\n" if case.shape.breakable else ""
@@ -136,7 +135,7 @@ def _setup(case: Case) -> str:
     lines += ["}", "query = eddy.Query(", "    ["]
     for i, name in enumerate(shape.names):
         time = ', time="t"' if shape.timed else ""
-        lines.append(f"        eddy.Stream({name!r}, SCHEMAS[{name!r}], window={_window(shape, i)}{time}),")
+        lines.append(f"        eddy.Stream({name!r}, SCHEMAS[{name!r}], window=eddy.{shape.windows[i]!r}{time}),")
     lines += ["    ],", f"    {shape.predicates()!r},", '    select=[f"{name}.n" for name in SCHEMAS],']
     if shape.breakable:
         lines.append('    where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0,')
@@ -151,22 +150,17 @@ def _policy(name: str | None, seed: int) -> str:
     return f"Chaos({seed})" if name == CHAOS else repr(name)
 
 
-def _window(shape: Shape, i: int) -> str:
-    window = shape.windows[i]
-    return "eddy.Unbounded()" if window.kind == "unbounded" else f"eddy.{window.kind.title()}({window.size})"
-
-
 def _calls(case: Case, refused: Collection[int]) -> list[str]:
-    """Write the steps, with what the judge says to each."""
-    course, lines = Course(case), []
+    """Write the steps, with the expected rows of each."""
+    model, lines = Model(case), []
     for k, step in enumerate(case.steps):
-        lines += _refused(case, step) if k in refused else _call(course, step)
-        lines.append(f"see({course.judge.position}, {course.plans()!r}, {course.waiting()!r})")
+        lines += _refused(case, step) if k in refused else _call(model, step)
+        lines.append(f"check({model.oracle.position}, {model.plans()!r}, {model.waiting()!r})")
     return lines
 
 
 def _refused(case: Case, step: Step) -> list[str]:
-    """Write a step for which there is no room; the judge does not hear of it."""
+    """Write a step for which there is no room; the oracle does not take it."""
     match step:
         case Push(rows) | BadPush(rows):
             v = 0 if isinstance(step, BadPush) and step.how == "where" else 1
@@ -179,29 +173,29 @@ def _refused(case: Case, step: Step) -> list[str]:
             raise AssertionError(f"{step} is never refused for lack of room")
 
 
-def _call(course: Course, step: Step) -> list[str]:
-    case, judge = course.case, course.judge
+def _call(model: Model, step: Step) -> list[str]:
+    case, oracle = model.case, model.oracle
     match step:
         case Push(rows):
-            verdicts, late = judged(judge, rows)
-            groups = expected_groups(case, judge, verdicts)
+            outcomes, late = expected_outcomes(case, oracle, rows)
+            groups = expected_groups(case, oracle, outcomes)
             lines = ["push(", *_listed([_row(case, row) for row in rows])]
             return [*lines, *_listed([repr(group) for group in groups]), f"    {late!r},", ")"]
         case BadPush(rows, how):
-            if not must_fail(case, judge, step):
+            if not must_fail(case, oracle, step):
                 return []
             v = 0 if how == "where" else 1
             listed = _listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
             return ["push_in_vain(", *listed, f"    more={int(how == 'order')},", ")"]
         case Transition(plan, _, store):
-            name = "transition_in_vain" if course.fixed else "runtime.transition"
+            name = "transition_in_vain" if model.fixed else "runtime.transition"
             chosen = "" if store is None else f", store={list(store)!r}"
-            line = f"{name}({plan!r}, at={course.at(step)}{chosen})"
-            if not course.fixed:
-                course.change(step)
+            line = f"{name}({plan!r}, at={model.at(step)}{chosen})"
+            if not model.fixed:
+                model.change(step)
             return [line]
         case Reload(plan, strategy, policy, seed):
-            course.reload(step)
+            model.reload(step)
             chosen = "" if policy is None else f", policy={_policy(policy, seed)}"
             return [f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"]
         case Demote(state, key):

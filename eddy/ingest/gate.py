@@ -97,7 +97,7 @@ class Gate:
     def _times(self, i: int, batch: pa.RecordBatch | None) -> Times | None:
         return None if batch is None else checked_times(self.query.streams[i], batch, self.query.time_type)
 
-    def past(
+    def admit_past(
         self, pushed: Mapping[str, pa.RecordBatch | pa.Table], watermark: int | None
     ) -> tuple[Arrivals, list[int]]:
         """Return the rows of an earlier push that are still in their windows, and per stream how many are not.

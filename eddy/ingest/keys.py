@@ -31,7 +31,9 @@ def unified_column(column: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
         column = to_plain(column)
         return column if column.type == kind else key_type_of(column.type).cast(column, kind)
     except TOO_LONG as error:
-        raise InputError(f"{where}: a value does not fit {kind}, the type it is compared in: {error}") from error
+        raise InputError(
+            f"{where}: a value does not fit {kind}, the type in which it is compared ({error}); filter out such rows"
+        ) from error
 
 
 def _mark_nulls(column: pa.Array, dead: Dead) -> None:

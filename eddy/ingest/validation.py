@@ -107,7 +107,7 @@ def checked_times(stream: Stream, batch: pa.RecordBatch, kind: pa.DataType | Non
     try:
         column = unified_column(batch.column(stream.time), kind, place)
     except InputError as error:
-        raise InputError(f"{error}; event times must lie within ±2^61 ticks, filter out rows beyond them") from error
+        raise InputError(f"{error}: event times must lie within ±2^61 ticks") from error
     # The nulls of a dictionary may be among its values, so the column is checked after it was decoded.
     if column.null_count:
         row = int(np.flatnonzero(np.asarray(column.is_null()))[0])

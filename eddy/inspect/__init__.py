@@ -1,1 +1,1 @@
-"""What a runtime reports: the plan with live figures, reasons, counters, statistics."""
+"""Reports of a runtime: the plan with live figures, reasons, counters, history, statistics."""

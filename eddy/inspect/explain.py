@@ -1,4 +1,4 @@
-"""The plan as text, with live figures."""
+"""The plan as text with live figures: the first part of `Runtime.explain`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stairs.descriptors import R_END, R_TRUNK, VIRTUAL
 
 
 def bytes_text(count: int) -> str:
-    """Return a number of bytes for people.
+    """Return a number of bytes with a unit.
 
     >>> bytes_text(20480)
     '20.0 KiB'
@@ -43,8 +43,8 @@ def _tree_lines(
     on = ", ".join(f"[{c + 1}]" for c in shared)
     stair = stairs.get(frozenset(graph.names[j] for j in node.streams))
     if stair is not None:
-        lack = f"{stair['pending']:,} keys to complete" if stair["pending"] else "complete"
-        about = f"STAIR by [{stair['class']}], entries {stair['entries']:,}, {lack}  {bytes_text(stair['bytes'])}"
+        pending = f"{stair['pending']:,} keys to complete" if stair["pending"] else "complete"
+        about = f"STAIR by [{stair['class']}], entries {stair['entries']:,}, {pending}  {bytes_text(stair['bytes'])}"
     else:
         about = "(virtual: computed on probe)" if branch else "(results)"
     yield prefix + branch + f"join on {on}  {about}"
@@ -56,10 +56,10 @@ def _tree_lines(
 def explain(query: Query, strategy: Strategy, figures: dict[str, Any]) -> str:
     """Return the plan tree, the states with rows and bytes, the key directories, and the route of each stream."""
     graph, tree = query.graph, strategy.tree
-    # While several plans run, the newest is the last with a state of these streams.
+    # While several plans run, the last state of these streams belongs to the newest.
     stairs = {frozenset(stair["streams"]): stair for stair in figures["stairs"]}
     lines = [f"plan {tree.text(graph.names)}", f"strategy {strategy.name}"]
-    lines += [f"beside it, until it is purged: {other.text(graph.names)}" for other in strategy.trees[:-1]]
+    lines += [f"old plan, until its tuples have expired: {other.text(graph.names)}" for other in strategy.trees[:-1]]
     lines += _tree_lines(query, tree, figures["states"], stairs, "  ", "")
     lines.append("keys")
     for c, (one, numbers) in enumerate(zip(query.classes, figures["classes"], strict=True)):
@@ -76,7 +76,7 @@ def explain(query: Query, strategy: Strategy, figures: dict[str, Any]) -> str:
         walked = ""
         if strategy.mode == VIRTUAL:
             share = f"{state['walked'] / state['arrivals']:.1%}" if state["arrivals"] else "-"
-            walked = f"  ({share} of arrivals walked on)"
+            walked = f"  ({share} of arrivals had matches at all leaf hops)"
         lines.append(f"  {name} → {' → '.join(hops)}{walked}")
     lines.append(
         f"results {figures['results']:,} of {figures['arrivals']:,} arrivals, state {bytes_text(figures['bytes'])}"

@@ -1,11 +1,10 @@
-"""Counts of what a runtime did, in all and per state."""
+"""Counts since the start, in total and per state: the result of `Runtime.metrics`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from eddy.results.late_rows import LateRows
-from jisc.strategies import Strategy
+from eddy.engine import Engine
 from stairs.descriptors import (
     H_MATCHES,
     H_PROBES,
@@ -20,27 +19,65 @@ from stairs.descriptors import (
     S_NEXT,
     S_WALKED,
 )
-from stairs.modules import Modules
-from stairs.payload import Payload
+
+Counts = dict[str, Any]
 
 
-def metrics(
-    modules: Modules, strategy: Strategy, payload: Payload, late: LateRows, results: int, deleted: int
-) -> dict[str, Any]:
+def metrics(engine: Engine) -> Counts:
     """Return counts since the start.
 
-    In all: arrivals, results, combinations, inserts, expired, late, late_dropped (late rows that had to go before they
-    were taken), probes, matches, bytes, and late_bytes (of them, those of late rows kept). "states" has the same for
-    each SteM, by name, with rows live now, and `walked`, the arrivals that found something at each of their leaf hops;
-    "classes" has keys and bytes of each key directory; "hops" one entry for each probe of each route that runs now:
-    from, to (a stream, or the streams of a STAIR), probes (chains walked) and matches (tuples found in them that
-    passed); "stairs" one entry for each state stored: its streams and class, entries live now, key ids not attempted
-    yet, and what was done since it was made. results are those that `where` accepted, combinations those it was asked
-    about, deleted the results taken back in a changelog.
+    Total:     arrivals, inserts, expired, late, late_dropped (late rows dropped before they were collected), probes,
+               matches, combinations (before `where`), results (after it), deleted (results taken back in a changelog),
+               bytes, and late_bytes (the part of `bytes` that late rows take)
+    "states"   the same for each SteM, by name, with `rows` (live now) and `walked` (arrivals with a match at each of
+               their leaf hops)
+    "classes"  keys and bytes of each key directory
+    "hops"     per probe of each present route: from, to (a stream, or the streams of a STAIR), probes (chains walked)
+               and matches (tuples in them that passed the checks)
+    "stairs"   per stored state: streams, class, entries (live now), pending (key ids not attempted yet), bytes, and
+               counters since the state was made
     """
-    graph, routes = modules.graph, strategy.routes
+    modules, strategy, late = engine.modules, engine.strategy, engine.late.rows
+    hops = _hops(engine)
+    states = {
+        name: _state(engine, i, [hop for hop in hops if hop["to"] == name])
+        for i, name in enumerate(modules.graph.names)
+    }
+    classes = [{"keys": modules.keys(c), "bytes": modules.key_bytes(c)} for c in range(modules.graph.n_classes)]
+    return {
+        "arrivals": int(modules.meta[M_ARRIVALS]),
+        "results": engine.n_results,
+        "deleted": engine.n_deleted,
+        "combinations": int(modules.meta[M_RESULTS]),
+        "inserts": sum(state["inserts"] for state in states.values()),
+        "expired": sum(state["expired"] for state in states.values()),
+        "late": sum(late.counts),
+        "late_dropped": sum(late.dropped),
+        "probes": sum(hop["probes"] for hop in hops) + int(strategy.past[:, 0].sum()),
+        "matches": sum(hop["matches"] for hop in hops) + int(strategy.past[:, 1].sum()),
+        "bytes": engine.nbytes,
+        "late_bytes": late.nbytes,
+        "states": states,
+        "classes": classes,
+        "hops": hops,
+        "stairs": [
+            {
+                "streams": [modules.graph.names[j] for j in stair.streams],
+                "class": stair.by + 1,
+                "entries": stair.rows,
+                "pending": stair.pending,
+                "bytes": stair.nbytes,
+                **stair.counters(),
+            }
+            for stair in strategy.stairs
+        ],
+    }
+
+
+def _hops(engine: Engine) -> list[Counts]:
+    graph, strategy, routes = engine.query.graph, engine.strategy, engine.strategy.routes
     stairs = {stair.row: stair for stair in strategy.stairs}
-    hops: list[dict[str, Any]] = []
+    hops: list[Counts] = []
     for route in range(len(strategy.trees) * graph.n_streams):
         name = graph.names[route % graph.n_streams]
         for h in range(int(routes.span[route, R_TRUNK]), int(routes.span[route, R_END])):
@@ -49,48 +86,22 @@ def metrics(
                 target = " ".join(graph.names[j] for j in stairs[stair].streams)
             probes, matches = int(routes.hops[h, H_PROBES]), int(routes.hops[h, H_MATCHES])
             hops.append({"from": name, "to": target, "probes": probes, "matches": matches})
-    states = {}
-    for i, name in enumerate(graph.names):
-        arrived = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE])
-        to = [hop for hop in hops if hop["to"] == name]
-        states[name] = {
-            "arrivals": arrived,
-            "inserts": arrived,
-            "walked": int(modules.streams[i, S_WALKED]),
-            "rows": modules.rows(i),
-            "expired": int(modules.streams[i, S_LO] + modules.streams[i, S_BASE]),
-            "late": late.counts[i],
-            "late_dropped": late.dropped[i],
-            "probes": sum(hop["probes"] for hop in to) + int(strategy.past[i, 0]),
-            "matches": sum(hop["matches"] for hop in to) + int(strategy.past[i, 1]),
-            "bytes": modules.stem_bytes(i) + payload.bytes_of(i),
-        }
-    classes = [{"keys": modules.keys(c), "bytes": modules.key_bytes(c)} for c in range(graph.n_classes)]
+    return hops
+
+
+def _state(engine: Engine, i: int, hops: list[Counts]) -> Counts:
+    """Return the counts of the SteM of stream i; `hops` are those that probe it."""
+    modules, past, late = engine.modules, engine.strategy.past, engine.late.rows
+    arrived = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE])
     return {
-        "arrivals": int(modules.meta[M_ARRIVALS]),
-        "results": results,
-        "deleted": deleted,
-        "combinations": int(modules.meta[M_RESULTS]),
-        "inserts": sum(state["inserts"] for state in states.values()),
-        "expired": sum(state["expired"] for state in states.values()),
-        "late": sum(late.counts),
-        "late_dropped": sum(late.dropped),
-        "probes": sum(hop["probes"] for hop in hops) + int(strategy.past[:, 0].sum()),
-        "matches": sum(hop["matches"] for hop in hops) + int(strategy.past[:, 1].sum()),
-        "bytes": modules.nbytes + payload.nbytes + strategy.nbytes + late.nbytes,
-        "late_bytes": late.nbytes,
-        "states": states,
-        "classes": classes,
-        "hops": hops,
-        "stairs": [
-            {
-                "streams": [graph.names[j] for j in stair.streams],
-                "class": stair.by + 1,
-                "entries": stair.rows,
-                "pending": stair.pending,
-                "bytes": stair.nbytes,
-                **stair.counters(),
-            }
-            for stair in stairs.values()
-        ],
+        "arrivals": arrived,
+        "inserts": arrived,
+        "walked": int(modules.streams[i, S_WALKED]),
+        "rows": modules.rows(i),
+        "expired": int(modules.streams[i, S_LO] + modules.streams[i, S_BASE]),
+        "late": late.counts[i],
+        "late_dropped": late.dropped[i],
+        "probes": sum(hop["probes"] for hop in hops) + int(past[i, 0]),
+        "matches": sum(hop["matches"] for hop in hops) + int(past[i, 1]),
+        "bytes": modules.stem_bytes(i) + engine.payload.bytes_of(i),
     }

@@ -1,7 +1,7 @@
-"""Why the plan stands, and why states are stored or not: lines of `explain`.
+"""The reasons for the present plan and for storing states or not: lines of `Runtime.explain`.
 
-What was considered is shown as it was predicted when the policy looked last; the present plan and its states are
-predicted anew. Predictions are those of the model; policy "cost" corrects them by what it measured before it compares.
+Alternatives are shown with the costs predicted when the policy looked last; the costs of the present plan and of its
+states are predicted anew. All are predictions of the model; policy "cost" corrects them by its measurements.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ def reason_lines(strategy: Strategy, router: Router, bound: Bound) -> Iterator[s
         base = bound.base()
         yield (
             f"max_bytes {bytes_text(bound.max_bytes)}: windows, keys and payload {bytes_text(base)},"
-            f" room for states {bytes_text(max(bound.max_bytes - base, 0))}, taken {bytes_text(strategy.nbytes)}"
+            f" room for states {bytes_text(max(bound.max_bytes - base, 0))}, used {bytes_text(strategy.nbytes)}"
         )
     if not router.sampling:
         return
     view = router.view_now()
     if not len(view.picks):
-        yield "nothing has arrived yet, so nothing is predicted"
+        yield "no arrivals yet, so there are no predictions"
         return
-    here = frozenset(StateId(sum(1 << j for j in one.streams), one.by) for one in strategy.stairs)
+    here = frozenset(StateId.of(one.streams, one.by) for one in strategy.stairs)
     stored = here & frozenset(states_of(strategy.tree, view.masks))
     now = view.stored_cost(strategy.tree, stored)
     yield f"present {_plan_text(view, strategy.tree.text(view.graph.names), stored)}"
     measured = "too few arrivals to measure" if isnan(router.nanoseconds) else f"measured {router.nanoseconds:,.0f}"
-    yield f"  ns an arrival: predicted {now:,.0f}, {measured}"
+    yield f"  ns per arrival: predicted {now:,.0f}, {measured}"
     yield from _alternatives(strategy, router, view, stored)
     yield from _state_lines(strategy, view, stored)
 
@@ -50,15 +50,15 @@ def reason_lines(strategy: Strategy, router: Router, bound: Bound) -> Iterator[s
 def _policy_lines(strategy: Strategy, router: Router) -> Iterator[str]:
     name = router.policy.name
     if not router.sampling:
-        yield f"policy {name}: statistics are off, the plan stays"
+        yield f"policy {name}: statistics are off, so the plan stays"
         return
-    changes = [one for one in strategy.transitions if one.reason.startswith(f"{name}: ")]
+    changes = [one for one in strategy.history.transitions if one.reason.startswith(f"{name}: ")]
+    pace, last = router.pace, strategy.history.newest
     yield (
-        f"policy {name}: {router.taken:,} samples, {router.decisions:,} decisions, {len(changes):,} changes,"
-        f" {1e3 * router.seconds:,.1f} ms in all"
+        f"policy {name}: {pace.samples:,} samples, {pace.decisions:,} decisions, {len(changes):,} changes,"
+        f" {1e3 * router.seconds:,.1f} ms in total"
     )
-    if strategy.transitions:
-        last = strategy.transitions[-1]
+    if last is not None:
         yield f"  last change at arrival {last.position:,}: {last.reason or 'no reason given'}"
 
 
@@ -68,7 +68,7 @@ def _plan_text(view: View, plan: str, stored: frozenset[StateId]) -> str:
 
 
 def _alternatives(strategy: Strategy, router: Router, now: View, stored: frozenset[StateId]) -> Iterator[str]:
-    """Yield the best of what the policy had predicted when it looked last, and their distance to the present."""
+    """Yield the best plans that the policy considered last, and how much their costs differ from the present one."""
     seen = router.view
     if seen is None:
         return
@@ -81,7 +81,7 @@ def _alternatives(strategy: Strategy, router: Router, now: View, stored: frozens
     if not others:
         return
     at = f"at arrival {seen.position:,}"
-    yield f"considered last {at}" + ("" if own is None else f", when the present was predicted at {own:,.0f}")
+    yield f"considered last {at}" + ("" if own is None else f", when the present plan was predicted at {own:,.0f}")
     best = sorted(others, key=lambda one: others[one])
     for tree, chosen in best[:SHOWN]:
         cost = others[tree, chosen]
@@ -89,18 +89,18 @@ def _alternatives(strategy: Strategy, router: Router, now: View, stored: frozens
         if own:
             margin = f" ({cost / own - 1:+.1%})"
         if not chosen and not stored and now.kind(tree) == now.kind(strategy.tree):
-            margin += ", the same routes as the present"
+            margin += ", the same routes as now"
         yield f"  {cost:,.0f}{margin}  {_plan_text(now, tree.text(now.graph.names), chosen)}"
     if len(best) > SHOWN:
         yield f"  and {len(best) - SHOWN:,} more"
 
 
 def _state_lines(strategy: Strategy, view: View, stored: frozenset[StateId]) -> Iterator[str]:
-    """Yield what storing each inner state of the present plan would bring or brings."""
+    """Yield the benefit of storing each inner state of the present plan."""
     benefits = view.benefits(strategy.tree)[1]
     if not benefits:
         return
-    yield "inner states (ns an arrival of any stream, predicted)"
+    yield "inner states (predicted ns per arrival of any stream)"
     shown = sorted(benefits, key=lambda one: -abs(one.net))[:STATES]
     for one in sorted(shown, key=lambda one: -one.net):
         yield (

@@ -1,13 +1,12 @@
-"""Figures of the data and of the runtime itself, as one table: what `Runtime.stats` returns.
+"""Figures of the data and of the runtime itself as one table: the result of `Runtime.stats`.
 
-Partners are counted for tuples drawn from each whole window when the table is asked for, through the indexes of the
-live state. That costs the streams nothing while they run, and leaves the samples that decisions rest on alone, so
-looking never changes what is decided. `recent` shows those samples: when it is far from `fanout`, the data have moved
-within the window.
+Each call draws tuples from the whole windows and counts their partners through the indexes of the live state. Pushes
+pay nothing for it, and the samples for decisions stay as they are, so a call never changes a decision. Column `recent`
+shows those samples; if it is far from `fanout`, the data have changed within the window.
 
-A pair is estimated by one class, a chain by the two classes named: other predicates between the same streams are left
-out. A chain's size is the mean, over tuples of the stream in its middle, of the product of their partners on both
-sides; so a correlation of the two attributes of that stream is kept.
+The figures of a pair regard one class, those of a chain the two named classes; other predicates between the same
+streams are ignored. The size of a chain is estimated from the tuples of its middle stream: the mean product of their
+numbers of partners on both sides. So a correlation of the two attributes is taken into account.
 Source of sizes by samples through join indexes: Li, Wu, Yi, Zhao, "Wander join: online aggregation via random walks",
 SIGMOD 2016; of the error of a sample without repetition: Cochran, "Sampling techniques", 1977, sec. 2.5.
 """
@@ -44,9 +43,9 @@ from stairs.modules import Modules
 from stairs.samples import Floats
 
 DRAWN = 256
-"""Tuples drawn from a window at most."""
+"""Upper bound of the tuples drawn from a window."""
 CHAINS = 2000
-"""Chains shown at most: there are as many as streams cubed on one key. Those with their middle first in the query."""
+"""Upper bound of the chains shown, those with the earliest middle stream first; on one key there are O(streams^3)."""
 
 INT, FLOAT = pa.int64(), pa.float64()
 SCHEMA = pa.schema(
@@ -77,31 +76,31 @@ SCHEMA = pa.schema(
         ("seconds", FLOAT),
     ]
 )
-"""The columns of `Runtime.stats()`; null = does not apply to the kind, or nothing is known.
+"""The columns of `Runtime.stats()`; null = does not apply to the kind, or unknown.
 
 kind          "stream", "pair", "chain", "hop" or "cost"
-from, to      streams; of a hop, the stream whose tuples take it, and the stream, or streams of a stored state, probed
+from, to      streams; of a hop, the stream whose tuples take it, and the stream, or the streams of the state, probed
 through       the stream in the middle of a chain
-classes       attribute classes by their numbers in `explain`: of a pair and a hop the one probed by, of a chain two
+classes       attribute classes by their numbers in `explain`: the one probed by (pair, hop), or two (chain)
 arrivals      stream: since the start. cost: of all streams
-fresh         stream: arrivals since the last sample that decisions rest on
-share         stream: of all recent arrivals; the samples before count less and less
+fresh         stream: arrivals since the last sample for decisions
+share         stream: share of recent arrivals; older samples have less weight
 rows          stream: tuples in its window
-fanout        pair: partners in the window of `to` that a tuple in the window of `from` has, on average
-hit           pair: share of the tuples of `from` that have a partner at all
-error         pair: standard error of fanout; 0 when every tuple was counted
+fanout        pair: mean number of partners in the window of `to` of a tuple in the window of `from`
+hit           pair: share of the tuples of `from` with at least one partner
+error         pair: standard error of fanout; 0 if every tuple was counted
 sampled       pair, chain: tuples counted
-recent        pair: fanout of the tuples that decisions rest on: of late, each when it was sampled
-size          pair, chain: results of joining the windows as they stand
+recent        pair: fanout of the recent tuples in the sample for decisions, each when it was sampled
+size          pair, chain: number of results of joining the present windows
 size_error    standard error of size
-probes        hop: chains walked since the plan runs
-matches       hop: tuples found in them that passed its checks
+probes        hop: chains walked since the plan began
+matches       hop: tuples in them that passed the checks
 selectivity   hop: matches per probe
-ns            hop: nanoseconds it took since the plan runs, by the weights of `eddy.routing.costs`. cost: measured
-              nanoseconds of CPU per arrival, of late
-samples, decisions, drifts   cost: how often a sample was taken, the policy was asked, and the cost of an arrival was
-              seen to move while the plan stayed
-seconds       cost: what sampling and deciding took in all
+ns            hop: nanoseconds since the plan began, by the weights of `eddy.routing.costs`. cost: measured present
+              nanoseconds of CPU per arrival
+samples, decisions, drifts   cost: number of samples, of decisions of the policy, and of changes in the cost of an
+              arrival while the plan stayed
+seconds       cost: total CPU time of sampling and deciding
 """
 
 Row = dict[str, Any]
@@ -110,8 +109,8 @@ Row = dict[str, Any]
 def stats_table(modules: Modules, strategy: Strategy, router: Router) -> pa.Table:
     """Return a table of SCHEMA: streams, pairs, chains, hops, cost, in this order.
 
-    Nothing changes in what is looked at. Without statistics (`router.sampling`) estimates are null. Cost:
-    O(streams * DRAWN * attributes squared + rows of the table).
+    It changes nothing. Without statistics (`router.sampling`) estimates are null. O(streams * DRAWN * attributes^2 +
+    rows of the table).
     """
     rows = [*_streams(modules, router)]
     rows += _estimates(modules, router)
@@ -139,7 +138,7 @@ def _streams(modules: Modules, router: Router) -> Iterator[Row]:
 def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
     """Yield the pairs, then the chains."""
     graph, neighbours = modules.graph, router.samples.neighbours
-    # The same draw each time: two calls with no push between give the same table.
+    # The same seed each time: two calls without a push between them return the same table.
     rng = np.random.default_rng(0)
     drawn = [
         router.samples.of_window(i, DRAWN, rng) if router.sampling else np.zeros((0, len(own)))
@@ -160,7 +159,7 @@ def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
             }
     left = CHAINS
     for j, own in enumerate(neighbours):
-        # One class makes the same chain whatever is in its middle: it is shown once.
+        # On one class, the chain is the same whichever stream is in its middle: it is shown once.
         pairs = [
             (a, b)
             for a, b in combinations(range(len(own)), 2)
@@ -181,12 +180,12 @@ def _estimates(modules: Modules, router: Router) -> Iterator[Row]:
 
 
 def _size(partners: Floats, rows: int) -> Row:
-    """Return the mean of what was counted for some tuples of `rows`, its error, and both in all."""
+    """Return the mean number of partners of sampled tuples, its error, and both scaled to all `rows` tuples."""
     n = len(partners)
     if not n:
         return {"fanout": None, "error": None, "sampled": 0, "size": None, "size_error": None}
     mean = float(partners.mean())
-    # Without repetition: the error is 0 when every tuple was counted.
+    # Drawn without repetition: the error is 0 if every tuple was counted.
     error = float(partners.std(ddof=1) / np.sqrt(n) * np.sqrt(1 - n / rows)) if n < rows else 0.0
     return {"fanout": mean, "error": error, "sampled": n, "size": mean * rows, "size_error": error * rows}
 
@@ -206,7 +205,7 @@ def _hops(modules: Modules, strategy: Strategy) -> Iterator[Row]:
                 "kind": "hop",
                 "from": graph.names[route % graph.n_streams],
                 "to": to,
-                # Routed tuple by tuple, the class is the tuple's affair.
+                # CACQ chooses the class tuple by tuple.
                 "classes": None if strategy.mode == ROUTED else [int(hop[H_CLASS]) + 1],
                 "probes": probes,
                 "matches": matches,
@@ -228,8 +227,8 @@ def _cost(modules: Modules, router: Router) -> Row:
         "kind": "cost",
         "arrivals": int(modules.meta[M_ARRIVALS]),
         "ns": None if np.isnan(router.nanoseconds) else float(router.nanoseconds),
-        "samples": router.taken,
-        "decisions": router.decisions,
-        "drifts": router.drifts,
+        "samples": router.pace.samples,
+        "decisions": router.pace.decisions,
+        "drifts": router.pace.drifts,
         "seconds": router.seconds,
     }

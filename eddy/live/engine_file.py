@@ -47,14 +47,18 @@ _loaded: weakref.WeakSet[Runtime] = weakref.WeakSet()
 _queries: weakref.WeakKeyDictionary[Query, bytes] = weakref.WeakKeyDictionary()
 
 
+def _sources() -> list[Path]:
+    """Return the files whose code makes or changes the state of an engine: all of these packages but `eddy.spark`."""
+    roots = [Path(str(stairs.__file__)).parent, Path(str(jisc.__file__)).parent, Path(__file__).parents[1]]
+    return [one for root in roots for one in sorted(root.rglob("*.py")) if "spark" not in one.relative_to(root).parts]
+
+
 @cache
 def _library() -> bytes:
     """Return a digest of the code that reads and writes engines: the sources and the versions of the libraries."""
     parts = [f"{name} {metadata.version(name)}".encode() for name in _LIBRARIES]
     parts.append(f"python {platform.python_version()} {platform.machine()}".encode())
-    for place in (str(stairs.__file__), str(jisc.__file__), __file__):
-        root = Path(place).parent
-        parts += [path.read_bytes() for path in sorted(root.rglob("*.py")) if "spark" not in path.parts]
+    parts += [path.read_bytes() for path in _sources()]
     return digest(*(len(part).to_bytes(8, "little") + part for part in parts))
 
 
@@ -78,7 +82,7 @@ class EngineFile:
     """The file of one live engine, used by one process at a time.
 
         with EngineFile(path, key) as live:
-            if live.held:
+            if live.locked:
                 runtime = live.load(before, query) or rebuilt()
                 runtime.push(…)
                 live.save(runtime, after)
@@ -108,7 +112,7 @@ class EngineFile:
             handle = open_private(self.path, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # A file that was removed meanwhile, or replaced, is locked for nobody.
+                # The lock is void if another process has removed or replaced the file meanwhile.
                 self.locked = self.path.exists() and os.path.samestat(os.fstat(handle), os.lstat(self.path))
             except BlockingIOError:
                 os.close(handle)
@@ -126,7 +130,7 @@ class EngineFile:
     ) -> None:
         if self._file is not None:
             self._file.close()
-            # The mapping has the file open as well, for as long as an array lies in it.
+            # Closing alone would not release the lock: the mapping keeps the file open as long as an array lies in it.
             fcntl.flock(self._file.handle, fcntl.LOCK_UN)
             os.close(self._file.handle)
         self._file, self._runtime, self.locked = None, None, False

@@ -1,1 +1,1 @@
-"""What makes a push happen in whole or not at all: one call at a time, the way back, the bound on bytes."""
+"""Pushes: how one happens in whole or not at all, one call at a time, within a bound on bytes."""

@@ -1,15 +1,15 @@
-"""A bound on the bytes of a runtime: what is counted, and when it is looked at.
+"""The bound on the bytes of a runtime (`max_bytes`): which bytes count, and when they are compared with the bound.
 
-Windows, keys and payload have to be there; what they leave of the bound is for stored states. What a push will make of
-the rings is known before it begins, so a push too large for the bound is refused before it touches anything. Key
-directories and states grow while keys are seen: each asks before it grows (`stairs.memory.allowance`), and a refusal
-takes the push back. Payload kept as Arrow arrays is counted when the push is over, and goes when it is taken back.
+Windows, keys and payload are necessary; stored states may take the rest of the bound. The growth of the rings is known
+before a push begins, so a push that is too large is refused before it changes anything. Key directories and states grow
+while rows arrive: each asks before it grows (`stairs.memory.allowance`), and a refusal takes the push back. Payload
+kept as Arrow arrays is counted at the end of the push.
 
-Late rows that are kept may take what all of these leave (`left`). They never get in the way of a push: once it has
-committed, the oldest of them go until the rest fits. While it runs they lie beside what it needs.
+Late rows may take what all of these leave (`left`). They never cause a push to fail: after the commit, the oldest late
+rows are dropped until the rest fits. During the push they may exceed the bound.
 
-Counted are records, times, key directories, payload, stored states and late rows; not counted is what comes and goes
-with a push, its input and its results, nor the router's sample, which has one size.
+Records, times, key directories, payload, stored states and late rows count. The input and the results of a push do not
+count, nor does the sample of the router, whose size is constant.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stairs.payload import Payload
 
 
 class Bound:
-    """What `max_bytes` asks for; None = nothing. Raises InputError for what is no number of bytes."""
+    """A bound of `max_bytes` bytes, None = no bound. Raises InputError for any other value."""
 
     def __init__(self, max_bytes: int | None, modules: Modules, payload: Payload) -> None:
         self.max_bytes = None if max_bytes is None else at_least(1, max_bytes)
@@ -33,18 +33,18 @@ class Bound:
         modules.allowance.limit = float("inf") if self.max_bytes is None else float(self.max_bytes)
 
     def base(self) -> int:
-        """Return the bytes that are there whatever is stored: windows, keys, payload."""
+        """Return the bytes of windows, keys and payload, which do not depend on the stored states."""
         return self.modules.state_bytes + self.payload.nbytes
 
     @property
     def left(self) -> float:
-        """Bytes that neither windows, keys and payload nor states take: late rows may have them. O(parts)."""
+        """Bytes that are left for late rows. O(parts)."""
         return float("inf") if self.max_bytes is None else self.max_bytes - self.modules.allowance.used
 
     def room(self, rows: Sequence[int]) -> float:
-        """Return the bytes that states may take in a push of rows[i] rows of stream i. O(streams).
+        """Return the bytes that states may take during a push of rows[i] rows of stream i. O(streams).
 
-        Raises CapacityError when the push cannot fit, with nothing stored at all.
+        Raises CapacityError if the push does not fit even without states.
         """
         if self.max_bytes is None:
             return float("inf")
@@ -53,6 +53,6 @@ class Bound:
         if n_bytes > self.max_bytes:
             raise CapacityError(
                 f"windows, keys and payload alone would take {n_bytes:,} bytes, max_bytes is {self.max_bytes:,}: narrow"
-                " the windows, push fewer rows at a time, select fewer columns, or allow more"
+                " the windows, push fewer rows at a time, select fewer columns, or raise max_bytes"
             )
         return float(self.max_bytes - n_bytes)

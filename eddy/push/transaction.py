@@ -1,58 +1,76 @@
-"""What a runtime notes so that a call happens in whole or not at all, wherever an exception comes.
+"""How a push, or a change of plan, happens in whole or not at all, whatever exception comes between two statements.
 
-    pending    set first: the way back. While it is the only one, what is under way has not happened
-    happened   set in one statement when all is computed: from then on it has, and the way is forward only
+An engine has two records, as in a database log:
 
-Both ways consist of steps that may be done again, so whoever comes next goes the whole way (`Runtime._settle`).
+    undo     set first. While it is the only one, the push has not happened: `roll_back` takes it back
+    commit   set in one statement when all results are computed. From then on the push has happened: `finish` completes
+             it, and nothing takes it back
+
+Both `roll_back` and `finish` consist of steps that may be repeated, and clear the records last. So after an exception
+within either of them, the next call runs it again from its start (`recover`).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import pyarrow as pa
-from sortedcontainers import SortedKeyList
-
-from eddy.results.late_rows import LateRows
-from jisc.strategies.base import Saved
+from eddy.engine import Engine
+from eddy.push.records import CommitRecord, UndoRecord
+from eddy.push.rings import fit_payload
+from stairs.descriptors import M_ARRIVALS, S_BASE, S_LO
 
 
-class LastPush(NamedTuple):
-    """A push that happened: the position after it, and its results."""
-
-    position: int
-    results: pa.Table
+def begin(engine: Engine, loading: bool = False) -> None:
+    """Set the undo record: from here on, an exception takes the engine back to where it is now."""
+    engine.undo = UndoRecord(engine.strategy.savepoint(), loading)
 
 
-class Pending(NamedTuple):
-    """The way back.
+def finish(engine: Engine, commit: CommitRecord) -> None:
+    """Complete a push that has happened. It may be repeated."""
+    modules, payload, strategy = engine.modules, engine.payload, engine.strategy
+    modules.commit()
+    payload.commit()
+    modules.meta[M_ARRIVALS] = commit.position
+    engine.n_results, engine.n_deleted = commit.results, commit.deleted
+    engine.schedule, engine.late.rows = commit.schedule, commit.late
+    engine.last, engine.pushes = commit.last, commit.pushes
+    if payload.logged:
+        payload.expire((modules.streams[:, S_LO] + modules.streams[:, S_BASE]).tolist())
+    if commit.savepoint is None:
+        strategy.after_push(commit.arrivals)
+    else:
+        strategy.restore(commit.savepoint)
+        strategy.refill()
+    # Last: until then an exception leads back here.
+    engine.undo = None
+    engine.commit = None
 
-    saved     what takes the strategy back
-    changes   changes of plan there had been
-    loading   whether rows that arrived before are taken in, into empty windows
-    """
 
-    saved: Saved
-    changes: int
-    loading: bool
+def roll_back(engine: Engine) -> None:
+    """Take the engine back to where it was at `begin`; does nothing if nothing is under way. It may be repeated."""
+    undo, modules, strategy = engine.undo, engine.modules, engine.strategy
+    if undo is None:
+        return
+    changed = strategy.history.count > undo.savepoint.history.length
+    strategy.discard_states()
+    modules.undo()
+    engine.payload.undo()
+    if undo.loading:
+        modules.streams[:, S_BASE] = 0
+    fit_payload(modules, engine.payload)
+    strategy.restore(undo.savepoint)
+    strategy.refill()
+    engine.router.rolled_back(changed)
+    engine.undo = None
 
 
-class Happened(NamedTuple):
-    """What the runtime is to be after a push, or after rows were loaded (`last` is None).
-
-    position, results, deleted, pushes   counts since the start
-    schedule, late   transitions to come, late rows
-    arrivals, inserted   of this push
-    saved     how to begin its states anew; None = they are as the push has left them
-    """
-
-    position: int
-    results: int
-    deleted: int
-    schedule: SortedKeyList
-    late: LateRows
-    last: LastPush | None = None
-    pushes: int = 0
-    arrivals: int = 0
-    inserted: int = 0
-    saved: Saved | None = None
+def recover(engine: Engine) -> None:
+    """End what an exception interrupted: complete it if it has happened, else take it back."""
+    commit = engine.commit
+    if commit is None:
+        roll_back(engine)
+        return
+    # Nobody knows how far the states have come.
+    engine.strategy.discard_states()
+    if commit.savepoint is None:
+        engine.commit = commit = commit._replace(savepoint=engine.strategy.newest_plan())
+    fit_payload(engine.modules, engine.payload)
+    finish(engine, commit)

@@ -1,43 +1,49 @@
-"""One call at a time: what keeps threads, and functions that a runtime calls, from working on it at once.
+"""One call at a time: neither another thread nor a function that the runtime calls works on it during a call.
 
-A turn is held by a frame: that of the call at work. A flag or a lock would stay set when an exception (a signal's, say)
-came just after it was taken. A frame that no thread runs any more holds nothing, whatever the exception left behind, so
-the next call takes the turn. That is looked into only when two calls meet; otherwise a turn costs two operations on a
-dictionary, each of which is atomic.
+A turn is held by a frame: that of the running call. A flag or a lock would stay set if an exception (from a signal, for
+example) came right after it was taken. A frame that no thread runs any more holds nothing, whatever the exception left
+behind, so the next call takes the turn. Frames are searched only when two calls meet; otherwise a turn costs two
+operations on a dictionary, each of which is atomic.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
 from types import FrameType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from eddy.log import LOG, log_changes, log_refusal
+from eddy.push.transaction import recover
 from stairs.errors import StateError
+
+if TYPE_CHECKING:
+    from eddy.runtime import Runtime
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _HOLDER = "holder"
-_LOOKING = threading.Lock()
-"""Held while somebody finds out whether a holder is at work still."""
+_SEARCH = threading.Lock()
+"""Held while a thread finds out whether a holder still runs."""
 
 
 class Turn:
-    """The turn to work on one runtime."""
+    """The right to work on one runtime."""
 
     def __init__(self) -> None:
         self._held: dict[str, FrameType] = {}
-        self._over: str | None = None
+        self._ended: str | None = None
 
     def take(self, frame: FrameType, call: str) -> None:
-        """Give the turn to a frame that runs `call`. Raises StateError when another one has it."""
+        """Give the turn to a frame that runs `call`. Raises StateError if another frame has it."""
         if self._held.setdefault(_HOLDER, frame) is frame:
             return
-        if self._over:
-            raise StateError(f"{call}: {self._over}")
-        with _LOOKING:
+        if self._ended:
+            raise StateError(f"{call}: {self._ended}")
+        with _SEARCH:
             holder = self._held.get(_HOLDER)
             thread = None if holder is None else _thread_of(holder)
             if holder is not None and thread is None and self._held.get(_HOLDER) is holder:
@@ -47,7 +53,7 @@ class Turn:
 
     def end(self, why: str) -> None:
         """Refuse every turn from now on, with this message."""
-        self._over = why
+        self._ended = why
         self._held[_HOLDER] = sys._getframe()
 
     def give_back(self) -> None:
@@ -56,7 +62,7 @@ class Turn:
 
 
 def _thread_of(frame: FrameType) -> int | None:
-    """Return the thread that runs a frame, None if none does any more. O(threads * depth of their stacks)."""
+    """Return the thread that runs a frame, None if none does. O(threads * depth of their stacks)."""
     for thread, top in sys._current_frames().items():
         at: FrameType | None = top
         while at is not None:
@@ -70,30 +76,22 @@ def _refusal(call: str, thread: int | None) -> str:
     if thread == threading.get_ident():
         return (
             f"{call}: this runtime is in the middle of another call, which has called this one (from a filter, `where`,"
-            " a policy or a signal handler); such functions only read what they are given: call it after that"
+            " a policy or a signal handler); such functions may only read their arguments: call it afterwards"
         )
     return (
-        f"{call}: this runtime is at work in another thread; one call at a time: let each thread have a runtime of its"
-        " own, or put a lock around the calls"
+        f"{call}: this runtime is at work in another thread; one call at a time: give each thread its own runtime, or"
+        " put a lock around the calls"
     )
 
 
-class Settled(Protocol):
-    """What works in turns, and can put right what an exception left half done."""
-
-    _turn: Turn
-
-    def _settle(self) -> None:
-        """End what an earlier call began: take it back, or do the rest of it."""
-
-
-R = TypeVar("R", bound=Settled)
+R = TypeVar("R", bound="Runtime")
 
 
 def in_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
-    """Let a method run in its turn only, on state that is whole; an exception leaves whole state behind.
+    """Run a method of a runtime only if no other call is at work, and only on consistent state.
 
-    If another exception ends the putting right itself, the next call does it.
+    After an exception the state is made consistent (`eddy.push.transaction.recover`). If another exception interrupts
+    that, the next call does it.
     """
     name = method.__name__
 
@@ -101,13 +99,34 @@ def in_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P
     def call(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
         self._turn.take(sys._getframe(), name)
         try:
-            self._settle()
+            engine = self._engine
+            if engine.undo is not None or engine.commit is not None:
+                recover(engine)
             return method(self, *args, **kwargs)
         except BaseException:
-            self._settle()
+            recover(self._engine)
             raise
         finally:
             self._turn.give_back()
+
+    return call
+
+
+def in_logged_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+    """Do as `in_turn`, and log the exception that the method raises or the changes of plan that it makes."""
+    name, turn = method.__name__, in_turn(method)
+
+    @wraps(method)
+    def call(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        before = self.changes if LOG.isEnabledFor(logging.DEBUG) else None
+        try:
+            result = turn(self, *args, **kwargs)
+        except Exception as problem:
+            log_refusal(name, problem)
+            raise
+        if before is not None and self.changes > before:
+            log_changes(self.history().slice(before).to_pylist())
+        return result
 
     return call
 

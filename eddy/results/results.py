@@ -34,7 +34,7 @@ class PushResults(NamedTuple):
 
 
 class Results:
-    """Makes the results of one runtime.
+    """The results of the pushes of one runtime.
 
     kept        per stream the names of the columns in `payload`
     changelog   whether the first column is `op`, with "+I" or "-D"

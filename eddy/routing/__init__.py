@@ -1,1 +1,1 @@
-"""The router: it samples recent tuples, asks a policy for a plan, and schedules transitions."""
+"""Routing: samples of recent tuples, policies that choose plans by them, and changes of plan."""

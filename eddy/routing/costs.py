@@ -1,16 +1,17 @@
-"""What a plan costs per arrival, predicted from what its routes do for a sample of recent tuples.
+"""The cost model: predicted nanoseconds per arrival of a plan, from a trial of its routes on recent tuples.
 
-Routes are walked over the state as it is (`stairs.samples`), so nothing is assumed of how selectivities combine. Steps
-are weighed in nanoseconds. The weights were fitted on one machine; only their proportions decide anything.
+The trial walks the routes over the live state (`stairs.samples`), so it assumes nothing about how selectivities
+combine. Steps are weighed in nanoseconds. The weights were fitted on one machine; only their ratios matter.
 
-A plan with stored states is not built to be tried. Its tuples climb the tree, and what each side of each join finds is
-counted with all states virtual; then, state by state, what probing it would save is set against its upkeep:
+Plans with stored states are predicted without building the states. The trial climbs the tree with all states virtual
+and counts the combinations found on each side of each join. Then, for each state, its savings are compared with its
+upkeep:
 
-    saved    by the tuples of the sibling's streams: the hops below the state, less one look-up and what it finds
-    upkeep   by the tuples of the state's own streams: each composite they make is stored
+    saved    by the tuples of the sibling's streams: the hops below the state, minus one look-up and its matches
+    upkeep   by the tuples of the state's own streams: each combination that they form is stored
 
-A state is worth storing when the first exceeds the second. (Within one tree these are independent of each other as
-long as no stored state lies below another that is virtual, which is where the prediction errs to the safe side.)
+A state is worth storing if it saves more than its upkeep. (The states of a tree are independent in this, except for a
+stored state below a virtual one; there the prediction errs on the safe side.)
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ from stairs.samples import Floats, Trace
 from stairs.stair import FIRST_ROOM
 
 ARRIVAL, ATTRIBUTE = 25.0, 35.0
-"""Nanoseconds of an arrival that finds nothing, and of each of its attributes on top: keys are interned, links set."""
+"""Nanoseconds of an arrival without a match, and of each of its attributes (interning a key, setting a link)."""
 PROBE, VISIT, CHECK, LEAF, LEAF_VISIT = 12.0, 18.0, 2.0, 8.0, 4.0
-"""Nanoseconds of a chain looked up, a tuple met in it; a leaf hop compared, a chain listed for it, a tuple of that."""
+"""Nanoseconds of a chain looked up, of a tuple in it, of a check, of a leaf hop, of a tuple listed for it."""
 CLIMB, CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT, STORE = 40.0, 14.0, 24.0, 10.0, 60.0
-"""Nanoseconds of an arrival that climbs, on top; of a chain looked up, a tuple met, a result, a composite stored."""
+"""Additional nanoseconds of an arrival that climbs; those of a chain, a tuple in it, a result, an entry stored."""
 ENTRY_BYTES = 4
 SLACK = 3
-"""Room of a ring per live entry, on average (`stairs.stair`)."""
+"""Mean number of slots of a ring per live entry (`stairs.stair`)."""
 
 
 @dataclass(frozen=True)
 class Benefit:
-    """What storing a state of a plan would bring, per arrival of any stream.
+    """Predicted benefit of storing a state of a plan.
 
-    saved, upkeep   nanoseconds
-    live            entries it would hold
-    n_bytes         bytes it would take
+    saved, upkeep   nanoseconds per arrival of any stream
+    live            entries that the state would hold
+    n_bytes         bytes that it would take
     """
 
     state: StateId
@@ -63,12 +64,12 @@ class Benefit:
 
     @property
     def net(self) -> float:
-        """Nanoseconds saved per arrival of any stream, upkeep deducted."""
+        """Nanoseconds saved per arrival of any stream, minus upkeep."""
         return self.saved - self.upkeep
 
 
 def virtual_cost(trace: Trace) -> float:
-    """Return nanoseconds per arrival of a plan with nothing stored, on top of its own; nan without a sample."""
+    """Return the predicted nanoseconds of the probes of an arrival with nothing stored; nan without a sample."""
     work = trace.work
     if not work[W_TUPLES]:
         return float("nan")
@@ -85,9 +86,9 @@ def virtual_cost(trace: Trace) -> float:
 def climb_costs(
     tree: Tree, masks: Masks, routes: Routes, trace: Trace, rows: Floats, walked: Floats
 ) -> tuple[float, list[Benefit]]:
-    """Return nanoseconds per arrival of climbing a tree with all states virtual, on top of its own, and their benefits.
+    """Return the predicted nanoseconds of climbing a tree, per arrival, with all states virtual, and their benefits.
 
-    routes   those of the tree with no state stored (`jisc.plan.stored_routes`), of which `trace` is
+    routes   those of the tree with no state stored (`jisc.plan.stored_routes`); `trace` is a trial of them
     rows     float64[streams], live tuples
     walked   float64[streams], tuples of each stream in the trace
     """

@@ -1,4 +1,4 @@
-"""What a policy sees: the query as a graph, the plan that runs, and figures of the data as it is now."""
+"""The view of a policy: the query as a graph, the present plan, and figures of the present data."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from stairs.memory.arena import Int64s, Routes
 from stairs.samples import PICKS, Floats, Neighbour, Samples
 
 BUDGET = 3000
-"""Steps that trying one plan may take."""
+"""Upper bound of the steps of the trial of one plan."""
 FEW = 64
-"""Recent tuples that plans are tried on while the data drift."""
-KNOWN = 256
+"""Recent tuples on which plans are tried while the data drift."""
+PLANS = 256
+"""Plans whose routes are cached."""
 KIND_BYTES = 16
 NOTHING: frozenset[StateId] = frozenset()
 
 
 class Tables:
-    """Routes of plans, made once for plans that are tried again and again."""
+    """Cached routes of plans, because the same plans are tried again and again."""
 
     def __init__(self, masks: Masks) -> None:
         self.masks = masks
@@ -37,23 +38,23 @@ class Tables:
         self._climbs: dict[Tree, Routes] = {}
 
     def virtual(self, tree: Tree, prefer: Preference | None) -> tuple[Routes, bytes]:
-        """Return the routes over SteMs alone, and bytes that are equal for plans that route alike."""
+        """Return the routes over SteMs only, and a digest that is equal for plans that route alike."""
         known = self._virtual.get((tree, prefer))
         if known is None:
-            if len(self._virtual) >= KNOWN:
+            if len(self._virtual) >= PLANS:
                 self._virtual.clear()
             routes = compile_routes(tree, self.masks.graph, prefer)
-            # Which streams a tuple goes to, one after the other, and by what, is all there is to a route.
+            # The streams probed, in order, and the classes probed by define a route.
             taken = routes.span.tobytes() + routes.hops[:, [H_TARGET, H_CLASS]].tobytes()
             alike = hashlib.blake2b(taken, digest_size=KIND_BYTES).digest()
             known = self._virtual[tree, prefer] = routes, alike
         return known
 
     def climb(self, tree: Tree) -> Routes:
-        """Return the routes that climb the tree, with no state stored."""
+        """Return the routes that climb the tree with no state stored."""
         known = self._climbs.get(tree)
         if known is None:
-            if len(self._climbs) >= KNOWN:
+            if len(self._climbs) >= PLANS:
                 self._climbs.clear()
             known = self._climbs[tree] = compile_stored([StoredPlan(tree, {})], self.masks)[0]
         return known
@@ -61,7 +62,7 @@ class Tables:
 
 @lru_cache(maxsize=32)
 def tables_of(graph: JoinGraph) -> Tables:
-    """Return the tables that all engines of a query in this process share."""
+    """Return the tables for a query, shared by all its engines in this process."""
     return Tables(Masks(graph))
 
 
@@ -69,18 +70,20 @@ def tables_of(graph: JoinGraph) -> Tables:
 class View:
     """The join at one moment. Streams and classes are numbers, as in `graph`.
 
-    tree       the plan that runs; `plan` is its text
-    stored     the inner states of it that are stored
+    tree       the present plan; `plan` is its text
+    stored     its inner states that are stored
     storing    whether states may be stored
     position   arrivals so far
     shares     float64[streams], share of each stream in recent arrivals
     rows       float64[streams], live tuples
     probed     float64[streams, 2], since the last decision: chains of each stream looked up, tuples that matched
-    measured   nanoseconds of CPU per arrival since the last decision; nan = too few to tell
-    settled    whether the plan has run, unchanged, for all that `measured` speaks of
-    drifting   whether an arrival costs another amount than at the last decision: only the last picks are of use then
+    measured   nanoseconds of CPU per arrival since the last decision; nan = too few arrivals
+    settled    whether the plan ran unchanged during the time that `measured` covers
+    drifting   whether the cost of an arrival has changed since the last decision; then plans are tried on the most
+               recent tuples only
     room       bytes that stored states may take; inf = no bound
-    prefer     by which classes plans are going to probe, `preferred` by which this one does (`jisc.plan.routes`)
+    prefer     by which classes the next plan will probe;  preferred   by which the present plan does
+               (`jisc.plan.routes`)
     rng        random numbers, the same in each run
     """
 
@@ -103,7 +106,7 @@ class View:
     samples: Samples
     tables: Tables
     considered: dict[tuple[Tree, frozenset[StateId]], float] = field(default_factory=dict)
-    """Plans and stored states whose cost was asked for, with what was predicted."""
+    """Predicted costs of the plans and stored states considered so far."""
     _checked: set[Tree] = field(default_factory=set)
     _tried: dict[bytes, float] = field(default_factory=dict)
     _picks: Int64s | None = None
@@ -111,7 +114,7 @@ class View:
 
     @property
     def plan(self) -> str:
-        """The plan that runs, as text."""
+        """The present plan as text."""
         return self.tree.text(self.graph.names)
 
     def tree_of(self, plan: str | Tree) -> Tree:
@@ -126,22 +129,22 @@ class View:
     # Figures of the data
 
     def neighbours(self, i: int) -> list[Neighbour]:
-        """Return what stream i can probe: (class, stream), in the order of the columns of its profile."""
+        """Return the probes possible from stream i as (class, stream), in the order of the columns of its profile."""
         return self.samples.neighbours[i]
 
     def profile(self, i: int) -> Floats:
-        """Return the partners of recent tuples of stream i: float64[tuples, neighbours(i)]."""
+        """Return the numbers of partners of recent tuples of stream i: float64[tuples, neighbours(i)]."""
         return self.samples.profile(i)
 
     def fanout(self, i: int, j: int, by: int | None = None) -> float:
-        """Return how many live tuples of stream j a recent tuple of i has, on average; nan if nothing is known.
+        """Return the mean number of partners in stream j of recent tuples of stream i; nan without a sample.
 
-        by   the class, None = the first they share
+        by   the class; None = the first that the two streams share. Raises ValueError if they share none
         """
         return self._mean(i, j, by, hits=False)
 
     def hit(self, i: int, j: int, by: int | None = None) -> float:
-        """Return the share of recent tuples of stream i that have a live tuple of j at all; nan if nothing is known."""
+        """Return the share of recent tuples of stream i with a partner in stream j; see `fanout`."""
         return self._mean(i, j, by, hits=True)
 
     def _mean(self, i: int, j: int, by: int | None, hits: bool) -> float:
@@ -157,14 +160,14 @@ class View:
 
     @property
     def base(self) -> float:
-        """Predicted nanoseconds of an arrival before it is probed with, whatever the plan."""
+        """Predicted nanoseconds of an arrival before its first probe, under any plan."""
         return ARRIVAL + ATTRIBUTE * sum(
             float(share) * len(own) for share, own in zip(self.shares, self.graph.attributes, strict=True)
         )
 
     @property
     def picks(self) -> Int64s:
-        """The recent tuples that plans are tried on: int64[n, 2]."""
+        """The recent tuples on which plans are tried: int64[n, 2]."""
         if self._picks is None:
             self._picks = self.samples.picks(FEW if self.drifting else PICKS)
         return self._picks
@@ -172,7 +175,7 @@ class View:
     def cost(self, plan: str | Tree) -> float:
         """Return the predicted nanoseconds per arrival of a plan with nothing stored; nan without a sample.
 
-        Tried on recent tuples over the state as it is, at BUDGET steps at most. O(1) when asked again.
+        The plan is tried on recent tuples over the live state, for at most BUDGET steps. Cached.
         """
         tree = self.tree_of(plan)
         known = self.considered.get((tree, NOTHING))
@@ -188,19 +191,19 @@ class View:
 
     @property
     def present(self) -> float:
-        """Predicted nanoseconds per arrival of the plan that runs, just as it runs."""
+        """Predicted nanoseconds per arrival of the present plan with its stored states."""
         if self.stored:
             return self.stored_cost(self.tree, self.stored)
         return self._try(self.tree, self.preferred)
 
     def kind(self, plan: str | Tree) -> bytes:
-        """Return bytes that are equal for plans under which tuples take the same routes while nothing is stored."""
+        """Return a digest that is equal for plans under which tuples take the same routes while nothing is stored."""
         return self.tables.virtual(self.tree_of(plan), self.prefer)[1]
 
     def benefits(self, plan: str | Tree) -> tuple[float, list[Benefit]]:
-        """Return nanoseconds per arrival of climbing a plan with nothing stored, and what storing each state brings.
+        """Return the predicted nanoseconds per arrival of climbing a plan with nothing stored, and benefits of states.
 
-        The cost of storing some is the first, less the net benefits of those.
+        The cost with some states stored is the first minus their net benefits.
         """
         tree = self.tree_of(plan)
         known = self._climbs.get(tree)
@@ -224,7 +227,7 @@ class View:
         return cost
 
     def worth_storing(self, plan: str | Tree) -> frozenset[StateId]:
-        """Return the states of a plan whose storage pays, of those that fit into `room` the ones that pay most."""
+        """Return the states of a plan with a positive net benefit, largest first as far as they fit into `room`."""
         chosen, left = set[StateId](), self.room
         for one in sorted(self.benefits(plan)[1], key=lambda one: -one.net):
             if one.net > 0 and one.n_bytes <= left:
@@ -233,5 +236,5 @@ class View:
         return frozenset(chosen)
 
     def left_deep(self, order: Iterable[int]) -> Tree:
-        """Return the left-deep plan of an order of streams."""
+        """Return the left-deep plan that joins the streams in this order."""
         return left_deep(tuple(order))

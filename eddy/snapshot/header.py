@@ -10,7 +10,7 @@ from typing import Any
 
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference
-from eddy.routing.transitions import check_background, check_store
+from eddy.routing.strategies import check_background, check_store
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
 from eddy.storage.sections import SNAPSHOT
 from jisc.plan.tree import Tree, check_connected, parse

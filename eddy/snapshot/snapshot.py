@@ -6,54 +6,32 @@ snapshot can be restored into another plan. Layout of the bytes: docs/internals/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddy.engine import Engine
 from eddy.query.query import Query
 from eddy.query.text import query_text
+from eddy.results.late_rows import LateRows
 from eddy.snapshot.header import check_header, require
 from eddy.storage.arrays import ArrayBytesError, number_bytes, numbers_in
 from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
 from eddy.storage.sections import SNAPSHOT, pack, unpack
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.errors import SnapshotError
-from stairs.modules import Modules
-from stairs.payload import Payload
 from stairs.plain_types import Column, plain, plain_schema
 from stairs.snapshot import Windows, fill, live_windows
 
 
-@dataclass
-class RuntimeState:
-    """The objects of a runtime that a snapshot is taken from and restored into.
-
-    columns  per stream the names of the columns in `payload`
-    late     per stream the late rows not yet collected, in plain types
-    counts   counters that no other object has: "results", "deleted", and per stream "late" and "late_dropped"
-    """
-
-    query: Query
-    modules: Modules
-    payload: Payload
-    columns: list[list[str]]
-    late: list[list[pa.RecordBatch]]
-    counts: dict[str, Any]
-
-
-def write(state: RuntimeState, options: dict[str, Any], schedule: Sequence[tuple[int, str, list[str] | None]]) -> bytes:
-    """Return a snapshot of a runtime, which does not change. O(live tuples).
-
-    options    the options of the runtime, as JSON values
-    schedule   scheduled transitions: (position, plan, states to store)
+def snapshot_of(engine: Engine) -> bytes:
+    """Return a snapshot of an engine, which does not change. O(live tuples).
 
     Raises SnapshotError during a push, and for a payload that Arrow finds invalid.
     """
-    query, modules = state.query, state.modules
+    query, modules, late_rows = engine.query, engine.modules, engine.late.rows
     if modules.pushing:
         raise SnapshotError("a push is under way; take the snapshot between two pushes")
     windows = live_windows(modules)
@@ -67,20 +45,30 @@ def write(state: RuntimeState, options: dict[str, Any], schedule: Sequence[tuple
         sections[f"stream {i} class {c}"] = number_bytes(windows.numbers[x], "<i4")
     for i, times in enumerate(windows.times):
         sections[f"stream {i} times"] = number_bytes(times, "<i8")
-    for i, schema in enumerate(_payload_schemas(state)):
+    for i, schema in enumerate(_payload_schemas(engine)):
         if windows.rows[i] and schema.names:
             low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
-            columns = state.payload.window(i, low, following, base)
+            columns = engine.payload.window(i, low, following, base)
             batches = pa.Table.from_arrays(columns, schema=schema).to_batches()
             sections[f"stream {i} payload"] = _batch_bytes(query, i, schema, batches)
-    for i, batches in enumerate(state.late):
+    for i in range(len(query.streams)):
+        batches = late_rows.batches(i)
         if batches:
             sections[f"stream {i} late"] = _batch_bytes(query, i, plain_schema(query.streams[i].schema), batches)
     header = {
         "query": query_text(query),
-        "options": options,
-        "schedule": [list(one) for one in schedule],
-        "counts": {**state.counts, "arrivals": windows.arrivals, "combinations": windows.combinations},
+        "options": engine.present_options(),
+        "schedule": [
+            [one.at, one.tree.text(query.graph.names), engine.state_texts(one.store)] for one in engine.schedule
+        ],
+        "counts": {
+            "results": engine.n_results,
+            "deleted": engine.n_deleted,
+            "late": list(late_rows.counts),
+            "late_dropped": list(late_rows.dropped),
+            "arrivals": windows.arrivals,
+            "combinations": windows.combinations,
+        },
         "streams": [{"first": first, "rows": rows} for first, rows in zip(windows.firsts, windows.rows, strict=True)],
         "watermark": windows.watermark,
         "given": windows.given,
@@ -109,27 +97,22 @@ class Snapshot:
         """The scheduled transitions: (position, plan, states to store or None)."""
         return [(at, plan, store) for at, plan, store in self._header["schedule"]]
 
-    @property
-    def counts(self) -> dict[str, Any]:
-        """The counters, those of `RuntimeState.counts` among them."""
-        return dict(self._header["counts"])
+    def fill(self, engine: Engine) -> None:
+        """Restore the windows, counters and late rows into a new engine of the same query. O(live tuples).
 
-    def fill(self, state: RuntimeState) -> None:
-        """Restore the snapshot into the objects of a new runtime of the same query. O(live tuples).
-
-        Raises SnapshotError for sections that do not fit the header or the query; then the objects cannot be used.
+        Raises SnapshotError for sections that do not fit the header or the query; then the engine cannot be used.
         """
-        modules, graph = state.modules, state.query.graph
+        modules, graph, counts = engine.modules, engine.query.graph, self._header["counts"]
         firsts = [stream["first"] for stream in self._header["streams"]]
         rows = [stream["rows"] for stream in self._header["streams"]]
-        self._check_names(state, rows)
+        self._check_names(engine, rows)
         windows = Windows(
             firsts=firsts,
             rows=rows,
             watermark=self._header["watermark"],
             given=self._header["given"],
-            arrivals=self.counts["arrivals"],
-            combinations=self.counts["combinations"],
+            arrivals=counts["arrivals"],
+            combinations=counts["combinations"],
             words=[self._numbers(f"class {c} keys", "<i8") for c in range(graph.n_classes)],
             texts={
                 (c, word): (
@@ -143,26 +126,26 @@ class Snapshot:
         )
         columns: list[list[Column]] = []
         late: list[list[pa.RecordBatch]] = []
-        for i, (stream, schema) in enumerate(zip(state.query.streams, _payload_schemas(state), strict=True)):
+        for i, (stream, schema) in enumerate(zip(engine.query.streams, _payload_schemas(engine), strict=True)):
             payload = self._batches(f"stream {i} payload", schema, rows[i])
             whole = sum(batch.num_rows for batch in payload) == rows[i] * bool(schema.names)
             require(whole, f"stream {stream.name} has {rows[i]} tuples, and payload for another number")
             table = pa.Table.from_batches(payload) if len(payload) > 1 else payload[0] if payload else None
             columns.append([] if table is None else table.columns)
-            late.append(self._batches(f"stream {i} late", plain_schema(stream.schema), self.counts["late"][i]))
+            late.append(self._batches(f"stream {i} late", plain_schema(stream.schema), counts["late"][i]))
         fill(modules, windows)
-        state.payload.fill(modules.capacity, firsts, columns)
-        for i, batches in enumerate(late):
-            state.late[i].extend(batches)
+        engine.payload.fill(modules.capacity, firsts, columns)
+        engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
+        engine.n_results, engine.n_deleted = counts["results"], counts["deleted"]
 
-    def _check_names(self, state: RuntimeState, rows: list[int]) -> None:
+    def _check_names(self, engine: Engine, rows: list[int]) -> None:
         """Raise SnapshotError unless the sections are exactly those of this query and these windows."""
-        graph, modules = state.query.graph, state.modules
+        graph, modules = engine.query.graph, engine.modules
         wanted = {f"class {c} keys" for c in range(graph.n_classes)}
         wanted |= {f"class {c} word {word} {what}" for c, word in modules.texts for what in ("offsets", "text")}
         wanted |= {f"stream {i} class {c}" for i, c in modules.attribute_rows}
         wanted |= {f"stream {i} times" for i in range(graph.n_streams * graph.timed)}
-        wanted |= {f"stream {i} payload" for i, names in enumerate(state.columns) if rows[i] and names}
+        wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
         late = {f"stream {i} late" for i in range(graph.n_streams * graph.timed)}
         for name in sorted(wanted ^ (self._sections.keys() - late)):
             raise SNAPSHOT.wrong(f"section {name!r} {'is missing' if name in wanted else 'is unknown'}")
@@ -183,11 +166,11 @@ class Snapshot:
             raise SNAPSHOT.wrong(f"section {name!r}: {problem}") from problem
 
 
-def _payload_schemas(state: RuntimeState) -> list[pa.Schema]:
+def _payload_schemas(engine: Engine) -> list[pa.Schema]:
     """Return the schema of each stream's payload: every column in its plain type."""
     return [
         pa.schema([(name, plain(stream.type_of(name))) for name in names])
-        for stream, names in zip(state.query.streams, state.columns, strict=True)
+        for stream, names in zip(engine.query.streams, engine.columns, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong between Spark and the engine."""
+"""Errors of joins on Spark."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from stairs.errors import EddyError
 
 
 class SparkJoinError(EddyError):
-    """The join cannot run on Spark as asked: a missing or unfit column, windows that cannot be split, no Java, …"""
+    """A join cannot run on Spark as specified: a missing or unfit column, windows that cannot be split, no Java, …"""
 
 
 class StreamingStateError(SparkJoinError):
-    """What a streaming job has on disk is damaged, incomplete, in use, or of another job. Nothing was joined."""
+    """The state of a streaming job is damaged, incomplete, in use, or belongs to another job. Nothing was joined."""
 
 
 def _family(one: type[EddyError] = EddyError) -> Iterator[type[EddyError]]:
-    """Yield an error class and all that are derived from it."""
+    """Yield an error class and all classes derived from it."""
     yield one
     for derived in one.__subclasses__():
         yield from _family(derived)
@@ -27,18 +27,18 @@ _LAST_LINE = re.compile(r"^(?:stairs|eddy)[\w.]*\.(\w+): (.*)$", re.MULTILINE)
 
 
 def error_of_worker(problem: BaseException) -> EddyError | None:
-    """Return the error of this library that a task failed with, None if it failed for another reason.
+    """Return the error of this library with which a task failed, None if it failed for another reason.
 
-    Spark passes an error of a Python worker on as text only: its trace, with Spark's own around it.
+    Spark passes on an error of a Python worker only as text: its trace, with Spark's own trace around it.
 
     >>> error_of_worker(RuntimeError("Traceback (most ...\\nstairs.errors.InputError: stream R: no\\n\\tat org..."))
     InputError('stream R: no')
     """
     if isinstance(problem, EddyError):
         return problem
-    ours = {one.__name__: one for one in _family()}
-    found = [one for one in _LAST_LINE.findall(str(problem)) if one[0] in ours]
+    family = {one.__name__: one for one in _family()}
+    found = [one for one in _LAST_LINE.findall(str(problem)) if one[0] in family]
     if not found:
         return None
     name, message = found[-1]
-    return ours[name](message)
+    return family[name](message)

@@ -1,4 +1,4 @@
-"""What Spark's UI says a job is for."""
+"""Descriptions of jobs in Spark's UI."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DESCRIPTION = "spark.job.description"
 
 @contextlib.contextmanager
 def described(spark: SparkSession, text: str) -> Iterator[None]:
-    """Give the Spark jobs that this thread starts in the body a description; restore the one before afterwards.
+    """Describe the Spark jobs that this thread starts in the body; restore the previous description afterwards.
 
-    Spark keeps it per thread of the JVM, and pyspark gives each Python thread one of its own.
+    Spark keeps descriptions per thread of the JVM, and pyspark gives each Python thread its own thread there.
     """
     context = spark.sparkContext
     before = context.getLocalProperty(_DESCRIPTION)
@@ -24,5 +24,5 @@ def described(spark: SparkSession, text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Taken away if there was none; pyspark's annotation does not know of that.
+        # None removes the description, which pyspark's annotation does not allow.
         context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]

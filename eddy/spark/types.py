@@ -1,10 +1,10 @@
-"""Arrow types and the Spark types that stand for them.
+"""Arrow types and the Spark types that represent them.
 
-Spark has no unsigned integers, one unit of time (microseconds), no half floats, and no views or encodings: workers know
-a column by its plain type (`stairs.plain_types`) only. A result column
-of such a type leaves as the narrowest Spark type that holds all its values. Spark's `timestamp` is an instant (Arrow:
-with a time zone), `timestamp_ntz` a reading of a clock (Arrow: without); the two are not mixed up here, as only the
-user can know the zone.
+Spark has no unsigned integers, no half floats, no views or encodings, and only one unit of time, microseconds. Workers
+know a column only by its plain type (`stairs.plain_types`). A result column of a type that Spark lacks gets the
+narrowest Spark type that holds all its values. Spark's `timestamp` is an instant (Arrow: with a time zone), and
+`timestamp_ntz` is a local time (Arrow: without). This module never converts between the two, because only the user can
+know the zone.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _WIDER = {
 
 
 def spark_type(kind: pa.DataType) -> pa.DataType:
-    """Return the Arrow type in which Spark can hold every value of `kind`; `kind` itself when it can."""
+    """Return the Arrow type in which Spark can hold every value of `kind`; `kind` itself if possible."""
     kind = plain(kind)
     if kind in _WIDER:
         return _WIDER[kind]
     if pa.types.is_timestamp(kind):
-        # Spark's Arrow reader knows the zone of the session only; an instant does not depend on it.
+        # Spark's Arrow reader knows only the zone of the session; an instant does not depend on it.
         return pa.timestamp("us", tz="UTC" if kind.tz else None)
     if pa.types.is_duration(kind):
         return pa.duration("us")
@@ -55,12 +55,12 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
 
 
 def sortable_type(kind: pa.DataType) -> pa.DataType:
-    """Return `kind`, or a type with the same order if Arrow cannot sort `kind` itself but can sort that one."""
+    """Return `kind`, or a type of the same order that Arrow can sort if it cannot sort `kind`."""
     return spark_type(kind) if kind == pa.float16() else kind
 
 
 def spark_schema(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` with every type replaced by `spark_type` of it; all fields nullable, as in Spark's results."""
+    """Return `schema` with `spark_type` of every type; all fields are nullable, as in Spark's results."""
     return pa.schema([pa.field(field.name, spark_type(field.type)) for field in schema])
 
 
@@ -77,17 +77,16 @@ def struct_type(schema: pa.Schema) -> StructType:
             from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True)
         except (PySparkException, TypeError, ValueError) as problem:
             raise SparkJoinError(
-                f"result column {field.name!r}: Spark has no type for Arrow's {field.type}; leave it out of the "
-                "query's select"
+                f"result column {field.name!r}: Spark has no type for Arrow's {field.type}; leave the column out of the"
+                " query's select"
             ) from problem
     return from_arrow_schema(spark_schema(schema), prefer_timestamp_ntz=True)
 
 
 def why_unfit(given: pa.DataType, wanted: pa.DataType) -> str | None:
-    """Return None if a column of the Spark type `given` (as Arrow) may stand for a stream's column of type `wanted`,
-    else why not.
+    """Return why a column of the Spark type `given` (as Arrow) cannot be a stream's column of type `wanted`.
 
-    Numbers may differ in width: a value that does not fit is an error when it is met, never changed.
+    None if it can. Numbers may differ in width: the job fails at a value that does not fit, and never changes it.
     """
     if given == spark_type(wanted):
         return None

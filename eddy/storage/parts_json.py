@@ -26,12 +26,12 @@ from stairs.storage.parts import Memory
 
 Array = npt.NDArray[Any]
 FEW = 32
-"""An array of at most so many numbers stands in the JSON and has no block."""
+"""An array of at most this many numbers is in the JSON and has no block."""
 _NUMBERS = {"i": int, "u": int, "f": float, "b": bool}
 
 
 class PartsWriter:
-    """Writes plain parts as JSON values, and collects the blocks that their arrays take.
+    """A writer of plain parts as JSON values, which collects the blocks of their arrays.
 
     place_of  block in which an address lies, and bytes from its beginning; None for memory that is in no block yet
     reused    old block number -> new number, of the blocks that are still used
@@ -61,9 +61,9 @@ class PartsWriter:
             return [self.to_json(one) for one in value]
         if isinstance(value, dict):
             if not all(type(name) is str for name in value):
-                raise TypeError(f"parts are named by strings, not {list(value)}")
+                raise TypeError(f"the names of parts must be strings, not {list(value)}")
             return {name: self.to_json(one) for name, one in value.items()}
-        raise TypeError(f"{type(value).__name__} {value!r} is no JSON value")
+        raise TypeError(f"{type(value).__name__} {value!r} is not a JSON value")
 
     def _array(self, array: Array) -> dict[str, Any]:
         if array.size <= FEW:
@@ -104,7 +104,7 @@ class PartsWriter:
 
 
 class MappedArrays(Memory):
-    """Reads the arrays of written parts from mapped memory, in place.
+    """The arrays of written parts, read in place from mapped memory.
 
     blocks  by number, within the memory
     """

@@ -1,1 +1,1 @@
-"""Join trees, the states they imply, and the tables of routes that kernels walk."""
+"""Join trees, their states, and the tables of routes that the kernels walk."""

@@ -1,38 +1,40 @@
-"""Tables for an eddy: the ranking of SteMs for the tuples of each stream, and what makes a tuple ready for them."""
+"""Tables for CACQ: per stream, a ranking of the SteMs, and the classes that make a tuple ready for each of them."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from jisc.plan.routes import probe_orders
-from jisc.plan.states import Masks
 from jisc.plan.tree import Tree
+from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
 from stairs.routes import HopRow, OpRow, op_row, route_tables
 
 WORD = 64
 
 
-def compile_eddy(tree: Tree, masks: Masks) -> Routes:
-    """Return the tables by which an eddy routes: SteMs rank as the plan would probe them.
+def compile_rankings(tree: Tree, graph: JoinGraph) -> Routes:
+    """Return the tables by which CACQ routes tuples. O(streams * (streams + classes)).
 
-    O(streams * (streams + classes)). Ranks are a preference, no route: a tuple goes to the first SteM in rank that it
-    has a key for.
+    SteMs rank in the order in which the plan would probe them. A ranking is not a route: a tuple goes to the first SteM
+    in the ranking for which it has a key.
     """
-    graph = masks.graph
     m, n = graph.n_streams, graph.n_classes
     span: list[tuple[int, int, int, int]] = []
     hops: list[HopRow] = []
     ops: list[OpRow] = []
-    own: list[tuple[int, int]] = []
+    rows: list[HopRow] = []
+    """Per stream, the row of its SteM in every ranking."""
     for j in range(m):
-        own.append((len(ops), len(ops) + len(graph.attributes[j])))
-        ops += [op_row(graph, j, c, False) for c in graph.attributes[j]]
+        own = graph.attributes[j]
+        # The kernel chooses the class, the column and the offset tuple by tuple.
+        rows.append(HopRow(j, own[0], ops0=len(ops), ops1=len(ops) + len(own)))
+        ops += [op_row(graph, j, c, False) for c in own]
     ready = np.zeros((m * n + m, 3), np.uint64)
     for i, ranking in enumerate(probe_orders(tree, graph)):
         first = len(hops)
         for rank, j in enumerate(ranking):
-            hops.append(HopRow(j, graph.attributes[j][0], ops0=own[j][0], ops1=own[j][1]))
+            hops.append(rows[j])
             word, bit = divmod(rank, WORD)
             for c in graph.attributes[j]:
                 ready[i * n + c, word] |= np.uint64(1 << bit)

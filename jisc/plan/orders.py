@@ -1,57 +1,36 @@
-"""Orders of streams in which each joins one before it: the left-deep plans of a query without a cross product."""
+"""Connected orders of streams (left-deep plans), and whether a query leaves a choice between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 
+from jisc.plan.connected import reachable
 from jisc.plan.states import Masks
 
 
-def connected_orders(masks: Masks) -> Iterator[tuple[int, ...]]:
-    """Yield every order, those that begin with the first streams first. There may be m! of them."""
-    m = len(masks.classes)
-
-    def extend(order: tuple[int, ...], bound: int) -> Iterator[tuple[int, ...]]:
-        if len(order) == m:
-            yield order
-            return
-        for j in range(m):
-            if j not in order and (not order or masks.classes[j] & bound):
-                yield from extend((*order, j), bound | masks.classes[j])
-
-    yield from extend((), 0)
-
-
 def random_order(masks: Masks, rng: np.random.Generator) -> tuple[int, ...]:
-    """Return an order drawn step by step, each time one of the streams that connect. O(streams squared)."""
-    m = len(masks.classes)
-    order, bound = [int(rng.integers(m))], 0
-    while len(order) < m:
+    """Return a connected order; each step draws one of the reachable streams, all equally likely. O(streams^2)."""
+    return drawn_order(masks, lambda ready: ready[int(rng.integers(len(ready)))])
+
+
+def drawn_order(masks: Masks, draw: Callable[[list[int]], int]) -> tuple[int, ...]:
+    """Return a connected order; each step takes the stream that `draw` chooses of the reachable ones. O(streams^2)."""
+    waiting = list(range(len(masks.classes)))
+    order, bound = list[int](), 0
+    while waiting:
+        order.append(draw(reachable(waiting, bound, masks.classes) if order else waiting))
+        waiting.remove(order[-1])
         bound |= masks.classes[order[-1]]
-        ready = [j for j in range(m) if j not in order and masks.classes[j] & bound]
-        order.append(ready[int(rng.integers(len(ready)))])
     return tuple(order)
 
 
-def connected(order: list[int], masks: Masks) -> tuple[int, ...]:
-    """Return the order nearest to this one in which each stream joins one before it."""
-    waiting, found = list(order), list[int]()
-    bound = 0
-    while waiting:
-        following = next(j for j in waiting if not found or masks.classes[j] & bound)
-        waiting.remove(following)
-        found.append(following)
-        bound |= masks.classes[following]
-    return tuple(found)
-
-
 def trunk_of(masks: Masks, stream: int, bound: int, left: int) -> bool:
-    """Tell whether probing a stream would bind or check something: if not it is a leaf hop, whatever the plan.
+    """Return whether a probe of the stream would bind or check a class; if not, it is a leaf hop under every plan.
 
-    bound   bits of the classes that have a key by then
-    left    bits of the streams not probed yet, itself included
+    bound   bits of the classes that are bound by then
+    left    bits of the streams not probed yet, `stream` included
     """
     own = masks.classes[stream]
     if (own & bound).bit_count() > 1:
@@ -66,15 +45,15 @@ def trunk_of(masks: Masks, stream: int, bound: int, left: int) -> bool:
 
 
 def has_choice(masks: Masks) -> bool:
-    """Tell whether plans of the query differ in how tuples are routed over SteMs.
+    """Return whether plans of the query differ in how they route tuples over SteMs.
 
-    They do not if every tuple has one trunk hop at most before it at any time: leaf hops are all looked up first.
+    They do not if a tuple has at most one trunk hop to choose at any time: leaf hops all come first.
     """
     m = len(masks.classes)
     for i in range(m):
         bound, left = masks.classes[i], (1 << m) - 1 & ~(1 << i)
         while left:
-            ready = [j for j in range(m) if left >> j & 1 and masks.classes[j] & bound]
+            ready = reachable((j for j in range(m) if left >> j & 1), bound, masks.classes)
             trunk = [j for j in ready if trunk_of(masks, j, bound, left)]
             if len(trunk) > 1:
                 return True
@@ -85,6 +64,6 @@ def has_choice(masks: Masks) -> bool:
 
 
 def is_cyclic(masks: Masks) -> bool:
-    """Tell whether the graph of streams and classes has a cycle: a stream may be met with several of its keys bound."""
+    """Return whether the graph of streams and classes has a cycle, so that a probe may have several classes bound."""
     edges = sum(classes.bit_count() for classes in masks.classes)
     return edges >= len(masks.classes) + len(masks.members)

@@ -1,13 +1,13 @@
-"""From a plan to the tables the kernel walks.
+"""Routes over SteMs: from a plan with virtual states to the tables that the kernel walks.
 
-The inner states of the plan are *virtual* here: nothing of them is stored, they are computed from the SteMs on probe. A
-tuple of stream i goes up the path from its leaf to the root; at each join the sibling's streams are probed one by one,
-in the sibling's order from left to right as far as predicates connect them.
+The inner states of the plan are *virtual* here: they are not stored, probes compute them from the SteMs. A tuple of
+stream i climbs the path from its leaf to the root. At each join it probes the streams of the sibling one by one, from
+left to right as far as predicates connect them.
 
-A hop is a **leaf hop** when it probes by a class already bound and its stream brings nothing that anything else needs:
-no further class to bind, none to check. What it finds depends on one key only, so the kernel looks it up once and
-multiplies out at the end, and a leaf hop that finds nothing ends the walk before any other hop is taken. All others are
-**trunk hops**, walked one inside the other in the plan's order.
+A hop is a **leaf hop** if it probes by a class that is bound already and its stream has no other class to check or to
+bind. Its matches depend on one key only, so the kernel looks the key up once and forms the product at the end. A leaf
+hop without a match ends the walk before any further hop. All other hops are **trunk hops**: nested loops in the order
+of the plan.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import NamedTuple
 
+from jisc.plan.connected import connected_order
 from jisc.plan.tree import Tree
 from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
 from stairs.routes import HopRow, OpRow, op_row, route_tables, stem_hop
 
 Preference = tuple[tuple[int, ...], ...]
-"""Per stream its classes, those first by which a chain of it is to be followed where there is a choice."""
+"""Per stream its classes, most preferred first: by which of them to probe the stream when several are bound."""
 
 
 class Hop(NamedTuple):
-    """One probe of a route: `stream` by the key of class `by`, checking and binding the key ids of other classes.
+    """One probe of a route: `stream` by the key of class `by`; other classes are checked or bound on a match.
 
-    `after` is the number of trunk hops taken before the class is bound: 0 = bound by the arrival.
+    `after` is the number of trunk hops before the class is bound; 0 = the arrival binds it.
     """
 
     stream: int
@@ -38,13 +39,15 @@ class Hop(NamedTuple):
 
     @property
     def leaf(self) -> bool:
-        """Whether nothing but the key of `by` decides what it finds, and nothing depends on it."""
+        """Whether the key of `by` alone decides the matches, and no other hop depends on them."""
         return not self.checks and not self.binds
 
 
 def probe_orders(tree: Tree, graph: JoinGraph) -> list[list[int]]:
-    """Return for each stream the others in the order in which its tuples probe them under the plan. O(streams^2)."""
+    """Return, per stream, the other streams in the order in which its tuples probe them. O(streams^2)."""
     orders: list[list[int]] = [[] for _ in range(graph.n_streams)]
+    bound = list(graph.class_bits)
+    """Per stream, the classes of the streams that its order has so far."""
     below: dict[int, list[int]] = {}
     for node in tree.inner():
         sides = [below[child.mask] if child.children else [child.stream] for child in node.children]
@@ -52,37 +55,27 @@ def probe_orders(tree: Tree, graph: JoinGraph) -> list[list[int]]:
         # Nodes come children first, so a stream meets its siblings from the leaf up to the root.
         for own, other in (sides, sides[::-1]):
             for i in own:
-                orders[i] += connected(other, i, orders[i], graph) if len(other) > 1 else other
+                orders[i] += connected_order(other, graph.class_bits, bound[i]) if len(other) > 1 else other
+            classes = 0
+            for j in other:
+                classes |= graph.class_bits[j]
+            for i in own:
+                bound[i] |= classes
     return orders
 
 
-def connected(group: list[int], stream: int, before: list[int], graph: JoinGraph) -> list[int]:
-    """Return a group of streams in the order nearest to theirs in which a tuple that was at others before has a key."""
-    bits = graph.class_bits
-    bound = bits[stream]
-    for j in before:
-        bound |= bits[j]
-    waiting, found = list(group), []
-    while waiting:
-        following = next(j for j in waiting if bits[j] & bound)
-        waiting.remove(following)
-        found.append(following)
-        bound |= bits[following]
-    return found
-
-
 def probe_order(tree: Tree, stream: int, graph: JoinGraph) -> list[int]:
-    """Return the other streams in the order in which a tuple of `stream` probes them under the plan."""
+    """Return the other streams in the order in which a tuple of `stream` probes them."""
     return probe_orders(tree, graph)[stream]
 
 
 def route(tree: Tree, stream: int, graph: JoinGraph) -> list[Hop]:
-    """Return the hops of a tuple of `stream`: trunk hops in the plan's order, then leaf hops by when they are bound."""
+    """Return the hops of a tuple of `stream`: trunk hops in plan order, then leaf hops in the order of `after`."""
     return hops_of(probe_order(tree, stream, graph), stream, graph)
 
 
 def hops_of(order: list[int], stream: int, graph: JoinGraph, prefer: Preference | None = None) -> list[Hop]:
-    """Return the hops of a tuple of `stream` that probes the others in this order (see `route`, `compile_routes`)."""
+    """Return the hops of a tuple of `stream` that probes the others in this order; see `route` and `compile_routes`."""
     bound_after = dict.fromkeys(graph.attributes[stream], 0)
     trunk: list[Hop] = []
     leaves: list[Hop] = []
@@ -92,7 +85,7 @@ def hops_of(order: list[int], stream: int, graph: JoinGraph, prefer: Preference 
             leaves.append(Hop(j, own[0], (), (), bound_after[own[0]]))
             continue
         known = [c for c in own if c in bound_after]
-        # The class bound first: its key has had the most company, and a leaf hop of it is decided earliest.
+        # The class that was bound first: a leaf hop of it is decided earliest.
         by = min(known, key=lambda c: (bound_after[c], c) if prefer is None else (prefer[j].index(c), c))
         checks = tuple(c for c in known if c != by)
         binds = tuple(c for c in own if c not in bound_after)
@@ -109,14 +102,14 @@ def hops_of(order: list[int], stream: int, graph: JoinGraph, prefer: Preference 
 def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = None) -> Routes:
     """Return the tables for a plan. O(streams^2 * classes of a stream).
 
-    prefer   by which class a stream is probed when keys of several are bound; the others are checked. None = by the one
-             bound first
+    prefer   by which class a stream is probed when several of its classes are bound; the others are checked. None = by
+             the class that was bound first
     """
     span = []
     hops: list[HopRow] = []
     ops: list[OpRow] = []
-    made: dict[Hop, HopRow] = {}
-    """Rows of hops by what they do: in many routes they are the same."""
+    rows: dict[Hop, HopRow] = {}
+    """Rows of hops: equal hops of several routes share their ops."""
     for i, order in enumerate(probe_orders(tree, graph)):
         taken = hops_of(order, i, graph, prefer)
         first, n_trunk = len(hops), sum(not hop.leaf for hop in taken)
@@ -125,20 +118,20 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
         span.append([first, leaf, root, end])
         enabled = root
         for n, hop in enumerate(taken):
-            row = made.get(hop)
+            row = rows.get(hop)
             if row is None:
-                row = made[hop] = hop_row(hop, graph, ops)
+                row = rows[hop] = hop_row(hop, graph, ops)
             if n < n_trunk:
-                leaf0 = enabled
+                ready = enabled
                 while enabled < end and taken[enabled - first].after == n + 1:
                     enabled += 1
-                row = row._replace(leaf0=leaf0, leaf1=enabled)
+                row = row._replace(leaf0=ready, leaf1=enabled)
             hops.append(row)
     return route_tables(span, hops, ops)
 
 
 def hop_row(hop: Hop, graph: JoinGraph, ops: list[OpRow]) -> HopRow:
-    """Return the row of a hop, and put its checks and bindings at the end of `ops`."""
+    """Return the row of a hop, and append its checks and bindings to `ops`."""
     first = len(ops)
     ops += [op_row(graph, hop.stream, c, True) for c in hop.checks]
     ops += [op_row(graph, hop.stream, c, False) for c in hop.binds]

@@ -1,28 +1,39 @@
-"""Which states a plan has, and what becomes of them when the plan changes.
+"""The states of a plan, and how two plans differ in their states.
 
-A state is identified by the set of streams it joins and the attribute class it is indexed on: the class by which its
-sibling in the tree probes it. The same streams indexed on another class are another state. Streams have their SteMs,
-which every plan shares; the root is probed by nobody and not stored.
-Source: Aly et al., EDBT 2014, Definition 1 and sec. 4.5; a state there is known by its streams alone, all joins being
-on one attribute.
+A state is identified by the set of streams it joins and by the attribute class it is indexed on: the class by which its
+sibling in the tree probes it. The same streams indexed on another class are another state. A leaf has a SteM, which all
+plans share. The root is never probed, so it is not stored.
+Source: Aly et al., EDBT 2014, Definition 1 and sec. 4.5. There, all joins are on one attribute, so the streams alone
+identify a state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from jisc.plan.tree import Tree
 from stairs.graph import JoinGraph
+from stairs.storage.parts import Parts
+
+RECENT_PLANS = 16
+"""Plans whose sides `Masks` caches."""
+MOST_SETS = 100_000
+"""Sets of streams whose classes `Masks` caches."""
 
 
 class StateId(NamedTuple):
-    """Identity of a state: the bits of its streams, and the class it is indexed on."""
+    """Identity of a state: a bit for each of its streams, and the class it is indexed on."""
 
     mask: int
     by: int
+
+    @classmethod
+    def of(cls, streams: Iterable[int], by: int) -> StateId:
+        """Return the state that joins these streams and is indexed on class `by`."""
+        return cls(sum(1 << j for j in streams), by)
 
     @property
     def streams(self) -> list[int]:
@@ -30,53 +41,56 @@ class StateId(NamedTuple):
         return [j for j in range(self.mask.bit_length()) if self.mask >> j & 1]
 
     def text(self, graph: JoinGraph) -> str:
-        """Return it as "R S T [2]": streams, and the number of the class as `explain` shows it."""
+        """Return "R S T [2]": the streams, and the number of the class as in `explain`."""
         return f"{' '.join(graph.names[j] for j in self.streams)} [{self.by + 1}]"
 
 
 class Masks:
-    """The join graph as sets of bits: what a plan's tables are computed from, quickly."""
+    """Sets of streams and classes as bits, for fast compilation of plans. Caches what it computes of trees.
+
+    classes   per stream, a bit for each of its classes
+    members   per class, a bit for each of its streams
+    """
 
     def __init__(self, graph: JoinGraph) -> None:
         self.graph = graph
         self.classes = graph.class_bits
-        """Per stream, its classes."""
         self.members = [sum(1 << j for j in own) for own in graph.members]
-        """Per class, its streams."""
-        self._known: dict[int, int] = {}
+        self._classes: dict[int, int] = {}
+        """The classes of trees, by their streams."""
         self._sides: dict[int, tuple[Tree, list[Side]]] = {}
 
     def sides(self, tree: Tree) -> list[Side]:
-        """Return both sides of every join of a plan, those below others first. O(nodes), O(1) when asked again soon."""
+        """Return both sides of every join of a plan, children before parents. O(nodes); cached for recent plans."""
         known = self._sides.get(id(tree))
         if known is None:
-            if len(self._sides) > 16:
+            if len(self._sides) >= RECENT_PLANS:
                 self._sides.clear()
-            # The tree is held as well, so that its id is not given to another one.
+            # The entry keeps the tree alive, so no other tree gets its id.
             known = self._sides[id(tree)] = tree, _sides(tree, self)
         return known[1]
 
     def classes_of(self, tree: Tree) -> int:
-        """Return the classes of all streams of a tree. O(1) when asked again."""
-        known = self._known.get(tree.mask)
+        """Return the classes of all streams of a tree. Cached by streams."""
+        known = self._classes.get(tree.mask)
         if known is None:
             if tree.left is None or tree.right is None:
                 known = self.classes[tree.stream]
             else:
                 known = self.classes_of(tree.left) | self.classes_of(tree.right)
-            if len(self._known) > 100_000:
-                self._known.clear()
-            self._known[tree.mask] = known
+            if len(self._classes) > MOST_SETS:
+                self._classes.clear()
+            self._classes[tree.mask] = known
         return known
 
     def by(self, tree: Tree, sibling: Tree) -> int:
-        """Return the class by which two joined trees probe each other: the first that they share."""
+        """Return the class by which two joined trees probe each other: the lowest that they share."""
         shared = self.classes_of(tree) & self.classes_of(sibling)
         return (shared & -shared).bit_length() - 1
 
 
 class Side(NamedTuple):
-    """One side of a join: a node below the root, its sibling, the class by which they probe each other, its parent."""
+    """One side of a join: a node, its sibling, the class by which the two probe each other, and their parent."""
 
     node: Tree
     sibling: Tree
@@ -85,7 +99,7 @@ class Side(NamedTuple):
 
     @property
     def state(self) -> StateId:
-        """Its state, if it is no leaf."""
+        """The state of the node, if the node is not a leaf."""
         return StateId(self.node.mask, self.by)
 
 
@@ -105,17 +119,26 @@ def _sides(tree: Tree, masks: Masks) -> list[Side]:
     return found
 
 
+def read_states(parts: Parts, name: str, graph: JoinGraph) -> tuple[StateId, ...]:
+    """Return the states that were saved as a list of (streams as bits, class). Raises StateError for others."""
+    found = tuple(StateId(mask, by) for mask, by in parts.masks(name))
+    fits = all(0 < mask < 1 << graph.n_streams and 0 <= by < graph.n_classes for mask, by in found)
+    parts.require(fits, f"{name} of other streams or classes")
+    return found
+
+
 def states_of(tree: Tree, masks: Masks) -> list[StateId]:
-    """Return the states of a plan, those below others first."""
-    return [StateId(side.node.mask, side.by) for side in masks.sides(tree) if side.node.left is not None]
+    """Return the states of a plan, children before parents."""
+    return [side.state for side in masks.sides(tree) if side.node.left is not None]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What a transition does to the states: kept as they are, to be made, dropped.
+    """Effect of a transition on the states, given those of the old and of the new plan.
 
-    complete    of those kept, the ones that were complete in the old plan
-    incomplete  all others of the new plan: new ones, and those kept that were incomplete (the paper's sec. 4.5)
+    kept, missing, dropped   states of both plans, of the new plan only, of the old plan only
+    complete     kept states that were complete in the old plan
+    incomplete   all other states of the new plan: the missing ones, and kept ones that were incomplete (sec. 4.5)
     """
 
     old: tuple[StateId, ...]
@@ -142,12 +165,12 @@ class Difference:
 
     @cached_property
     def complete(self) -> tuple[StateId, ...]:
-        """States of the new plan that hold all there is from the start."""
+        """States of the new plan that are complete from the start."""
         return tuple(state for state in self.kept if state not in self.incomplete_before)
 
     @cached_property
     def incomplete(self) -> tuple[StateId, ...]:
-        """States of the new plan that have to be completed."""
+        """States of the new plan that are not complete yet."""
         complete = frozenset(self.complete)
         return tuple(state for state in self.new if state not in complete)
 
@@ -155,7 +178,7 @@ class Difference:
 def difference(
     old: Tree, new: Tree, masks: Masks, is_complete: Callable[[StateId], bool] = lambda state: True
 ) -> Difference:
-    """Return what changes from one plan to another; `is_complete` tells of a state of the old plan. O(states)."""
+    """Return how two plans differ; `is_complete` states whether a state of the old plan is complete. O(states)."""
     before = tuple(states_of(old, masks))
     return Difference(
         before, tuple(states_of(new, masks)), frozenset(state for state in before if not is_complete(state))

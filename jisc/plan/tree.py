@@ -1,8 +1,8 @@
 """Join trees: left-deep and bushy, written "((R S) T) U".
 
-A tree is a stream (a leaf) or a join of two trees. In text, a pair of parentheses is a join of the two or more trees in
-it, from left to right, so "R S T U" and "((R S) T) U" are the same plan. A name that is not a plain word is put in
-double quotes, a double quote in it is doubled.
+A tree is a stream (a leaf) or a join of two trees. In text, a pair of parentheses joins two or more trees from left to
+right, so "R S T U" and "((R S) T) U" are the same plan. A name that is not a plain word stands in double quotes; a
+double quote within it is doubled.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from jisc.plan.connected import connected_order
 from stairs.errors import PlanError
 from stairs.graph import JoinGraph
 
@@ -20,7 +21,7 @@ _PLAIN = re.compile(r'[^\s()"]+')
 
 
 def quoted(name: str) -> str:
-    """Return a stream name as it is written in a plan."""
+    """Return a stream name as plans spell it."""
     return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
@@ -28,7 +29,7 @@ def quoted(name: str) -> str:
 class Tree:
     """A join tree: a leaf has a `stream`, a join has `left` and `right`.
 
-    `streams` are all streams below it, `mask` has a bit for each of them.
+    `streams` are all streams of the tree; `mask` has a bit for each of them.
     """
 
     stream: int = -1
@@ -39,11 +40,11 @@ class Tree:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __hash__(self) -> int:
-        # Trees are keys of many tables: worked out once, not down to the leaves each time.
+        # Trees are keys of many dictionaries: the hash is computed once, not down to the leaves each time.
         return self._hash
 
     def __reduce__(self) -> tuple[type[Tree], tuple[int, Tree | None, Tree | None]]:
-        # A policy that Spark sends to its workers may hold trees, and the hash is another one in another process.
+        # Spark sends policies, which may hold trees, to other processes, where hashes of strings differ.
         return Tree, (self.stream, self.left, self.right)
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ class Tree:
 
     @property
     def children(self) -> tuple[Tree, ...]:
-        """The two trees joined, none for a leaf."""
+        """The two trees that are joined; empty for a leaf."""
         return () if self.left is None or self.right is None else (self.left, self.right)
 
     def leaves(self) -> Iterator[int]:
@@ -68,7 +69,7 @@ class Tree:
             yield from child.leaves()
 
     def inner(self) -> list[Tree]:
-        """Return the joins below and at this node, children first. O(nodes)."""
+        """Return the joins of the tree, children before parents. O(nodes)."""
         found, waiting = list[Tree](), [self]
         while waiting:
             node = waiting.pop()
@@ -78,7 +79,7 @@ class Tree:
         return found[::-1]
 
     def path(self, stream: int) -> Iterator[tuple[Tree, Tree]]:
-        """Yield (own side, sibling) for each join from the leaf of `stream` up to the root."""
+        """Yield (side with the stream, sibling) for each join from the leaf of `stream` up to the root."""
         if not self.children:
             return
         own = next(child for child in self.children if stream in child.streams)
@@ -110,7 +111,7 @@ def left_deep(order: Sequence[int]) -> Tree:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the stream names in a text, quoted where they have to be. Raises PlanError for an unclosed quote.
+    """Return the stream names in a text. Raises PlanError for an unclosed quote.
 
     >>> names_in('R "T U"')
     ['R', 'T U']
@@ -119,7 +120,7 @@ def names_in(text: str) -> list[str]:
     while position < end:
         token = _TOKEN.match(text, position)
         if token is None:
-            raise PlanError(f"{text!r}: cannot read from {text[position:]!r} on (an unclosed quote?)")
+            raise PlanError(f"{text!r}: cannot be read from {text[position:]!r} on (an unclosed quote?)")
         position = token.end()
         _, inside, plain = token.groups()
         if plain is not None or inside is not None:
@@ -129,7 +130,7 @@ def names_in(text: str) -> list[str]:
 
 @lru_cache(maxsize=256)
 def parse(text: str, names: tuple[str, ...]) -> Tree:
-    """Return the tree a text describes. Raises PlanError for bad syntax and unknown, repeated or missing streams.
+    """Return the tree that a text describes. Raises PlanError for bad syntax and unknown, repeated or missing streams.
 
     >>> parse("(R S) (T U)", ("R", "S", "T", "U")).text(["R", "S", "T", "U"])
     '(R S) (T U)'
@@ -141,35 +142,35 @@ def parse(text: str, names: tuple[str, ...]) -> Tree:
     while position < end:
         token = _TOKEN.match(text, position)
         if token is None:
-            raise PlanError(f"plan {text!r}: cannot read from {text[position:]!r} on (an unclosed quote?)")
+            raise PlanError(f"plan {text!r} cannot be read from {text[position:]!r} on (an unclosed quote?)")
         position = token.end()
         bracket, inside, plain = token.groups()
         if bracket == "(":
             stack.append([])
         elif bracket == ")":
             if len(stack) == 1:
-                raise PlanError(f"plan {text!r}: a ')' at {token.start()} closes nothing")
+                raise PlanError(f"plan {text!r}: the ')' at {token.start()} closes no '('")
             stack[-2].append(_together(stack.pop(), text))
         else:
             name = plain if inside is None else inside.replace('""', '"')
             if name not in names:
                 raise PlanError(f"plan {text!r}: there is no stream {name!r}; the streams are {', '.join(names)}")
             if name in seen:
-                raise PlanError(f"plan {text!r}: stream {name} stands in it twice")
+                raise PlanError(f"plan {text!r} names stream {name} twice")
             seen.add(name)
             stack[-1].append(Tree(names.index(name)))
     if len(stack) > 1:
-        raise PlanError(f"plan {text!r}: {len(stack) - 1} '(' not closed")
+        raise PlanError(f"plan {text!r}: {len(stack) - 1} '(' are not closed")
     tree = _together(stack[0], text)
     missing = [name for name in names if name not in seen]
     if missing:
-        raise PlanError(f"plan {text!r} misses {', '.join(missing)}; a plan names every stream of the query once")
+        raise PlanError(f"plan {text!r} lacks {', '.join(missing)}; a plan names every stream of the query once")
     return tree
 
 
 def _together(trees: list[Tree], text: str) -> Tree:
     if not trees:
-        raise PlanError(f"plan {text!r}: nothing between parentheses; a plan is written like '((R S) T) U'")
+        raise PlanError(f"plan {text!r}: empty parentheses; an example of a plan is '((R S) T) U'")
     tree = trees[0]
     for other in trees[1:]:
         tree = join(tree, other)
@@ -177,7 +178,7 @@ def _together(trees: list[Tree], text: str) -> Tree:
 
 
 def check_connected(tree: Tree, graph: JoinGraph) -> None:
-    """Raise PlanError when a join of the tree has no predicate between its sides: a cross product."""
+    """Raise PlanError when a join of the tree has no predicate between its sides (a cross product)."""
     classes: dict[int, int] = {}
     for node in tree.inner():
         left, right = node.children
@@ -186,15 +187,19 @@ def check_connected(tree: Tree, graph: JoinGraph) -> None:
         if not near & far:
             raise PlanError(
                 f"the plan joins {left.text(graph.names)!r} with {right.text(graph.names)!r}, but no predicate connects"
-                " them; choose an order in which each join has one"
+                " them; choose a plan in which every join has a predicate"
             )
 
 
+def read_plan(text: object, graph: JoinGraph) -> Tree:
+    """Return the plan that a text describes. Raises PlanError if it is not a text, or no plan of this graph."""
+    if not isinstance(text, str):
+        raise PlanError(f"a plan is text such as '((R S) T) U', not {text!r}")
+    tree = parse(text, graph.names)
+    check_connected(tree, graph)
+    return tree
+
+
 def default_plan(graph: JoinGraph) -> Tree:
-    """Return a left-deep tree in query order, taking at each step the first stream that a predicate connects."""
-    order, rest = [0], list(range(1, graph.n_streams))
-    while rest:
-        done = frozenset(order)
-        order.append(next(j for j in rest if graph.shared(done, frozenset([j]))))
-        rest.remove(order[-1])
-    return left_deep(order)
+    """Return the left-deep tree in query order; each step takes the first stream that a predicate connects."""
+    return left_deep(connected_order(range(graph.n_streams), graph.class_bits))

@@ -1,43 +1,39 @@
-"""The strategies by which one plan takes over from another, side by side behind one protocol (`base.Strategy`).
+"""Strategies: how a plan is executed, and how one plan replaces another. One file each, and one line in STRATEGIES.
 
 name             stores              computes a state
-mjoin            nothing             never: inner nodes are virtual, routes compiled
-cacq             nothing             never: routed hop by hop through an eddy
+mjoin            nothing             never: inner nodes are virtual, routes are compiled
+cacq             nothing             never: an eddy routes tuples hop by hop
 symmetric-hash   every inner state   from the first tuple on; the plan cannot change
 moving-state     every inner state   at the transition, state by state; output waits
 stairs           every inner state   at the transition, key by key; output waits
 parallel-track   two plans           never: the old plan runs on until the windows have passed
 jisc             every inner state   key by key, on the first probe of each
-eddy             the states chosen   key by key, on the first probe of each
+eddy             the chosen states   key by key, on the first probe of each
 """
 
 from __future__ import annotations
 
-from jisc.strategies.base import Strategy, Transition
-from jisc.strategies.cacq import Cacq
-from jisc.strategies.eddy import Eddy
-from jisc.strategies.jisc import Jisc
-from jisc.strategies.mjoin import MJoin
-from jisc.strategies.moving_state import MovingState
-from jisc.strategies.parallel_track import ParallelTrack
-from jisc.strategies.stairs import Stairs
-from jisc.strategies.symmetric_hash import SymmetricHash
+from pkgutil import resolve_name
+
+from jisc.strategies.base import Strategy
+from jisc.strategies.transition import Transition
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    kind.name: kind for kind in (Eddy, MJoin, Jisc, MovingState, ParallelTrack, Cacq, Stairs, SymmetricHash)
+    kind.name: kind
+    for kind in map(
+        resolve_name,
+        (
+            "jisc.strategies.eddy:Eddy",
+            "jisc.strategies.mjoin:MJoin",
+            "jisc.strategies.jisc:Jisc",
+            "jisc.strategies.moving_state:MovingState",
+            "jisc.strategies.parallel_track:ParallelTrack",
+            "jisc.strategies.cacq:Cacq",
+            "jisc.strategies.stairs:Stairs",
+            "jisc.strategies.symmetric_hash:SymmetricHash",
+        ),
+    )
 }
 """Every strategy by its name."""
 
-__all__ = [
-    "STRATEGIES",
-    "Cacq",
-    "Eddy",
-    "Jisc",
-    "MJoin",
-    "MovingState",
-    "ParallelTrack",
-    "Stairs",
-    "Strategy",
-    "SymmetricHash",
-    "Transition",
-]
+__all__ = ["STRATEGIES", "Strategy", "Transition"]

@@ -1,17 +1,17 @@
-"""CACQ: SteMs only, tuple at a time through an eddy that chooses the next SteM at every hop (`stairs.kernels.cacq`).
+"""CACQ: SteMs only; an eddy routes tuple by tuple and chooses the next SteM at every hop (`stairs.kernels.cacq`).
 
-A transition changes the ranking by which the eddy chooses and nothing else.
+A transition only changes the ranking by which the eddy chooses.
 Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous queries over streams", SIGMOD 2002.
 """
 
 from __future__ import annotations
 
-from jisc.plan.cacq_routes import compile_eddy
+from jisc.plan.cacq_routes import compile_rankings
 from jisc.plan.tree import Tree
-from jisc.strategies.base import Strategy, Transition
+from jisc.strategies.base import Strategy
+from jisc.strategies.transition import Transition
 from stairs.descriptors import ROUTED
 from stairs.memory.arena import Int64s
-from stairs.modules import Modules
 
 
 class Cacq(Strategy):
@@ -20,13 +20,12 @@ class Cacq(Strategy):
     name = "cacq"
     mode = ROUTED
 
-    def __init__(self, modules: Modules, tree: Tree) -> None:
-        super().__init__(modules, tree)
-        modules.scratch.open_frames()
-        self.routes = compile_eddy(tree, self.masks)
+    def _start(self, tree: Tree) -> None:
+        self.modules.scratch.open_frames()
+        self.routes = compile_rankings(tree, self.modules.graph)
 
-    def _change(self, tree: Tree, done: Transition) -> None:
-        self.routes = compile_eddy(tree, self.masks)
+    def _move(self, tree: Tree, done: Transition) -> None:
+        self.routes = compile_rankings(tree, self.modules.graph)
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
-        self.routes = compile_eddy(trees[-1], self.masks)
+        self.routes = compile_rankings(trees[-1], self.modules.graph)

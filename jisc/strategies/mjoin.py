@@ -1,6 +1,6 @@
-"""No inner state at all: SteMs only, along routes compiled from the plan.
+"""MJoin: SteMs only, no inner state; routes are compiled from the plan.
 
-A transition changes tables and nothing else. It is the baseline of what storing states has to beat.
+A transition only changes tables. MJoin is the baseline that storing states has to beat.
 Source: Viglas, Naughton, Burger, "Maximizing the output rate of multi-way join queries over streaming information
 sources", VLDB 2003.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import Tree
-from jisc.strategies.base import Strategy, Transition
+from jisc.strategies.base import Strategy
+from jisc.strategies.transition import Transition
 from stairs.descriptors import VIRTUAL
 from stairs.memory.arena import Int64s
-from stairs.modules import Modules
 
 
 class MJoin(Strategy):
@@ -21,11 +21,10 @@ class MJoin(Strategy):
     name = "mjoin"
     mode = VIRTUAL
 
-    def __init__(self, modules: Modules, tree: Tree) -> None:
-        super().__init__(modules, tree)
-        self.routes = compile_routes(tree, modules.graph)
+    def _start(self, tree: Tree) -> None:
+        self.routes = compile_routes(tree, self.modules.graph)
 
-    def _change(self, tree: Tree, done: Transition) -> None:
+    def _move(self, tree: Tree, done: Transition) -> None:
         self.routes = compile_routes(tree, self.modules.graph)
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:

@@ -1,14 +1,13 @@
-"""Parallel Track: old and new plan run side by side until the old one holds nothing old any more.
+"""Parallel Track: old and new plan run side by side until all tuples from before the transition have expired.
 
-A transition starts the new plan with nothing in its states: it knows only the tuples that come after (`marks`), by low
-marks of its own over the SteMs that all plans share. The old plan goes on with everything. Its root does not emit what
-is new in all components, because the new plan does (the paper's old and new marks, sec. 4.2, Algorithm 3). When the
-windows have passed the marks, the old plan is dropped. With several transitions under way several plans run, each
-emitting what is not all newer than the marks of the next: so each result is emitted once, by the newest plan that
-knows all its components.
+A transition starts the new plan with empty states. It knows only the tuples that arrive from then on (`marks`): it has
+low marks of its own over the SteMs that all plans share. The old plan continues with all tuples. Its root does not emit
+results whose components are all new, because the new plan emits them (the paper's old and new marks, sec. 4.2,
+Algorithm 3). When the windows have passed the marks, the old plan is dropped. If several transitions overlap, several
+plans run, and each emits only results with a component older than the marks of the next plan. So each result is emitted
+once, by the newest plan that knows all its components.
 
-A window that does not expire is never passed, so over UNBOUNDED windows no old plan is ever dropped. That is the
-strategy's, not ours: windows are what it lives by.
+Over UNBOUNDED windows, which never pass the marks, no old plan is ever dropped. This is a limit of the strategy itself.
 Source: Zhu, Rundensteiner, Heineman, "Dynamic plan migration for continuous queries over data streams", SIGMOD 2004,
 sec. 4.2.
 """
@@ -23,20 +22,19 @@ import numpy as np
 from jisc.plan.states import StateId, states_of
 from jisc.plan.stored_routes import StoredPlan
 from jisc.plan.tree import Tree, check_connected, parse
-from jisc.strategies.base import Transition
-from jisc.strategies.stored import StoredStrategy, state_of
+from jisc.strategies.stored import StoredStrategy
+from jisc.strategies.transition import Transition
 from stairs.descriptors import E_LOWS, S_BASE, S_LO, S_NEXT
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER
 from stairs.memory.arena import Int64s
-from stairs.modules import Modules
 from stairs.stair import Stair
 from stairs.storage.parts import Parts, Plain
 
 
 @dataclass
 class Track:
-    """A plan that runs, with states of its own."""
+    """A plan that runs, with its own states."""
 
     tree: Tree
     states: dict[StateId, Stair]
@@ -48,17 +46,17 @@ class ParallelTrack(StoredStrategy):
     name = "parallel-track"
     overlaps = True
 
-    def __init__(self, modules: Modules, tree: Tree) -> None:
+    def _start(self, tree: Tree) -> None:
         self.tracks: list[Track] = []
-        super().__init__(modules, tree)
+        super()._start(tree)
 
     def _install(self, tree: Tree, missing: tuple[StateId, ...] | list[StateId]) -> None:
-        """Begin with one plan."""
+        """Start with one plan."""
         self._open_track(tree)
         self._compile(tree)
 
     def _open_track(self, tree: Tree) -> None:
-        """Add the states of a plan for the newest track: complete, if the track knows nothing yet."""
+        """Add a track for a plan. A state is complete at once if the track knows no tuple of one of its streams."""
         number, states = len(self.tracks), dict[StateId, Stair]()
         lows, following = self.store.entries.lows.reshape(-1, len(self.masks.classes))[number], self.modules.streams
         for state in states_of(tree, self.masks):
@@ -73,39 +71,39 @@ class ParallelTrack(StoredStrategy):
         self._use(plans)
 
     def to_parts(self) -> Plain:
-        """Return all that goes on."""
+        """Return all that another process needs to resume."""
         names = self.modules.graph.names
         return {**super().to_parts(), "plans": [track.tree.text(names) for track in self.tracks]}
 
-    def _take(self, stairs: list[Stair], parts: Parts) -> None:
+    def _adopt(self, stairs: list[Stair], parts: Parts) -> None:
         graph = self.modules.graph
         trees = [parse(text, graph.names) for text in parts.texts("plans")]
         fits = len(trees) == len(self.store.marks) and trees[-1] == self.tree
-        parts.require(fits, f"{len(trees)} plans run beside one another, with marks for {len(self.store.marks)}")
+        parts.require(fits, f"{len(trees)} plans run side by side, with marks for {len(self.store.marks)}")
         self.tracks = []
         for number, tree in enumerate(trees):
             check_connected(tree, graph)
-            states = {state_of(stair): stair for stair in stairs if stair.track == number}
+            states = {StateId.of(stair.streams, stair.by): stair for stair in stairs if stair.track == number}
             parts.require(list(states) == states_of(tree, self.masks), f"states of another plan in track {number}")
             self.tracks.append(Track(tree, states))
         self._compile(self.tree)
 
-    def _change(self, tree: Tree, done: Transition) -> None:
+    def _move(self, tree: Tree, done: Transition) -> None:
         trees, marks = self.trees, self._marks()
         try:
             self.store.set_marks(np.concatenate([self.store.marks, self.modules.streams[None, :, S_NEXT]]))
             self._open_track(tree)
             self._compile(tree)
-            self.modules.allowance.ask(0, "a second plan beside the first")
+            self.modules.allowance.ask(0, "a second plan next to the first")
         except (CapacityError, MemoryError):
-            self.abandon()
+            self.discard_states()
             self._restore(trees, marks)
             raise
         done.complete = len(self.tracks[-1].states)
         done.states = tuple(self.tracks[-1].states)
 
     def after_push(self, arrivals: int) -> None:
-        """Drop plans that hold nothing old any more."""
+        """Drop the old plans whose tuples have all expired."""
         purged = 0
         while purged + 1 < len(self.tracks):
             passed = self.modules.streams[:, S_LO] >= self.store.marks[purged + 1]
@@ -127,8 +125,9 @@ class ParallelTrack(StoredStrategy):
         super().after_push(arrivals)
 
     def _finished(self) -> list[Transition]:
-        # Each open transition has its old plan; the oldest are purged first.
-        return [done for done, _ in self._open[: len(self._open) + 1 - len(self.tracks)]]
+        # Each open transition has its old plan; the oldest plans are purged first.
+        open_ones = self.history.open_ones
+        return open_ones[: len(open_ones) + 1 - len(self.tracks)]
 
     @property
     def stairs(self) -> list[Stair]:
@@ -141,11 +140,11 @@ class ParallelTrack(StoredStrategy):
         return [track.tree for track in self.tracks]
 
     def _marks(self) -> Int64s:
-        # Sequence numbers may be given anew before they are needed again; arrival numbers stay.
+        # As arrival numbers, which stay; tuples may be renumbered before the marks are needed again.
         marks: Int64s = self.store.marks + self.modules.streams[:, S_BASE]
         return marks
 
-    def _nothing(self) -> dict[str, Any]:
+    def _without_states(self) -> dict[str, Any]:
         return {"tracks": []}
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:

@@ -1,32 +1,17 @@
 """A pipeline of symmetric hash joins: every inner state is stored and complete from the first tuple on.
 
-Its plan cannot change. It is the baseline of what being ready for change costs.
+Its plan cannot change. It is the baseline for the price of being able to change plans.
 Source: Wilschut, Apers, "Dataflow query execution in a parallel main-memory environment", Distributed and Parallel
 Databases, 1993.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from jisc.plan.tree import Tree
-from jisc.strategies.base import Transition, refuse
-from jisc.strategies.stored import StoredStrategy
-from stairs.errors import CapacityError
+from jisc.strategies.eager import EagerStrategy
 
 
-class SymmetricHash(StoredStrategy):
-    """All stored, nothing changes."""
+class SymmetricHash(EagerStrategy):
+    """All states stored, one plan."""
 
     name = "symmetric-hash"
     changes = False
-
-    def _change(self, tree: Tree, done: Transition) -> None:
-        raise refuse(self.name)
-
-    def undone(self) -> None:
-        """Recompute what the states forgot."""
-        # Without room for them they are promoted on their next probe.
-        with suppress(CapacityError, MemoryError):
-            for stair in self.stairs:
-                stair.promote_all()

@@ -47,7 +47,7 @@ class BytesArena(NamedTuple):
 
 @inlined
 def hash_bytes(text: np.ndarray, first: int, last: int) -> int:
-    """Return a 64-bit hash of text[first:last] (FNV-1a, then mixed so that all bits depend on all bytes)."""
+    """Return a 64-bit hash of text[first:last] (FNV-1a, then mixed so that high and low bits are equally usable)."""
     x = u64(0xCBF29CE484222325)
     for k in range(first, last):
         x = (x ^ u64(text[u64(k)])) * u64(0x100000001B3)

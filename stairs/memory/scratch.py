@@ -72,7 +72,7 @@ class Scratch:
         if len(self.words) < words:
             room = np.empty(2 * words, np.int64)
             address = room.ctypes.data
-            # Both in one statement: an exception in between would leave the address of freed memory.
+            # No call between the two assignments: an exception there would leave the address of freed memory.
             self.words, self.address = room, address
         if len(self.dead) < rows:
             self.dead = np.empty(2 * rows, np.uint8)

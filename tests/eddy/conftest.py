@@ -1,4 +1,4 @@
-"""What tests of the runtime share."""
+"""Shared fixtures of the tests of the runtime."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def output(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Where an engine is kept; its file goes with the test."""
+    """Return the path of a live engine, in a directory that is deleted after the test."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / "engine"

@@ -2,7 +2,7 @@
 
     python -m tests.eddy.forged_snapshots 0 20000      alterations 0 to 19999, some minutes
 
-What is restored has to be refused with SnapshotError, or to be a runtime whose check passes and that takes more pushes.
+Each must be refused with SnapshotError, or restored to a runtime whose check passes and that accepts more pushes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ VALUES: tuple[Any, ...] = (*NUMBERS, *NO_NUMBERS)
 
 
 def rows(stream: int, step: int, n: int = 12) -> pa.RecordBatch:
-    """Give rows with keys of every type, payload of every layout, nulls here and there."""
+    """Return rows with keys of every type, payload of every layout, and some nulls."""
     rng, start = random.Random(100 * stream + step), 10 * step
     keys = [rng.randrange(5) for _ in range(n)]
     values = [f"text {k} {'long ' * k}" if rng.random() < 0.9 else None for k in keys]
@@ -73,7 +73,7 @@ def rows(stream: int, step: int, n: int = 12) -> pa.RecordBatch:
 def query(
     windows: tuple[Any, ...], predicates: list[str], select: list[str] | None = None, **options: Any
 ) -> Callable[[], Query]:
-    """Return how to make a query over one to three streams of SCHEMA."""
+    """Return a function that makes a query over one to three streams of SCHEMA."""
     streams = [Stream(name, SCHEMA, window=window, time="t") for name, window in zip("RST", windows, strict=False)]
     return lambda: Query(streams, predicates, select=select, **options)
 
@@ -96,7 +96,7 @@ WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
 
 
 def push(runtime: Runtime, step: int, given: bool) -> None:
-    """Push the rows of a step, in an order of its own or by event time."""
+    """Push the rows of a step, in a random order or by event time."""
     names = [stream.name for stream in runtime.query.streams]
     batches = {name: rows(k, step) for k, name in enumerate(names)}
     if given:
@@ -109,7 +109,7 @@ def push(runtime: Runtime, step: int, given: bool) -> None:
 
 @cache
 def saved(world: str) -> bytes:
-    """Return the snapshot of a runtime in use, with transitions to come where its strategy can change its plan."""
+    """Return the snapshot of a used runtime, with scheduled transitions if its strategy can change its plan."""
     make, options, given = WORLDS[world]
     runtime = Runtime(make(), **options)
     for step in range(PUSHES):
@@ -122,7 +122,7 @@ def saved(world: str) -> bytes:
 
 
 def sealed(data: bytes) -> bytes:
-    """Return bytes of the length that they say, with the right digest."""
+    """Return bytes with the right length in the header and the right digest."""
     body = data[:16] + struct.pack("<Q", len(data)) + data[24:-DIGEST_BYTES]
     return body + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
@@ -148,8 +148,8 @@ def alter(data: bytes, rng: random.Random) -> bytes:
 
 
 def alter_json(header: dict[str, Any], rng: random.Random) -> None:
-    """Replace, remove, double or add a value somewhere below the header."""
-    # The options and counts are few beside the query, which is compared as a whole.
+    """Replace, remove, duplicate or add a nested value of the header."""
+    # The options and counts are few compared with the query, which is compared as a whole.
     parts = [header, *(part for part in header.values() if isinstance(part, dict | list) and part)]
     at: Any = rng.choice(parts)
     while True:
@@ -233,7 +233,7 @@ def outcome(world: str, forged: bytes) -> str:
         except eddy.StateError:
             raise
         except eddy.EddyError:
-            # A bound on bytes, or a watermark that goes back.
+            # A bound on bytes, or a decreasing watermark.
             pass
         runtime.check()
     for table in runtime.late().values():
@@ -244,7 +244,7 @@ def outcome(world: str, forged: bytes) -> str:
 
 
 def main(first: int, last: int) -> None:
-    """Try alterations by number, which is printed before each, so that a crash can be repeated."""
+    """Try alterations by number, printed before each, so that a crash can be reproduced."""
     faulthandler.enable()
     outcomes: Counter[tuple[str, str]] = Counter()
     for number in range(first, last):

@@ -1,4 +1,4 @@
-"""Engines that live in files: what tests of them share."""
+"""Shared code of the tests of live engines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def long_query() -> Query:
 
 
 def long_rows(start: int, n: int = 40) -> dict[str, pa.RecordBatch]:
-    """Give rows of each stream with keys that drift, strings, decimals, and nulls in some pushes only."""
+    """Return rows of each stream with drifting keys, strings, decimals, and nulls in some pushes only."""
     rows = np.arange(start, start + n)
     columns = {
         "k": rows % 13 + start // 100,
@@ -56,7 +56,7 @@ def long_rows(start: int, n: int = 40) -> dict[str, pa.RecordBatch]:
 
 
 def looks(runtime: Runtime) -> dict[str, Any]:
-    """Give all that can be seen of a runtime but bytes and times."""
+    """Return everything observable of a runtime except bytes and times."""
     metrics = runtime.metrics()
     del metrics["bytes"], metrics["late_bytes"]
     states = {name: {k: v for k, v in own.items() if k != "bytes"} for name, own in metrics.pop("states").items()}
@@ -76,7 +76,7 @@ def looks(runtime: Runtime) -> dict[str, Any]:
 
 
 class Life:
-    """A runtime that lives in a file from the first `again` on."""
+    """A runtime that is in a file from the first `again` on."""
 
     def __init__(self, path: Path, runtime: Runtime) -> None:
         self.path, self.runtime = path, runtime
@@ -84,7 +84,7 @@ class Life:
         assert self._file.locked
 
     def again(self, query: Query, token: bytes = b"t") -> Runtime:
-        """Keep the runtime, leave, come back and wake it."""
+        """Save the runtime, leave the context, enter it again and load it."""
         self._file.save(self.runtime, token)
         self.leave()
         self._file.__enter__()
@@ -98,7 +98,7 @@ class Life:
 
 
 def in_child(work: Callable[[], None]) -> int | None:
-    """Run something in a forked process and return its exit code."""
+    """Run a function in a forked process and return its exit code."""
     child = multiprocessing.get_context("fork").Process(target=work)
     child.start()
     child.join(60)

@@ -1,4 +1,4 @@
-"""The query and the runtime that tests of snapshots share."""
+"""The query and the runtime of the tests of snapshots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_query(
     predicates: tuple[str, ...] = ("R.a = S.a", "R.b = S.b"),
     **options: Any,
 ) -> Query:
-    """Give a query of two streams; the first has what is asked for, the second is always the same."""
+    """Return a query of two streams; the arguments apply to the first, the second is always the same."""
     first = Stream(names[0], schema, window=window, time=time, filter=accept)
     second = Stream(names[1], SCHEMA, window=FIVE_SECONDS, time="t")
     given = {"where": pc.field("R.a") < 1000, "lateness": timedelta(seconds=2), **options}
@@ -32,7 +32,7 @@ def make_query(
 
 
 def filled() -> Runtime:
-    """Give a runtime of the usual query with rows in its windows, one of them late."""
+    """Return a runtime of the usual query with rows in its windows, and a late row."""
     runtime = Runtime(make_query())
     n = 30
     batch = pa.record_batch(

@@ -1,4 +1,4 @@
-"""Adaptive filters: the rows accepted are those of a nested loop, and the order follows cost and what is dropped."""
+"""Adaptive filters accept the rows of a nested loop, and their order follows cost and selectivity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 
 
 class Clock:
-    """Time that passes only when a condition is asked."""
+    """A clock that advances only when a condition is evaluated."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -32,7 +32,7 @@ class Clock:
 
 
 def condition(clock: Clock, column: str, per_row: float, per_call: float = 1e-6) -> Callable[[pa.RecordBatch], Any]:
-    """Give a function that reads a column of bool and takes time by the clock."""
+    """Return a function that reads a column of bool and takes time by the clock."""
 
     def asked(batch: pa.RecordBatch) -> Any:
         clock.now += per_call + per_row * len(batch)
@@ -41,7 +41,7 @@ def condition(clock: Clock, column: str, per_row: float, per_call: float = 1e-6)
     return asked
 
 
-# A condition in two forms: as the filter takes it, and of one row.
+# Each condition in two forms: for the filter, and for one row.
 FORMS: list[tuple[Any, Callable[[dict[str, Any]], bool | None]]] = [
     (pc.field("a") > 2, lambda row: None if row["a"] is None else row["a"] > 2),
     (pc.field("b") == "x", lambda row: None if row["b"] is None else row["b"] == "x"),
@@ -79,7 +79,7 @@ def test_the_rows_accepted_are_those_of_a_nested_loop(
         patch.setattr(adaptive_filters, "SLICE_ROWS", slice_rows)
         patch.setattr(sampling, "FIRST_ONE_IN", 1)
         if narrow is not None:
-            # Always narrowed, or never.
+            # Always narrow the slice, or never.
             patch.setattr(AdaptiveFilter, "_pays", lambda *_: bool(narrow))
         for rows in batches:
             batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
@@ -92,7 +92,7 @@ def test_the_rows_accepted_are_those_of_a_nested_loop(
 
 
 def flags(rng: np.random.Generator, shares: dict[str, float], rows: int) -> pa.RecordBatch:
-    """Give columns of bool, each true for a share of the rows."""
+    """Return columns of bool, each true for a share of the rows."""
     return pa.record_batch({name: pa.array(rng.random(rows) < share) for name, share in shares.items()})
 
 
@@ -147,7 +147,7 @@ def test_conditional_rates_decide_behind_the_first_place() -> None:
     accepts = AdaptiveFilter([condition(clock, name, 1e-6) for name in "abc"], names=list("abc"), clock=clock)
     for _ in range(10):
         draws = rng.random(20_000)
-        # b drops half of all rows, but none that a leaves; c drops fewer, all of them left by a.
+        # b drops half of all rows, but none that a accepts; c drops fewer, and a accepts all of these.
         batch = pa.record_batch({"a": draws > 0.6, "b": draws > 0.5, "c": draws < 0.7})
         accepts.filter(batch)
     assert accepts.order == ("a", "c", "b")

@@ -1,4 +1,4 @@
-"""Record batches as bytes: any type comes back as it was, and whatever is wrong in the bytes is found."""
+"""Record batches as bytes: every type is read back unchanged, and damage is detected."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_bytes_altered_at_random_are_refused_or_safe(seed: int) -> None:
         return
     event("read")
     for batch in batches:
-        # Goes by every offset and index.
+        # Follows every offset and index.
         pa.concat_arrays([batch.column(0), batch.column(0)]).nbytes  # noqa: B018
 
 

@@ -1,4 +1,4 @@
-"""A bound on bytes: stored states make way, windows do not; whatever is refused leaves all as it was."""
+"""The bound on bytes: stored states are dropped, windows are not; a refused push leaves everything as it was."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from eddy.routing.change import NO_ROOM
 from eddy.routing.policies import Decision, View
-from eddy.runtime import NO_ROOM
 from jisc.plan.states import states_of
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase
@@ -23,7 +23,7 @@ KINDS = {"number": pa.int64(), "text": pa.string()}
 
 
 class All:
-    """Stores every state, whatever room there is."""
+    """Stores every state, however little room there is."""
 
     name = "all"
 
@@ -32,7 +32,7 @@ class All:
 
 
 class Pair:
-    """A runtime with a bound, and one without bound or states (`mjoin`) that is told what the first takes."""
+    """A runtime with a bound, and one without bound and states (`mjoin`) that gets the pushes that the first takes."""
 
     def __init__(self, window: int | None = 100, kind: str = "number", payload: bool = False, **options: Any) -> None:
         self.kind, self.random = kind, random.Random(5)
@@ -50,12 +50,12 @@ class Pair:
 
     @property
     def used(self) -> int:
-        """Bytes that count, worked out anew."""
+        """The bytes that count, computed from scratch."""
         runtime = self.runtime
-        return runtime._bound.base() + runtime._strategy.nbytes
+        return runtime._engine.bound.base() + runtime._engine.strategy.nbytes
 
     def rows(self, n: int, keys: int, first: int = 0) -> list[Arrival]:
-        """Give n rows in turn."""
+        """Return n rows, streams in turn."""
         values = [first + self.random.randrange(keys) for _ in range(n)]
         long = "x" * 100
         return [
@@ -64,7 +64,7 @@ class Pair:
         ]
 
     def push(self, rows: list[Arrival]) -> None:
-        """Push rows, compare, look at the bytes."""
+        """Push rows, compare the results, check the bytes."""
         one, order = Push(tuple(rows)), [i for i, _ in rows]
         table = self.runtime.push(one.batches(self.case), order)
         other = self.other.push(one.batches(self.case), order)
@@ -72,19 +72,19 @@ class Pair:
         assert table.sort_by(keys).equals(other.sort_by(keys))
         if self.runtime.position < 200:
             self.runtime.check()
-        limit = self.runtime._bound.max_bytes
-        assert self.used == self.runtime._modules.allowance.used
+        limit = self.runtime._engine.bound.max_bytes
+        assert self.used == self.runtime._engine.modules.allowance.used
         assert limit is None or self.used <= limit
 
     def refused(self, rows: list[Arrival]) -> str:
-        """Push rows for which there is no room; return the message."""
+        """Push rows for which there is no room; return the error message."""
         before = self.runtime.position, self.runtime.plan, self.runtime.scheduled()
         one = Push(tuple(rows))
         with pytest.raises(eddy.CapacityError) as error:
             self.runtime.push(one.batches(self.case), [i for i, _ in rows])
         assert (self.runtime.position, self.runtime.plan, self.runtime.scheduled()) == before
-        self.runtime._modules.check()
-        assert self.used <= self.runtime._bound.max_bytes
+        self.runtime._engine.modules.check()
+        assert self.used <= self.runtime._engine.bound.max_bytes
         return str(error.value)
 
     @property
@@ -93,7 +93,7 @@ class Pair:
 
 
 def needed(**options: Any) -> int:
-    """Give the bytes that a runtime takes which has seen nothing."""
+    """Return the bytes of a new runtime."""
     return Pair(**options).used
 
 
@@ -105,14 +105,14 @@ def test_a_bound_that_is_large_enough_changes_nothing() -> None:
             pair.push(pair.rows(40, 12))
     assert bound.runtime.history()["stored"].equals(free.runtime.history()["stored"])
     assert bound.runtime.plan == free.runtime.plan
-    assert bound.runtime._strategy.stored == free.runtime._strategy.stored
+    assert bound.runtime._engine.strategy.stored == free.runtime._engine.strategy.stored
     assert NO_ROOM not in bound.reasons
     assert bound.used == free.used
 
 
 @pytest.mark.parametrize("size", [8, 80, 800])
 def test_stored_states_make_way_for_windows(size: int) -> None:
-    """Whether windows outgrow the bound between pushes or within one: states go, results stay right."""
+    """Windows outgrow the bound between pushes or within one: states are dropped, results stay right."""
     free = Pair(window=400)
     for _ in range(-(-1600 // size)):
         free.push(free.rows(size, 500))
@@ -132,7 +132,7 @@ def test_a_state_that_outgrows_the_bound_within_a_push_goes_and_the_push_is_done
     pair = Pair(window=200, store=["R S"], max_bytes=room)
     pair.push(pair.rows(40, 40))
     assert len(pair.runtime.stairs) == 1
-    # 150 times 150 entries under one key, which no T ever has.
+    # 150 times 150 entries under one key, which no tuple of T has.
     rows = [(k % 2, {"k": 7, "p": k}) for k in range(300)]
     pair.push(rows)
     assert pair.runtime.stairs == []
@@ -152,7 +152,7 @@ def test_of_two_states_the_one_that_fits_may_stay() -> None:
 
 @pytest.mark.parametrize("every", [1, 5, 30])
 def test_a_policy_that_stores_whatever_room_there_is(every: int) -> None:
-    """What it decides in the middle of a push does not make the push fail, however often."""
+    """Decisions within a push never make the push fail."""
     for more in (0, 800, 3_000, 6_000, 20_000, 60_000):
         free = Pair(window=100)
         for _ in range(12):
@@ -192,7 +192,7 @@ def test_states_asked_for_now_are_refused_when_there_is_no_room() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("payload", [False, True])
 def test_windows_alone_that_outgrow_the_bound(kind: str, payload: bool) -> None:
-    """By rows, by keys, by strings, by payload: refused before anything is lost; smaller pushes go on."""
+    """Rows, keys, strings or payload exceed the bound: refused without a loss; smaller pushes still work."""
     for keys in (3, 10_000):
         pair = Pair(window=None, kind=kind, payload=payload)
         pair = Pair(window=None, kind=kind, payload=payload, max_bytes=pair.used + 60_000, count_only=False)
@@ -208,20 +208,20 @@ def test_windows_alone_that_outgrow_the_bound(kind: str, payload: bool) -> None:
                 taken += 1
             except eddy.CapacityError:
                 refusals += 1
-                # Rings may have grown for it, as far as the bound lets them.
-                assert pair.used <= pair.runtime._bound.max_bytes
+                # Rings may have grown for the push, within the bound.
+                assert pair.used <= pair.runtime._engine.bound.max_bytes
             if taken > 60:
                 break
         assert taken > 5
 
 
 def test_small_windows_are_not_stuck_after_a_push_with_many_keys() -> None:
-    """Key directories that a refused push would have grown are as they were."""
+    """Key directories that a refused push would have enlarged are as before."""
     pair = Pair(window=16)
     pair = Pair(window=16, max_bytes=pair.used + 2_500)
     pair.push(pair.rows(30, 10))
     used = pair.used
-    # As many rows as have a place in the rings, each with a key of its own, again and again.
+    # As many rows as the rings have slots, each with a new key, again and again.
     for first in range(0, 40_000, 1_000):
         rows = pair.rows(150, 1_000, first=first + 1_000)
         try:
@@ -250,7 +250,7 @@ def test_other_strategies_are_refused_with_the_state_as_before(strategy: str) ->
 
 @pytest.mark.parametrize("strategy", [name for name in STORING if STRATEGIES[name].changes])
 def test_a_transition_that_there_is_no_room_for(strategy: str) -> None:
-    """R S is small; S T, all of one key, is not."""
+    """R S is small; S T, which has one key, is large."""
     pair = Pair(window=100, strategy=strategy)
     pair = Pair(window=100, strategy=strategy, plan="((R S) U) T", max_bytes=pair.used + 30_000)
     pair.push([(1 + k % 2, {"k": 7, "p": k}) for k in range(180)])
@@ -265,7 +265,7 @@ def test_a_transition_that_there_is_no_room_for(strategy: str) -> None:
     assert changed == (strategy in ("jisc", "parallel-track"))
     pair.push(pair.rows(8, 5, first=100))
     if changed and strategy == "jisc":
-        # It is promoted on its first probe.
+        # The key is promoted on its first probe.
         pair.refused([(0, {"k": 7, "p": 1})])
         pair.push(pair.rows(8, 5, first=100))
 
@@ -276,7 +276,7 @@ def test_background_promotion_keeps_to_the_bound() -> None:
     for _ in range(10):
         pair.push([(k % 2, {"k": k % 9, "p": k}) for k in range(20)])
         pair.runtime.transition("(R S) (T U)", store=["R S"] if pair.runtime.position % 40 else [])
-    assert pair.used <= pair.runtime._bound.max_bytes
+    assert pair.used <= pair.runtime._engine.bound.max_bytes
 
 
 def test_a_restored_runtime_keeps_the_bound() -> None:
@@ -289,7 +289,7 @@ def test_a_restored_runtime_keeps_the_bound() -> None:
         pair.push(pair.rows(100, 50))
     pair.refused(pair.rows(4_000, 3_000))
     again = eddy.Runtime.restore(pair.runtime.snapshot(), pair.case.query(), strategy="mjoin")
-    assert again._bound.max_bytes == pair.runtime._bound.max_bytes
+    assert again._engine.bound.max_bytes == pair.runtime._engine.bound.max_bytes
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, "1", True])
@@ -299,10 +299,10 @@ def test_no_number_of_bytes(max_bytes: Any) -> None:
 
 
 def test_what_a_bound_counts() -> None:
-    """Windows, keys, payload and states; not results, and not a large push that left nothing."""
+    """Windows, keys, payload and states count; results do not, nor does a large push that left nothing."""
     pair = Pair(window=20, store=ALL)
     pair.push(pair.rows(400, 5))
     metrics = pair.runtime.metrics()
     assert pair.used < metrics["bytes"]
     assert pair.used >= sum(state["bytes"] for state in metrics["states"].values())
-    assert np.isinf(pair.runtime._modules.allowance.limit)
+    assert np.isinf(pair.runtime._engine.modules.allowance.limit)

@@ -1,4 +1,4 @@
-"""A failed push leaves the state as it was: the next right push gives what the oracle gives, as if it had not been.
+"""A failed push leaves the state as it was: the next good push gives the results of the oracle.
 
 The state machine drives one runtime through good and bad pushes; the tests after it are one bad push each, with what
 the message must name.
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import eddy
+from eddy.fuzz.oracle import Oracle
 from jisc.strategies import STRATEGIES
 from tests.cases import (
     Arrival,
@@ -32,7 +33,6 @@ from tests.cases import (
     results,
     text_rows,
 )
-from tests.oracle import Oracle
 from tests.strategies import TIME, VALUE, arrivals, cases, neighbours_by_predicate, plans
 
 Batches = dict[str, Any]
@@ -98,7 +98,7 @@ SPOILS: tuple[Spoil, ...] = (
 
 
 def fragile(stream: str) -> Condition:
-    """Give a result filter that raises on a result whose value is 0: only the data show that it is wrong."""
+    """Return a result filter that raises on a result whose value is 0, so that only the data show the error."""
     name = f"{stream}.{VALUE}"
     return Condition(
         pc.divide(pc.scalar(12), pc.field(name)) > pc.scalar(2),
@@ -107,7 +107,7 @@ def fragile(stream: str) -> Condition:
 
 
 class PushesGoodAndBad(RuleBasedStateMachine):
-    """One runtime and its oracle, fed the same good pushes; the runtime gets bad and too large ones in between."""
+    """One runtime and its oracle, with the same good pushes; the runtime also gets bad and too large ones."""
 
     case: Case
     oracle: Oracle
@@ -124,7 +124,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
         self.runtime = eddy.Runtime(case.query(), plan, strategy=strategy, policy="fixed", ids_only=True)
         self.late: dict[str, list[tuple[str, ...]]] = {}
         self.bounded = False
-        """Whether there was a bound since late rows were drained."""
+        """Whether there was a bound since late rows were collected."""
 
     @rule(data=st.data(), shape=st.integers(0, 7**4 - 1))
     def push(self, data: st.DataObject, shape: int) -> None:
@@ -149,8 +149,8 @@ class PushesGoodAndBad(RuleBasedStateMachine):
 
     @rule(more=st.sampled_from([None, 0, 0, 100, 2_000, 20_000]))
     def move_the_bound(self, more: int | None) -> None:
-        """Leave no room, some, or any: what is asked for then is refused somewhere in the middle of a push."""
-        used = self.runtime._bound.base() + self.runtime._strategy.nbytes
+        """Leave no room, some, or unlimited room: requests are then refused somewhere within a push."""
+        used = self.runtime._engine.bound.base() + self.runtime._engine.strategy.nbytes
         self.runtime.max_bytes = None if more is None else used + more
         self.bounded |= more is not None
 
@@ -163,7 +163,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
     @rule(data=st.data(), pick=st.integers(0, 100))
     def push_without_an_event_time(self, data: st.DataObject, pick: int) -> None:
         rows: list[Arrival] = data.draw(arrivals(self.case, max_arrivals=12))
-        # A rejected row needs no time, so take one that arrives.
+        # A rejected row needs no time, so take an accepted one.
         kept = [
             k for k, outcome in enumerate(feed(self.case, unfiltered(self.case), rows)) if outcome.fate != "rejected"
         ]
@@ -177,7 +177,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
     def drain_late(self) -> None:
         got = {name: text_rows(table) for name, table in self.runtime.late().items() if table.num_rows}
         for name, rows in self.late.items():
-            # A bound that left no room for them has made the oldest go.
+            # A bound without room for late rows has dropped the oldest.
             kept = got.pop(name, [])
             assert kept == rows[len(rows) - len(kept) :]
             assert kept == rows or self.bounded
@@ -195,9 +195,9 @@ class PushesGoodAndBad(RuleBasedStateMachine):
             self.runtime.check()
 
     def refused(self, batches: Batches, order: Any) -> None:
-        """Push what must fail and see that no figure moves."""
+        """Push rows that must fail, and compare all figures."""
         before = counted(self.runtime)
-        # Which of two reasons is found first is not promised.
+        # Either of two reasons may be found first.
         expected = eddy.InputError if self.runtime.max_bytes is None else (eddy.InputError, eddy.CapacityError)
         with pytest.raises(expected):
             self.runtime.push(batches, order)
@@ -205,12 +205,12 @@ class PushesGoodAndBad(RuleBasedStateMachine):
 
 
 def unfiltered(case: Case) -> Oracle:
-    """Give an oracle whose result filter cannot fail."""
+    """Return an oracle whose result filter cannot fail."""
     return Case(case.streams, case.predicates, case.select, None, case.lateness).oracle()
 
 
 def counted(runtime: eddy.Runtime) -> dict[str, Any]:
-    """Give the figures that tell of rows: bytes may grow, dead keys may be swept, stored states begin anew."""
+    """Return the figures of rows; bytes may grow, dead keys may be swept, and stored states are emptied."""
     return {
         name: figure
         for name, figure in runtime.metrics().items()
@@ -219,11 +219,11 @@ def counted(runtime: eddy.Runtime) -> dict[str, Any]:
 
 
 TestPushesGoodAndBad = PushesGoodAndBad.TestCase
-# An example is up to 30 pushes, so a third of the examples of other tests is about as much work.
+# An example has up to 30 pushes, so a third of the usual number of examples is about as much work.
 TestPushesGoodAndBad.settings = settings(max_examples=max(settings().max_examples // 3, 1), stateful_step_count=30)
 
 
-# --- one bad push each: what the message names -----------------------------------------------------------------------
+# --- one bad push each: the message ----------------------------------------------------------------------------------
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), (VALUE, pa.int64())])
 
@@ -288,7 +288,7 @@ def test_a_result_filter_that_raises_takes_the_whole_push_back(size: int) -> Non
         runtime.push({"right": bad})
     runtime.check()
     assert counted(runtime) == before
-    # The rows of the push that failed are not there: the left rows meet the new right ones only.
+    # The rows of the failed push are absent: left rows match the new right rows only.
     assert runtime.push({"right": fine}).num_rows == size
     assert runtime.push({"left": fine}).num_rows == size
 
@@ -314,14 +314,14 @@ def test_late_rows_of_a_failed_push_are_not_handed_out() -> None:
         runtime.push({"right": late}, np.zeros(2, np.int64) + 1)
     assert all(table.num_rows == 0 for table in runtime.late().values())
     assert runtime.metrics()["late"] == 0
-    # The time that the failed push brought is forgotten too.
+    # The event times of the failed push are forgotten too.
     assert runtime.push({"right": rows(1, time=100_000)}).num_rows == 1
 
 
 def test_a_null_event_time_matters_only_where_times_do() -> None:
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Rows(5), time="t") for name in ("left", "right")]
     runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
-    # Without a RANGE window times only sort a push that has no order.
+    # Without a RANGE window, times only sort a push without `order`.
     assert runtime.push({"left": rows(1, time=None), "right": rows(1, time=None)}, [0, 1]).num_rows == 1
     with pytest.raises(eddy.InputError, match="t"):
         runtime.push({"left": rows(1, time=None), "right": rows(1)})
@@ -352,7 +352,7 @@ def test_a_push_of_nothing() -> None:
 
 
 def test_a_push_refused_in_the_middle_of_interning_leaves_nothing_behind() -> None:
-    """The rows before the key that is too long had ids already; the next push begins with its first row."""
+    """Rows before the key that is too long had key ids already; the next push starts with its first row."""
     schema = pa.schema([("k", pa.string())])
     query = eddy.Query([eddy.Stream(name, schema, window=eddy.Rows(100)) for name in ("R", "S")], ["R.k = S.k"])
     runtime = eddy.Runtime(query, max_bytes=100_000)

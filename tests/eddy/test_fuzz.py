@@ -1,4 +1,4 @@
-"""The fuzzer: its judge against the oracle, its scripts, what it finds and what it says."""
+"""The fuzzer: its cases, its scripts, the defects it finds and its output."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from eddy.fuzz import command, hunt
-from eddy.fuzz.case import NAMES, Case, Push, Reload, Shape
+from eddy.fuzz.case import NAMES, Case, Push, Reload, Row, Shape
 from eddy.fuzz.draw import cases
-from eddy.fuzz.judge import Extent, Judge, Row
 from eddy.fuzz.play import Game, Tally, play, refusals
 from eddy.fuzz.script import script
+from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
 from tests.documents import ROOT
-from tests.oracle import Oracle, OracleQuery, OracleStream
 
 RUNNER = CliRunner()
 CASES = cases(list(STRATEGIES), ["append", "changelog"])
@@ -32,6 +31,7 @@ FEW = settings(max_examples=max(settings().max_examples // 4, 3))
 """For what runs a case as a script."""
 
 DEFECT = '''
+from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 
 push = Runtime.push
@@ -51,29 +51,14 @@ def invoke(*arguments: str) -> Any:
     return RUNNER.invoke(command.app, list(arguments))
 
 
-def oracle_of(case: Case) -> Oracle:
-    """Give the oracle of a case's query."""
-    shape = case.shape
-    streams = [
-        OracleStream(name, window.kind, window.size, "t" if shape.timed else None)
-        for name, window in zip(shape.names, shape.windows, strict=True)
-    ]
-    equalities = [((NAMES[i], x), (NAMES[j], y)) for (i, x), (j, y) in shape.equalities]
-    return Oracle(OracleQuery(streams, equalities, shape.lateness))
-
-
 @given(CASES)
-def test_the_judge_and_the_oracle_agree(case: Case) -> None:
-    judge, oracle = case.shape.judge(), oracle_of(case)
-    for row in (row for step in case.steps if isinstance(step, Push) for row in step.rows):
-        verdict, outcome = judge.arrive(row), oracle.arrive(NAMES[row.stream], case.shape.values(row))
-        assert verdict.late == (outcome.fate == "late")
-        assert verdict.results == outcome.results
-        assert (verdict.expired, verdict.displaced) == (outcome.expired, outcome.displaced)
-    assert sorted(judge.answer) == oracle.answer()
-    other = judge.fork()
-    assert isinstance(other, Judge)
-    assert other.answer == judge.answer
+def test_the_standing_results_of_the_oracle_are_its_answer(case: Case) -> None:
+    """The results that began and have not ended are those found anew in the windows as they are."""
+    oracle = case.shape.oracle()
+    for step in case.steps:
+        for row in step.rows if isinstance(step, Push) else ():
+            oracle.arrive(NAMES[row.stream], case.shape.values(row))
+        assert sorted(oracle.standing) == oracle.copy().answer()
 
 
 @FEW
@@ -159,7 +144,7 @@ def test_policies_narrow_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_policy_decides_within_pushes() -> None:
     """The fuzzer's own changes plans and what is stored, and its script does the same."""
     rows = tuple(Row(k % 3, {"k0": k // 3 % 2}, 0, k // 3) for k in range(30))
-    shape = Shape((Extent("rows", 3),) * 3, (("k0",),) * 3, (((0, "k0"), (1, "k0")), ((1, "k0"), (2, "k0"))))
+    shape = Shape((Rows(3),) * 3, (("k0",),) * 3, (((0, "k0"), (1, "k0")), ((1, "k0"), (2, "k0"))))
     case = Case(shape, "(R S) T", "eddy", policy="chaos", seed=3, decide_every=2, steps=(Push(rows),))
     game = Game(case)
     assert game.take(case.steps[0])

@@ -1,55 +1,79 @@
 """An exception at any line of a push: the push did not happen, or it did and `last_push` has its results.
 
-A tracer raises at the first line of ours that it has not raised at yet. The push is done again until it goes through,
-so that each line it passes is the last one once, those of taking a push back among them (some pushes fail by
-themselves). What follows is what the oracle gives.
+A tracer raises at the first line of the library at which it has not raised yet. The push is repeated until it happens,
+so that each line is once the last one, including those that take a push back (some pushes fail without the tracer).
+Later pushes give the results of the oracle.
 """
 
 from __future__ import annotations
 
+import dis
 import random
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import cycle
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import cycle, dropwhile, islice
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
 
 import eddy
+from eddy.engine import Engine
+from eddy.fuzz.hunt import time_limit
+from eddy.fuzz.oracle import Oracle
+from eddy.push import push as push_module
+from eddy.push import transaction, turn
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes, feed
 from tests.eddy.test_failed_push import fragile
-from tests.oracle import Oracle
 
 ROOT = Path(eddy.__file__).parents[1]
-OURS = (*(str(ROOT / package) for package in ("eddy", "jisc", "stairs")), "sortedcontainers")
+TRACED = (*(str(ROOT / package) for package in ("eddy", "jisc", "stairs")), "sortedcontainers")
 KEY, NUMBER, TIME, VALUE, TEXT = "k", "j", "t", "v", "p"
 PLANS = ("((R S) T) U", "((U T) S) R", "(R S) (T U)")
 
 
 class Interrupted(BaseException):
-    """What the tracer and the signal handlers raise."""
+    """Raised by the tracer and by signal handlers."""
 
 
 Line = tuple[str, int]
 T = TypeVar("T")
 
 
+def lines_of(code: CodeType) -> frozenset[Line]:
+    """Return the lines of a function of the project at which a tracer can raise, none for other code."""
+    # By identity: two functions may be equal, and a hash of the code takes longer than all the rest.
+    known = _LINES.get(id(code))
+    if known is None:
+        known = _LINES[id(code)] = code, _lines_of(code)
+    return known[1]
+
+
+_LINES: dict[int, tuple[CodeType, frozenset[Line]]] = {}
+
+
+def _lines_of(code: CodeType) -> frozenset[Line]:
+    name = code.co_filename
+    if not any(part in name for part in TRACED):
+        return frozenset()
+    begun = dropwhile(lambda instruction: instruction.opname != "RESUME", dis.get_instructions(code))
+    lines = {instruction.positions.lineno for instruction in islice(begun, 1, None) if instruction.positions}
+    return frozenset((name, line) for line in lines if line is not None)
+
+
 class Tracer:
-    """Raises at the first line that is not in `seen` yet, and puts it in."""
+    """Raises at the first line that is not in `seen`, and adds the line."""
 
     def __init__(self, seen: set[Line]) -> None:
         self.seen = seen
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-        """Follow the calls of our own code."""
-        name = frame.f_code.co_filename
-        return self.line if any(part in name for part in OURS) else None
+        """Follow a call, unless all lines of its function have had their turn: tracing lines is most of the cost."""
+        return None if lines_of(frame.f_code) <= self.seen else self.line
 
     def line(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
         """Raise at a new line."""
@@ -61,7 +85,7 @@ class Tracer:
 
 
 def traced(call: Callable[[], T], seen: set[Line]) -> T | None:
-    """Return what a call returns, or None when it was interrupted, at a line that is in `seen` from then on."""
+    """Return the result of a call, or None if it was interrupted; the line is in `seen` from then on."""
     sys.settrace(Tracer(seen))
     try:
         return call()
@@ -72,7 +96,7 @@ def traced(call: Callable[[], T], seen: set[Line]) -> T | None:
 
 
 def make_case() -> Case:
-    """Give a query with keys of both kinds, windows of all kinds, payload of all kinds, and a filter that can fail."""
+    """Return a query with all kinds of keys, windows and payload, and with a filter that can raise."""
     kinds = {KEY: pa.string(), NUMBER: pa.int64(), TIME: pa.int64(), VALUE: pa.int64(), TEXT: pa.string()}
     own = {"R": (KEY,), "S": (KEY, NUMBER), "T": (KEY, NUMBER), "U": (NUMBER,)}
     windows = {"R": ("rows", 4), "S": ("range", 5), "T": ("rows", 5), "U": ("range", 7)}
@@ -86,7 +110,7 @@ def make_case() -> Case:
 
 
 class Play:
-    """A runtime, its oracle, and pushes made up on the way."""
+    """A runtime, its oracle, and random pushes."""
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         self.random = random.Random(seed)
@@ -98,7 +122,7 @@ class Play:
         self.clock = 0
 
     def arrivals(self) -> list[Arrival]:
-        """Make up some rows; now and then one is late, or has nulls."""
+        """Return random rows; some are late or have nulls."""
         rows: list[Arrival] = []
         for _ in range(self.random.randrange(1, 9)):
             i = self.random.randrange(4)
@@ -114,13 +138,13 @@ class Play:
         return rows
 
     def plan_ahead(self) -> None:
-        """Let the plan change within the next push."""
+        """Schedule a change of plan within the next push."""
         if STRATEGIES[self.runtime.strategy].changes and not self.runtime.scheduled():
             at = self.runtime.position + self.random.randrange(1, 4)
             self.runtime.transition(next(self.plans), at=at)
 
     def push(self, attempt: Callable[[Callable[[], pa.Table]], pa.Table | None]) -> int:
-        """Push rows until they are in; `attempt` does it and returns the results, or None when it was interrupted."""
+        """Push rows until the push happens; `attempt` returns the results, or None if it was interrupted."""
         rows = self.arrivals()
         tried, fails = self.oracle.copy(), False
         try:
@@ -167,8 +191,8 @@ def test_an_exception_at_each_line(strategy: str, output: str) -> None:
     while quiet < 12:
         play.plan_ahead()
         if strategy == "eddy":
-            # Sometimes there is room for windows and not for states, which are dropped then, one by one.
-            play.runtime.max_bytes = play.runtime._bound.base() + play.random.choice([3_000, 5_000, 100_000])
+            # Sometimes there is room for windows but not for states, which are then dropped one by one.
+            play.runtime.max_bytes = play.runtime._engine.bound.base() + play.random.choice([3_000, 5_000, 100_000])
         quiet = quiet + 1 if play.push(lambda push: traced(push, seen)) == 1 else 0
     assert len(seen) > 300
 
@@ -176,21 +200,22 @@ def test_an_exception_at_each_line(strategy: str, output: str) -> None:
 @pytest.mark.parametrize("strategy", ["eddy", "moving-state", "parallel-track"])
 def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play, seen, again = Play(5, strategy=strategy, output="changelog", renumber_at=40), set[Line](), set[Line]()
-    settle = eddy.Runtime._settle
+    recover = transaction.recover
 
-    def interrupted(runtime: eddy.Runtime) -> None:
+    def interrupted(engine: Engine) -> None:
         before = sys.gettrace()
         sys.settrace(Tracer(again))
         try:
-            settle(runtime)
+            recover(engine)
         finally:
             sys.settrace(before)
 
     def attempt(push: Callable[[], pa.Table]) -> pa.Table | None:
         with monkeypatch.context() as patch:
-            patch.setattr(eddy.Runtime, "_settle", interrupted)
+            patch.setattr(turn, "recover", interrupted)
+            patch.setattr(push_module, "recover", interrupted)
             found = traced(push, seen)
-            # Whoever calls next goes on with it, and may be interrupted as well.
+            # The next call continues the recovery, and may be interrupted as well.
             for _ in range(2):
                 with suppress(Interrupted):
                     play.runtime.last_push()
@@ -250,22 +275,6 @@ def test_an_exception_at_each_line_of_loading(strategy: str) -> None:
     assert len(seen) > 100
 
 
-@contextmanager
-def alarm(after_s: float) -> Iterator[None]:
-    """Let a signal come after so long, if the block is not over by then; its handler raises."""
-
-    def handler(*_: object) -> None:
-        raise Interrupted("signal")
-
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, after_s)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "parallel-track"])
 def test_signals_at_any_moment(strategy: str) -> None:
     play, draw, came = Play(1, strategy=strategy, output="changelog", renumber_at=200), random.Random(2), 0
@@ -273,8 +282,8 @@ def test_signals_at_any_moment(strategy: str) -> None:
     def attempt(push: Callable[[], pa.Table]) -> pa.Table | None:
         nonlocal came
         try:
-            # From before the push has begun to after its end, however fast the machine is.
-            with alarm(10 ** draw.uniform(-5, -1)):
+            # From before the beginning of the push to after its end, on a machine of any speed.
+            with time_limit(10 ** draw.uniform(-5, -1), Interrupted("signal")):
                 return push()
         except Interrupted:
             came += 1

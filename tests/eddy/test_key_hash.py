@@ -1,4 +1,4 @@
-"""Hashes for partitioning by key: one key has one hash in every stream and type, other keys have others."""
+"""Hashes for partitioning by key: a key has the same hash in every stream and type, and other keys have others."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
+from eddy.fuzz.oracle import Row
 from eddy.ingest.keys import key_hash
 from tests.cases import Arrival, Case, arrow_rows
-from tests.oracle import Row
 from tests.strategies import arrivals, cases
 
 
 def plain_key(row: Row, components: tuple[tuple[str, ...], ...]) -> tuple[Any, ...] | None:
-    """Give the key of a row; None for one that equals nothing: null, NaN, or columns to be equal that differ."""
+    """Return the key of a row; None if it equals nothing: a null, NaN, or unequal columns of one component."""
     key = []
     for columns in components:
         first, *others = (row[column] for column in columns)

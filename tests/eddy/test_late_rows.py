@@ -1,4 +1,4 @@
-"""The store of late rows against a list: which rows are kept, what is counted, and that no other memory is held."""
+"""The store of late rows compared with a list: stored rows, counts, and no other memory kept alive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
 
 
 def row(n: int) -> dict[str, Any]:
-    """Make a row, some of them with nulls; the words come from a dictionary of 500."""
+    """Return a row, some with nulls; the words come from a dictionary of 500."""
     word = f"word {n % 500}"
     if n % 7 == 3:
         return {"n": n, "text": None, "word": None, "words": None, "pair": {"word": None, "flag": None}}
@@ -43,7 +43,7 @@ def late(first: int, count: int) -> LateBatch:
 
 
 def checked(rows: LateRows) -> LateRows:
-    """Check the invariants, and that the bytes are those of the memory held."""
+    """Check the invariants, and that the bytes are those of the memory kept alive."""
     for i, kept in enumerate(rows.stored):
         own = kept.chunks
         assert rows.rows[i] == kept.rows == sum(len(chunk.batch) for chunk in own)
@@ -53,11 +53,11 @@ def checked(rows: LateRows) -> LateRows:
         for chunk in own:
             assert len(chunk.batch) <= chunk.allocated < 2 * len(chunk.batch) + 1
             assert chunk.allocated <= CHUNK_ROWS
-            # Arrow forgets the marks of nulls, some bytes a column, once it has counted that there are none.
+            # Arrow frees the validity bits of a column, a few bytes, once it has found that there are no nulls.
             marks = 8 * (1 + chunk.allocated // 64) * 2 * chunk.batch.num_columns
             assert 0 <= chunk.n_bytes - chunk.batch.get_total_buffer_size() <= marks
             chunk.batch.validate(full=True)
-        # Chunks grow up to a bound, or are larger than the one that follows; of the oldest, rows may be cut off.
+        # A chunk is full, or larger than the next one; rows of the oldest may have been dropped.
         for one, other in pairwise(own[1:]):
             full = one.allocated + other.allocated > CHUNK_ROWS or one.n_bytes + other.n_bytes > CHUNK_BYTES
             assert full or one.allocated > other.allocated
@@ -114,7 +114,7 @@ def test_it_keeps_the_newest_rows_and_counts_the_others(script: list[tuple[str, 
         assert list(rows.dropped) == dropped
         for j in (0, 1):
             assert [found for one in rows.batches(j) for found in one.to_pylist()] == [row(n) for n in kept[j]]
-            # What it was made from has not changed.
+            # The state it was made from has not changed.
             assert [n for one in before.batches(j) for n in one["n"].to_pylist()] == seen[j]
 
 
@@ -138,7 +138,7 @@ def test_many_rows_at_a_time_are_cut() -> None:
 
 @pytest.mark.parametrize("kind", [pa.string(), DICTIONARY, pa.list_(DICTIONARY)], ids=str)
 def test_a_row_does_not_hold_on_to_its_batch(kind: pa.DataType) -> None:
-    """Also where Arrow's copies share memory: the dictionary has 500 long words, the row has one."""
+    """Arrow's copies may share memory: the dictionary has 500 long words, the row has one."""
     words = pa.array([f"{n % 500} {'x' * 1000}" for n in range(5000)], pa.string())
     column = words if kind == pa.string() else words.dictionary_encode().cast(DICTIONARY)
     if pa.types.is_list(kind):

@@ -1,4 +1,4 @@
-"""Engines kept in files between processes: loaded they go on as if they had never been kept."""
+"""Live engines: a loaded engine continues as if it had never been saved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eddy import InputError, Runtime
 from eddy.live import file as live_file
 from eddy.live.engine_file import EngineFile
 from jisc.strategies import STRATEGIES
-from jisc.strategies.base import CHAPTER
+from jisc.strategies.history import CHAPTER
 from tests.cases import Case, text_rows
 from tests.eddy.lives import KEY, Life, in_child, long_query, long_rows, looks
 from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
@@ -33,7 +33,7 @@ MODES: tuple[dict[str, Any], ...] = (
     {"background": 2},
 )
 BY_ARRIVALS = ("fixed", "lottery", "rank", "a-greedy")
-"""Policies that decide the same whenever a run is repeated."""
+"""Policies whose decisions are the same in each run."""
 
 
 @settings(max_examples=50)
@@ -53,7 +53,7 @@ def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None
         life = Life(Path(folder) / "engine", kept)
         for one in pushes:
             for _ in range(data.draw(st.sampled_from((0, 1, 1, 2)))):
-                # A query written anew, as in another process.
+                # A new Query object, as in another process.
                 kept = life.again(case.query())
                 kept.check()
                 times += 1
@@ -101,7 +101,7 @@ def test_long_streams_with_strings_and_states_are_kept_at_every_push(strategy: s
         kept = life.again(long_query(), b"%d" % step)
         if step % 8 == 0:
             kept.check()
-        # Old room is used again: a file holds about what the engine does.
+        # Freed space is reused: the file is about as large as the engine.
         assert path.stat().st_size < 3 * kept.nbytes + live_file.SPARE
     assert looks(kept) == looks(whole)
     life.leave()
@@ -115,13 +115,13 @@ def test_a_long_history_is_kept_and_is_not_written_each_time(path: Path) -> None
         for runtime in (whole, kept):
             runtime.push(long_rows(10 * step, 10), watermark=10 * step)
         kept = life.again(long_query())
-        sizes.append(len(kept._strategy._transitions))
-        # Asked after each wake: what was written down is not read for it.
+        sizes.append(len(kept._engine.strategy.history._newer))
+        # Called after each load: it does not read the saved chapters.
         assert (kept.changes, kept.reason) == (whole.changes, whole.reason)
-        assert len(kept._strategy._transitions) == sizes[-1]
+        assert len(kept._engine.strategy.history._newer) == sizes[-1]
         if step == 50:
             assert looks(kept) == looks(whole)
-    # Those that are still looked at, of the last 16 pushes, and less than a chapter of others.
+    # The changes that are still needed, of the last 16 pushes, and less than a chapter of others.
     assert max(sizes) < 16 + CHAPTER < len(whole.history())
     assert looks(kept) == looks(whole)
     life.leave()

@@ -1,4 +1,4 @@
-"""The room in a file that holds an engine."""
+"""Allocation of blocks in the file of a live engine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_kernels_take_mapped_memory_as_they_take_any(path: Path) -> None:
     for step in range(2, 5):
         runtime = life.again(query)
         runtime.push(long_rows(40 * step), watermark=40 * step)
-        for array in runtime._modules.arena:
+        for array in runtime._engine.modules.arena:
             assert array.flags.writeable
             assert array.flags.c_contiguous
             assert array.flags.aligned

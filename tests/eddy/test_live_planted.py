@@ -1,4 +1,4 @@
-"""Files that somebody planted or that were damaged: nothing in them is run, and no engine comes from them."""
+"""Planted and damaged files: nothing in them is executed, and no engine is loaded from them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def loaded(path: Path, key: bytes = KEY) -> Runtime | None:
 
 
 class Command:
-    """What a pickle can be: a command."""
+    """A pickle that runs a command."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -61,7 +61,7 @@ def test_a_planted_pickle_is_not_run(kept: Path, path: Path) -> None:
     path.write_bytes(command)
     path.chmod(0o600)
     assert loaded(path) is None
-    # In place of the index, under a header that is right.
+    # In place of the index, under a valid header.
     shutil.copy(kept, path)
     handle = os.open(path, os.O_RDWR)
     header = LiveFile(handle).header()
@@ -92,16 +92,16 @@ def test_a_file_with_other_bytes_anywhere_is_not_loaded(
         caplog.clear()
         assert loaded(path) is None, at
         assert at < HEADER_BYTES or WRONG in caplog.text, at
-        # Nothing is left that could be found.
+        # The file is empty afterwards.
         assert not path.stat().st_size
 
 
 def test_without_the_key_no_engine_is_found(kept: Path, path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.copy(kept, path)
-    # So it is after each start of a driver, which is no fault.
+    # This happens after each start of a driver and is no error.
     assert loaded(path, b"another secret of the tests") is None
     assert not caplog.text
-    # Somebody who knows all but the key.
+    # An attacker who knows everything but the key.
     for part in ("_index_key", "_block_key", "_fold_key"):
         with EngineFile(path, KEY) as live:
             other = engine_file.Seal(b"another secret of the tests")
@@ -142,7 +142,7 @@ def test_links_strangers_and_open_directories_are_refused(
 
 
 def altered(value: Any, chance: random.Random) -> Any:
-    """Return JSON with one value somewhere in it replaced."""
+    """Return a JSON value with one nested value replaced."""
     if isinstance(value, dict) and value and chance.random() < 0.95:
         name = chance.choice(list(value))
         if chance.random() < 0.05:
@@ -157,7 +157,7 @@ def altered(value: Any, chance: random.Random) -> Any:
 
 
 def test_an_index_that_was_altered_under_the_right_key_breaks_nothing_at_once(kept: Path, path: Path) -> None:
-    """Only a defect could write one. It is refused, or gives an engine whose arrays are those in the file."""
+    """Only a defect could write such an index. It is refused, or its engine has arrays within the file only."""
     chance, outcomes = random.Random(11), set[bool]()
     handle = os.open(kept, os.O_RDONLY)
     header = LiveFile(handle).header()
@@ -168,12 +168,18 @@ def test_an_index_that_was_altered_under_the_right_key_breaks_nothing_at_once(ke
     for _ in range(300):
         shutil.copy(kept, path)
         write_index(path, header, tables + json.dumps(altered(values, chance)).encode())
-        outcomes.add(loaded(path) is None)
+        try:
+            outcomes.add(loaded(path) is None)
+        except InputError as fault:
+            # Another policy name in the index stands for a policy of the user's own, which was not passed.
+            if "which is not built in" not in str(fault):
+                raise
+            outcomes.add(True)
     assert outcomes == {False, True}
 
 
 def write_index(path: Path, header: Header, index: bytes) -> None:
-    """Put another index behind the last block, and seal the file."""
+    """Write another index after the last block, and seal the file."""
     with EngineFile(path, KEY) as live:
         file = live._locked_file()
         end = -(-(header.end + len(index)) // 64) * 64
@@ -187,8 +193,10 @@ def write_index(path: Path, header: Header, index: bytes) -> None:
 
 
 def test_no_file_of_ours_is_unpickled() -> None:
-    """The word stands in no module that reads something; what Spark sends to its workers, Spark reads."""
-    root = Path(engine_file.__file__).parent.parent
+    """No module imports pickle; only Spark reads what Spark sends to its workers."""
+    root = Path(engine_file.__file__).parents[2]
     for package in ("stairs", "jisc", "eddy"):
-        for source in sorted((root / package).rglob("*.py")):
+        sources = sorted((root / package).rglob("*.py"))
+        assert sources
+        for source in sources:
             assert "import pickle" not in source.read_text(), source

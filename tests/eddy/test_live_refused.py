@@ -1,4 +1,4 @@
-"""An engine is loaded from a file that was left whole, by one process at a time, or not at all."""
+"""An engine is loaded from a complete file, by one process at a time, or not at all."""
 
 from __future__ import annotations
 
@@ -52,11 +52,18 @@ def test_a_file_that_is_cut_off_or_of_other_times_is_not_loaded(path: Path, monk
             assert not loads(path)
     saved_file(path)
     with monkeypatch.context() as patch:
-        # A machine that does not say when it was started.
+        # A machine that does not identify its boot.
         patch.setattr(engine_file, "_boot", lambda: None)
         assert not loads(saved_file(path))
     path.write_bytes(b"something else" * 1000)
     assert not loads(path)
+
+
+def test_a_change_of_any_module_of_the_engine_is_another_library() -> None:
+    names = {path.as_posix() for path in engine_file._sources()}
+    for module in ("stairs/stems.py", "jisc/strategies/base.py", "eddy/runtime.py", "eddy/routing/router.py"):
+        assert any(name.endswith(module) for name in names), module
+    assert not any("/eddy/spark/" in name for name in names)
 
 
 def test_a_process_killed_at_any_moment_leaves_nothing_to_load(path: Path) -> None:
@@ -119,7 +126,7 @@ def test_one_process_at_a_time(path: Path) -> None:
     assert loads(path)
     with EngineFile(path, KEY) as mine:
         path.unlink()
-        # The file that is locked is nobody's any more; this is another one.
+        # The locked file was removed; this is another one.
         with EngineFile(path, KEY) as other:
             assert mine.locked
             assert other.locked
@@ -163,7 +170,7 @@ def test_a_push_under_way_is_not_kept(path: Path) -> None:
 
 
 class Recording:
-    """A policy of a user's: it counts how often it was asked."""
+    """A policy of a user, which counts its calls."""
 
     name = "recording"
 
@@ -177,7 +184,7 @@ class Recording:
 
 
 class Remembering(Recording):
-    """The same, and it can tell."""
+    """The same policy, which can also save its count."""
 
     def learnt(self) -> Any:
         return {"asked": self.asked}
@@ -210,13 +217,13 @@ def test_a_policy_of_a_user_is_handed_in_and_resumes_if_it_can(path: Path) -> No
 
 def test_what_a_policy_has_learnt_is_json(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     runtime = Runtime(long_query(), policy=Remembering())
-    runtime._router.policy.learnt = lambda: {"asked": Remembering}  # type: ignore[attr-defined]
+    runtime._engine.router.policy.learnt = lambda: {"asked": Remembering}  # type: ignore[attr-defined]
     with EngineFile(path, KEY) as live, pytest.raises(InputError, match=r"policy 'recording'.*learnt\(\).*not JSON"):
         live.save(runtime, b"token")
     assert not loads(path, query=long_query())
-    # It is still of use.
+    # The runtime can still be used.
     assert runtime.push(long_rows(0), watermark=0).num_rows
-    runtime._router.policy.learnt = lambda: [1]  # type: ignore[attr-defined]
+    runtime._engine.router.policy.learnt = lambda: [1]  # type: ignore[attr-defined]
     with EngineFile(path, KEY) as live:
         live.save(runtime, b"token")
         assert live.load(b"token", long_query(), Remembering()) is None

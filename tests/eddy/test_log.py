@@ -1,4 +1,4 @@
-"""What is logged under "eddy": decisions, refusals; and nothing for a push in which nothing happened."""
+"""Messages of the logger "eddy": decisions and refusals, and nothing for an ordinary push."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_refused_push_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert [(one.name, one.levelname) for one in caplog.records] == [("eddy", "WARNING")] * 3
     said = caplog.messages
     assert said[0].startswith("push was refused: InputError: stream R: column 'k' is string")
-    assert said[1].startswith("transition was refused: PlanError: plan 'R S' misses T")
+    assert said[1].startswith("transition was refused: PlanError: plan 'R S' lacks T")
     assert said[2].startswith("restore was refused: SnapshotError: ")
 
 

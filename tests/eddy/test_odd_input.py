@@ -1,4 +1,4 @@
-"""What users write a little differently: numbers of numpy, odd names, odd orders, times out of range, NaN."""
+"""Unusual input: numpy numbers, odd names, odd orders, times out of range, NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two calls never work on one runtime: not from two threads, not from a function that the runtime calls."""
+"""Two calls never work on one runtime at once: from two threads, or from a function that the runtime calls."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_threads_take_turns_or_are_refused() -> None:
     assert runtime.position == 10 * sum(taken)
     assert runtime.pushes == sum(taken)
     assert taken[0] + refused[0] == taken[1] + refused[1] == 200
-    # Each push meets the ten rows of the other stream, once there are any.
+    # Each push matches the ten rows of the other stream, once there are any.
     assert sum(found) >= 10 * (sum(taken) - max(taken)) - 10
 
 

@@ -1,10 +1,13 @@
-"""What each policy decides, on windows made so that the right answer is plain.
+"""Decisions of each policy on windows for which the right answer is known.
 
 Policies are given views of a runtime that leaves its plan alone, with nothing measured: nothing depends on time.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,25 +18,32 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.routing.policies import POLICIES, AGreedy, Bandit, Cost, Decision, Fixed, Lottery, Policy, Rank, View
+from eddy.routing import policies
+from eddy.routing.policies import POLICIES, Decision, Policy, View
+from eddy.routing.policies.a_greedy import AGreedy
+from eddy.routing.policies.bandit import Bandit
+from eddy.routing.policies.cost import Cost
+from eddy.routing.policies.fixed import Fixed
 from eddy.routing.policies.greedy import Greedy, centre
-from jisc.plan.orders import connected_orders
+from eddy.routing.policies.lottery import Lottery
+from eddy.routing.policies.rank import Rank
 from jisc.plan.routes import route
 from jisc.plan.tree import Tree, check_connected, left_deep
 from tests.eddy.queries import make_query
+from tests.jisc.graphs import connected_orders
 
 Columns = dict[str, Sequence[int]]
 SNOWFLAKE = {"F": "abc", "A": "ax", "A2": "x", "B": "by", "B2": "y", "C": "cz", "C2": "z"}
-"""A middle with three arms of two."""
+"""A centre with three arms of two streams each."""
 KILLER_LAST = "F A A2 B B2 C C2"
 
 
 class World:
-    """A runtime that never decides, and views of it."""
+    """A runtime that never asks its policy, and views of it."""
 
     def __init__(self, columns: dict[str, str], plan: str | None = None, rows: int = 1000) -> None:
         self.query = make_query(columns, eddy.Rows(rows))
-        # Never due by itself: samples are taken when the tests ask.
+        # Never due: samples are taken when the tests ask for them.
         self.runtime = eddy.Runtime(self.query, plan, policy="fixed", decide_every=1 << 40, count_only=True)
         self.rng = np.random.default_rng(5)
 
@@ -45,30 +55,30 @@ class World:
         names = [stream.name for stream in self.query.streams]
         order = np.concatenate([[names.index(name)] * len(one) for name, one in made.items()])
         self.runtime.push(made, order=self.rng.permutation(order))
-        self.runtime._router.look()
+        self.runtime._engine.router.look()
         return self
 
     @property
     def view(self) -> View:
-        return self.runtime._router.view_now()
+        return self.runtime._engine.router.view_now()
 
     def draw(self, keys: int, rows: int) -> np.ndarray:
         return self.rng.integers(0, keys, rows)
 
     def order(self, decision: Decision | None) -> list[str]:
-        """Give the streams of a decided left-deep plan, in order."""
+        """Return the streams of a decided left-deep plan, in order."""
         assert decision is not None
         assert isinstance(decision.plan, Tree)
         return [self.query.streams[i].name for i in decision.plan.leaves()]
 
     def first_hop(self, tree: Tree, stream: str) -> str:
-        """Give where tuples of a stream go first."""
+        """Return the first stream that tuples of a stream probe."""
         names = [one.name for one in self.query.streams]
         return names[route(tree, names.index(stream), self.query.graph)[0].stream]
 
 
 def snowflake() -> World:
-    """Give a world in which most tuples of F have partners in A and B, and few have one in C."""
+    """Return a world in which most tuples of F have partners in A and B, and few have one in C."""
     world = World(SNOWFLAKE, KILLER_LAST)
     n = 300
     world.push(
@@ -84,6 +94,15 @@ def snowflake() -> World:
     return world
 
 
+def test_every_policy_is_registered_by_its_name() -> None:
+    found = set[type]()
+    for module in pkgutil.iter_modules(policies.__path__, f"{policies.__name__}."):
+        kinds = [kind for kind in vars(importlib.import_module(module.name)).values() if inspect.isclass(kind)]
+        found |= {kind for kind in kinds if hasattr(kind, "decide") and kind is not Policy}
+    assert found == set(POLICIES.values())
+    assert all(make().name == name for name, make in POLICIES.items())
+
+
 @pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda one: one.name)
 def test_the_arm_that_kills_comes_first(policy: Policy) -> None:
     world = snowflake()
@@ -91,8 +110,8 @@ def test_the_arm_that_kills_comes_first(policy: Policy) -> None:
     assert decision is not None
     assert isinstance(decision.plan, Tree)
     assert world.first_hop(decision.plan, "F") == "C"
-    assert "ns an arrival" in decision.reason
-    # Once it is so, it stays so.
+    assert "ns per arrival" in decision.reason
+    # Afterwards the plan stays.
     world.runtime.transition(decision.plan.text(world.query.graph.names), store=())
     again = policy.decide(world.view)
     assert again is None or world.first_hop(world.view.tree_of(again.plan), "F") == "C"
@@ -100,7 +119,7 @@ def test_the_arm_that_kills_comes_first(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda one: one.name)
 def test_a_long_chain_is_cut_where_it_breaks(policy: Policy) -> None:
-    """From the middle of a chain, the side on which nothing matches is probed first."""
+    """A tuple of the middle of a chain first probes the side without matches."""
     columns = {"P": "a", "Q": "ab", "M": "bc", "S": "cd", "T": "d"}
     world = World(columns, "M Q P S T", rows=60)
     for _ in range(4):
@@ -140,7 +159,7 @@ def test_greed_by_condition_sees_that_two_arms_kill_the_same_tuples() -> None:
     )
     for _ in range(4):
         keys = world.draw(100, 300)
-        # a and b pass together, half the time; c passes six times of ten, whatever they do.
+        # a and b pass together, half of the time; c passes six times of ten, independently.
         world.push(F={"a": keys, "b": keys, "c": world.draw(100, 300)})
     alone = world.order(Rank(margin=-9.0).decide(world.view))
     together = world.order(AGreedy(margin=-9.0).decide(world.view))
@@ -149,7 +168,7 @@ def test_greed_by_condition_sees_that_two_arms_kill_the_same_tuples() -> None:
     assert arms[0][2] == "C"
     assert arms[1][0] in "AB"
     assert arms[1][1] == "C"
-    # And it is right: the order that knows is the cheaper one.
+    # The order that takes the correlation into account is the cheaper one.
     view = world.view
     known = view.cost(left_deep([[s.name for s in world.query.streams].index(name) for name in together]))
     assert known < view.cost(left_deep([[s.name for s in world.query.streams].index(name) for name in alone]))
@@ -168,7 +187,7 @@ def test_a_margin_keeps_what_is_nearly_as_good() -> None:
             C={"c": world.draw(60, n), "z": world.draw(60, n)},
             C2={"z": world.draw(60, n)},
         )
-    # Arms that are all alike: whatever order the sample prefers, it is not worth a change.
+    # All arms are alike, so no order is worth a change.
     for policy in (Rank(margin=0.5), AGreedy(margin=0.5), Cost(margin=0.5, storing=0.99)):
         assert policy.decide(world.view) is None
 
@@ -203,7 +222,7 @@ def test_lottery_draws_connected_orders_and_favours_what_takes_and_keeps() -> No
             check_connected(left_deep(order), world.query.graph)
             firsts[names[order[0]]] += 1
     assert firsts["C"] > 150
-    # It forgets: what nobody probes any more has no tickets left.
+    # Tickets fade: a stream that is no longer probed has none left.
     for _ in range(100):
         policy.decide(replace(view, probed=np.ones((7, 2))))
     later = Counter(names[next(iter(decision.plan.leaves()))] for decision in (  # type: ignore[union-attr]
@@ -251,13 +270,13 @@ def test_bandit_has_no_arms_where_plans_are_alike() -> None:
     assert Bandit().decide(replace(world.view, settled=True, measured=100.0)) is None
 
 
-# --- what is stored --------------------------------------------------------------------------------------------------
+# --- stored states ---------------------------------------------------------------------------------------------------
 
 RATES = {"R": "a", "S": "ab", "T": "bc", "U": "c"}
 
 
 def rates(world: World, busy: Sequence[str], times: int = 8) -> World:
-    """Push rows of which nearly all are of the busy streams; S and T meet often, and few of what they make meets U."""
+    """Push rows mostly of the busy streams; S and T match often, and few of their combinations match U."""
     for _ in range(times):
         count = {name: 400 if name in busy else 15 for name in RATES}
         world.push(
@@ -277,7 +296,7 @@ def test_cost_stores_what_a_busy_stream_probes_and_gives_it_up_when_rates_turn()
     tree = world.view.tree_of(decision.plan)
     names = world.query.graph.names
     stored = [{names[j] for j in state.streams} for state in decision.store]  # type: ignore[union-attr]
-    # What R probes is stored, and nothing with R in it: it would be stored with each arrival.
+    # States that R probes are stored; states with R are not, because each arrival would add entries to them.
     assert any({"S", "T"} <= streams for streams in stored)
     assert all("R" not in streams for streams in stored)
     texts = [" ".join(sorted(streams)) for streams in stored]
@@ -348,7 +367,7 @@ def test_a_view_of_nothing() -> None:
 
 
 def test_predictions_rank_plans_as_the_work_they_do() -> None:
-    """What is predicted of plans goes with tuples met when the same arrivals run under each."""
+    """Predicted costs of plans rank as the tuples met when the same arrivals run under each plan."""
     world = snowflake()
     view = world.view
     orders = list(connected_orders(view.masks))[::37][:12]
@@ -362,6 +381,6 @@ def test_predictions_rank_plans_as_the_work_they_do() -> None:
         met.append(again.metrics()["matches"] + again.metrics()["probes"])
     predicted = [view.cost(left_deep(order)) for order in orders]
     ranked = [met[k] for k in np.argsort(predicted, kind="stable")]
-    # Plans alike in cost may swap; none that is clearly dearer comes earlier.
+    # Plans of similar cost may swap places; no clearly more expensive plan comes earlier.
     assert all(b > 0.8 * a for a, b in pairwise(ranked))
     assert Fixed().decide(view) is None

@@ -33,13 +33,13 @@ def stream(name: str, **changes: Any) -> eddy.Stream:
 
 
 def query(**changes: Any) -> eddy.Query:
-    """Make the query R.a = S.a, with some of its arguments replaced."""
+    """Return the query R.a = S.a, with some of its arguments replaced."""
     right = {"streams": [stream("R"), stream("S")], "predicates": ["R.a = S.a"]}
     return eddy.Query(**{**right, **changes})
 
 
 def ranged(**changes: Any) -> list[eddy.Stream]:
-    """Make streams of which R has a RANGE window; the changes are R's."""
+    """Return streams of which R has a RANGE window; the changes apply to R."""
     return [stream("R", **{"window": eddy.Range(10), "time": "ts", **changes}), stream("S", time="ts")]
 
 

@@ -1,4 +1,4 @@
-"""When the runtime decides, what it makes of decisions, good and bad, and what `explain` and `history` say of them.
+"""Times of decisions, good and bad decisions and their effects, and their figures in `explain` and `history`.
 
 All but one with `decide_every`, so that nothing depends on time.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.routing import router
+from eddy.routing import pace, router
 from eddy.routing.policies import POLICIES, Decision, View
 from jisc.strategies import STRATEGIES, base
 from tests.eddy.queries import make_query
@@ -26,7 +26,7 @@ LONG = {"P": "a", "Q": "ab", "M": "bc", "S": "cd", "T": "d"}
 
 
 class Watch:
-    """A policy that notes where it was asked, and does what it is told to."""
+    """A policy that records the positions at which it was asked, and decides as the test says."""
 
     name = "watch"
 
@@ -56,13 +56,13 @@ def batches(query: eddy.Query, seed: int, rows: int, keys: int = 7) -> dict[str,
 
 
 def push(runtime: eddy.Runtime, seed: int, rows: int) -> pa.Table:
-    """Push so many rows of each stream, in turn."""
+    """Push rows of each stream, in turn."""
     n = len(runtime.query.streams)
     return runtime.push(batches(runtime.query, seed, rows), order=np.arange(rows * n) % n)
 
 
 def texts(table: pa.Table) -> list[str]:
-    """Give the rows of a table whatever their order."""
+    """Return the rows of a table, sorted."""
     return sorted(map(str, table.to_pylist()))
 
 
@@ -81,13 +81,13 @@ def test_decisions_are_as_far_apart_as_asked_whatever_the_pushes(query: eddy.Que
     for seed in range(200 // rows):
         push(runtime, seed, rows)
     total = 4 * rows * (200 // rows)
-    # One that is due at the end of a push is taken when the next begins.
+    # A decision that is due at the end of a push is taken at the beginning of the next.
     assert policy.asked == list(range(100, total, 100))
-    assert runtime._router.decisions == len(policy.asked)
+    assert runtime._engine.router.pace.decisions == len(policy.asked)
 
 
 def cheapest(view: View, n: int) -> Decision:
-    """Decide by predictions, however little they differ."""
+    """Decide by predictions, even if they differ little."""
     plans = ("(((M Q) P) S) T", "(((M S) T) Q) P", "((P Q) M) (S T)")
     return Decision(min(plans, key=view.cost), reason=str([view.cost(plan) for plan in plans]))
 
@@ -129,10 +129,10 @@ def test_a_decision_may_take_longer_where_there_are_more_streams(streams: int, m
     runtime = eddy.Runtime(query, policy=watch, count_only=True)
     for seed in range(20):
         push(runtime, seed, 2_000 // streams)
-        runtime._router.note(0, 1.0)  # as if pushes took long: it is time for a look
+        runtime._engine.router.note(0, 1.0)  # as if pushes took long, so that a look is due
     assert watch.asked
-    # By this clock every decision takes seconds; what is counted of one says how far apart they are.
-    assert runtime._router._last == pytest.approx(router.DECIDING * max(1, streams / router.STREAMS))
+    # By this clock every decision takes seconds; the bound on the counted time sets their distance.
+    assert runtime._engine.router.pace.last == pytest.approx(pace.DECIDING * max(1, streams / pace.STREAMS))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -140,10 +140,10 @@ def test_fixed_decides_nothing(query: eddy.Query, strategy: str) -> None:
     runtime = eddy.Runtime(query, policy="fixed", strategy=strategy, decide_every=50, count_only=True)
     for seed in range(3):
         push(runtime, seed, 60)
-    assert runtime._router.decisions == 0
+    assert runtime._engine.router.pace.decisions == 0
     assert runtime.history().num_rows == 0
-    # Samples are taken all the same: `stats` and `explain` live on them. A push is not cut up for that.
-    assert runtime._router.taken == 2
+    # Samples are taken nevertheless, for `stats` and `explain`. A push is not split for them.
+    assert runtime._engine.router.pace.samples == 2
     assert runtime.policy == "fixed"
 
 
@@ -160,7 +160,7 @@ def test_nobody_is_asked_without_statistics_or_where_plans_stay(query: eddy.Quer
 @pytest.mark.parametrize("strategy", ["eddy", "jisc", "cacq"])
 def test_results_are_the_same_under_every_policy(policy: str, strategy: str) -> None:
     query = make_query(LONG, eddy.Rows(30))
-    # So many arrivals that their cost is measured.
+    # Enough arrivals for a measurement of their cost.
     runtime = eddy.Runtime(query, policy=policy, strategy=strategy, decide_every=260, count_only=True)
     plain = eddy.Runtime(query, strategy="mjoin", count_only=True)
     for seed in range(16):
@@ -172,7 +172,7 @@ def test_results_are_the_same_under_every_policy(policy: str, strategy: str) -> 
         assert asked
 
 
-# --- a policy of one's own -------------------------------------------------------------------------------------------
+# --- policies of the user --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", [name for name, kind in STRATEGIES.items() if kind.changes])
@@ -210,14 +210,14 @@ def test_what_a_policy_sees_is_so(query: eddy.Query) -> None:
         assert view.shares.sum() == pytest.approx(1)
         assert (view.probed >= 0).all()
         assert view.room == float("inf")
-        assert np.isnan(view.measured)  # too few arrivals to say
+        assert np.isnan(view.measured)  # too few arrivals for a measurement
     probed = sum(view.probed for view in policy.views)
     assert probed[:, 0].sum() <= runtime.metrics()["probes"]
 
 
 WRONG = {
     "an unknown stream": (Decision("((R S) T) X"), eddy.PlanError, "there is no stream 'X'"),
-    "a stream left out": (Decision("(R S) T"), eddy.PlanError, "misses U"),
+    "a stream left out": (Decision("(R S) T"), eddy.PlanError, "lacks U"),
     "a cross product": (Decision("((R T) S) U"), eddy.PlanError, "no predicate connects"),
     "an unknown state": (Decision(A, ["R T"]), eddy.PlanError, "no inner state 'R T'"),
     "a text of states": (Decision(A, "R S"), eddy.PlanError, "a list of states"),
@@ -244,14 +244,14 @@ def test_a_wrong_decision_is_an_error_and_the_push_has_taken_nothing(
     assert runtime.metrics() == {**before, "bytes": runtime.metrics()["bytes"], "states": runtime.metrics()["states"]}
     assert (runtime.plan, runtime.history().num_rows) == (A, 0)
     runtime.check()
-    # The policy thinks better of it.
+    # Next time the policy decides for the present plan.
     assert push(runtime, 2, 30) == push(twin, 2, 30)
 
 
 def test_a_state_cannot_be_stored_where_the_strategy_has_a_rule(query: eddy.Query) -> None:
     policy = Watch(lambda view, n: Decision(B, ["S T"]))
     runtime = eddy.Runtime(query, A, policy=policy, strategy="jisc", decide_every=100)
-    with pytest.raises(eddy.PlanError, match="strategy 'jisc' has a rule of its own"):
+    with pytest.raises(eddy.PlanError, match="strategy 'jisc' decides by its own rule"):
         push(runtime, 1, 30)
     assert runtime.position == 0
 
@@ -268,7 +268,7 @@ def test_what_a_policy_raises_takes_the_push_back(query: eddy.Query, strategy: s
     twin = eddy.Runtime(query, A, policy="fixed", ids_only=True)
     assert texts(push(runtime, 1, 10)) == texts(push(twin, 1, 10))
     saved = runtime.snapshot()
-    # Decides twice within this push, and fails the third time: both changes are taken back with it.
+    # Decides twice within this push and fails the third time: both changes are taken back.
     with pytest.raises(ZeroDivisionError, match="a defect of the policy"):
         push(runtime, 2, 60)
     assert len(policy.asked) == 3
@@ -329,7 +329,7 @@ def test_history_tells_of_states_dropped_for_room(query: eddy.Query) -> None:
     for seed in range(6):
         push(free, seed, 50)
     states = sum(one.nbytes for one in free.stairs)
-    base = free._bound.base()
+    base = free._engine.bound.base()
     bounded = eddy.Runtime(
         query, A, policy="fixed", store=["R S", "R S T"], max_bytes=base + states // 2, count_only=True
     )
@@ -352,7 +352,7 @@ def test_history_tells_of_states_dropped_for_room(query: eddy.Query) -> None:
 def test_explain_says_why_the_plan_stands() -> None:
     query = make_query(LONG, eddy.Rows(60))
     runtime = eddy.Runtime(query, "M Q P S T", decide_every=300, count_only=True)
-    assert "nothing has arrived yet" in runtime.explain()
+    assert "no arrivals yet" in runtime.explain()
     rng = np.random.default_rng(1)
     for _ in range(8):
         rows = {
@@ -368,13 +368,13 @@ def test_explain_says_why_the_plan_stands() -> None:
     lines = text.splitlines()
     assert lines[0] == f"plan {runtime.plan}"
     (policy,) = [line for line in lines if line.startswith("policy ")]
-    assert f"{runtime._router.decisions} decisions" in policy
+    assert f"{runtime._engine.router.pace.decisions} decisions" in policy
     assert f"{runtime.history().num_rows} changes" in policy
     assert any(line.startswith("present ") for line in lines)
     assert "predicted" in text
     assert "considered last at arrival" in text
     at = next(k for k, line in enumerate(lines) if line.startswith("considered last"))
-    inner = lines.index("inner states (ns an arrival of any stream, predicted)")
+    inner = lines.index("inner states (predicted ns per arrival of any stream)")
     assert 1 <= inner - at - 1 <= 6
     # Cheapest first.
     costs = [float(line.split()[0].replace(",", "")) for line in lines[at + 1 : inner] if "more" not in line]
@@ -397,7 +397,7 @@ def test_every_strategy_explains_itself(query: eddy.Query, strategy: str) -> Non
     runtime = eddy.Runtime(query, strategy=strategy, decide_every=50, max_bytes=1 << 24)
     assert "policy" in runtime.explain()
     push(runtime, 1, 60)
-    if runtime._strategy.changes:
+    if runtime._engine.strategy.changes:
         runtime.transition(B)
         assert "last change at arrival 240: asked for" in runtime.explain()
     push(runtime, 2, 60)
@@ -411,11 +411,11 @@ def test_a_restored_runtime_decides_on(query: eddy.Query) -> None:
     runtime = eddy.Runtime(query, policy="lottery", decide_every=50, max_bytes=1 << 24, count_only=True)
     push(runtime, 1, 60)
     again = eddy.Runtime.restore(runtime.snapshot(), query)
-    assert (again.policy, again._router.every, again._bound.max_bytes) == ("lottery", 50, 1 << 24)
+    assert (again.policy, again._engine.router.pace.every, again._engine.bound.max_bytes) == ("lottery", 50, 1 << 24)
     assert again.history().num_rows == 0
     for seed in range(4):
         assert push(again, seed, 50) == push(runtime, seed, 50)
-    assert again._router.decisions > 0
+    assert again._engine.router.pace.decisions > 0
 
 
 def test_a_policy_of_ones_own_is_given_again_at_a_restore(query: eddy.Query) -> None:

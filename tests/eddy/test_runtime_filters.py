@@ -21,18 +21,18 @@ from tests.strategies import VALUE, arrivals, cases, neighbours_by_predicate, pl
 
 @dataclass(frozen=True)
 class Listed:
-    """Several conditions in place of one (see `tests.cases.Condition`)."""
+    """Several conditions in place of one (`tests.cases.Condition`)."""
 
     expression: list[Any]
     inner: tuple[Condition, ...]
 
     def holds(self, row: Any) -> bool:
-        """Tell whether all hold."""
+        """Return whether all hold."""
         return all(one.holds(row) is True for one in self.inner)
 
 
 def keeps(column: str, declared: bool) -> list[Condition]:
-    """Give conditions on a column of small integers, of each kind."""
+    """Return conditions of each kind on a column of small integers."""
     functions: list[tuple[Any, Any]] = [
         (lambda batch: pc.not_equal(batch[column], 4), lambda row: None if row[column] is None else row[column] != 4),
         (
@@ -77,7 +77,7 @@ ROWS = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
 def small(batch: pa.RecordBatch) -> pa.Array:
-    """Tell which values are small; there is no answer for -1."""
+    """Return which values are small; fails for -1."""
     values = batch["v"].to_pylist()
     if -1 in values:
         raise ValueError("-1 is no value")
@@ -85,13 +85,13 @@ def small(batch: pa.RecordBatch) -> pa.Array:
 
 
 def near(batch: pa.RecordBatch) -> pa.Array:
-    """Tell which results have values close to each other; asked for two columns."""
+    """Return which results have values close to each other; reads two columns."""
     assert batch.schema.names == ["S.v", "R.v"]
     return pc.less(pc.abs(pc.subtract(batch["S.v"], batch["R.v"])), 50)
 
 
 def query(**changes: Any) -> eddy.Query:
-    """Give a query with lists of conditions on R and on the results."""
+    """Return a query with lists of conditions on R and on the results."""
     given: dict[str, Any] = {"filter": [pc.field("v") != 7, small], "where": [eddy.Predicate(near, ["S.v", "R.v"])]}
     given.update(changes)
     streams = [eddy.Stream("R", ROWS, filter=given["filter"]), eddy.Stream("S", ROWS)]
@@ -164,7 +164,7 @@ def test_a_snapshot_knows_functions_by_name() -> None:
     restored = eddy.Runtime.restore(saved, query())
     assert restored.snapshot() == saved
     assert restored.push({"S": rows(1, 1, 1)}).to_pylist() == runtime.push({"S": rows(1, 1, 1)}).to_pylist()
-    # Another function of the same name is taken for the same, as nothing else is known of it.
+    # Functions are compared by name only.
     other = [pc.field("v") != 7, eddy.Predicate(lambda batch: pc.is_valid(batch["v"]), name="small")]
     eddy.Runtime.restore(saved, query(filter=other))
     single = eddy.Runtime(query(filter=pc.field("v") > 1)).snapshot()

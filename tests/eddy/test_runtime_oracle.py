@@ -9,6 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 import eddy
+from eddy.fuzz.oracle import Outcome
 from tests.cases import (
     Arrival,
     Case,
@@ -22,27 +23,26 @@ from tests.cases import (
     sorted_by_time,
     text_rows,
 )
-from tests.oracle import Outcome
 from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
 
 CASES = cases()
 
 
 def push(runtime: eddy.Runtime, case: Case, one: Push) -> pa.Table:
-    """Push, and check the state after it."""
+    """Push, and check the invariants afterwards."""
     table = runtime.push(one.batches(case), one.order())
     runtime.check()
     return table
 
 
 def read_late(runtime: eddy.Runtime) -> dict[str, list[tuple[str, ...]]]:
-    """Drain the side output, streams without late rows left out."""
+    """Collect the late rows; streams without any are left out."""
     return {name: text_rows(table) for name, table in runtime.late().items() if table.num_rows}
 
 
 def run_ids(case: Case, pushes: Iterable[Push], plan: str | None) -> list[tuple[int, ...]]:
-    """Give the ids of all results, in the order they come."""
-    # The default policy goes by time, and changes of plan change the order of what one arrival completes.
+    """Return the ids of all results in the order of output."""
+    # The default policy uses time, and a change of plan changes the order of the results of one arrival.
     runtime = eddy.Runtime(case.query(), plan, policy="fixed", ids_only=True)
     return [result for one in pushes for result in id_rows(case, push(runtime, case, one))]
 
@@ -81,9 +81,9 @@ def test_neither_split_nor_plan_changes_the_results(data: st.DataObject) -> None
     whole = run_ids(case, [Push(tuple(rows))], plan)
     assert_same(whole, expected, "ids in total")
     assert_emission_order(whole, rows, outcomes)
-    # The same plan gives the very same sequence, however the arrivals are cut into pushes.
+    # One plan gives the same sequence for every split of the arrivals into pushes.
     assert run_ids(case, data.draw(splits(rows)), plan) == whole
-    # Another plan gives the same results, arrival by arrival.
+    # Another plan gives the same results for each arrival.
     other = run_ids(case, data.draw(splits(rows)), data.draw(plans(case, neighbours_by_predicate(case))))
     assert_same(other, expected, "ids by another plan")
     assert_emission_order(other, rows, outcomes)

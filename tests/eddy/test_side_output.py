@@ -1,4 +1,4 @@
-"""What becomes of late rows in a runtime: kept up to a bound, counted, handed over; what is logged, and what fails."""
+"""Late rows in a runtime: stored up to a bound, counted, passed to functions; log messages and failures."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def two_streams(kind: pa.DataType | None = None, streams: dict[str, Any] | None 
 
 
 def rows(*times: Any, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    """Make rows of key 1 at these times."""
+    """Return rows of key 1 at these times."""
     return pa.RecordBatch.from_pylist([{"k": 1, "t": t} for t in times], schema=schema)
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Give what was logged as a warning since the last call."""
+    """Return the warnings logged since the last call."""
     found = [one.getMessage() for one in caplog.records if one.name == "eddy.results.side_output"]
     assert all(one.levelno == logging.WARNING for one in caplog.records)
     caplog.clear()
@@ -46,7 +46,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 class Taker:
-    """A function for late rows that remembers them, and fails when told to."""
+    """A function for late rows that records them, and can be set to fail."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, list[int]]] = []
@@ -93,7 +93,7 @@ def test_every_late_row_of_the_oracle_is_counted_kept_or_handed_over(data: st.Da
     chosen = {name: usual if choices[name] is None else choices[name] for name in case.names}
     kept = {name: own for name, own in late.items() if own and chosen[name] == "keep"}
     if data.draw(st.booleans()):
-        # Neither the choice nor the bound is part of what a query is.
+        # Neither the treatment nor the bound is part of the identity of a query.
         runtime = eddy.Runtime.restore(runtime.snapshot(), case.query())
     counts = runtime.metrics()
     assert {name: state["late"] for name, state in counts["states"].items()} == {n: len(own) for n, own in late.items()}
@@ -154,7 +154,7 @@ def test_a_million_and_a_half_late_rows_stay_within_the_bound() -> None:
 
 
 def test_late_rows_take_what_max_bytes_leaves_and_refuse_no_push(caplog: pytest.LogCaptureFixture) -> None:
-    """The same pushes with late rows counted only: the same are refused."""
+    """The same pushes with late rows only counted: the same pushes are refused."""
     most = 150_000
     runtimes = [eddy.Runtime(two_streams(late=late), max_bytes=most) for late in ("keep", "count")]
     refused, kept = [0, 0], 0
@@ -169,7 +169,7 @@ def test_late_rows_take_what_max_bytes_leaves_and_refuse_no_push(caplog: pytest.
                 found.append(runtime.push(batches, order))
             except eddy.CapacityError:
                 refused[n] += 1
-            used = runtime._modules.allowance.used + runtime.metrics()["late_bytes"]
+            used = runtime._engine.modules.allowance.used + runtime.metrics()["late_bytes"]
             assert used <= most, k
         assert len(found) in (0, 2)
         kept = max(kept, runtimes[0].metrics()["late_bytes"])
@@ -194,14 +194,14 @@ def test_states_stored_at_a_change_of_plan_make_late_rows_go() -> None:
     free = filled(None)
     stored = filled(None)
     stored.transition("(R S) T", store=["R S"])
-    states = stored._modules.allowance.used - free._modules.allowance.used
+    states = stored._engine.modules.allowance.used - free._engine.modules.allowance.used
     assert states > 1000
-    most = free._modules.allowance.used + free.metrics()["late_bytes"] + states // 2
+    most = free._engine.modules.allowance.used + free.metrics()["late_bytes"] + states // 2
     runtime = filled(most)
     assert runtime.metrics()["late_dropped"] == 0
     runtime.transition("(R S) T", store=["R S"])
     assert runtime.metrics()["late_dropped"] > 0
-    assert runtime._modules.allowance.used + runtime.metrics()["late_bytes"] <= most
+    assert runtime._engine.modules.allowance.used + runtime.metrics()["late_bytes"] <= most
 
 
 # --- what is logged --------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_the_first_late_row_is_told_with_what_would_have_let_it_in(
         runtime = eddy.Runtime(query)
         runtime.push({"S": rows(newest, schema=schema)})
         assert messages(caplog) == []
-        # The row that counts is the first late one, and the time that was there before it.
+        # The message is about the first late row and the greatest time before it.
         runtime.push({"R": rows(newest, late, schema=schema)}, [0, 0])
         return runtime
 
@@ -253,7 +253,7 @@ def test_the_first_late_row_is_told_with_what_would_have_let_it_in(
     assert messages(caplog) == []
     runtime.push({"S": rows(late, schema=schema)})
     assert [one.split(":")[0] for one in messages(caplog)] == ["stream S"]
-    # The advice is right, and no more than needed.
+    # The advised lateness suffices, and is not larger than needed.
     assert pushed(two_streams(kind, lateness=newest - late)).late_counts == {"R": 0, "S": 0}
 
 
@@ -294,7 +294,7 @@ def test_a_push_that_fails_tells_nothing(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_functions_take_all_late_rows_of_their_stream() -> None:
-    """More than are kept, and never those that lie there for another stream."""
+    """More rows than are stored, and never rows of another stream."""
     taker = Taker()
     runtime = eddy.Runtime(two_streams(late=taker, late_rows=2, streams={"S": "keep"}))
     runtime.push({"R": rows(100)})
@@ -318,7 +318,7 @@ def test_a_function_that_raises_does_not_undo_the_push() -> None:
     runtime.check()
     assert (runtime.position, runtime.watermark) == (2, 110)
     assert runtime.late_counts == {"R": 1, "S": 1}
-    # It is tried again, with what came since, also after a push without late rows.
+    # It is called again with the new rows, also after a push without late rows.
     with pytest.raises(eddy.LateRowsError):
         runtime.push({"S": rows(120)})
     taker.error = None
@@ -327,7 +327,7 @@ def test_a_function_that_raises_does_not_undo_the_push() -> None:
     assert taker.taken == [("R", [1]), ("R", [1]), ("R", [1, 3])]
     assert other.taken == [("S", [2])]
     assert runtime.late() == {}
-    # While it fails, what is not handed over is bounded as well.
+    # While it fails, the rows it has not taken are bounded as well.
     taker.error = KeyError("x")
     for t in range(5):
         with pytest.raises(eddy.LateRowsError, match="KeyError"):
@@ -383,7 +383,7 @@ def test_late_rows_go_on_in_snapshots_and_live_engines(path: Path) -> None:
     with EngineFile(path, KEY) as live:
         live.save(again, b"1")
     with EngineFile(path, KEY) as live:
-        # A bound that is smaller now holds from the next push on.
+        # A smaller bound applies from the next push on.
         loaded = live.load(b"1", two_streams(late_rows=2))
         assert loaded is not None
         assert loaded.late_counts == {"R": 0, "S": 8}

@@ -1,4 +1,4 @@
-"""Snapshots: a runtime restored goes on as if nothing had happened, and nothing else is ever restored."""
+"""Snapshots: a restored runtime continues as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ STATE_TOTALS = ("arrivals", "inserts", "rows", "expired", "late")
 
 
 def totals(runtime: Runtime) -> dict[str, Any]:
-    """Give the counts that a restore keeps."""
+    """Return the counts that a restore preserves."""
     metrics = runtime.metrics()
     states = {name: [state[total] for total in STATE_TOTALS] for name, state in metrics["states"].items()}
     return {**{total: metrics[total] for total in TOTALS}, **states}
 
 
 def restored(runtime: Runtime, query: Query, plan: str | None = None) -> Runtime:
-    """Take a snapshot twice, restore it, and compare everything that can be seen without a push."""
+    """Take a snapshot twice, restore it, and compare everything observable without a push."""
     saved = runtime.snapshot()
     runtime.check()
     assert runtime.snapshot() == saved
@@ -69,7 +69,7 @@ def test_a_restored_runtime_gives_what_the_oracle_gives(data: st.DataObject) -> 
     restores = 0
     for one in pushes:
         for _ in range(data.draw(st.sampled_from((0, 0, 0, 1, 0, 2)))):
-            # A query written anew, as in another process.
+            # A new Query object, as in another process.
             query = case.query()
             runtime = restored(runtime, query, data.draw(st.none() | plans(case, neighbours_by_predicate(case))))
             restores += 1
@@ -100,7 +100,7 @@ def test_the_same_plan_gives_the_very_same_tables(data: st.DataObject) -> None:
     pushes = data.draw(splits(data.draw(arrivals(case))))
     plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
     mode = data.draw(st.sampled_from(MODES))
-    # A policy that goes by time may change the plan of one and not of the other.
+    # A policy that depends on time may change the plan of one runtime only.
     whole, broken = (Runtime(case.query(), plan, policy="fixed", **mode) for _ in range(2))
     every = data.draw(st.sampled_from((1, 3)))
     for n, one in enumerate(pushes):
@@ -111,7 +111,7 @@ def test_the_same_plan_gives_the_very_same_tables(data: st.DataObject) -> None:
         assert totals(broken) == totals(whole)
         if n % every == 0:
             broken = restored(broken, case.query())
-            # What passed through a snapshot is the same state to the byte.
+            # The restored state is the same to the byte.
             assert broken.snapshot() == whole.snapshot()
 
 
@@ -119,7 +119,7 @@ PAYLOAD_COLUMNS = [(f"p{k}", kind) for k, kind in enumerate([*PAYLOADS, pa.int16
 
 
 def long_stream_rows(start: int, rows: int, names: str, text: bool) -> dict[str, pa.RecordBatch]:
-    """Give rows of every payload type, nulls in some pushes only, keys that drift and event times that jump."""
+    """Return rows of every payload type, with nulls in some pushes only, drifting keys and jumping event times."""
     batches = {}
     for name in names:
         rng = random.Random(f"{name}{start}")
@@ -238,7 +238,7 @@ def test_a_restored_runtime_does_not_keep_the_snapshot() -> None:
 
 def test_no_snapshot_in_the_middle_of_a_push() -> None:
     runtime = Runtime(make_query())
-    runtime._modules.begin([0, 0])
+    runtime._engine.modules.begin([0, 0])
     with pytest.raises(SnapshotError, match="between two pushes"):
         runtime.snapshot()
 

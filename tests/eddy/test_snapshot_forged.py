@@ -46,7 +46,7 @@ def ints(contents: Sections, name: str, dtype: str, change: Callable[[np.ndarray
 
 
 def stream_of(batch: pa.RecordBatch, **options: Any) -> bytes:
-    """Return a batch as sections hold it, with whatever is wrong in it."""
+    """Return a batch as the bytes of a section, without validation."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_batch(batch)
@@ -54,7 +54,7 @@ def stream_of(batch: pa.RecordBatch, **options: Any) -> bytes:
 
 
 def payload(contents: Sections, **options: Any) -> None:
-    """Write the payload of stream 0 of world "where" anew, with a string that lies outside of its buffer."""
+    """Rewrite the payload of stream 0 of world "where" with a string outside of its buffer."""
     kept = plain_schema(WORLDS["where"][0]().streams[0].schema)
     begin = kept.serialize().to_pybytes()
     with pa.ipc.open_stream(begin + contents["stream 0 payload"]) as reader:
@@ -129,12 +129,12 @@ FORGERIES: dict[str, tuple[str, Callable[[Header, Sections], object], str]] = {
         lambda header, _: header["options"].update(plugin="os.system"),
         "header.options has 'plugin', which is unknown",
     ),
-    "a plan": ("rows", lambda header, _: header["options"].update(plan="(" * 9000), "9000 '\\(' not closed"),
+    "a plan": ("rows", lambda header, _: header["options"].update(plan="(" * 9000), "9000 '\\(' are not closed"),
     "a policy": ("rows", lambda header, _: header["options"].update(policy="mine"), "policy 'mine', which is none of"),
     "a state of another strategy": (
         "decimals",
         lambda header, _: header["options"].update(store=["R S"]),
-        "strategy 'jisc' has a rule of its own",
+        "strategy 'jisc' decides by its own rule",
     ),
     "a transition that is past": (
         "parallel",
@@ -196,7 +196,7 @@ def test_a_header_longer_than_the_file() -> None:
 
 
 def test_text_that_is_not_utf_8_survives() -> None:
-    """Arrow takes such columns in, so they may be in the windows: a snapshot must not be lost over them."""
+    """Arrow accepts such columns, so windows may contain them, and their snapshots must be restorable."""
     schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
     offsets = pa.py_buffer(np.array([0, 2], np.int32))
     text = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(b"\xff\xfe")])

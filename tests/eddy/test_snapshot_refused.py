@@ -1,4 +1,4 @@
-"""What is no whole snapshot of the very same query is refused, and says why."""
+"""Anything but a whole snapshot of the same query is refused, with the reason."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def with_version(version: int) -> bytes:
 
 
 def sealed(data: bytes) -> bytes:
-    """Put the right digest to the bytes."""
+    """Return the bytes with the right digest."""
     body = data[:-DIGEST_BYTES]
     return body + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
@@ -226,7 +226,7 @@ def test_wrong_arguments(error: type[Exception], arguments: dict[str, Any]) -> N
 
 
 def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str) -> bytes:
-    """Give the usual snapshot with one section changed, and the right digest."""
+    """Return the usual snapshot with one section changed, and the right digest."""
     header, sections = unpack(SAVED)
     section = change(np.frombuffer(sections[name], dtype).copy())
     changed = {**sections, name: memoryview(section.tobytes())}

@@ -1,4 +1,4 @@
-"""`Runtime.stats`: estimates against joins counted one by one, and what the table says in every state of a runtime."""
+"""`Runtime.stats`: estimates against counted joins, and the table in every state of a runtime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE_KEY = {"R": "a", "S": "a", "T": "a", "U": "a"}
 
 
 def draw(query: eddy.Query, seed: int, rows: int, keys: int) -> dict[str, pa.RecordBatch]:
-    """Draw rows; keys by a skewed law, and the second column of a stream goes with its first, half the time."""
+    """Draw rows with skewed keys; half of the time the second column of a stream depends on the first."""
     rng = np.random.default_rng(seed)
     found = {}
     for stream in query.streams:
@@ -40,7 +40,7 @@ def windows_of(pushes: list[dict[str, pa.RecordBatch]], size: int) -> dict[str, 
 
 
 def columns_of(query: eddy.Query, classes: list[int]) -> list[str]:
-    """Give the column that makes a class; in these queries all its columns are of one name."""
+    """Return the column of a class; in these queries all its columns have one name."""
     return ["abc"[number - 1] for number in classes]
 
 
@@ -84,7 +84,7 @@ def test_estimates_of_samples_lie_within_their_errors_and_on_no_side() -> None:
     off = []
     for seed in range(12):
         runtime = eddy.Runtime(query, count_only=True)
-        # Chains stay short of where their length is itself an estimate.
+        # Chains are short enough to be counted exactly.
         pushed = [draw(query, 100 + seed, 1500, 300)]
         runtime.push(pushed[0], order=np.arange(6000) % 4)
         windows = windows_of(pushed, 1500)
@@ -108,7 +108,7 @@ def test_correlated_attributes_of_the_middle_count() -> None:
     runtime = eddy.Runtime(query, count_only=True)
     keys = list(range(10))
     even = pa.record_batch({"a": [0] * 10}), pa.record_batch({"b": [0] * 10})
-    # Tuples of S have ten partners on one side, or on the other, never on both.
+    # A tuple of S has ten partners on one side or on the other, never on both.
     crossed = pa.record_batch({"a": [0] * 5 + [9] * 5, "b": [9] * 5 + [0] * 5})
     runtime.push({"R": even[0], "S": crossed, "T": even[1]}, order=[0] * 10 + [2] * 10 + [1] * len(keys))
     (chain,) = of_kind(runtime, "chain")
@@ -163,7 +163,7 @@ def test_looking_changes_nothing() -> None:
         assert looked.stats() == before
     columns = ["position", "reason", "old", "new"]
     assert looked.history().select(columns) == left_alone.history().select(columns)
-    assert looked._router.samples.picked.tolist() == left_alone._router.samples.picked.tolist()
+    assert looked._engine.router.samples.picked.tolist() == left_alone._engine.router.samples.picked.tolist()
 
 
 def test_without_statistics_there_are_counts_only() -> None:

@@ -1,4 +1,4 @@
-"""Changes of plan by name: cases that went wrong in a paper, in a sketch or in thought, under every strategy."""
+"""Single changes of plan: cases that are wrong in a paper or easily done wrong, under every strategy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.eddy.twins import CHAIN, ONE_CLASS, A, B, C, Twins, query
 
 
 def test_what_is_there_is_not_all_there_is(strategy: str) -> None:
-    """A composite found after a transition says nothing of older ones: JISC's Procedure 1 loses (r, s_old)."""
+    """A combination found after a transition implies nothing about older ones: JISC's Procedure 1 loses (r, s_old)."""
     twins = Twins(ONE_CLASS, A, strategy, "append")
     twins.push("S1 T1")
     twins.transition(B)
@@ -115,7 +115,7 @@ def test_a_state_dropped_incomplete_comes_back_with_no_mark(strategy: str, outpu
 
 
 def test_a_key_taken_back_and_given_again_in_between(strategy: str, output: str) -> None:
-    """Key ids are used again: a mark of the old key must not speak for the new one."""
+    """Key ids are reused: the mark of an old key must not count for a new one."""
     twins = Twins(query(["a"] * 4, size=1), A, strategy, output, renumber_at=40)
     twins.push("R1 S1 T1 U1")
     twins.transition(B)
@@ -140,7 +140,7 @@ def test_demoted_states_are_found_again(strategy: str, output: str) -> None:
 
 
 def test_the_same_streams_by_another_attribute_are_another_state(strategy: str, output: str) -> None:
-    """ST is indexed on `a` where R probes it, on `c` where U does."""
+    """ST is indexed on `a` for probes by R, and on `c` for probes by U."""
     twins = Twins(CHAIN, "((S T) R) U", strategy, output)
     twins.push("S1.2 T2.3 S1.5 T5.4")
     twins.transition("((S T) U) R")
@@ -221,7 +221,7 @@ def test_in_the_middle_of_a_push_is_between_two(strategy: str, at: int) -> None:
     split.transition(B)
     apart += split.push(" ".join(words[at:]))
     assert together == apart
-    # One due before the arrival that is next may wait for it.
+    # A transition that is due before the next arrival may wait for it.
     assert whole.runtime.plan == B or whole.runtime.scheduled() == [(at, B)]
     assert whole.push("R1 U1 U2") == split.push("R1 U1 U2")
     assert whole.runtime.plan == split.runtime.plan == B
@@ -269,7 +269,7 @@ def test_rows_that_do_not_arrive_do_not_count(strategy: str) -> None:
     assert twins.runtime.history()["position"].to_pylist() == [3]
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- figures ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_transition_tells_its_figures(strategy: str) -> None:
@@ -279,14 +279,14 @@ def test_a_transition_tells_its_figures(strategy: str) -> None:
     assert done is not None
     assert (done.position, done.strategy, done.old, done.new) == (3, strategy, A, B)
     assert done.seconds > 0
-    # Of the states below the root S T alone is new. Eager strategies compute it in the call.
+    # S T is the only new state below the root. Eager strategies compute it within the call.
     assert done.recomputed == (1 if strategy in ("moving-state", "stairs") else 0)
     assert twins.runtime.history()["recomputed"].to_pylist() == [done.recomputed]
     assert twins.runtime.history().to_pylist()[0].items() >= {"position": 3, "old": A, "new": B}.items()
 
 
 def test_the_oracle_of_these_tests_sees_a_result_lost(strategy: str) -> None:
-    """A test of the tests: a row less is noticed."""
+    """A test of the tests: a missing row is noticed."""
     twins = Twins(ONE_CLASS, A, strategy)
     push: Callable[..., pa.Table] = twins.runtime.push
     twins.runtime.push = lambda *arguments: push(*arguments).slice(1)  # type: ignore[method-assign]

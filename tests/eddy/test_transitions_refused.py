@@ -1,4 +1,4 @@
-"""A change of plan that cannot be, and one in a push that fails, leaves all as it was."""
+"""A refused change of plan, and a change within a push that fails, leave everything as it was."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.eddy.twins import CHAIN, ONE_CLASS, A, B, C, Twins, query
 FIXED = [name for name, strategy in STRATEGIES.items() if not strategy.changes]
 
 
-# --- what is refused -------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------------------------------
 
 BAD_PLANS: list[tuple[Any, str]] = [
     ("((R S) T) X", "X"),
     ("(R S) T", "U"),
     ("((R S) T) (U R)", "R"),
-    ("((R S) T U", "not closed"),
-    ("(R S) T) U", "closes nothing"),
-    ("", "nothing"),
+    ("((R S) T U", "are not closed"),
+    ("(R S) T) U", "closes no '\\('"),
+    ("", "empty parentheses"),
     (None, "text"),
     (7, "text"),
     ("((R T) S) U", "no predicate"),
@@ -71,13 +71,13 @@ def test_a_strategy_whose_plan_cannot_change_says_so(name: str, at: int | None, 
 
 
 def breakable(case: Case) -> Case:
-    """Give a query with a result filter that fails on a result whose R has v = 0."""
+    """Return a query with a result filter that raises on a result whose R has v = 0."""
     where = Condition(pc.divide(pc.scalar(1), pc.field("R.v")) > 0, lambda row: 1 // row["R.v"] > 0)
     return Case(case.streams, case.predicates, where=where)
 
 
 def fail(twins: Twins, text: str) -> None:
-    """Push rows of which a result breaks the filter."""
+    """Push rows with a result on which the filter raises."""
     one = Push(tuple(twins.arrivals(text, v=0)))
     with pytest.raises(eddy.InputError, match="where"):
         twins.runtime.push(one.batches(twins.case), [i for i, _ in one.arrivals])

@@ -96,14 +96,14 @@ LACKS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
     "event time": (_is_clock, "time columns must"),
     "filtered": (_is_kept, "union"),
 }
-"""By role: whether a type can have it, and what the error says when it cannot."""
+"""By role: whether a type can have it, and the error message if not."""
 
 ROWS = 24
 STEP = 3_600 * 10**9
 
 
 class Failure:
-    """A condition that holds for all rows, but fails while `due`: then a push is taken back after it was walked."""
+    """A condition that holds for all rows, but fails while `due`, so that a push is undone after its walk."""
 
     __name__ = "failure"
     due = False
@@ -126,14 +126,14 @@ def _query(kind: pa.DataType, role: str) -> eddy.Query:
     where = [eddy.Predicate(FAILURE, ["S.x"]), *([pc.field("R.n") != 5] if role == "filtered" else [])]
     streams = [eddy.Stream(name, schema, window=eddy.Rows(100), time=time, filter=keep) for name in "RS"]
     if role == "payload":
-        # Rows come late in windows by time only.
+        # Only windows by time have late rows.
         streams = [eddy.Stream(name, schema, window=eddy.Range(1000 * STEP), time=time) for name in "RS"]
     key = "x" if role == "key" else "k"
     return eddy.Query(streams, [f"R.{key} = S.{key}"], where=where)
 
 
 def _rows(query: eddy.Query, role: str, start: int, values: Sequence[Any]) -> tuple[list[dict[str, Any]], pa.Table]:
-    """Give rows as plain values, and as a table of two chunks that are slices."""
+    """Return rows as plain values, and as a table of two chunks that are slices."""
     schema = query.streams[0].schema
     rows = []
     for n in range(start, start + ROWS):
@@ -184,7 +184,7 @@ def test_a_type_works_on_every_path_or_the_query_is_refused(kind: pa.DataType, r
                     tables.append(runtime.push({"R": table.slice(k, 6), "S": table.slice(k, 6)}, [0, 1] * 6))
                 lost = runtime.late()
             elif shape == "table":
-                # By event time: what is out of order within a push is put in order.
+                # By event time: the push sorts its rows.
                 tables.append(runtime.push({"R": table, "S": table}))
                 lost = runtime.late()
                 assert not lost

@@ -1,4 +1,4 @@
-"""Watermarks that the caller gives, and rows loaded that arrived before, against the oracle and against pushing."""
+"""Watermarks passed by the caller, and rows loaded with `Runtime.load`, compared with the oracle and with pushes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROWS = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 
 
 def tick(case: Case) -> int:
-    """Give the plain value of one tick of the engine's time type."""
+    """Return the plain value of one tick of the engine's time type."""
     kind = case.query().time_type
     return UNIT_NS[kind.unit] if pa.types.is_timestamp(kind) else 1
 
@@ -49,7 +49,7 @@ def plain_time(case: Case, arrival: Arrival) -> Any:
 
 @st.composite
 def watermarks(draw: st.DrawFn, case: Case, pushes: Sequence[Push]) -> list[int]:
-    """Draw a watermark for each push, in ticks: about its times, rather low, rather high, or far away; rising."""
+    """Draw a rising watermark for each push, in ticks: near its times, rather low, rather high, or far away."""
     one, found = tick(case), list[int]()
     for push in pushes:
         times = [plain_time(case, arrival) // one for arrival in push.arrivals] or [0]
@@ -60,7 +60,7 @@ def watermarks(draw: st.DrawFn, case: Case, pushes: Sequence[Push]) -> list[int]
 
 
 def pushed(case: Case, runtime: Runtime, push: Push, watermark: int, sort: bool) -> tuple[pa.Table, list[Arrival]]:
-    """Push in the order given or by time; return the table and the arrivals in their order."""
+    """Push in the given order or by time; return the table and the arrivals in their order."""
     if sort:
         return runtime.push(push.batches(case), watermark=watermark), sorted_by_time(case, push.arrivals)
     return runtime.push(push.batches(case), push.order(), watermark=watermark), list(push.arrivals)
@@ -88,7 +88,7 @@ def test_pushes_with_watermarks_give_what_the_oracle_gives(data: st.DataObject) 
         elif moment == 1 and strategy in CHANGING:
             at = runtime.position + data.draw(st.integers(0, 3))
             runtime.transition(data.draw(plans(case, neighbours_by_predicate(case))), at)
-        elif moment == 2 and (given := runtime._modules.given) is not None:
+        elif moment == 2 and (given := runtime._engine.modules.given) is not None:
             with pytest.raises(InputError, match=f"{given - 1} is below {given}"):
                 runtime.push(push.batches(case), push.order(), watermark=given - 1)
         elif moment == 3 and push.arrivals:
@@ -124,7 +124,7 @@ def test_a_watermark_that_fails_leaves_no_trace(strategy: str) -> None:
         runtime.push({"R": bad, "S": bad}, watermark=40)
     assert runtime.snapshot() == before
     runtime.check()
-    # Both pairs are still there to be ended; a row of time 9 is not late.
+    # Both pairs can still be deleted; a row of time 9 is not late.
     late = pa.record_batch({"k": [2], "t": [9]}, schema=ROWS)
     assert runtime.push({"S": late}, watermark=9).to_pydict()["op"] == ["+I"]
     assert runtime.push({}, watermark=100)["op"].to_pylist() == ["-D"] * 3
@@ -165,7 +165,7 @@ def test_an_empty_push_forgets_by_its_watermark() -> None:
     runtime.push({"R": pa.record_batch({"k": [1, 1], "t": [10, 20]}, schema=ROWS)}, watermark=0)
     runtime.push({}, watermark=16)
     assert runtime.metrics()["states"]["R"]["rows"] == 1
-    # The lateness of a query says nothing here: 16 is not late, 15 is.
+    # The lateness of the query does not apply here: 16 is not late, 15 is.
     table = runtime.push({"S": pa.record_batch({"k": [1, 1], "t": [16, 15]}, schema=ROWS)}, watermark=16)
     assert table["S.t"].to_pylist() == [16]
     assert runtime.late()["S"]["t"].to_pylist() == [15]
@@ -175,7 +175,7 @@ def test_an_empty_push_forgets_by_its_watermark() -> None:
 
 
 def sorted_rows(case: Case, rows: Sequence[Arrival]) -> list[Arrival]:
-    """Give rows in the order in which `load` takes them."""
+    """Return rows in the order in which `load` takes them."""
     return sorted_by_time(case, rows) if case.streams[0].time is not None else list(rows)
 
 
@@ -237,7 +237,7 @@ def test_loads_that_cannot_come() -> None:
     with pytest.raises(InputError, match="there is no stream 'X'"):
         runtime.load({"X": rows})
     runtime.load({"R": rows}, watermark=3)
-    with pytest.raises(InputError, match="1 arrivals were taken"):
+    with pytest.raises(InputError, match="1 rows have arrived already"):
         runtime.load({"R": rows}, watermark=3)
     with pytest.raises(InputError, match="has no watermark, an earlier one had watermark=3"):
         runtime.push({"R": rows})

@@ -1,4 +1,4 @@
-"""Orders of streams: all that connect, none that does not; what a plan can decide at all."""
+"""Connected orders of streams, and the queries in which a plan makes a difference."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.plan.orders import connected, connected_orders, has_choice, random_order, trunk_of
+from jisc.plan.connected import connected_order
+from jisc.plan.orders import has_choice, random_order, trunk_of
 from jisc.plan.routes import compile_routes, route
 from jisc.plan.states import Masks
 from jisc.plan.tree import left_deep
 from stairs.descriptors import H_TARGET
 from stairs.graph import JoinGraph
-from tests.jisc.graphs import chain, classes_of, clique, cycle, graph_of, same_key, star
+from tests.jisc.graphs import chain, classes_of, clique, connected_orders, cycle, graph_of, same_key, star
 
 GRAPHS = {
     "two": chain(2),
@@ -37,7 +38,7 @@ def graph(request: pytest.FixtureRequest) -> JoinGraph:
 
 
 def connects(order: tuple[int, ...], graph: JoinGraph) -> bool:
-    """Tell, from the attributes alone, whether each stream joins one before it."""
+    """Return, from the attributes alone, whether each stream joins one before it."""
     return all(
         any(set(graph.attributes[order[k]]) & set(graph.attributes[order[i]]) for i in range(k))
         for k in range(1, len(order))
@@ -59,7 +60,7 @@ def test_random_orders_connect_and_reach_every_one(graph: JoinGraph) -> None:
 def test_the_nearest_connected_order(data: st.DataObject) -> None:
     graph = GRAPHS[data.draw(st.sampled_from(sorted(GRAPHS)))]
     wanted = data.draw(st.permutations(range(graph.n_streams)))
-    found = connected(list(wanted), Masks(graph))
+    found = tuple(connected_order(wanted, graph.class_bits))
     assert sorted(found) == sorted(wanted)
     assert connects(found, graph)
     if connects(tuple(wanted), graph):
@@ -76,7 +77,7 @@ def test_what_is_called_a_trunk_hop_is_one_in_the_routes(graph: JoinGraph) -> No
             hops = {hop.stream: hop for hop in route(left_deep(order), i, graph)}
             while waiting:
                 j = next(j for j in waiting if masks.classes[j] & bound)
-                # A route also binds keys that nobody ahead has: there a hop is in the trunk that need not be.
+                # A route also binds classes that no later stream has, so it may have more trunk hops than necessary.
                 if trunk_of(masks, j, bound, left):
                     assert not hops[j].leaf
                 waiting.remove(j)
@@ -112,7 +113,7 @@ def test_without_a_choice_all_orders_route_alike(graph: JoinGraph) -> None:
         routes = compile_routes(left_deep(order), graph)
         trunks = []
         for span in routes.span.tolist():
-            # Leaf hops are all looked up before the walk goes on: among themselves their order is nothing.
+            # All leaf hops are looked up before the walk continues, so their order does not matter.
             leaves = sorted(routes.hops[span[1] : span[3], H_TARGET].tolist())
             trunks.append((tuple(routes.hops[span[0] : span[1], H_TARGET].tolist()), tuple(leaves)))
         taken.add(tuple(trunks))

@@ -1,4 +1,4 @@
-"""Plans as text and trees, what is wrong with them, and the plan taken when none is given."""
+"""Plans as text and as trees, errors in them, and the default plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANY_NAME = st.text(min_size=1, max_size=6)
 
 @st.composite
 def trees(draw: st.DrawFn, n: int) -> Tree:
-    """Draw any tree over streams 0 .. n - 1: two of the trees left are joined, over and over."""
+    """Draw any tree over streams 0 .. n - 1: join two of the remaining trees until one is left."""
     left = [Tree(k) for k in draw(st.permutations(range(n)))]
     while len(left) > 1:
         k = draw(st.integers(0, len(left) - 2))
@@ -58,17 +58,17 @@ def test_names_that_are_no_plain_words_are_quoted() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("R S T", r"plan 'R S T' misses U; a plan names every stream of the query once"),
-        ("R", "misses S, T, U"),
-        ("R S T U R", "stream R stands in it twice"),
+        ("R S T", r"plan 'R S T' lacks U; a plan names every stream of the query once"),
+        ("R", "lacks S, T, U"),
+        ("R S T U R", "names stream R twice"),
         ("R S T X", "there is no stream 'X'; the streams are R, S, T, U"),
         ("r S T U", "there is no stream 'r'"),
-        ("(R S) T) U", r"a '\)' at 7 closes nothing"),
-        ("((R S) T U", r"1 '\(' not closed"),
-        ("(((R S T U", r"3 '\(' not closed"),
-        ("R () S T U", "nothing between parentheses; a plan is written like"),
-        ("", "nothing between parentheses"),
-        ('R S T "U', "cannot read from .* on \\(an unclosed quote\\?\\)"),
+        ("(R S) T) U", r"the '\)' at 7 closes no '\('"),
+        ("((R S) T U", r"1 '\(' are not closed"),
+        ("(((R S T U", r"3 '\(' are not closed"),
+        ("R () S T U", "empty parentheses; an example of a plan is"),
+        ("", "empty parentheses"),
+        ('R S T "U', "cannot be read from .* on \\(an unclosed quote\\?\\)"),
         ('R S T "U "', "there is no stream 'U '"),
     ],
 )
@@ -103,7 +103,7 @@ def test_parts_of_a_tree() -> None:
         (star(4), "((R S) T) U"),
         (cycle(4), "((R S) T) U"),
         (clique(4), "((R S) T) U"),
-        # S meets no one before U is there, T meets R.
+        # S joins no stream before U is placed; T joins R.
         (graph_of(4, [(0, 2), (2, 3), (3, 1)]), "((R T) U) S"),
         (graph_of(4, [(0, 3), (1, 3), (2, 3)]), "((R U) S) T"),
     ],

@@ -1,4 +1,4 @@
-"""Routes: which streams a tuple probes in which order, by what, and which hops are leaves. By hand, then by rule."""
+"""Routes: the order of probes, the classes probed by, and leaf hops. Examples first, then rules for random graphs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def order_text(graph: JoinGraph, plan: str, stream: str) -> str:
 
 
 def hop_texts(graph: JoinGraph, plan: str, stream: str) -> list[str]:
-    """Give the hops of a route, `S by 0`, checks at `?`, bindings at `!`; leaves in brackets, `after` behind @."""
+    """Return the hops of a route as text: `S by 0`, checks `?`, bindings `!`; leaves in brackets with @after."""
     texts = []
     for hop in route(parse(plan, graph.names), graph.names.index(stream), graph):
         text = f"{graph.names[hop.stream]} by {hop.by}"
@@ -61,7 +61,7 @@ def test_probe_orders(graph: JoinGraph, plan: str, expected: dict[str, str]) -> 
 
 
 def test_a_sibling_is_probed_as_far_as_predicates_connect() -> None:
-    # U meets S only through T: the sibling's order R, S, T becomes T, S, R.
+    # U joins S only through T, so the order R, S, T of the sibling becomes T, S, R.
     assert order_text(chain(4), "((R S) T) U", "U") == "TSR"
 
 
@@ -69,7 +69,7 @@ def test_a_sibling_is_probed_as_far_as_predicates_connect() -> None:
     ("graph", "plan", "expected"),
     [
         (
-            # A chain: each hop binds the class of the next one; the last one brings nothing new.
+            # A chain: each hop binds the class of the next one; the last one binds nothing.
             chain(4),
             "((R S) T) U",
             {
@@ -80,7 +80,7 @@ def test_a_sibling_is_probed_as_far_as_predicates_connect() -> None:
             },
         ),
         (
-            # A star: leaves of the centre depend on nothing but the arrival; to a leaf's arrival, on the centre alone.
+            # A star: for an arrival of the centre the leaf hops depend on it alone; for others, on the centre.
             star(4),
             "((R S) T) U",
             {
@@ -91,7 +91,7 @@ def test_a_sibling_is_probed_as_far_as_predicates_connect() -> None:
             },
         ),
         (
-            # A cycle: the hop that closes it checks a class bound before.
+            # A cycle: the hop that closes it checks a class that is bound already.
             cycle(3),
             "(R S) T",
             {
@@ -112,7 +112,7 @@ def test_a_sibling_is_probed_as_far_as_predicates_connect() -> None:
             },
         ),
         (
-            # One key over all: every hop is a leaf.
+            # One key for all streams: every hop is a leaf.
             same_key(4),
             "(R S) (T U)",
             {"R": ["[S by 0 @0]", "[T by 0 @0]", "[U by 0 @0]"], "T": ["[U by 0 @0]", "[R by 0 @0]", "[S by 0 @0]"]},
@@ -163,7 +163,7 @@ def test_what_every_route_keeps_to(graph: JoinGraph, data: st.DataObject) -> Non
         bound = set(graph.attributes[i])
         for hop in trunk:
             own = set(graph.attributes[hop.stream])
-            # Each class of the stream is probed by, checked or bound, and only what is bound is probed by or checked.
+            # Each class of the stream is probed by, checked or bound; only bound classes are probed by or checked.
             assert {hop.by, *hop.checks, *hop.binds} == own
             assert own & bound == {hop.by, *hop.checks}
             bound |= own
@@ -206,7 +206,7 @@ def test_tables_say_what_the_hops_say(graph: JoinGraph, data: st.DataObject) -> 
                 enabled += range(row[H_LEAF0], row[H_LEAF1])
                 ready = [at + k for k, other in enumerate(hops) if other.leaf and other.after == n + 1]
                 assert list(range(row[H_LEAF0], row[H_LEAF1])) == ready
-        # Each leaf hop is looked at once: when the arrival or a trunk hop has bound its class.
+        # Each leaf hop is looked up once: after the arrival or a trunk hop has bound its class.
         assert enabled == list(range(span[1], span[3]))
         at = span[3]
     assert at == len(routes.hops)

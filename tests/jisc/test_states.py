@@ -16,7 +16,7 @@ CHAIN = JoinGraph(NAMES, (FOREVER,) * 4, ((0,), (0, 1), (1, 2), (2,)), (1,) * 3)
 
 
 def texts(states: tuple[StateId, ...] | list[StateId], graph: JoinGraph = ONE_CLASS) -> list[str]:
-    """Give the streams of states, without the class."""
+    """Return the streams of states, without the class."""
     return [state.text(graph).rpartition(" ")[0] for state in states]
 
 
@@ -54,7 +54,7 @@ def test_figure_4_a_state_kept_incomplete_is_incomplete() -> None:
     assert texts(second.kept) == ["S T"]
     assert texts(second.complete) == []
     assert texts(second.incomplete) == ["S T", "S T U"]
-    # Had ST been completed in the meantime, it would be complete.
+    # ST would be complete if it had been completed in the meantime.
     assert texts(change("((S T) R) U", "((S T) U) R").complete) == ["S T"]
 
 
@@ -67,7 +67,7 @@ def test_bushy_plans() -> None:
 
 
 def test_the_same_streams_on_another_class_are_another_state() -> None:
-    # S T is probed by R on class 0, by U on class 2.
+    # R probes S T by class 0, U by class 2.
     masks = Masks(CHAIN)
     found = difference(parse("R (S T) U", NAMES), parse("R ((S T) U)", NAMES), masks)
     assert [state.text(CHAIN) for state in found.dropped] == ["S T [1]", "R S T [3]"]

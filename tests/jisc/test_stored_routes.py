@@ -1,11 +1,11 @@
-"""Tables of plans with stored states: what each tuple probes and where its composites go, read back as text."""
+"""Tables of plans with stored states, as text: the probes of each tuple, and where combinations are stored."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from jisc.plan.cacq_routes import compile_eddy
+from jisc.plan.cacq_routes import compile_rankings
 from jisc.plan.states import Masks, StateId, states_of
 from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import parse
@@ -33,9 +33,9 @@ CYCLE = JoinGraph(NAMES, (FOREVER,) * 4, ((0, 3), (0, 1), (1, 2), (2, 3)), (1,) 
 
 
 def stored(graph: JoinGraph, *plans: str, leave_out: tuple[int, ...] = ()) -> tuple[Routes, dict[str, list[str]]]:
-    """Compile plans with all states stored but some; give the tables, and the hops of each route as text.
+    """Compile plans with all states stored except some; return the tables, and the hops of each route as text.
 
-    "RS/0>RST": by class 0 probe the STAIR of R and S, what is found goes into that of R, S and T.
+    "RS/0>RST": probe the STAIR of R and S by class 0, and store the combinations in that of R, S and T.
     """
     masks = Masks(graph)
     made, names = [], dict[int, str]()
@@ -87,7 +87,7 @@ def test_a_chain_binds_what_is_needed_ahead_and_begins_a_promotion_where_the_key
     assert read["0 R"] == ["S/0+1>RS", "T/1+2>RST", "U/2"]
     assert read["0 U"] == ["RST/2"]
     assert read["0 T"] == ["RS/1>RST", "U/2"]
-    # RST is probed on the class of T and U: T first, then RS by the key T has with S.
+    # RST is probed by the class of T and U: T comes first, then RS by the key that T shares with S.
     assert read["promote RST"] == ["T/2+1", "RS/1"]
     assert read["from SteMs RST"] == ["T/2+1", "S/1+0", "R/0"]
 
@@ -117,8 +117,7 @@ def test_plans_side_by_side_have_states_of_their_own() -> None:
 
 @pytest.mark.parametrize("plan", ["((R S) T) U", "R ((S T) U)"])
 def test_an_eddy_ranks_as_the_plan_probes_and_is_ready_by_class(plan: str) -> None:
-    masks = Masks(CHAIN)
-    routes = compile_eddy(parse(plan, NAMES), masks)
+    routes = compile_rankings(parse(plan, NAMES), CHAIN)
     n = CHAIN.n_classes
     for i in range(4):
         first, end = int(routes.span[i, R_TRUNK]), int(routes.span[i, R_END])
@@ -135,7 +134,7 @@ def test_an_eddy_ranks_as_the_plan_probes_and_is_ready_by_class(plan: str) -> No
 def test_an_eddy_with_more_streams_than_bits_in_a_word() -> None:
     names = tuple(f"S{i}" for i in range(100))
     graph = JoinGraph(names, (FOREVER,) * 100, ((0,),) * 100, (1,))
-    routes = compile_eddy(parse(" ".join(names), names), Masks(graph))
+    routes = compile_rankings(parse(" ".join(names), names), graph)
     words = routes.ready[0, :2].tolist()
     assert [bin(word & (1 << 64) - 1).count("1") for word in words] == [64, 35]
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one; under xdist they share a process, so there is one JVM."""
+"""One Spark session for all tests that need it; under xdist these tests share a process, so there is one JVM."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A JVM of a test lives for seconds or a few minutes, too short for what its second compiler gives, with two cores.
+# The JVM of a test lives for a few minutes at most, too short for its second compiler to pay off on two cores.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
@@ -29,11 +29,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     scratch = tmp_path_factory.mktemp("spark")
     started = session(
-        "local[2,1]",  # a task that fails is meant to
+        "local[2,1]",  # tests expect each failure of a task
         app_name="eddy tests",
         **{
             "spark.driver.memory": "1g",
-            # A worker whose task was given up goes on until the test releases it (`streaming/faults/traps.py`).
+            # A worker whose task was given up runs until the test releases it (`streaming/faults/traps.py`).
             "spark.python.task.killTimeout": "120s",
             "spark.local.dir": str(scratch / "local"),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -1,31 +1,24 @@
-"""The way of a join through Spark without Spark: split, shuffle, sort and join in this process."""
+"""The steps of a batch join without Spark: split, shuffle, sort and join in this process."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from eddy.spark.batch.merge import join_blobs
+from eddy.spark.batch.blobs import BLOB_SCHEMA, SplitRows
+from eddy.spark.batch.partition_join import join_blobs
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.split import BLOB_SCHEMA, Splitter, as_batches
 
 
 def split_here(job: Job, stream: int, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """What one map task makes of one stream."""
-    splitter = Splitter(job, stream)
-
-    def blobs() -> Iterator[list[tuple[int, int, int, pa.Buffer]]]:
-        for batch in batches:
-            yield splitter.blobs(splitter.add(batch))
-        yield splitter.blobs(splitter.finish())
-
-    return list(as_batches(blobs()))
+    """Return the blobs of one map task of one stream."""
+    return list(SplitRows(job)(stream, iter(batches)))
 
 
 def shuffled(job: Job, blobs: list[pa.RecordBatch], chance: random.Random) -> list[list[pa.RecordBatch]]:
-    """Per partition its blobs, ascending by `first`, equals in any order, in batches of a few."""
+    """Return the blobs of each partition in small batches, ascending by `first`, equal ones in random order."""
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(job.shares.partitions)]
     for batch in blobs:
         for i, part in enumerate(batch.column("part").to_pylist()):

@@ -20,7 +20,7 @@ FILES = ROOT / "eddy" / "demo" / "data"
 
 @pytest.fixture(scope="module")
 def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """Run both jobs as the command does; give what was printed and the folder of results."""
+    """Run both jobs as the command does; return the printed text and the folder of results."""
     out = tmp_path_factory.mktemp("demo")
     console = Console(record=True, width=160)
     for job in JOBS.values():

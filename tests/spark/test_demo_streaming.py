@@ -1,4 +1,4 @@
-"""The streaming part of the demo, short: its exact count, its comparison, and the whole scenario."""
+"""The streaming part of the demo in a short form: its exact count, its comparison, and the whole scenario."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def small_streams(seed: int) -> dict[str, pa.Table]:
     streams = {}
     for name, keys in COLUMNS.items():
         n = 14
-        # Few moments, so that rows meet at the very ends of a window and at the same time.
+        # Few event times, so that rows meet at the ends of windows and at equal times.
         at = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=45 * int(k)) for k in rng.integers(0, 6, n)]
         columns: dict[str, Any] = {key: rng.integers(0, 2, n) for key in keys}
         schema = next(own.schema for own in query().streams if own.name == name)
@@ -138,7 +138,7 @@ def test_the_whole_course(spark: SparkSession, tmp_path: Path) -> None:
     printed = console.export_text()
     assert figures["exact"], figures["wrong"]
     assert figures["results"] == figures["expected"] > 1_000
-    # The session of the tests retries no task, so the worker that was killed took the job with it.
+    # The test session retries no task, so a killed worker ends the job.
     assert figures["starts"] == 3
     assert figures["killed"]["failed_tasks"] >= 1
     events = " / ".join(one["event"] for one in figures["events"])

@@ -1,4 +1,4 @@
-"""The example programs on Spark print what they say."""
+"""The example programs on Spark print the output that they announce."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark examples of the documents, as they stand."""
+"""The Spark examples of the documentation run unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_spark_examples_run(
         rows = pa.table({"key": [1, 2, 1], "at": [0, 10, 20], "value": [0.5, 1.5, 2.5]}, schema=schema)
         pq.write_table(rows, tmp_path / f"{name}.parquet")
     write_streams(tmp_path)
-    # The JVM has a working directory of its own, which no test can change.
+    # The JVM has its own working directory, which tests cannot change.
     code = block.text.replace('f"{name}.parquet"', f'f"{tmp_path}/{{name}}.parquet"')
     code = code.replace('parquet("results")', f'parquet("{tmp_path}/results")')
     code = code.replace("/mnt/shared/shop", str(tmp_path))

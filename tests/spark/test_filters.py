@@ -1,4 +1,4 @@
-"""`eddy.spark.filter`, and functions as filters of a join: the workers ask them, results are those of plain Python."""
+"""`eddy.spark.filter`, and functions as filters of a join: workers apply them, with the results of plain Python."""
 
 from __future__ import annotations
 

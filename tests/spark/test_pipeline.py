@@ -1,4 +1,4 @@
-"""Split, shuffle, merge and join give what the oracle gives, for any query, partitioning and cutting. No JVM here."""
+"""Split, shuffle, merge and join give the oracle's results for any query, grid and batches. Runs without a JVM."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
-from eddy.spark.batch import engine, merge
+from eddy.spark.batch import blobs
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.partitioning import split
+from eddy.spark.partitioning import engine, merge, split
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.types import sortable_type
-from stairs.plain_types import plain as decoded
+from stairs.plain_types import to_plain
 from tests import strategies
 from tests.cases import Arrival, Case, arrow_rows, assert_same, feed, results, text_rows
 from tests.spark.pipeline import run_here
@@ -22,11 +22,11 @@ from tests.spark.pipeline import run_here
 
 @pytest.fixture(scope="module", autouse=True)
 def small_pieces() -> object:
-    """Blobs, runs and pushes of a few rows, so that few rows make many of them; types left as they are."""
+    """Use small blobs, runs and pushes, so that few rows make many of them; leave types unchanged."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(split, "BLOB_ROWS", 3)
+        patch.setattr(split, "PIECE_ROWS", 3)
         patch.setattr(split, "RUN_ROWS", 7)
-        patch.setattr(split, "_YIELD_BYTES", 1000)
+        patch.setattr(blobs, "BATCH_BYTES", 1000)
         patch.setattr(merge, "PUSH_ROWS", 5)
         patch.setattr(engine, "OUTPUT_ROWS", 4)
         patch.setattr(engine, "spark_schema", lambda schema: schema)
@@ -34,10 +34,13 @@ def small_pieces() -> object:
 
 
 def content(schema: pa.Schema, rows: list[dict[str, object]], time: str | None) -> list[int]:
-    """Rank of each row by (time, content) as Arrow sorts."""
-    table = pa.Table.from_batches([arrow_rows(schema, rows)]) if rows else schema.empty_table()
+    """Return the rank of each row by (time, content) as Arrow sorts."""
+    if not rows:
+        return []
+    batch = arrow_rows(schema, rows)
     names = [*([time] if time else []), *(name for name in schema.names if name != time)]
-    plain = pa.table([table.column(n).cast(sortable_type(decoded(schema.field(n).type))) for n in names], names=names)
+    columns = [to_plain(batch.column(name)) for name in names]
+    plain = pa.table([column.cast(sortable_type(column.type)) for column in columns], names=names)
     order = pc.sort_indices(plain, sort_keys=[(name, "ascending") for name in names]).to_pylist()
     ranks = [0] * len(rows)
     for rank, row in enumerate(order):
@@ -46,7 +49,7 @@ def content(schema: pa.Schema, rows: list[dict[str, object]], time: str | None) 
 
 
 def defined_order(case: Case, arrivals: list[Arrival]) -> list[Arrival]:
-    """Arrivals by (time, stream, content); the last two only matter where a window counts rows."""
+    """Return arrivals by (time, stream, content); the last two matter only if a window counts rows."""
     if all(stream.time is None for stream in case.streams):
         return arrivals
     keyed = []
@@ -84,12 +87,12 @@ def test_any_query_through_the_pipeline(data: st.DataObject) -> None:
     try:
         job = make_job(query, partitions=partitions)
     except SparkJoinError as refusal:
-        told = str(refusal)
+        refusal_text = str(refusal)
     else:
-        told = ""
-    if told:
-        assert counted, told
-        assert "no order" in told or "order of arrival is not defined" in told
+        refusal_text = ""
+    if refusal_text:
+        assert counted, refusal_text
+        assert "no order" in refusal_text or "order of arrival is not defined" in refusal_text
         return
     oracle = case.oracle()
     expected = [case.project(oracle, result) for result in results(feed(case, oracle, defined_order(case, arrivals)))]
@@ -148,7 +151,7 @@ def test_only_needed_columns_travel() -> None:
 
 
 def test_memory_waits_for_overlap_only() -> None:
-    """Sorted runs that do not overlap are pushed as they come, however many there are."""
+    """Sorted runs that do not overlap are pushed as they arrive, whatever their number."""
     job = make_job(four(eddy.Range(10)))
     merger = merge.Merger(job)
     most = 0

@@ -1,4 +1,4 @@
-"""Settings of a session that need no session to be tested."""
+"""Settings of a session, tested without a session."""
 
 from __future__ import annotations
 

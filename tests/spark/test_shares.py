@@ -1,4 +1,4 @@
-"""Partitioning: exactly one cell sees a result, the choice is the cheapest, the text says what happens."""
+"""The grid: exactly one cell sees each result, the choice is the cheapest, the description is right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eddy.spark.partitioning.shares import Shares, _factorizations, choose
 
 
 def query(*classes: dict[str, str]) -> Any:
-    """A stand-in with what `choose` reads: streams with names, classes with columns."""
+    """Return a stand-in with the attributes that `choose` reads: streams with names, classes with columns."""
     streams = sorted({name for columns in classes for name in columns})
     return SimpleNamespace(
         streams=tuple(SimpleNamespace(name=name) for name in streams),
@@ -31,7 +31,7 @@ ONE_KEY = query({"R": "a", "S": "a", "T": "a", "U": "k"})
 
 
 def cells(shares: Shares, stream: int, values: dict[int, int]) -> set[int]:
-    """Partitions of a tuple with these class values; the value itself plays the hash."""
+    """Return the partitions of a tuple with these class values; the value stands for its hash."""
     base = sum(values[c] % shares.counts[c] * shares.strides[c] for c in shares.has[stream])
     return {base + int(offset) for offset in shares.offsets(stream)}
 

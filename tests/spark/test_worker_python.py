@@ -1,4 +1,4 @@
-"""Workers that run another Python are found out before a join starts, and what to set is said without a trace."""
+"""A join with workers of another Python is refused before it starts, with a remedy and without a trace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def script(path: Path, body: str) -> str:
 
 
 def session_with(python: str, application: str = "local-of-a-test") -> Any:
-    """A session whose workers run this command; it starts no job."""
+    """A session whose workers run this command; it cannot start jobs."""
 
     def no_job(*_: Any) -> None:
         raise AssertionError("a job was started")
@@ -49,7 +49,7 @@ def test_an_interpreter_without_the_package(tmp_path: Path) -> None:
 
 def test_another_version_of_the_package(tmp_path: Path) -> None:
     other = script(tmp_path / "python3", "echo 0.0.1")
-    with pytest.raises(SparkJoinError, match=rf"have version 0\.0\.1 of eddy, and this is {eddy.__version__}"):
+    with pytest.raises(SparkJoinError, match=rf"have version 0\.0\.1 of eddy, while the driver has {eddy.__version__}"):
         check_workers(session_with(other))
 
 
@@ -67,7 +67,7 @@ def test_a_session_is_asked_once(spark: SparkSession, monkeypatch: pytest.Monkey
     monkeypatch.setattr(worker_python, "_checked", set())
     check_workers(spark)
     assert worker_python._checked == {spark.sparkContext.applicationId}
-    monkeypatch.setattr(type(spark.sparkContext), "parallelize", None)  # another job would fail
+    monkeypatch.setattr(type(spark.sparkContext), "parallelize", None)  # a second job would fail
     check_workers(spark)
 
 
@@ -96,5 +96,5 @@ def _cannot(_: int) -> tuple[str, str | None, str]:
     return "python3", None, "no way"
 
 
-# As with the function it stands for.
+# As in the function that it replaces.
 _cannot.__module__ = "__main__"

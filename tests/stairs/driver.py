@@ -15,8 +15,10 @@ import numpy as np
 
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import Tree, default_plan
+from stairs.bytes_directory import BytesDirectory
 from stairs.descriptors import A_COLUMN, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.kernels.byte_strings import B_FREE, B_NEXT
 from stairs.modules import Modules
 from stairs.store import StairStore
 
@@ -158,6 +160,11 @@ class Model:
         newest = max(part.time for part in parts)
         ranged = (i for i, window in enumerate(self.graph.windows) if window.kind == WindowKind.RANGE)
         return all(newest - parts[i].time <= self.graph.windows[i].size for i in ranged)
+
+
+def count_strings(directory: BytesDirectory) -> int:
+    """Return the number of strings in a directory, including fresh ones."""
+    return int(directory.arena.meta[B_NEXT] - directory.arena.meta[B_FREE])
 
 
 def key_ids(modules: Modules, c: int) -> dict[int, Key]:

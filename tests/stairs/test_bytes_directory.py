@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from stairs.bytes_directory import FIRST_HEAP, FIRST_IDS, BytesDirectory
+from stairs.checks.byte_strings import check_strings
 from stairs.errors import StateError
 from stairs.kernels.byte_strings import B_HEAP
+from tests.stairs.driver import count_strings
 
 NOTHING = np.zeros(0, np.int64)
 
@@ -34,21 +36,21 @@ def numbers(values: Sequence[int]) -> np.ndarray:
 def test_equal_strings_have_one_id_and_dead_rows_have_zero() -> None:
     directory = BytesDirectory()
     assert intern(directory, [b"ab", b"cd", b"ab", None, b"", b"abc"], before=b"xyz") == [0, 1, 0, 0, 2, 3]
-    assert len(directory) == 4
+    assert count_strings(directory) == 4
     directory.settle(numbers([0, 1, 2, 3]))
-    directory.check()
+    check_strings(directory.arena)
 
 
 def test_what_no_key_contains_is_forgotten_when_the_push_ends() -> None:
     directory = BytesDirectory()
     a, b = intern(directory, [b"a", b"b"])
     directory.settle(numbers([b]))
-    assert len(directory) == 1
-    directory.check()
+    assert count_strings(directory) == 1
+    check_strings(directory.arena)
     # The id of the forgotten string is recycled.
     assert intern(directory, [b"b", b"c"]) == [b, a]
     directory.settle(numbers([a]))
-    directory.check()
+    check_strings(directory.arena)
 
 
 def test_a_string_lives_as_long_as_the_last_key_that_contains_it() -> None:
@@ -56,10 +58,10 @@ def test_a_string_lives_as_long_as_the_last_key_that_contains_it() -> None:
     (a,) = intern(directory, [b"a"])
     directory.settle(numbers([a, a]))
     directory.release(numbers([a]))
-    assert len(directory) == 1
+    assert count_strings(directory) == 1
     directory.release(numbers([a]))
-    assert len(directory) == 0
-    directory.check()
+    assert count_strings(directory) == 0
+    check_strings(directory.arena)
 
 
 def test_strings_of_one_push_outgrow_ids_and_heap() -> None:
@@ -68,7 +70,7 @@ def test_strings_of_one_push_outgrow_ids_and_heap() -> None:
     ids = intern(directory, strings)
     assert ids == list(range(len(strings)))
     directory.settle(numbers(ids))
-    directory.check()
+    check_strings(directory.arena)
     assert intern(directory, strings[::-1]) == ids[::-1]
     assert directory.nbytes >= sum(map(len, strings))
 
@@ -77,7 +79,7 @@ def test_one_string_larger_than_the_heap() -> None:
     directory = BytesDirectory()
     (big,) = intern(directory, [b"z" * (5 * FIRST_HEAP)])
     directory.settle(numbers([big]))
-    directory.check()
+    check_strings(directory.arena)
     assert intern(directory, [b"z" * (5 * FIRST_HEAP)]) == [big]
 
 
@@ -88,11 +90,11 @@ def test_the_heap_is_compacted_rather_than_grown_while_most_of_it_is_dead() -> N
         strings = [b"turn %d, string %d" % (turn, k) for k in range(20)]
         ids = intern(directory, strings)
         directory.settle(numbers(ids))
-        directory.check()
+        check_strings(directory.arena)
         bytes_after_first = bytes_after_first or directory.nbytes
         directory.release(numbers(ids))
-        directory.check()
-    assert len(directory) == 0
+        check_strings(directory.arena)
+    assert count_strings(directory) == 0
     assert directory.nbytes <= 2 * bytes_after_first
 
 
@@ -104,7 +106,7 @@ def test_ids_taken_back_close_gaps_of_a_crowded_table() -> None:
     directory.settle(numbers(ids))
     for k in (*range(0, len(ids), 3), *range(1, len(ids), 3)):
         directory.release(numbers([ids[k]]))
-    directory.check()
+    check_strings(directory.arena)
     kept = list(range(2, len(ids), 3))
     assert intern(directory, [strings[k] for k in kept]) == [ids[k] for k in kept]
 
@@ -113,11 +115,11 @@ def test_check_names_what_is_wrong() -> None:
     directory = BytesDirectory()
     ids = intern(directory, [b"a", b"b"])
     with pytest.raises(StateError, match=r"strings \[0, 1\] have no user"):
-        directory.check()
+        check_strings(directory.arena)
     directory.settle(numbers(ids))
     directory.arena.meta[B_HEAP] += 1
     with pytest.raises(StateError, match="2 are live"):
-        directory.check()
+        check_strings(directory.arena)
 
 
 class Strings(RuleBasedStateMachine):
@@ -168,8 +170,8 @@ class Strings(RuleBasedStateMachine):
 
     @invariant()
     def knows_the_strings_in_use(self) -> None:
-        self.directory.check()
-        assert len(self.directory) == len(self.ids)
+        check_strings(self.directory.arena)
+        assert count_strings(self.directory) == len(self.ids)
 
 
 TestStrings = Strings.TestCase

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jisc.plan.orders import connected_orders
 from jisc.plan.routes import compile_routes
 from jisc.plan.states import Masks
 from jisc.plan.tree import left_deep
@@ -20,6 +19,7 @@ from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.sample import LONGEST, W_PROBES, W_RESULTS, W_TUPLES, W_VISITS
 from stairs.memory.arena import Int64s
 from stairs.samples import EACH, NEWEST, PICKS, ROWS, Samples
+from tests.jisc.graphs import connected_orders
 from tests.stairs.driver import Driver, Key, Row, chain, one_class, rows_window
 
 UNBOUNDED = Window(WindowKind.UNBOUNDED)

@@ -312,7 +312,7 @@ def test_an_undone_push_is_forgotten() -> None:
     pair.push([row(0, 7), row(1, 7)])
     kid = kid_of(stair, (7,))
     pair.driver.walk([row(0, 7), row(0, 7)])
-    assert entries_of(stair, kid) == [[1, 0], [2, 0]]  # 0 has left, for now
+    assert entries_of(stair, kid) == [[2, 0], [1, 0]]  # 0 has left, for now
     pair.driver.modules.undo()
     assert not is_attempted(stair, kid)
     assert promote(stair, kid) == 1

@@ -1,47 +1,36 @@
-"""Policies: how the runtime finds its plan. One file each, behind one small protocol (`base.Policy`).
+"""Policies: how the runtime chooses its plan. One file each, and one line in POLICIES; `base.Policy` is the protocol.
 
 name       proposes                                   by
 fixed      nothing
-lottery    a random order                             tickets: tuples taken, less those returned
+lottery    a random order                             tickets: tuples taken minus tuples returned
 rank       one greedy order                           partners and cost, pair by pair
-a-greedy   one greedy order                           partners of the tuples that get so far
-cost       left-deep and bushy plans, stored states   trying them on recent tuples over live state (the default)
-bandit     one of a few plans                         what they cost when they ran
+a-greedy   one greedy order                           partners of the tuples that pass the earlier probes
+cost       left-deep and bushy plans, stored states   trial on recent tuples over the live state (the default)
+bandit     one of a few plans                         their measured costs
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pkgutil import resolve_name
 
-from eddy.routing.policies.a_greedy import AGreedy
-from eddy.routing.policies.bandit import Bandit
 from eddy.routing.policies.base import Decision, Learning, Policy
-from eddy.routing.policies.cost import Cost
-from eddy.routing.policies.fixed import Fixed
-from eddy.routing.policies.lottery import Lottery
-from eddy.routing.policies.rank import Rank
 from eddy.routing.view import View
 
 POLICIES: dict[str, Callable[[], Policy]] = {
-    "fixed": Fixed,
-    "lottery": Lottery,
-    "rank": Rank,
-    "a-greedy": AGreedy,
-    "cost": Cost,
-    "bandit": Bandit,
+    kind.name: kind
+    for kind in map(
+        resolve_name,
+        (
+            "eddy.routing.policies.fixed:Fixed",
+            "eddy.routing.policies.lottery:Lottery",
+            "eddy.routing.policies.rank:Rank",
+            "eddy.routing.policies.a_greedy:AGreedy",
+            "eddy.routing.policies.cost:Cost",
+            "eddy.routing.policies.bandit:Bandit",
+        ),
+    )
 }
 """Every policy by its name."""
 
-__all__ = [
-    "POLICIES",
-    "AGreedy",
-    "Bandit",
-    "Cost",
-    "Decision",
-    "Fixed",
-    "Learning",
-    "Lottery",
-    "Policy",
-    "Rank",
-    "View",
-]
+__all__ = ["POLICIES", "Decision", "Learning", "Policy", "View"]

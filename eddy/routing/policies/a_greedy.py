@@ -1,9 +1,9 @@
-"""A-Greedy: the greedy order by conditional selectivities, kept up from a profile of recent tuples.
+"""A-Greedy: the greedy order by conditional selectivities, maintained from a profile of recent tuples.
 
-The profile has the joint outcome of a tuple's probes, so the second stream is chosen by what the first lets through. An
-order is kept until it violates the greedy invariant by more than the margin.
+The profile has the joint outcome of the probes of a tuple, so the second stream is chosen by the tuples that pass the
+first. An order stays until it violates the greedy invariant by more than the margin.
 Source: Babu, Motwani, Munagala, Nishizawa, Widom, "Adaptive ordering of pipelined stream filters", SIGMOD 2004. There
-stages are filters; here a stage multiplies tuples as well, and what counts is the rank.
+the stages are filters; here a stage may also multiply tuples, so stages are compared by rank.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eddy.routing.policies.rank import Rank
 
 @dataclass
 class AGreedy(Rank):
-    """As `rank`, with partners counted for the tuples that get so far."""
+    """As `rank`, with partners counted for the tuples that pass the earlier probes."""
 
     name: str = "a-greedy"
     conditional = True

@@ -1,7 +1,7 @@
-"""Bandit: plans are arms, what a batch cost is the loss, and the arm with the best bound is played.
+"""Bandit: plans are arms, the measured cost of an arrival is the loss, and the arm with the best bound is played.
 
-Discounted UCB: old losses fade, so that an arm that was bad is tried again some day, and a drift is found. The regret
-against the best arm of each moment is bounded by the square root of time and drifts, up to a logarithm.
+Discounted UCB: old losses fade, so a bad arm is tried again after a while, and a drift is noticed. The regret against
+the best arm of each moment is bounded by the square root of time and drifts, up to a logarithm.
 Source: Garivier, Moulines, "On upper-confidence bound policies for switching bandit problems", ALT 2011.
 """
 
@@ -21,11 +21,11 @@ from jisc.plan.tree import Tree
 
 @dataclass
 class Bandit:
-    """Plays plans and measures them; needs no model of what they cost.
+    """Plays plans and measures their costs; needs no cost model.
 
-    arms      plans at most: the one to begin with, greedy ones, random ones
-    fading    what is left of a loss at the next decision
-    boldness  how much an arm's uncertainty counts
+    arms      upper bound of the plans: the initial one, greedy ones, random ones
+    fading    factor of the earlier losses at each decision
+    boldness  weight of the uncertainty of an arm
     """
 
     arms: int = 8
@@ -37,7 +37,7 @@ class Bandit:
     _losses: list[float] = field(default_factory=list)
 
     def learnt(self) -> dict[str, Any]:
-        """Return the arms, how often they were played, and their losses."""
+        """Return the arms, how often each was played, and their losses."""
         return {
             "arms": self.arms,
             "fading": self.fading,
@@ -49,7 +49,7 @@ class Bandit:
         }
 
     def resume(self, learnt: dict[str, Any]) -> None:
-        """Go on with the arms."""
+        """Resume with these arms."""
         self.arms, self.fading = int(learnt["arms"]), float(learnt["fading"])
         self.boldness = float(learnt["boldness"])
         self._plans = plans_of(learnt["plans"], learnt["streams"])
@@ -57,7 +57,7 @@ class Bandit:
         self._losses = [float(loss) for loss in learnt["losses"]]
 
     def decide(self, view: View) -> Decision | None:
-        """Note what the present plan cost, play the arm with the least lower bound."""
+        """Add the measured cost of the present plan to its losses, and play the arm with the least lower bound."""
         if not self._plans:
             self._plans = self._chosen(view)
             self._played, self._losses = [0.0] * len(self._plans), [0.0] * len(self._plans)
@@ -71,17 +71,17 @@ class Bandit:
             self._losses[arm] += view.measured
         untried = [k for k, played in enumerate(self._played) if played < 0.05]
         if untried:
-            best, why = untried[0], "not tried of late"
+            best, why = untried[0], "not tried recently"
         else:
             total = sum(self._played)
             mean = [loss / played for loss, played in zip(self._losses, self._played, strict=True)]
-            # Losses are measured in units of the best, so that the bound means the same for any query.
+            # Losses are relative to the best, so that the bound means the same for every query.
             bounds = [
                 mean[k] / min(mean) - self.boldness * float(np.sqrt(np.log(1 + total) / self._played[k]))
                 for k in range(len(mean))
             ]
             best = int(np.argmin(bounds))
-            why = f"least bound: {mean[best]:.0f} ns an arrival, played {self._played[best]:.1f} times of late"
+            why = f"least bound: {mean[best]:.0f} ns per arrival, played {self._played[best]:.1f} times recently"
         tree = self._plans[best]
         return None if tree == view.tree else Decision(tree, (), why)
 

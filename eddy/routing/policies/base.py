@@ -1,13 +1,13 @@
-"""What a policy is: it looks at a view of the running join and says which plan to go over to, if any.
+"""A policy: it gets a view of the running join and returns the plan to change to, if any.
 
-A policy of one's own is a class with a `name` and `decide`; an object of it is given to `Runtime(policy=…)`. It is
-called between two arrivals and may keep whatever it likes from call to call. It cannot make results wrong: any plan
-without a cross product gives the same ones.
+Your own policy is a class with a `name` and `decide`; pass an object of it to `Runtime(policy=…)`. It is called between
+two arrivals and may keep any state between calls. It cannot make results wrong: all plans without a cross product have
+the same results.
 
-A policy may also have `learnt()`, which returns what it has learnt as JSON values (None, booleans, numbers, strings,
-lists, dictionaries by strings), and `resume(learnt)`, which takes that back. They are called where an engine is kept
-for another process (`eddy.live.engine_file`), as streaming jobs do between two micro-batches. A policy without them
-begins anew.
+A policy may also have `learnt()`, which returns its state as JSON values (None, booleans, numbers, strings, lists,
+dictionaries with string keys), and `resume(learnt)`, which takes it back. They are called when an engine moves to
+another process (`eddy.live.engine_file`), as in streaming jobs between two micro-batches. A policy without them starts
+afresh there.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jisc.plan.tree import Tree, parse
 
 @dataclass(frozen=True)
 class Decision:
-    """A plan to go over to.
+    """A plan to change to.
 
-    plan     as text, or a tree
-    store    the inner states of it to store: None = those stored now that it has as well; ids as `View.benefits` gives
-             them, or names of streams such as "R S"
-    reason   why, for `Runtime.history`
+    plan     as text or as a tree
+    store    its inner states to store, as ids (`View.benefits`) or by their streams ("R S"); None = those stored now
+             that the plan has too
+    reason   the reason, for `Runtime.history`
     """
 
     plan: str | Tree
@@ -41,29 +41,29 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the policy."""
 
     def decide(self, view: View) -> Decision | None:
-        """Return the plan to go over to, None to go on as it is."""
+        """Return the plan to change to, None = no change."""
 
 
 @runtime_checkable
 class Learning(Protocol):
-    """A policy whose learning goes on in another process (see the module)."""
+    """A policy that resumes in another process (see the module)."""
 
     def learnt(self) -> Any:
-        """Return what was learnt so far, as JSON values."""
+        """Return the state of the policy as JSON values."""
 
     def resume(self, learnt: Any) -> None:
-        """Go on from what was learnt."""
+        """Resume from a state that `learnt` returned."""
 
 
 def plan_texts(trees: Iterable[Tree]) -> list[str]:
-    """Return plans as text, with the numbers of streams for names."""
+    """Return plans as text, with numbers of streams as names."""
     return [tree.text([str(stream) for stream in range(len(tree.streams))]) for tree in trees]
 
 
 def plans_of(texts: Sequence[str], streams: int) -> list[Tree]:
-    """Return the plans that `plan_texts` gave. Raises PlanError for other texts."""
+    """Return the plans that `plan_texts` wrote. Raises PlanError for other texts."""
     names = tuple(map(str, range(streams)))
     return [parse(text, names) for text in texts]

@@ -1,11 +1,11 @@
-"""Cost: plans are searched by estimates, tried on recent tuples over the live state, and taken if they save enough.
+"""Cost: plans are proposed by estimates, tried on recent tuples over the live state, and chosen if they save enough.
 
-Left-deep plans come from greedy orders that begin in the middle of the join graph and where most arrivals come from,
-and from a pool of others, drawn at random, some of which are tried each time: what statistics of pairs mislead about is
-found in this way. Bushy ones are built *around* a stream that brings many arrivals: what is left of the join graph
-without it falls into parts, each of which becomes a subtree that its tuples probe, and which may be stored. A plan is
-taken when the model, corrected by what was measured of plans like it, says that it saves more than the margin. So it
-slides between nothing stored and everything stored.
+Left-deep plans come from greedy orders that begin at the centre of the join graph and at the stream with most arrivals,
+and from a pool of random plans, some of which are tried each time; these find plans that statistics of pairs miss.
+Bushy plans are built *around* a stream with many arrivals: without it the join graph falls into parts; each part
+becomes a subtree, which the tuples of the stream probe and which may be stored. A plan is chosen if the model,
+corrected by measurements of similar plans, predicts a saving above the margin. So the policy moves between nothing
+stored and everything stored.
 Source of storing subjoins around a stream's pipeline: Babu, Munagala, Widom, Motwani, "Adaptive caching for continuous
 queries", ICDE 2005; of trying plans on samples of the state: see `stairs.samples`.
 """
@@ -27,33 +27,33 @@ from jisc.plan.states import StateId
 from jisc.plan.tree import Tree, join, left_deep
 
 AROUND = 2
-"""Streams that plans are built around at most."""
+"""Upper bound of the streams that plans are built around."""
 CHEAP = 3 * (PROBE + VISIT)
-"""Nanoseconds of probing per arrival up to which storing is not thought of: there is too little to save."""
+"""Nanoseconds of probing per arrival up to which no states are considered: there is too little to save."""
 LEARNING = 0.4
 """Weight of the last measurement."""
 TRUST = 3.0
-"""How far off a prediction may be; what is further off was measured while something else changed."""
+"""Upper bound of the factor between measurement and prediction; a larger one has another cause."""
 DOUBT = 1.2
-"""What storing is thought to cost in terms of its prediction until it was measured."""
+"""Correction of the predicted cost of storing until it has been measured."""
 POOL = 24
-"""Kinds of left-deep plans that are remembered."""
+"""Upper bound of the left-deep plans in the pool; plans that route alike count once."""
 FIRST_DRAWN, DRAWN = 6, 2
-"""Plans drawn at random for the first decision, and for each later one until the pool is full."""
+"""Random plans drawn for the first decision, and for each later one until the pool is full."""
 PLAIN = 0.4
-"""What is left of the cost when storing is worth it without a second thought."""
+"""Share of the cost below which states are stored at the first decision that proposes it."""
 STALE = 6
-"""Decisions in a row with nothing new drawn after which no more is drawn: there are few kinds of plans."""
+"""Decisions in a row without a new kind of plan after which no more plans are drawn."""
 TRIED = 3
-"""Plans of the pool tried again for each decision, in turn."""
+"""Plans of the pool tried at each decision, in turn."""
 
 
 @dataclass
 class Cost:
-    """The default.
+    """The default policy.
 
-    margin   what another order has to save, as a share of what an arrival costs now
-    storing  the same for storing: it is less sure, states have to be filled, and they may swell when the data drift
+    margin   the saving that a change of order needs, as a share of the present cost of an arrival
+    storing  the same for storing states, which is less certain: they have to be filled, and may grow when data drift
     """
 
     margin: float = 0.04
@@ -65,10 +65,10 @@ class Cost:
     _stale: int = 0
     _wished: bool = False
     _scales: dict[bool, float] = field(default_factory=dict)
-    """What was measured in terms of what was predicted, for plans with something stored and with nothing."""
+    """Measured cost relative to the prediction, for plans with stored states (True) and without (False)."""
 
     def learnt(self) -> dict[str, Any]:
-        """Return the pool, the corrections, and where the search stands."""
+        """Return the pool, the corrections and the position of the search."""
         pool = list(self._pool.values())
         return {
             "margin": self.margin,
@@ -84,7 +84,7 @@ class Cost:
         }
 
     def resume(self, learnt: dict[str, Any]) -> None:
-        """Go on with the pool, and from where the search stood."""
+        """Resume with this pool, these corrections and this position."""
         self.margin, self.storing = float(learnt["margin"]), float(learnt["storing"])
         self._choice = None if learnt["choice"] is None else bool(learnt["choice"])
         plans = plans_of(learnt["plans"], learnt["streams"])
@@ -93,7 +93,7 @@ class Cost:
         self._scales = {bool(stored): float(scale) for stored, scale in learnt["scales"]}
 
     def decide(self, view: View) -> Decision | None:
-        """Try what the search proposes, and take the best if it saves enough."""
+        """Return the best of the proposed plans if it saves enough."""
         if self._choice is None:
             self._choice = has_choice(view.masks)
         if not len(view.picks):
@@ -105,20 +105,22 @@ class Cost:
             cost = view.cost(tree) * self._scale(False)
             if cost < min(least, (1 - self.margin) * now):
                 best, store, least = tree, NOTHING, cost
-        # What a state would hold while the windows turn over says little of what it will.
+        # While the windows turn over, the present size of a state says little about its future size.
         if view.storing and not view.drifting and (view.stored or view.cost(best) - view.base > CHEAP):
             trees = list(dict.fromkeys([view.tree, best, *self._around(view, greedy)]))
             best, store, least = self._wish_to_store(view, trees, least) or (best, store, least)
         if (best, store) == (view.tree, view.stored) and least == now:
             return None
-        return Decision(best, store, f"{least:.0f} ns an arrival predicted, {now:.0f} now: {1 - least / now:.0%} saved")
+        return Decision(
+            best, store, f"predicted {least:.0f} ns per arrival, {now:.0f} now: {1 - least / now:.0%} saved"
+        )
 
     def _wish_to_store(
         self, view: View, trees: list[Tree], least: float
     ) -> tuple[Tree, frozenset[StateId], float] | None:
-        """Return the best of these plans with states stored and what it costs, if it has been worth it twice in a row.
+        """Return the best of these plans with stored states, and its cost, if it saves enough twice in a row.
 
-        Worth it in terms of the best there is else, which costs `least`; at once if it saves most of that.
+        The saving is relative to `least`, the cost of the best plan otherwise. Once is enough for a large saving.
         """
         found: list[tuple[Tree, frozenset[StateId], float]] = []
         for tree in trees:
@@ -133,13 +135,13 @@ class Cost:
         return wish if wished or wish[2] < PLAIN * least else None
 
     def _scale(self, stored: bool) -> float:
-        """Return the correction of predictions; of a way that was never measured, that of the other one."""
+        """Return the correction of predictions; if such plans were never measured, that of the others."""
         if stored in self._scales:
             return self._scales[stored]
         return self._scales.get(not stored, 1.0) * (DOUBT if stored else 1.0)
 
     def _learn(self, view: View) -> float:
-        """Set what was measured against what is predicted of the present plan; return what it costs."""
+        """Update the correction by the measured cost of the present plan; return its corrected cost."""
         kind = bool(view.stored)
         predicted = view.present
         if view.settled and not np.isnan(view.measured):
@@ -148,7 +150,7 @@ class Cost:
         return predicted * self._scale(kind)
 
     def _orders(self, view: View, greedy: Greedy) -> list[Tree]:
-        """Return left-deep plans worth trying, the present one among them; of those that route alike one."""
+        """Return left-deep plans to try, including the present one; of plans that route alike, one."""
         if not self._choice:
             return [view.tree]
         trees = [view.tree]
@@ -169,17 +171,17 @@ class Cost:
         return list(kinds.values())
 
     def _around(self, view: View, greedy: Greedy) -> list[Tree]:
-        """Return bushy plans around the streams with most arrivals, as far as they have more than their share."""
+        """Return bushy plans around the streams with most arrivals, if those exceed their share."""
         m = view.graph.n_streams
         busy = sorted(range(m), key=lambda i: -float(view.shares[i]))[:AROUND]
         return [around(view, greedy, i) for i in busy if view.shares[i] * m > 1.5]
 
 
 def around(view: View, greedy: Greedy, i: int) -> Tree:
-    """Return the plan in which tuples of stream i probe one subtree for each part that the join has without it."""
+    """Return the plan in which tuples of stream i probe one subtree per part of the join graph without i."""
     masks, m = view.masks, view.graph.n_streams
     tree, left = Tree(i), (1 << m) - 1 & ~(1 << i)
-    # The stream's own keys keep no two parts together: they meet in it.
+    # Classes of stream i do not connect two parts: those meet in i.
     own = masks.classes[i]
     parts: list[tuple[int, ...]] = []
     while left:

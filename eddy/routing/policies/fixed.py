@@ -1,4 +1,4 @@
-"""The plan stays as it is until `Runtime.transition` is called."""
+"""Fixed: the plan stays until `Runtime.transition` is called."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from eddy.routing.view import View
 
 
 class Fixed:
-    """Never decides anything."""
+    """Never changes the plan."""
 
     name = "fixed"
 
     def decide(self, view: View) -> Decision | None:
-        """Go on."""
+        """Return None."""
         return None

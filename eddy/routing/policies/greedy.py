@@ -1,9 +1,9 @@
-"""Orders built step by step: next comes the stream that lets least through for what it costs.
+"""Greedy orders: at each step, the stream of the least rank.
 
-The rank of a stream, (partners - 1) / cost, is least for what cuts most per nanosecond. Sorting by it is optimal for
-independent filters and for joins along a tree (Ibaraki, Kameda, "On the optimal nesting order for computing
-N-relational joins", TODS 1984). Leaf hops need no place in the order: the walk compares them all before it goes on, so
-a stream is ranked together with the leaves that hang on it.
+The rank of a stream is (partners - 1) / cost: the least rank removes most tuples per nanosecond. Sorting by rank is
+optimal for independent filters and for joins along a tree (Ibaraki, Kameda, "On the optimal nesting order for computing
+N-relational joins", TODS 1984). Leaf hops need no place in the order, because a walk looks them all up before it
+continues. So a stream is ranked together with its leaves.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from stairs.samples import Floats
 
 
 class Greedy:
-    """Orders of one view.
+    """Orders by one view.
 
-    conditional   partners are counted for those sampled tuples only that the streams chosen before let through, as
-                  often as they let them through; else for all
+    conditional   count partners only for the sampled tuples that pass the streams chosen before, weighted by their
+                  partners there; otherwise for all sampled tuples
     """
 
     def __init__(self, view: View, conditional: bool) -> None:
@@ -29,9 +29,9 @@ class Greedy:
         self._alives: dict[tuple[int, int], tuple[Floats, float]] = {}
 
     def order(self, start: int, among: int | None = None) -> tuple[int, ...]:
-        """Return the streams in an order that begins with `start` and joins each with one before it.
+        """Return a connected order of streams that begins with `start`.
 
-        among   bits of the streams wanted, those that `start` reaches; None = all
+        among   bits of the streams to order, as far as they are reachable from `start`; None = all
         """
         wanted = self._everything if among is None else among
         placed, found = [start], [start]
@@ -62,9 +62,9 @@ class Greedy:
         return tuple(found)
 
     def _take_leaves(self, bound: int, left: int, found: list[int]) -> int:
-        """Append the streams that are leaf hops by now; return what is left."""
+        """Append the streams that are leaf hops by now; return the others."""
         for j in range(self.view.graph.n_streams):
-            # In the whole query: a stream that others hang on is no leaf, though they are not wanted here.
+            # In the whole query: a stream with further neighbours is no leaf, even if those are not to be ordered here.
             others = self._everything & ~sum(1 << k for k in found)
             ready = left >> j & 1 and self.view.masks.classes[j] & bound
             if ready and not trunk_of(self.view.masks, j, bound, others):
@@ -73,7 +73,7 @@ class Greedy:
         return left
 
     def _alive(self, j: int, by: int) -> tuple[Floats, float]:
-        """Return whether sampled tuples of j have partners in all leaves on it, but by class `by`; and their share."""
+        """Return whether sampled tuples of j have partners in all leaves of j (except by class `by`); and the mean."""
         known = self._alives.get((j, by))
         if known is None:
             profile = self.view.profile(j)
@@ -94,6 +94,6 @@ class Greedy:
 
 
 def centre(view: View) -> int:
-    """Return the stream with most attributes, of several the one with most arrivals: where walks have most choice."""
+    """Return the stream with most attributes, among those the one with most arrivals: walks have most choice there."""
     attributes = view.graph.attributes
     return max(range(view.graph.n_streams), key=lambda i: (len(attributes[i]), float(view.shares[i]), -i))

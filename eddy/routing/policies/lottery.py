@@ -1,7 +1,7 @@
-"""Lottery: a stream that takes tuples and returns few has many tickets, and what is probed next is drawn by tickets.
+"""Lottery: a stream that takes many tuples and returns few has many tickets; the next probe is drawn by tickets.
 
-There each tuple is routed by a lottery of its own. Here the order of a batch is drawn: the kernel reads tables, and
-tuples of one batch take one route.
+In the paper each tuple is routed by its own lottery. Here one order is drawn for all tuples up to the next decision,
+because the kernel reads routes from tables.
 Source: Avnur, Hellerstein, "Eddies: continuously adaptive query processing", SIGMOD 2000, sec. 4.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from eddy.routing.policies.base import Decision
 from eddy.routing.view import View
+from jisc.plan.orders import drawn_order
 from stairs.samples import Floats
 
 
@@ -21,7 +22,7 @@ from stairs.samples import Floats
 class Lottery:
     """Draws orders.
 
-    fading   what is left of a ticket at the next decision: the window over which tickets are counted
+    fading   factor of the earlier tickets at each decision: the window over which tickets are counted
     """
 
     fading: float = 0.8
@@ -33,24 +34,22 @@ class Lottery:
         return {"fading": self.fading, "tickets": None if self._tickets is None else self._tickets.tolist()}
 
     def resume(self, learnt: dict[str, Any]) -> None:
-        """Go on with the tickets."""
+        """Resume with these tickets."""
         tickets = learnt["tickets"]
         self.fading = float(learnt["fading"])
         self._tickets = None if tickets is None else np.array(tickets, np.float64)
 
     def decide(self, view: View) -> Decision | None:
-        """Count tickets, draw an order."""
+        """Count tickets and draw an order."""
         m = view.graph.n_streams
         gained = view.probed[:, 0] - view.probed[:, 1]
         before = np.zeros(m) if self._tickets is None else self._tickets
         self._tickets = self.fading * before + gained
         tickets = np.maximum(self._tickets, 0.0) + 1.0
-        order: list[int] = []
-        bound = 0
-        while len(order) < m:
-            ready = [j for j in range(m) if j not in order and (not order or view.masks.classes[j] & bound)]
+
+        def draw(ready: list[int]) -> int:
             share = tickets[ready] / tickets[ready].sum()
-            order.append(ready[int(view.rng.choice(len(ready), p=share))])
-            bound |= view.masks.classes[order[-1]]
-        tree = view.left_deep(order)
+            return ready[int(view.rng.choice(len(ready), p=share))]
+
+        tree = view.left_deep(drawn_order(view.masks, draw))
         return None if tree == view.tree else Decision(tree, None, "drawn by tickets")

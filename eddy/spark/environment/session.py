@@ -1,13 +1,12 @@
-"""A Spark session fit for the engine.
+"""A Spark session with settings that suit the engine.
 
-What it settles, and why:
-  - the workers run this interpreter (`PYSPARK_PYTHON`), not the first `python3` on the PATH;
-  - Java is found or made (`java.py`), and the session binds to the loopback address when it is local;
-  - the workers are forked from a parent that has the kernels loaded (`daemon.py`), each using one thread;
-  - `local[N]` never retries a task, `local[N,4]` does;
-  - Arrow batches carry 65 536 rows (Spark's own default of 10 000 costs more calls), timestamps are shown in UTC.
+  - The workers run this interpreter (`PYSPARK_PYTHON`), not the first `python3` on the PATH.
+  - `java.py` finds Java or prepares one. A local session binds to the loopback address.
+  - Workers are forked from a process with loaded kernels (`daemon.py`), and each uses one thread.
+  - `local[N]` becomes `local[N,4]`, because `local[N]` never retries a task.
+  - Arrow batches carry 65 536 rows, because Spark's default of 10 000 costs more calls. Timestamps are shown in UTC.
 
-Everything can be overruled by a keyword; what the caller's environment already says is kept.
+A keyword overrides each setting. Environment variables that are already set keep their values.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _TASK_FAILURES = 4
 
 
 def with_retries(master: str) -> str:
-    """Return a local master URL that allows a task to fail: `local[2]` never retries.
+    """Return a master URL with which Spark retries tasks that fail: a plain `local[2]` never retries.
 
     >>> with_retries("local[2]"), with_retries("local"), with_retries("local[2,1]"), with_retries("yarn")
     ('local[2,4]', 'local[1,4]', 'local[2,1]', 'yarn')
@@ -42,7 +41,7 @@ def with_retries(master: str) -> str:
 
 
 def _driver_memory() -> str:
-    # The JVM sorts and shuffles, the windows live in the Python workers: a quarter is the JVM's.
+    # The JVM only sorts and shuffles; the windows live in the Python workers. So the JVM gets a quarter.
     total_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return f"{min(8, max(1, total_bytes >> 32))}g"
 
@@ -50,7 +49,7 @@ def _driver_memory() -> str:
 def _settings(master: str) -> dict[str, str]:
     settings = {
         "spark.python.daemon.module": "eddy.spark.environment.daemon",
-        # An executor's environment reaches the Python workers also when the master is local.
+        # The environment of an executor also reaches the Python workers of a local master.
         "spark.executorEnv.NUMBA_NUM_THREADS": "1",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.session.timeZone": "UTC",
@@ -60,7 +59,7 @@ def _settings(master: str) -> dict[str, str]:
     if master.startswith("local"):
         settings["spark.ui.enabled"] = "false"
         settings["spark.ui.showConsoleProgress"] = "false"
-        # What is shuffled stays on this machine, and blobs of numbers hardly shrink.
+        # Shuffled blobs stay on this machine, and compression hardly shrinks numbers.
         settings["spark.shuffle.compress"] = "false"
         threads = re.match(r"local\[(\d+)", master)
         settings["spark.sql.shuffle.partitions"] = threads[1] if threads else str(os.cpu_count() or 1)
@@ -68,7 +67,7 @@ def _settings(master: str) -> dict[str, str]:
 
 
 def _make_importable() -> None:
-    """Let the workers import the package also when it is used from a source tree that is not installed."""
+    """Let the workers import the package even if it runs from a source tree that is not installed."""
     root = str(Path(__file__).resolve().parents[3])
     installed = {str(Path(p).resolve()) for p in [*site.getsitepackages(), site.getusersitepackages()]}
     known = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
@@ -76,13 +75,23 @@ def _make_importable() -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([root, *known])
 
 
+def parallelism(spark: SparkSession) -> int:
+    """Return the number of tasks that run at a time in a session."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+
+
 def session(master: str = "local[2]", *, app_name: str = "eddy", **conf: object) -> SparkSession:
     """Start a Spark session for `eddy.spark.join`, or return the running one.
 
-    `conf` holds Spark settings, which go before those made here: `session("local[4]", **{"spark.ui.enabled": True})`.
-    Sets `PYSPARK_PYTHON`, `PYSPARK_DRIVER_PYTHON`, `SPARK_LOCAL_IP` and `PYTHONPATH` where the environment does not say
-    otherwise, and `JAVA_HOME`. A session that is already running keeps its JVM and workers; only its SQL settings
-    change. About 4 s. Raises SparkJoinError without pyspark or Java, or for a setting that is not one of Spark's.
+        spark = eddy.spark.session("local[4]", **{"spark.ui.enabled": True})
+
+    `conf` holds Spark settings, which override the defaults of this function. The call sets `JAVA_HOME`, and
+    `PYSPARK_PYTHON`, `PYSPARK_DRIVER_PYTHON`, `SPARK_LOCAL_IP` and `PYTHONPATH` where the environment does not. A
+    session that is already running keeps its JVM and workers; only its SQL settings change. Takes about 4 s. Raises
+    SparkJoinError without pyspark or Java, and for a setting whose name does not begin with "spark.".
     """
     try:
         from pyspark.sql import SparkSession
@@ -91,7 +100,7 @@ def session(master: str = "local[2]", *, app_name: str = "eddy", **conf: object)
     for key in conf:
         if not key.startswith("spark."):
             raise SparkJoinError(
-                f"{key!r} is not a Spark setting: their names start with 'spark.', pass **{{'spark.…': value}}"
+                f"{key!r} is not a Spark setting: names of settings begin with 'spark.'; pass **{{'spark.…': value}}"
             )
     if SparkSession.getActiveSession() is None:
         os.environ["JAVA_HOME"] = str(java_home())

@@ -1,8 +1,8 @@
-"""Whether the Python of Spark's workers can run the engine, asked once per session before anything starts.
+"""Checks once per session, before a join starts, that the Python of Spark's workers can run the engine.
 
-Workers run `PYSPARK_PYTHON`, and the first `python3` on the PATH without it, which is often another installation. Spark
-tells of that with a hundred lines of trace from the first task. Here a local interpreter that is not this one is asked
-directly, and then one task of a tiny job imports the package.
+Workers run `PYSPARK_PYTHON`, or without it the first `python3` on the PATH, which is often another installation. Spark
+reports that with a hundred lines of trace from the first task. So this module first runs a local interpreter that
+differs from this one, and then a small job whose task imports the package.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _START_S = 60
 _checked: set[str] = set()
-"""Spark applications whose workers were found fit."""
+"""Spark applications whose workers passed the check."""
 
 
 def check_workers(spark: SparkSession) -> None:
     """Raise SparkJoinError unless a worker of this session can import this version of the package.
 
-    Costs a small Spark job for the first call in a session, a look-up later. Nothing under Spark Connect, where the
-    workers are the server's.
+    The first call in a session runs a small Spark job; later calls are a look-up. Does nothing under Spark Connect,
+    whose workers belong to the server.
     """
     try:
         context = spark.sparkContext
@@ -40,7 +40,7 @@ def check_workers(spark: SparkSession) -> None:
     if str(context.master).startswith("local") and not _is_this(context.pythonExec):
         _ask(context.pythonExec)
     try:
-        with described(spark, "eddy: can the workers import it?"):
+        with described(spark, "eddy: check the workers' Python"):
             executable, version, problem = context.parallelize([0], 1).map(_probe).collect()[0]
     except Exception as failure:
         raise _unfit(context.pythonExec, f"fail to start ({_first_line(failure)})") from failure
@@ -58,12 +58,12 @@ def _probe(_: int) -> tuple[str, str | None, str]:
     return sys.executable, eddy.__version__, ""
 
 
-# Sent as code and not as a name in a module that the worker may lack.
+# Pickled by value: the worker may lack this module.
 _probe.__module__ = "__main__"
 
 
 def _is_this(command: str) -> bool:
-    """Say whether a command runs this interpreter: a link elsewhere to the same binary is another environment."""
+    """Return whether a command runs this interpreter. A link in another directory is another environment."""
     found = shutil.which(command)
     if found is None:
         return False
@@ -72,14 +72,14 @@ def _is_this(command: str) -> bool:
 
 
 def _ask(command: str) -> None:
-    """Have another interpreter of this machine import the package, which Spark would do with more noise."""
+    """Check that another interpreter of this machine can import the package; its error is shorter than Spark's."""
     code = "import eddy, sys; print(eddy.__version__)"
     try:
         done = subprocess.run([command, "-c", code], capture_output=True, text=True, timeout=_START_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise _unfit(command, f"cannot be started ({problem})") from problem
-    said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[-1]
-    _check(command, done.stdout.strip() if done.returncode == 0 else None, said)
+    output = (done.stderr.strip() or f"its exit code is {done.returncode}").splitlines()[-1]
+    _check(command, done.stdout.strip() if done.returncode == 0 else None, output)
 
 
 def _check(executable: str, version: str | None, problem: str) -> None:
@@ -88,12 +88,12 @@ def _check(executable: str, version: str | None, problem: str) -> None:
     if version is None:
         raise _unfit(executable, f"cannot import eddy ({problem})")
     if version != __version__:
-        raise _unfit(executable, f"have version {version} of eddy, and this is {__version__}")
+        raise _unfit(executable, f"have version {version} of eddy, while the driver has {__version__}")
 
 
-def _unfit(executable: str, what: str) -> SparkJoinError:
+def _unfit(executable: str, defect: str) -> SparkJoinError:
     return SparkJoinError(
-        f"the Python workers of this Spark session run {executable} and {what}. Start the session with"
+        f"the Python workers of this Spark session run {executable} and {defect}. Start the session with"
         f" eddy.spark.session(), or set os.environ['PYSPARK_PYTHON'] = sys.executable (here {sys.executable}) before it"
         " is started; on a cluster, install the same version of eddy-join in the Python that PYSPARK_PYTHON names there"
     )

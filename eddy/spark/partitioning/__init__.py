@@ -1,1 +1,1 @@
-"""A join as partitions: the narrowed query, the shares of each partition, rows dealt to partitions."""
+"""A join as partitions: the narrowed query, the grid, rows split by partition, arrival order, one engine each."""

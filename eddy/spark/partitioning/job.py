@@ -1,14 +1,14 @@
-"""A join as the workers run it: the query narrowed to what it needs, its partitioning, its order of arrival.
+"""A join as the workers run it: the narrowed query, its partitioning and its order of arrival.
 
-Order of arrival. An engine wants one total order:
+Order of arrival. An engine needs one total order:
   time      every stream has a time column: by (event time, stream order in the query)
-  sequence  `order_by` names a column per stream with one numbering over all of them: by (number, stream order)
-  any       all windows are unbounded: each order gives the same results, none is made
-With a `ROWS` window the order among equals decides what is in the window, so equals are ordered by the content of the
-tuple, column after column, and for that no column of the stream's schema is left out. With `RANGE` and unbounded
-windows it does not matter.
+  sequence  `order_by` names one column per stream, with one numbering over all streams: by (number, stream order)
+  any       all windows are unbounded: every order gives the same results, so Spark's order is used
+With a `ROWS` window the order of rows at equal positions decides which rows the window holds. So such rows are ordered
+by content, column after column, and no column of the stream's schema is dropped. With `RANGE` and unbounded windows the
+order of rows at equal positions does not matter.
 
-`ROWS` counts the arrivals of a whole stream, which a partition cannot know: such a query runs in one partition.
+`ROWS` counts the arrivals of a whole stream, which a partition cannot know. So such a query runs in one partition.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from eddy.ingest.keys import unified_column
 from eddy.query.event_time import unified_time
 from eddy.query.query import Query
 from eddy.query.windows import Range, Rows, Unbounded
-from eddy.spark.batch.engine import EngineOptions
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.narrow import narrowed
 from eddy.spark.partitioning.shares import Shares, choose
 from eddy.spark.types import sortable_type
@@ -38,16 +38,16 @@ Arrival = Literal["time", "sequence", "any"]
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a task needs to know; sent to the workers.
+    """The description of a join that Spark sends to the workers.
 
-    query            only needed columns, no filters: the map side applies them
-    inputs           per stream the columns to read: those of the query and those of the filter
-    filters          per stream the conditions of its filter, empty for none
-    sequence         per stream the column that gives the order of arrival; all None when `arrival` is "any"
-    sequence_type    the type in which those are compared, None when `arrival` is "any"
-    options          what the engines are made with
-    breaks_ties      equal positions are ordered by content
-    keeps_null_keys  tuples that cannot join are sent all the same, as they take a place in a window
+    query            with the needed columns only, and without filters, which the map side applies
+    inputs           per stream, the columns to read: those of the query and those of the filter
+    filters          per stream, the conditions of its filter; empty for none
+    options          of the engines
+    sequence         per stream, the column that gives the order of arrival; None for all if `arrival` is "any"
+    sequence_type    type in which those columns are compared, None if `arrival` is "any"
+    breaks_ties      rows at equal positions are ordered by content
+    keeps_null_keys  rows with null keys are sent as well, because a window counts them
     """
 
     query: Query
@@ -62,9 +62,9 @@ class Job:
     keeps_null_keys: bool
 
     def positions(self, rows: pa.RecordBatch | pa.Table, stream: int) -> np.ndarray | None:
-        """Return the place of each row in the order of arrival, int64[n], or None when there is no order.
+        """Return the position of each row in the order of arrival, int64[n]; None without an order.
 
-        Raises SparkJoinError if a row has no value there.
+        Raises SparkJoinError for a row whose position is null.
         """
         name = self.sequence[stream]
         if name is None:
@@ -73,9 +73,8 @@ class Job:
         where = f"stream {self.query.streams[stream].name!r}, column {name!r}"
         if column.null_count:
             raise SparkJoinError(
-                f"{where}: {column.null_count} rows are null and "
-                "so have "
-                "no place in the order of arrival; drop or fill them before the join"
+                f"{where}: {column.null_count} rows are null, so they have no position in the order of arrival; drop or"
+                " fill them before the join"
             )
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
@@ -90,34 +89,35 @@ def _of_kind(query: Query, kind: type) -> list[str]:
 
 
 def _by_number(query: Query, order_by: Mapping[str, str]) -> tuple[tuple[str, ...], pa.DataType]:
-    """Check `order_by`; return its columns in the order of the streams, and the type they are compared in."""
+    """Check `order_by`; return its columns in the order of the streams, and the type in which they are compared."""
     names = [stream.name for stream in query.streams]
     timed = _of_kind(query, Range)
     if timed:
         raise SparkJoinError(
-            f"order_by cannot go with a Range window (stream {timed[0]!r}): there event time orders the arrivals; "
-            "leave it out"
+            f"order_by: stream {timed[0]!r} has a Range window, with which event time orders the arrivals; leave"
+            " order_by out"
         )
     unknown = [name for name in order_by if name not in names]
     if unknown:
-        raise SparkJoinError(f"order_by names {unknown[0]!r}, which is no stream of the query ({', '.join(names)})")
+        raise SparkJoinError(f"order_by names {unknown[0]!r}, which is not a stream of the query ({', '.join(names)})")
     kinds = {}
     for stream in query.streams:
         column = order_by.get(stream.name)
         if column is None:
             raise SparkJoinError(
-                f"order_by names no column for stream {stream.name!r}: it must number the rows of all streams together"
+                f"order_by names no column for stream {stream.name!r}; name one column per stream, with one numbering"
+                " over all streams"
             )
         if column not in stream.schema.names:
             raise SparkJoinError(
-                f"order_by: stream {stream.name!r} has no column {column!r}; its columns are "
-                f"{', '.join(stream.schema.names)}"
+                f"order_by: stream {stream.name!r} has no column {column!r}; its columns are"
+                f" {', '.join(stream.schema.names)}"
             )
         kinds[f"{stream.name}.{column}"] = stream.type_of(column)
     common = unified_time(kinds.values())
     if common is None:
         listed = ", ".join(f"{column} is {kind}" for column, kind in kinds.items())
-        raise SparkJoinError(f"order_by takes columns that are all integers, all timestamps or all dates; {listed}")
+        raise SparkJoinError(f"order_by needs columns that are all integers, all timestamps or all dates, but {listed}")
     return tuple(order_by[name] for name in names), common
 
 
@@ -132,15 +132,14 @@ def _arrival(
         return "time", tuple(stream.time for stream in query.streams), query.time_type
     without = next(stream.name for stream in query.streams if stream.time is None)
     raise SparkJoinError(
-        f"stream {_of_kind(query, Rows)[0]!r} has a Rows window, but the order of arrival is not defined: stream "
-        f"{without!r} has no time column; name one on every stream, or pass order_by={{stream: column}} with one "
-        "numbering "
-        "over all streams"
+        f"stream {_of_kind(query, Rows)[0]!r} has a Rows window, but the order of arrival is not defined: stream"
+        f" {without!r} has no time column; name a time column on every stream, or pass order_by={{stream: column}} with"
+        " one numbering over all streams"
     )
 
 
 def _check_sortable(query: Query) -> None:
-    """Ties are broken by the content of whole tuples, so each column must have an order."""
+    """Raise SparkJoinError for a column without an order: the content of whole tuples orders equal positions."""
     for stream in query.streams:
         for field in stream.schema:
             rows = pa.table({"": pa.nulls(0, sortable_type(plain(field.type)))})
@@ -148,10 +147,9 @@ def _check_sortable(query: Query) -> None:
                 pc.sort_indices(rows, sort_keys=[("", "ascending")])
             except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
                 raise SparkJoinError(
-                    f"stream {stream.name!r}, column {field.name!r}: values of type {field.type} have no order, "
-                    "which a query "
-                    "with a Rows window needs to settle which of two tuples of one time came first; leave it out of "
-                    "the schema"
+                    f"stream {stream.name!r}, column {field.name!r}: values of type {field.type} have no order, but a"
+                    " query with a Rows window has to order tuples of one time by content; leave the column out of the"
+                    " schema"
                 ) from None
 
 
@@ -164,18 +162,20 @@ def make_job(
     weights: Mapping[str, float] | None = None,
     order_by: Mapping[str, str] | None = None,
 ) -> Job:
-    """Return the job for a query. `partitions` None: `parallelism`, or one when a window counts rows.
+    """Return the job of a query.
 
-    Raises SparkJoinError when the query cannot run exactly as asked, PlanError for a bad plan.
+    partitions   None: `parallelism`, or 1 if a window is `Rows`
+    weights      stream -> expected size, in any unit; None: equal sizes
+
+    Raises SparkJoinError if the query cannot run exactly as specified, PlanError for a bad plan.
     """
     counted = _of_kind(query, Rows)
     if partitions is None:
         partitions = 1 if counted else parallelism
     if counted and partitions > 1:
         raise SparkJoinError(
-            f"stream {counted[0]!r} has a Rows window, which counts the arrivals of the whole stream, and "
-            f"partitions={partitions} "
-            "would count those of a partition: pass partitions=1, or use a Range window"
+            f"stream {counted[0]!r} has a Rows window, which counts the arrivals of the whole stream, but with"
+            f" partitions={partitions} it would count those of one partition; pass partitions=1, or use a Range window"
         )
     arrival, sequence, sequence_type = _arrival(query, order_by)
     if counted:

@@ -1,4 +1,4 @@
-"""Loops that deal the rows of a batch to partitions. Like all kernels they write to arrays they are given."""
+"""Kernels that assign the rows of a batch to cells of the grid. The caller provides all output arrays."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def find_cells(
             continue
         cell = np.int64(0)
         for c in range(shares.size):
-            # Mixed once more, and read from the high end, so that the rows of one partition do not all fall on the same
-            # slots of a table that takes its slots from the same hash.
+            # Mixed again and read from the high end: hash tables take their slots from the same hash, and the rows of
+            # one partition must not all fall on the same slots.
             h = hashes[c, i]
             h ^= h >> np.uint64(32)
             h *= np.uint64(0x9E3779B97F4A7C15)
@@ -37,7 +37,7 @@ def find_cells(
 
 @jit
 def group_rows(cells: np.ndarray, order: np.ndarray, fill: np.ndarray, rows: np.ndarray) -> None:
-    """Write the rows sorted by cell, as `order` has them within a cell, without those of cell -1.
+    """Write the rows sorted by cell, in the sequence of `order` within a cell, without those of cell -1.
 
     cells int32[n], order int64[n] (a permutation of the rows), fill int64[n_cells] where each cell begins (moved to
     where it ends); rows int64[kept].

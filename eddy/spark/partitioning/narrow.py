@@ -1,4 +1,4 @@
-"""Narrows a query to what a worker needs: fewer columns on the way, filters applied before the shuffle."""
+"""Narrows a query to what a worker needs: fewer columns to move, filters before the shuffle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stairs.plain_types import plain
 
 
 def _flat(schema: pa.Schema, names: set[str]) -> pa.Schema:
-    """The named columns in the schema's order, in their plain types: a blob carries values only."""
+    """Return the named columns in the schema's order and in plain types: rows are sent as values only."""
     return pa.schema([pa.field(f.name, plain(f.type), f.nullable) for f in schema if f.name in names])
 
 
@@ -22,10 +22,13 @@ def narrowed(
 ) -> tuple[Query, tuple[pa.Schema, ...]]:
     """Return the query as a worker runs it, and per stream the columns to read from the source.
 
-    The query keeps the columns of keys, of `sequence`, of the projection and of `where`; all of them when `whole`. It
-    has no filters, as the rows are filtered when they are read (so a column only the filter reads goes no further),
-    no lateness, as its arrivals come in order, and event times only if `timed`. What a function does with late rows is
-    done on the driver, so workers keep those.
+    sequence   per stream, the column of the order of arrival, None for none
+    timed      whether the query keeps event times
+    whole      whether it keeps all columns
+
+    The query keeps the columns of keys, of `sequence`, of `select` and of `where`. It has no filters: rows are filtered
+    when they are read, so a column that only the filter reads is not sent further. It has no lateness: its arrivals are
+    in order. Functions for late rows run on the driver, so workers keep such rows.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     for one in query.classes:

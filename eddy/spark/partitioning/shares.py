@@ -1,23 +1,22 @@
-"""Which partition a tuple goes to: a share of the partitions per attribute class.
+"""The grid of partitions: which partitions a tuple goes to, given a share of the partitions per attribute class.
 
-A result has exactly one value per attribute class, the one all its components agree on. So let class c have a share
-s_c and number the partitions by the cells of a grid with s_0 * s_1 * … cells. A tuple knows the coordinate
-`hash(value) mod s_c` of every class its stream has a column in; along the other classes it is copied to all
-coordinates.
+A result has exactly one value per attribute class, on which all its components agree. Let class c have a share s_c, and
+let the partitions be the cells of a grid with s_0 * s_1 * … cells. A tuple has the coordinate `hash(value) mod s_c` for
+every class in which its stream has a column; along the other classes it is copied to all coordinates.
 
     chain R(a) S(a,b) T(b), shares a: 2, b: 3          b=0  b=1  b=2
         R, hash(a) mod 2 = 1: row a=1, three copies   a=0   .    .    .
         T, hash(b) mod 3 = 2: column b=2, two copies  a=1   R    R    RT
         S, both: one cell
 
-All components of a result meet in the cell its values name, and in no other cell are they all: every class with a
-share above 1 has a stream that is only where the value says. So each result is made once, exactly. One class for all
-streams is the special case of no copies; one class as key with the other streams sent everywhere is the case of a
-single share above 1.
+All components of a result meet in the cell that its values determine, and in no other cell: for every class with a
+share above 1, some stream is only at the coordinate of its value. So each result is produced exactly once. If one class
+covers all streams, nothing is copied. A single share above 1 means one class as the key, with the other streams sent
+everywhere.
 
-Shares are chosen to make the fewest copies: sum over streams of rows * product of the shares of the classes it lacks.
-Source: Afrati, Ullman, "Optimizing joins in a map-reduce environment", EDBT 2010, sec. 3 (there
-solved over the reals; here the factorizations of the number of partitions are tried).
+Shares are chosen for the fewest copies: the sum over streams of rows * product of the shares of the classes that the
+stream lacks. Source: Afrati, Ullman, "Optimizing joins in a map-reduce environment", EDBT 2010, sec. 3, which solves
+this over the reals; this module tries the factorizations of the number of partitions.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from eddy.spark.errors import SparkJoinError
 if TYPE_CHECKING:
     from eddy.query.query import Query
 
-_TRIED = 20_000  # factorizations; beyond that (very many classes) the prime factors are dealt one by one
+_TRIED = 20_000  # factorizations; beyond that (very many classes) prime factors are assigned one by one
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,10 @@ class Shares:
     """A grid of partitions over the attribute classes of a query.
 
     streams  names, as in the query
-    classes  one label per class, for people
+    classes  one label per class, for messages
     counts   share per class; their product is the number of partitions
-    has      per stream, the classes it has columns in, ascending
-    weights  per stream, rows expected (any unit); only their proportions matter
+    has      per stream, the classes in which it has columns, ascending
+    weights  per stream, its expected size; only proportions matter
     """
 
     streams: tuple[str, ...]
@@ -56,26 +55,27 @@ class Shares:
 
     @property
     def partitions(self) -> int:
+        """The number of partitions."""
         return math.prod(self.counts)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """What one step along a class adds to the partition number."""
+        """Per class, the difference of partition numbers for one step along it."""
         steps = [1] * len(self.counts)
         for c in range(len(self.counts) - 2, -1, -1):
             steps[c] = steps[c + 1] * self.counts[c + 1]
         return tuple(steps)
 
     def routed(self, stream: int) -> tuple[int, ...]:
-        """Classes whose hash decides where a tuple of `stream` goes: those it has, with a share above 1."""
+        """Return the classes whose hash decides where a tuple of `stream` goes: those it has, with a share above 1."""
         return tuple(c for c in self.has[stream] if self.counts[c] > 1)
 
     def copies(self, stream: int) -> int:
-        """To how many partitions each tuple of `stream` goes."""
+        """Return the number of partitions that each tuple of `stream` goes to."""
         return math.prod(s for c, s in enumerate(self.counts) if c not in self.has[stream])
 
     def offsets(self, stream: int) -> np.ndarray:
-        """What to add to the cell of the classes had, to get the partition of each copy: int32[copies]."""
+        """Return per copy of a tuple its partition minus the cell of its own classes: int32[copies]."""
         cells = np.zeros(1, np.int32)
         for c, share in enumerate(self.counts):
             if c not in self.has[stream]:
@@ -83,17 +83,17 @@ class Shares:
         return cells
 
     def is_first(self, stream: int, cell: int) -> bool:
-        """Whether a tuple of `stream` in a cell is the first of its copies."""
+        """Return whether a tuple of `stream` in a cell is the first of its copies."""
         lacked = (c for c in range(len(self.counts)) if c not in self.has[stream])
         return all(cell // self.strides[c] % self.counts[c] == 0 for c in lacked)
 
     def volume(self) -> float:
-        """Copies per tuple on average; 1.0 when nothing is replicated."""
+        """Return the mean number of copies per tuple; 1.0 if nothing is replicated."""
         sent = sum(w * self.copies(i) for i, w in enumerate(self.weights))
         return sent / sum(self.weights)
 
     def describe(self) -> str:
-        """Say in a few lines how the streams are partitioned."""
+        """Return a few lines of text on how the streams are partitioned."""
         n = self.partitions
         if n == 1:
             return "one partition: all streams meet in one engine"
@@ -111,7 +111,7 @@ class Shares:
             by = ", ".join(self.classes[c] for c in self.routed(i)) or "nothing (it is sent to all)"
             lines.append(f"  {self.streams[i]}: {self.copies(i)} copies of each tuple, routed by {by}")
         if replicated:
-            lines.append(f"  {self.volume():.2f} copies of a tuple on average; each result is made in one partition")
+            lines.append(f"  {self.volume():.2f} copies of a tuple on average; one partition produces each result")
         return "\n".join(lines)
 
 
@@ -146,7 +146,7 @@ def _primes(n: int) -> list[int]:
 
 
 def _count(n: int, places: int) -> int:
-    """How many ordered factorizations `n` has: per prime with exponent e, C(e + places - 1, e)."""
+    """Return the number of ordered factorizations of `n`: per prime with exponent e, C(e + places - 1, e)."""
     factors = _primes(n)
     return math.prod(math.comb(factors.count(p) + places - 1, places - 1) for p in set(factors))
 
@@ -154,12 +154,13 @@ def _count(n: int, places: int) -> int:
 def choose(query: Query, partitions: int, weights: Mapping[str, float] | None = None) -> Shares:
     """Return the grid of `partitions` cells that copies the fewest tuples.
 
-    `weights` gives the rows expected per stream (streams left out, or all when None: equal). Among equals the one
-    with fewer classes split wins, then the one that splits the earlier class. Cost: up to 20 000 factorizations times
-    streams.
+    weights   stream -> expected size; streams left out get the mean; None: equal sizes
+
+    Among equal grids the one that splits fewer classes wins, then the one that splits the earlier class. Cost: up to
+    20 000 factorizations times streams.
     """
     if partitions < 1:
-        raise SparkJoinError(f"partitions={partitions}: a join needs at least one partition")
+        raise SparkJoinError(f"partitions={partitions}: give 1 or more")
     names = tuple(stream.name for stream in query.streams)
     has = tuple(tuple(c for c, k in enumerate(query.classes) if name in k.columns) for name in names)
     labels = tuple(_label(k.columns) for k in query.classes)

@@ -1,25 +1,16 @@
-"""Cuts the rows of one stream into blobs: the map side of both transports.
+"""Splits the rows of one stream into pieces, one cell of the grid each: the map side of both kinds of join.
 
-A *blob* is up to 64 k tuples (or 8 MB) of one stream that go to one partition, as one binary value (the body of an
-Arrow record batch; the schema is known on both sides). Spark then moves a few hundred values where it would have
-moved ten million rows.
+A splitter gathers a *run* of about a million rows, sorts it by arrival order if it is not sorted, deals it to the cells
+and cuts each cell's part into *pieces* of up to 65 536 tuples or 8 MB. So each piece is sorted, and the pieces that one
+run gives a cell follow one another in time. The reduce side (`merge.py`) merges runs like an external sort, and holds
+about one piece per run and stream.
 
-    part    int32   partition
-    first   int64   position in arrival order (event time, or the sequence column) of the blob's first tuple
-    stream  int32   position of the stream in the query
-    blob    binary  the tuples, ascending in arrival order
-
-A splitter gathers a *run* of about a million rows, sorts it by arrival order if it is not sorted, deals it to the
-partitions and cuts each partition's part into blobs. So blobs are sorted inside and, out of one run, one after the
-other: the reduce side (`merge.py`) merges runs like an external sort, and holds about one blob per run and stream.
-
-Invariants: a tuple is in one blob per cell its stream is copied to, or in none if its key is null and no `ROWS`
-window counts it; the result does not depend on how the input was cut into batches, apart from the cutting into blobs.
+Invariants: a tuple is in exactly one piece, which stands for all cells that the tuple is copied to; or in none, if its
+key is null and no `ROWS` window counts it. How the input was cut into batches affects only where pieces are cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,19 +23,15 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.kernels import find_cells, group_rows
 from stairs.plain_types import TOO_LONG, to_plain
 
-BLOB_SCHEMA = pa.schema([("part", pa.int32()), ("first", pa.int64()), ("stream", pa.int32()), ("blob", pa.binary())])
-BLOB_ROWS = 65_536
-BLOB_BYTES = 8 << 20
+PIECE_ROWS = 65_536
+PIECE_BYTES = 8 << 20
 RUN_ROWS = 1 << 20
 RUN_BYTES = 64 << 20
-_YIELD_BYTES = 16 << 20  # of blobs per Arrow batch handed to Spark
-
-_Blob = tuple[int, int, int, pa.Buffer]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Tuples of one run that go to one cell of the grid, and to the cells at each of the stream's offsets from it.
+    """Tuples of one run that go to one cell of the grid, and to the cells at the stream's other offsets from it.
 
     first, last  positions in arrival order of the first and last tuple, 0 without an order
     """
@@ -66,16 +53,16 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordB
                 column = column if column.type == field.type else column.cast(field.type)
             except TOO_LONG as problem:
                 raise SparkJoinError(
-                    f"stream {stream!r}, column {field.name!r}: a value of type {column.type} does not fit "
-                    f"{field.type}, the type "
-                    f"the query gives it ({problem}); declare a wider type or convert the column before the join"
+                    f"stream {stream!r}, column {field.name!r}: a value of type {column.type} does not fit"
+                    f" {field.type}, the type in the query ({problem}); declare a wider type or convert the column"
+                    " before the join"
                 ) from problem
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class Splitter:
-    """Deals the rows of one stream to partitions. Feed it with `add`, end with `finish`; both give pieces."""
+    """Splits the rows of one stream. Call `add` for each batch and `finish` at the end; both return pieces."""
 
     def __init__(self, job: Job, stream: int) -> None:
         self._job = job
@@ -91,18 +78,18 @@ class Splitter:
         self._shares = np.array([shares.counts[c] for c in self._routed], np.int64)
         self._strides = np.array([shares.strides[c] for c in self._routed], np.int64)
         self.offsets = [int(offset) for offset in shares.offsets(stream)]
-        """What to add to the cell of a piece to get the partition of each of its copies."""
-        # A null key joins nothing, but its row takes a place in a ROWS window.
+        """Per copy of a tuple, its partition minus the cell of its piece."""
+        # A row with a null key joins nothing, but a ROWS window counts it.
         self._drops_null = not job.keeps_null_keys
         self._classes = shares.has[stream] if self._drops_null else self._routed
         self.span: tuple[int, int] | None = None
-        """Least and greatest place in the order of arrival so far, null keys too; None without rows or order."""
+        """Least and greatest position in arrival order so far, null keys included; None without rows or order."""
         self._run: list[pa.RecordBatch] = []
         self._run_rows = 0
         self._run_bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> list[Piece]:
-        """Take rows (any columns; those of the job are picked by name); return pieces once a run is full."""
+        """Take rows, whose columns are selected by name; return pieces once a run is full, else an empty list."""
         batch = conform(batch, self._input, self._name)
         if batch.num_rows:
             self._run.append(batch)
@@ -113,7 +100,7 @@ class Splitter:
         return self.finish()
 
     def finish(self) -> list[Piece]:
-        """Return the pieces of the rows not yet given out."""
+        """Return the pieces of the rows that wait for a full run."""
         if not self._run:
             return []
         run = pa.concat_batches(self._run)
@@ -124,29 +111,21 @@ class Splitter:
                 return []
         return self._cut(run.select(self._kept))
 
-    def blobs(self, pieces: Iterable[Piece]) -> list[_Blob]:
-        """Return the blobs of pieces, a blob for each copy."""
-        blobs: list[_Blob] = []
-        for piece in pieces:
-            body = piece.tuples.serialize()
-            blobs += [(piece.cell + offset, piece.first, self._stream, body) for offset in self.offsets]
-        return blobs
-
     def _cut(self, run: pa.RecordBatch) -> list[Piece]:
         positions = self._job.positions(run, self._stream)
         if positions is not None:
             low, high = int(positions.min()), int(positions.max())
             self.span = (low, high) if self.span is None else (min(low, self.span[0]), max(high, self.span[1]))
         order = np.arange(run.num_rows, dtype=np.int64)
-        # Read-only memory would be another type to the kernel, compiled once more.
+        # Read-only memory has another type, for which Numba would compile the kernel once more.
         if positions is not None and (positions[1:] < positions[:-1]).any():
             order = np.argsort(positions, kind="stable").astype(np.int64, copy=False)
         cells, starts = self._cells(run)
         rows = np.empty(starts[-1], np.int64)
         group_rows(cells, order, starts[:-1].copy(), rows)
         dealt = run.take(pa.array(rows))
-        # Wide tuples make shorter blobs: one must fit the memory of whoever holds one per run, and never 2 GB.
-        step = max(1, min(BLOB_ROWS, BLOB_BYTES * dealt.num_rows // max(1, dealt.nbytes)))
+        # Wide tuples make shorter pieces: the reduce side holds one per run, and a binary value is limited to 2 GB.
+        step = max(1, min(PIECE_ROWS, PIECE_BYTES * dealt.num_rows // max(1, dealt.nbytes)))
         pieces: list[Piece] = []
         for cell in np.flatnonzero(np.diff(starts)):
             begin, end = int(starts[cell]), int(starts[cell + 1])
@@ -157,7 +136,7 @@ class Splitter:
         return pieces
 
     def _cells(self, run: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Cell of each row, -1 for one that goes nowhere; where each cell begins among the rows sorted by cell."""
+        """Return the cell of each row, -1 for none, and where each cell begins among the rows sorted by cell."""
         hashes = np.empty((len(self._routed), run.num_rows), np.uint64)
         keep = np.ones(run.num_rows, np.bool_)
         for c in self._classes:
@@ -170,39 +149,6 @@ class Splitter:
         starts = np.zeros(self._job.shares.partitions + 1, np.int64)
         find_cells(hashes, keep, self._shares, self._strides, cells, starts)
         return cells, starts
-
-
-def as_batches(blobs: Iterator[list[_Blob]]) -> Iterator[pa.RecordBatch]:
-    """Gather blobs into Arrow batches of about 16 MB with BLOB_SCHEMA."""
-    waiting: list[_Blob] = []
-    waiting_bytes = 0
-    for some in blobs:
-        for blob in some:
-            waiting.append(blob)
-            waiting_bytes += blob[3].size
-            if waiting_bytes >= _YIELD_BYTES:
-                yield _batch(waiting)
-                waiting, waiting_bytes = [], 0
-    if waiting:
-        yield _batch(waiting)
-
-
-def _batch(blobs: list[_Blob]) -> pa.RecordBatch:
-    part, first, stream, values = zip(*blobs, strict=True)
-    # Put together by hand: the values are copied once, and stay aligned to 8 bytes, as their sizes are multiples of 8.
-    ends = np.zeros(len(blobs) + 1, np.int32)
-    np.cumsum([value.size for value in values], out=ends[1:])
-    blob = pa.Array.from_buffers(pa.binary(), len(blobs), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
-    columns = [pa.array(part, pa.int32()), pa.array(first, pa.int64()), pa.array(stream, pa.int32()), blob]
-    return pa.RecordBatch.from_arrays(columns, schema=BLOB_SCHEMA)
-
-
-def unpack(batch: pa.RecordBatch, schemas: list[pa.Schema]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Yield (first, stream, tuples) of a batch of blobs, without copying the tuples."""
-    firsts, streams, blobs = batch.column("first"), batch.column("stream"), batch.column("blob")
-    for i in range(batch.num_rows):
-        stream = streams[i].as_py()
-        yield firsts[i].as_py(), stream, pa.ipc.read_record_batch(blobs[i].as_buffer(), schemas[stream])
 
 
 def warmup() -> None:

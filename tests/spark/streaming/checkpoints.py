@@ -1,4 +1,4 @@
-"""Checkpoints to try things with."""
+"""Checkpoints for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.spark.streaming.manifests import make_manifest
 
 
 def filled(root: Path, batches: int) -> Checkpoint:
-    """Give a checkpoint with so many batches, from 0 on."""
+    """Return a checkpoint with this number of batches, from 0 on."""
     checkpoint = Checkpoint(root)
     for batch in range(batches):
         checkpoint.commit(make_manifest(batch))

@@ -1,4 +1,4 @@
-"""What tests of the streaming job share."""
+"""Fixtures of all streaming tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="package", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """No test cuts the power, and a thousand syncs take half a minute; that they are asked for is tested."""
+    """Skip `fsync`: no test cuts the power, and a thousand syncs take half a minute. Tests check the calls."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

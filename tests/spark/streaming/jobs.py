@@ -1,4 +1,4 @@
-"""Streaming joins as a user runs them, made short: files that Spark streams in a known order, a run to the end."""
+"""Short forms of a user's streaming join: files that Spark streams in a known order, and a run to the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Inputs:
         """Add a file to a stream."""
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows), schema=self.schemas[name])
         number = len(self.tables[name])
-        # Spark goes by the time of the last change; a name with a dot is not seen until the file is whole.
+        # Spark orders files by modification time, and ignores names that begin with a dot.
         begun, path = self.root / name / f".{number}", self.root / name / f"{number:04d}.parquet"
         pq.write_table(table, begun)
         os.utime(begun, (_FIRST_FILE_S + number,) * 2)
@@ -48,16 +48,16 @@ class Inputs:
         return [row for table in self.tables[name] for row in table.to_pylist()]
 
     def frames(self, spark: SparkSession, files: int = 1) -> dict[str, DataFrame]:
-        """Return the streaming DataFrames, with so many files of each in a micro-batch."""
+        """Return the streaming DataFrames, with this number of files of each per micro-batch."""
         return {name: self.frame(spark, name, files) for name in self.schemas}
 
     def frame(self, spark: SparkSession, name: str, files: int = 1) -> DataFrame:
-        """Return one of them."""
+        """Return the streaming DataFrame of one stream."""
         reader = spark.readStream.schema(struct_type(self.schemas[name])).option("maxFilesPerTrigger", files)
         return reader.parquet(str(self.root / name))
 
     def batch_frames(self, spark: SparkSession) -> dict[str, DataFrame]:
-        """Return everything that is there as batch DataFrames."""
+        """Return all files as batch DataFrames."""
         return {
             name: spark.read.schema(struct_type(schema)).parquet(str(self.root / name))
             for name, schema in self.schemas.items()
@@ -67,7 +67,7 @@ class Inputs:
 def run(
     query: Query, frames: dict[str, DataFrame], checkpoint: Path, out: Path, format: str = "parquet", **how: Any
 ) -> StreamingJoinQuery:
-    """Run a join over everything that is there, to the end."""
+    """Run a join over all available files, to the end."""
     how.setdefault("key_groups", 4)
     writer = join(query, frames, checkpoint=checkpoint, **how).writeStream.trigger(availableNow=True)
     running = writer.format(format).start(*([] if format == "noop" else [out]))
@@ -76,12 +76,12 @@ def run(
 
 
 def published(out: Path) -> pa.Table:
-    """Return what a Parquet sink has published, in order of batches, without the number of the batch."""
+    """Return the results of a Parquet sink in order of batches, without the column `batch`."""
     files = sorted(out.glob("batch=*/*.parquet"), key=lambda path: (int(path.parent.name.removeprefix("batch=")), path))
     tables = [pq.ParquetFile(path).read() for path in files]
     return pa.concat_tables(tables) if tables else pa.table({})
 
 
 def results(out: Path) -> list[tuple[str, ...]]:
-    """Return the same in comparable form."""
+    """Return the results of a Parquet sink in comparable form."""
     return text_rows(published(out))

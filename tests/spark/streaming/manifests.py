@@ -1,4 +1,4 @@
-"""Manifests to try things with."""
+"""Manifests for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def make_segment(file: str, group: int = 0, stream: int = 0, rows: int = 5, firs
 
 
 def make_manifest(batch: int, **changes: Any) -> Manifest:
-    """Give a manifest with two key groups; the second has a chain of two links."""
+    """Return a manifest with two key groups; the second has a chain of two links."""
     name = f"{batch:012d}-0.log"
     given: dict[str, Any] = {
         "watermarks": {"R": {"greatest": batch * 10, "below": None}},

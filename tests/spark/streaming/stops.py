@@ -1,4 +1,4 @@
-"""A program that starts a join and stops it at several moments; what it prints on its standard error is the test."""
+"""A program that starts a join and stops it at several moments; a test checks its standard error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEGIN, END = "the first start", "the last stop"
 
 
 def start(spark: SparkSession, root: Path, batches: int, *traps: Trap) -> StreamingJoinQuery:
-    """Start a join over so many batches of files, with traps."""
+    """Start a join over this number of batches of files, with traps."""
     Workload(7, batches).write(root / "sources")
     armed = Traps(root)
     armed.arm(list(traps))
@@ -54,7 +54,7 @@ def main(root: Path) -> None:
                 time.sleep(0.005)
             stop(running, through_spark)
             Traps(here).release()
-    for number in range(3):  # at any step
+    for number in range(3):  # stop at any step
         running = start(spark, root / f"any-{number}", 30)
         while not running.batches().num_rows:
             time.sleep(0.005)

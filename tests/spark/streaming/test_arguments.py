@@ -1,4 +1,4 @@
-"""What a user may get wrong, and what the message says."""
+"""Wrong arguments, and the messages for them."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def test_arguments_of_the_join(frames: dict[str, DataFrame], spark: SparkSession
     batch = spark.createDataFrame([], "k long, t long")
     there: dict[str, Any] = {"checkpoint": tmp_path / "state"}
     cases: list[tuple[eddy.Query, dict[str, DataFrame], dict[str, Any], str]] = [
-        (query(), frames, {}, "needs checkpoint=, a directory that the driver and all workers see"),
-        (query(), {"R": batch, "S": batch}, there, "checkpoint is for streaming DataFrames.*leave it out"),
+        (query(), frames, {}, "needs checkpoint=, a directory that the driver and all workers reach"),
+        (query(), {"R": batch, "S": batch}, there, "checkpoint= is for streaming DataFrames.*leave it out"),
         (query(), {**frames, "S": batch}, there, r"stream 'S': its DataFrame is a batch one.*spark\.readStream"),
-        (query(), frames, {**there, "order_by": {"R": "t", "S": "t"}}, "order_by is for batch DataFrames"),
+        (query(), frames, {**there, "order_by": {"R": "t", "S": "t"}}, "order_by= is for batch DataFrames"),
         (query(eddy.Rows(5)), frames, there, "stream 'R' has a Rows window.*use a Range window"),
         (query(), {"R": frames["R"]}, there, "stream 'S' has no DataFrame"),
-        (query(), {**frames, "T": frames["R"]}, there, "given for 'T', which is no stream"),
-        (query(), {**frames, "S": frames["S"].drop("t")}, there, "stream 'S': the query has a column 't'"),
+        (query(), {**frames, "T": frames["R"]}, there, "given for 'T', which is not a stream"),
+        (query(), {**frames, "S": frames["S"].drop("t")}, there, "stream 'S': the query needs column 't'"),
         (query(), {**frames, "S": frames["S"].selectExpr("'' k", "t")}, there, "int64, the DataFrame has string"),
-        (query(), frames, {"checkpoint": "hdfs://a/b"}, "'hdfs://a/b' is no path of a mounted file system"),
-        (query(), frames, {**there, "transport": "pigeon"}, "transport='pigeon': say 'auto', 'rows' or 'packed'"),
-        (query(), frames, {**there, "rebalance": "often"}, "rebalance='often': say 'auto' or 'off', or give"),
-        (query(), frames, {**there, "key_groups": 0}, "key_groups=0: a join has at least one"),
+        (query(), frames, {"checkpoint": "hdfs://a/b"}, "'hdfs://a/b' is not a path of a mounted file system"),
+        (query(), frames, {**there, "transport": "pigeon"}, "transport='pigeon': pass 'auto', 'rows' or 'packed'"),
+        (query(), frames, {**there, "rebalance": "often"}, "rebalance='often': pass 'auto' or 'off', or a Rebalancer"),
+        (query(), frames, {**there, "key_groups": 0}, "key_groups=0: give 1 or more"),
         (query(), frames, {**there, "partitions": 0}, "partitions=0: give 1 to 64, the number of key groups"),
         (query(), frames, {**there, "partitions": 5, "key_groups": 4}, "partitions=5: give 1 to 4"),
-        (query(), frames, {**there, "keep": 1}, "keep=1: at least 2 states are kept"),
-        (query(), frames, {**there, "watermark": "fastest"}, "watermark='fastest': it is one of 'slowest'"),
-        (query(), frames, {**there, "lateness": {"X": 1}}, "lateness: there is no stream 'X'"),
+        (query(), frames, {**there, "keep": 1}, "keep=1: give 2 or more"),
+        (query(), frames, {**there, "watermark": "fastest"}, "watermark='fastest': pass one of 'slowest'"),
+        (query(), frames, {**there, "lateness": {"X": 1}}, "lateness: the query has no stream 'X'"),
         (query(), frames, {**there, "lateness": {"S": -1}}, "lateness of stream S: -1 is negative"),
         (query(), frames, {**there, "idle_after": 0}, "idle_after=0.0: give a time above 0"),
         (query(eddy.Unbounded()), frames, {**there, "lateness": 3}, "lateness of stream R: 3 without a RANGE"),
@@ -80,22 +80,23 @@ def test_a_type_that_spark_lacks_is_refused_before_anything_runs(spark: SparkSes
 
 
 def test_arguments_of_the_writer(frames: dict[str, DataFrame], tmp_path: Path) -> None:
-    """Whatever is wrong, the checkpoint is free afterwards."""
+    """After each error the checkpoint is free."""
     joined = join(query(), frames, checkpoint=tmp_path / "state")
     assert joined.isStreaming
     for wrong, message in (
-        (lambda writer: writer.format("csv"), r"format\('csv'\): a join writes to parquet, transactions"),
+        (lambda writer: writer.format("csv"), r"format\('csv'\): pass one of parquet, transactions"),
         (lambda writer: writer.outputMode("update"), r"outputMode\('update'\): .* 'append'"),
-        (lambda writer: writer.option("checkpointLocation", "/there"), "given to eddy.spark.join as checkpoint="),
-        (lambda writer: writer.trigger(continuous="1 second"), "runs in micro-batches: say processingTime"),
-        (lambda writer: writer.start(), r"say where results go: format\(…\) with one of parquet"),
-        (lambda writer: writer.format("parquet").start(), r"format 'parquet' needs a path: start\(path\)"),
-        (lambda writer: writer.format("noop").start("there"), "format 'noop' has no option 'path'"),
-        (lambda writer: writer.start(format="console", numRows="many"), "numRows='many' is no whole number above 0"),
-        (lambda writer: writer.start(format="console", numRows=0), "numRows='0' is no whole number above 0"),
-        (lambda writer: writer.start("s3://bucket/out", "parquet"), "no path of a mounted file system"),
+        (lambda writer: writer.option("checkpointLocation", "/there"), "pass checkpoint= to eddy.spark.join"),
+        (lambda writer: writer.trigger(continuous="1 second"), "runs in micro-batches; pass processingTime"),
+        (lambda writer: writer.start(), r"the join has no sink: call format\(…\) with one of parquet"),
+        (lambda writer: writer.format("parquet").start(), r"format 'parquet' needs a path: call start\(path\)"),
+        (lambda writer: writer.format("noop").start("there"), "format 'noop' has no option 'path'; its options: none"),
+        (lambda writer: writer.start(format="console", numRows="many"), "numRows='many' is not a whole number above 0"),
+        (lambda writer: writer.start(format="console", numRows=0), "numRows='0' is not a whole number above 0"),
+        (lambda writer: writer.start("s3://bucket/out", "parquet"), "not a path of a mounted file system"),
         (lambda writer: writer.start(tmp_path / "in", "parquet"), "in holds 'R', which no job published"),
-        (lambda writer: writer.format("noop").foreachBatch(print).start(), "foreachBatch takes no format"),
+        (lambda writer: writer.format("noop").foreachBatch(print).start(), "foreachBatch and sink take no format"),
+        (lambda writer: writer.sink("print"), r"sink\('print'\): pass an instance of a subclass of eddy.spark.Sink"),
         (lambda writer: writer.foreachBatch("print"), "takes a function of a DataFrame and .*, not 'print'"),
     ):
         with pytest.raises(SparkJoinError, match=message):
@@ -108,8 +109,8 @@ def test_arguments_of_the_writer(frames: dict[str, DataFrame], tmp_path: Path) -
     assert running.name == "named"
 
 
-def test_what_is_wrong_with_rows_ends_the_query_and_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    """Null event times, values that do not fit, files of another type than was said: stream and column are named."""
+def test_what_is_wrong_with_rows_ends_the_query_and_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """For null event times, values that do not fit and files of another type, the error names stream and column."""
     narrow = pa.schema([("k", pa.int8()), ("t", pa.int64())])
     small = eddy.Query([eddy.Stream(n, narrow, window=eddy.Range(9), time="t") for n in "RS"], ["R.k = S.k"])
     for place, own, row, transport, message in (
@@ -123,7 +124,7 @@ def test_what_is_wrong_with_rows_ends_the_query_and_is_told(spark: SparkSession,
             run(own, inputs.frames(spark), tmp_path / place / "state", tmp_path / place / "out", transport=transport)
     inputs = Inputs(tmp_path / "types", R=SCHEMA, S=SCHEMA)
     inputs.add("R", pa.table({"k": ["1"], "t": [1]}))
-    with pytest.raises(Exception, match=r"stream 'R': column 'k' is of type string in .*rewrite the file, or .*'rows'"):
+    with pytest.raises(Exception, match=r"stream 'R': column 'k' has type string in .*rewrite the file, or .*'rows'"):
         run(query(), inputs.frames(spark), tmp_path / "types state", tmp_path / "types out", transport="packed")
 
 

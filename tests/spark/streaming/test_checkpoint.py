@@ -1,4 +1,4 @@
-"""A stop at any moment leaves the old state or the new one, and one driver at a time has it."""
+"""A stop at any moment leaves the old state or the new one, and one driver at a time holds the checkpoint."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.state.retention import retain
 from tests.spark.streaming.checkpoints import filled, manifest_files
 from tests.spark.streaming.manifests import make_manifest
 
@@ -23,11 +24,11 @@ STEPS = ("open", "write", "fsync", "close", "replace")
 
 
 class Steps:
-    """Calls of `os` that change files, of which one does not go well.
+    """Counts calls of `os` that change files, and lets one of them fail.
 
-    stop    what happens instead of, or after, call number `at`; a write is half done when it stops before its end
-    after   the call is made, and then it stops
-    calls   the names of the calls so far
+    stop    runs instead of, or after, call number `at`; a write that it replaces is half done
+    after   whether the call runs before `stop`
+    calls   names of the calls so far
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, at: int | None, stop: Callable[[], None], after: bool) -> None:
@@ -56,7 +57,7 @@ class Steps:
 def forked(work: Callable[[], None]) -> int:
     """Run `work` in a forked process; return its id."""
     with warnings.catch_warnings():
-        # What runs there takes no lock that another thread could hold.
+        # The child takes no lock that another thread could hold.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if not pid:
@@ -144,15 +145,15 @@ def test_killed_at_any_step_of_a_commit(tmp_path: Path, before: int, after: bool
         assert checkpoint.damaged == {}
         seen.append(found == new)
         if found == new:
-            # One look has put back what was missing.
+            # The read has restored the missing file.
             primary, copy = manifest_files(checkpoint, before)
             assert primary.read_bytes() == copy.read_bytes() == new.to_bytes()
         else:
             checkpoint.commit(make_manifest(before, extra={"replayed": True}))
         Checkpoint(root).commit(make_manifest(before + 1))
-        checkpoint.retain()
+        retain(checkpoint)
         assert not list(checkpoint.manifests.rglob("*.tmp"))
-    # Once it is the new one it stays so.
+    # After the first new state, all later stops leave the new state.
     assert seen == sorted(seen)
     assert set(seen) == {False, True}
 
@@ -176,7 +177,7 @@ def test_an_error_at_any_step_of_a_commit(tmp_path: Path, after: bool) -> None:
 
 
 def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
-    """Bytes are synced before the rename, and the directory after it, for the copy first."""
+    """Bytes are synced before the rename and the directory after it; the copy is written first."""
     checkpoint = filled(tmp_path, 1)
     with pytest.MonkeyPatch.context() as patch:
         steps = Steps(patch, None, killed, False)
@@ -204,7 +205,7 @@ def test_published_batches(tmp_path: Path) -> None:
         checkpoint.mark_published(batch)
         assert Checkpoint(tmp_path).is_published(batch)
     assert not checkpoint.is_published(5)
-    checkpoint.retain(2)
+    retain(checkpoint, 2)
     assert sorted(path.name for path in checkpoint.published.iterdir()) == [batch_name(3), batch_name(4)]
     assert all(checkpoint.is_published(batch) for batch in range(5))
 
@@ -214,21 +215,21 @@ def test_published_batches(tmp_path: Path) -> None:
 
 def test_two_drivers(tmp_path: Path) -> None:
     checkpoint, other = Checkpoint(tmp_path), Checkpoint(tmp_path)
-    checkpoint.lock()
-    checkpoint.lock()
+    checkpoint.lock.acquire()
+    checkpoint.lock.acquire()
     with pytest.raises(StreamingStateError, match=f"in use by process {os.getpid()} on {os.uname().nodename}"):
-        other.lock()
-    checkpoint.unlock()
-    other.lock()
-    other.unlock()
-    other.unlock()
+        other.lock.acquire()
+    checkpoint.lock.release()
+    other.lock.acquire()
+    other.lock.release()
+    other.lock.release()
 
 
 def test_the_lock_of_a_killed_driver_is_free(tmp_path: Path) -> None:
     ready, tell = os.pipe()
 
     def work() -> None:
-        Checkpoint(tmp_path).lock()
+        Checkpoint(tmp_path).lock.acquire()
         os.write(tell, b"!")
         signal.pause()
 
@@ -237,21 +238,21 @@ def test_the_lock_of_a_killed_driver_is_free(tmp_path: Path) -> None:
     try:
         assert os.read(ready, 1) == b"!"
         with pytest.raises(StreamingStateError, match=f"in use by process {pid} on"):
-            checkpoint.lock()
+            checkpoint.lock.acquire()
     finally:
         os.kill(pid, signal.SIGKILL)
         ended(pid)
     os.close(ready)
     os.close(tell)
-    checkpoint.lock()
+    checkpoint.lock.acquire()
     assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
-    checkpoint.unlock()
+    checkpoint.lock.release()
 
 
 def test_a_holder_that_has_not_written_its_name(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.lock()
+    checkpoint.lock.acquire()
     (tmp_path / "lock").write_text("")
     with pytest.raises(StreamingStateError, match="another process, which has not written its name"):
-        Checkpoint(tmp_path).lock()
-    checkpoint.unlock()
+        Checkpoint(tmp_path).lock.acquire()
+    checkpoint.lock.release()

@@ -1,4 +1,4 @@
-"""A chain means the same before and after it is shortened, and shortening it costs little."""
+"""Compaction does not change the meaning of a chain, and it costs little."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eddy.spark.partitioning.split import BLOB_ROWS
+from eddy.spark.partitioning.split import PIECE_ROWS
+from eddy.spark.streaming.state.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, part, prune
 from eddy.spark.streaming.state.manifest import Link
 from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter
-from eddy.spark.streaming.worker.compaction import DEAD_ROWS, MERGED, MERGED_SEGMENTS, compact, part, prune
 from tests.spark.streaming.manifests import make_segment
 
 SCHEMA = pa.schema([("t", pa.int64()), ("n", pa.int32()), ("s", pa.string())])
@@ -41,7 +41,7 @@ def batch(rows: Sequence[tuple[int, int]], wide: int = 1) -> pa.RecordBatch:
 def live_rows(
     reader: SegmentReader, chain: Sequence[Link], frontier: int | None, spans: Sequence[int | None]
 ) -> Counter[Row]:
-    """Give the rows that count, by the definition of late and of dead."""
+    """Return the rows that are neither late nor dead, by definition."""
     found: Counter[Row] = Counter()
     for link in chain:
         for segment in link.segments:
@@ -96,7 +96,7 @@ def test_a_chain_means_the_same_before_and_after(
                 link = compact(reader, whole, SCHEMAS, times_of, frontier, spans, writer, 3)
                 assert writer.finish() == list(link.segments)
             assert (link.batch, link.late_below) == (len(links) - 1, None)
-            # Not one row more than those that count is left in it.
+            # No late or dead row is left in it.
             assert live_rows(reader, [link], None, spans) == expected
             for segment in link.segments:
                 assert segment.group == 3
@@ -122,7 +122,7 @@ def test_without_event_times_all_rows_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "wide", "segments"), [(BLOB_ROWS, 1, 1), (BLOB_ROWS + 1, 1, 2), (2_000, 20_000, 5), (3, 9 << 20, 3)]
+    ("rows", "wide", "segments"), [(PIECE_ROWS, 1, 1), (PIECE_ROWS + 1, 1, 2), (2_000, 20_000, 5), (3, 9 << 20, 3)]
 )
 def test_segments_have_a_greatest_size(tmp_path: Path, rows: int, wide: int, segments: int) -> None:
     with SegmentWriter(tmp_path, f"{0:012d}.log") as writer:
@@ -159,7 +159,7 @@ def test_a_link_that_dies_in_part() -> None:
     assert prune(chain, 100, (20, None)) == (Link(0, (1, 2), (live,)), chain[1])
 
 
-# --- when it pays ----------------------------------------------------------------------------------------------------
+# --- when to compact --------------------------------------------------------------------------------------------------
 
 
 def test_short_chains_stay() -> None:
@@ -179,7 +179,7 @@ def test_a_batch_of_many_tasks() -> None:
     large = Link(0, None, (make_segment("large", rows=10**6),))
     assert part((large, Link(1, None, tasks))) == slice(1, 2)
     assert part((large, Link(1, None, tasks[1:]))) is None
-    # Those that compaction has written are as they can be.
+    # Segments that compaction wrote are as large as possible.
     assert part((Link(1, None, (make_segment("one"),) * 999),)) is None
 
 
@@ -194,7 +194,7 @@ def test_dead_rows_alone_make_it_pay() -> None:
 
 @pytest.mark.parametrize("expiry", [None, 100])
 def test_what_it_costs_over_time(expiry: int | None) -> None:
-    """Batches come one by one, and what is worth it is merged: chains stay short, rows are rewritten a few times."""
+    """Over many batches chains stay short, and each row is rewritten only a few times."""
     batches, rows = 600, 100
     chain: tuple[Link, ...] = ()
     longest = rewritten = 0

@@ -1,4 +1,4 @@
-"""Event time over micro-batches: which rows are late, what holds the watermark back, and that late rows can be read."""
+"""Event time over micro-batches: late rows, sources that hold the watermark back, and reading late rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BATCHES = 4
 def decided(
     batches: Sequence[Mapping[str, list[int]]], policy: str, lateness: Mapping[str, int]
 ) -> dict[str, list[tuple[int, int]]]:
-    """Per stream the late rows as (batch, event time), by the rules as they are documented."""
+    """Return the late rows of each stream as (batch, event time), by the documented rules."""
     names = list(lateness)
     greatest: dict[str, int] = {}
     marks: dict[str, int] = {}
@@ -54,7 +54,7 @@ def decided(
 def test_late_rows_are_those_the_rules_say(
     spark: SparkSession, tmp_path: Path, policy: Literal["slowest", "per-source"], kind: pa.DataType
 ) -> None:
-    """A chain, so that R and T are copied to several key groups; a lateness for each stream; told once, kept."""
+    """In a chain R and T are copied to several key groups, but late rows are counted and kept once."""
     schemas = {
         "R": pa.schema([("a", pa.int64()), ("t", kind), ("n", pa.int64())]),
         "S": pa.schema([("a", pa.int64()), ("b", pa.int64()), ("t", kind), ("n", pa.int64())]),
@@ -70,7 +70,7 @@ def test_late_rows_are_those_the_rules_say(
     chance = random.Random(7)
     inputs = Inputs(tmp_path / "in", **schemas)
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in schemas}
-    step = {"R": 24, "S": 20, "T": 20}  # R runs ahead of the others
+    step = {"R": 24, "S": 20, "T": 20}  # R is ahead of the others
     batches = [
         {name: [step[name] * number + chance.randrange(50) for _ in range(14)] for name in schemas}
         for number in range(BATCHES)
@@ -99,8 +99,10 @@ def test_late_rows_are_those_the_rules_say(
     }
     running = run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", **how)
 
-    told = {name: Counter(late[name]) for name in schemas}
-    on_time = {name: [row for row in own if (row["batch"], row["t"]) not in told[name]] for name, own in rows.items()}
+    too_late = {name: Counter(late[name]) for name in schemas}
+    on_time = {
+        name: [row for row in own if (row["batch"], row["t"]) not in too_late[name]] for name, own in rows.items()
+    }
     want = Counter(
         (r["n"], s["n"], t["n"])
         for r in on_time["R"]
@@ -118,10 +120,10 @@ def test_late_rows_are_those_the_rules_say(
     for driver in (running, again):
         for name in schemas:
             frame = driver.late(name).toArrow()
-            numbers = [row["n"] for row in rows[name] if (row["batch"], row["t"]) in told[name]]
+            numbers = [row["n"] for row in rows[name] if (row["batch"], row["t"]) in too_late[name]]
             assert sorted(frame["n"].to_pylist()) == sorted(numbers), name
             assert frame.schema.field("t").type == kind
-    with pytest.raises(SparkJoinError, match="there is no stream 'X'; the streams are R, S, T"):
+    with pytest.raises(SparkJoinError, match="the query has no such stream; its streams are R, S, T"):
         running.late("X")
 
 
@@ -134,7 +136,7 @@ def two_streams(choices: Mapping[str, Any] | None = None, **more: Any) -> tuple[
 def test_late_rows_go_where_the_query_says(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those of R to a function, which fails at first; those of S are counted and written nowhere."""
+    """A function takes those of R and fails at first; those of S are only counted."""
     taken: list[tuple[str, list[dict[str, int]]]] = []
     lock = threading.Lock()  # cannot be sent to a worker
     failing = True
@@ -155,12 +157,12 @@ def test_late_rows_go_where_the_query_says(
         run(query, *where)
     assert taken == [("R", [{"k": 1, "t": 40}])]
     assert len(published(tmp_path / "out")) == 4  # one pair, and both with the rows at 150
-    told = [one.getMessage() for one in caplog.records if one.name.startswith("eddy.")]
-    assert len(told) == 2
-    assert told[0].startswith("stream R: its first late rows since the start came in batch 1, 1 in all.")
-    assert "60 ticks older than the watermark" in told[0]
-    assert told[1].startswith("stream S: its first late rows since the start came in batch 1, 2 in all.")
-    assert "80 ticks older than the watermark" in told[1]
+    records = [one.getMessage() for one in caplog.records if one.name.startswith("eddy.")]
+    assert len(records) == 2
+    assert records[0].startswith("stream R: batch 1 has its first late rows since the start: 1 rows,")
+    assert "60 ticks older than the watermark" in records[0]
+    assert records[1].startswith("stream S: batch 1 has its first late rows since the start: 2 rows,")
+    assert "80 ticks older than the watermark" in records[1]
 
     failing = False
     running = run(query, *where)
@@ -196,7 +198,7 @@ def test_a_silent_source_is_waited_for_unless_it_is_idle(
 
 
 def test_rows_with_null_keys_move_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
-    """They match nothing and are not kept, but time has passed in their stream."""
+    """Such rows match nothing and are not kept, but their event times count."""
     query, schema = two_streams(lateness=5)
     inputs = Inputs(tmp_path / "in", R=schema, S=schema)
     for number in range(2):
@@ -210,7 +212,7 @@ def test_rows_with_null_keys_move_the_watermark(spark: SparkSession, tmp_path: P
 
 
 def test_a_stream_without_rows_holds_everything(spark: SparkSession, tmp_path: Path) -> None:
-    """Batches without a row at all are passed; nothing is late and nothing forgotten."""
+    """Nothing is late and nothing is evicted, also after batches without rows."""
     query, schema = two_streams()
     inputs = Inputs(tmp_path / "in", R=schema, S=schema)
     for number in range(3):

@@ -1,13 +1,13 @@
-"""Exactly once under faults: whatever is killed, fails, runs twice or is damaged, the results and the late rows are
+"""Exactly once under faults: after kills, failures, second attempts and damage, the results and the late rows are
 those of the nested loop, each once.
 
-`faults/` holds the parts: the job and its oracle, the faults and when they come, the program that is broken, and the
-one that breaks it. The faults are drawn from seeds; the moments of random kills are not the same twice.
+`faults/` holds the parts: the job and its oracle, the faults and their schedule, the program that is broken, and the
+program that breaks it. The faults are drawn from seeds; the moments of random kills differ between runs.
 
     EDDY_FAULTS=500 python -m pytest tests/spark/streaming/test_faults.py -k faults_of_all_kinds
 
-goes on with further jobs, under the other sinks and with kills at the other points, until so many faults have happened;
-without it there is one job and 50 faults or more.
+continues with further jobs, with the other sinks and with kills at the other points, until 500 faults have happened.
+Without the variable there is one job with 50 faults or more.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def campaigns() -> Iterator[Campaign]:
 @pytest.mark.xdist_group("spark")
 def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
     """See the top of the file for the long run."""
-    eddy.warmup()  # once here, and not in each driver, where there is no cache of kernels yet
+    eddy.warmup()  # once here, and not in each driver, if the cache of kernels is empty
     split.warmup()
     wanted = int(os.environ.get("EDDY_FAULTS", FEWEST))
     faults: Counter[str] = Counter()
@@ -122,9 +122,9 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
         print(f"{count:5d} {kind}")
     assert results > 1500
     assert late >= 5
-    with EngineFile(tmp_path / "an.arena", b"a secret of this test") as arena:
-        # Where no engine is kept live there is none to damage.
-        kinds = {**KINDS, **({"live engines damaged": ("damage: arenas",)} if arena.locked else {})}
+    with EngineFile(tmp_path / "an.engine", b"a secret of this test") as file:
+        # On a system without live engines there is none to damage.
+        kinds = {**KINDS, **({"live engines damaged": ("damage: engines",)} if file.locked else {})}
     if number + 1 < JOBS:
         kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}
     missing = [kind for kind, names in kinds.items() if not any(faults[name] for name in names)]

@@ -1,4 +1,4 @@
-"""A checkpoint goes on with the join it was made by, and with no other."""
+"""A checkpoint resumes only with the join that created it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 
 from eddy import Query, Range, Stream, Unbounded
-from eddy.spark.batch.engine import EngineOptions
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.streaming.state.identity import check_identity, has_identity, saved_shares, write_identity
 
@@ -152,7 +152,7 @@ def test_settings_of_watermarks(tmp_path: Path, settings: dict[str, Any] | None,
 
 
 def test_damage(tmp_path: Path) -> None:
-    with pytest.raises(StreamingStateError, match=r"does not say which join .*identity.json is missing"):
+    with pytest.raises(StreamingStateError, match=r"has no whole identity: .*identity.json is missing"):
         check_identity(tmp_path, make(), KEY_GROUPS)
     write_identity(tmp_path, make(), KEY_GROUPS, SETTINGS)
     paths = [tmp_path / "identity.json", tmp_path / "identity-copy.json"]

@@ -1,4 +1,4 @@
-"""A streaming join gives what the batch join of the same rows gives, whatever the micro-batches and the transport."""
+"""A streaming join gives the results of the batch join, whatever the micro-batches and the transport."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def times(chance: random.Random, file: int) -> int:
 def filled(
     root: Path, schemas: dict[str, pa.Schema], row: Callable[[random.Random, str, int], dict[str, Any]], rows: int
 ) -> Inputs:
-    """Inputs with FILES files of each stream; `row(chance, stream, file)` makes a row."""
+    """Return inputs with FILES files of each stream; `row(chance, stream, file)` makes a row."""
     chance = random.Random(5)
     inputs = Inputs(root / "in", **schemas)
     for file in range(FILES):
@@ -196,7 +196,7 @@ def test_a_stream_with_itself(spark: SparkSession, tmp_path: Path, transport: st
 
 
 def test_sources_of_different_kinds(spark: SparkSession, tmp_path: Path) -> None:
-    """Parquet files with a column computed and rows left out, JSON files, and Spark's counter."""
+    """Parquet files with a computed column and a filter, JSON files, and Spark's rate source."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
     inputs = Inputs(tmp_path / "in", R=schema)
     (tmp_path / "json").mkdir()
@@ -215,7 +215,7 @@ def test_sources_of_different_kinds(spark: SparkSession, tmp_path: Path) -> None
         ["R.k = J.k", "J.k = N.k"],
         select={"v": "R.v"},
     )
-    with pytest.raises(SparkJoinError, match=r"'packed' cannot be used: .* 'R' is no plain stream .* a Filter"):
+    with pytest.raises(SparkJoinError, match=r"'packed' cannot be used: .* 'R' is not a plain stream .* a Filter"):
         join(query, frames, checkpoint=tmp_path / "state", transport="packed")
     run(query, frames, tmp_path / "state", tmp_path / "out")
     got = published(tmp_path / "out")["v"].to_pylist()

@@ -1,4 +1,4 @@
-"""A manifest is read as it was written, or not at all."""
+"""Reading a manifest gives exactly what was written, or an error."""
 
 from __future__ import annotations
 

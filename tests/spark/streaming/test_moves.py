@@ -1,4 +1,4 @@
-"""Key groups change partitions while the join runs, and its results do not."""
+"""Key groups change partitions while the join runs, and the results stay the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def query() -> eddy.Query:
 
 
 class Run:
-    """A join that goes on as files are added to its streams."""
+    """A running join to whose streams a test adds files."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark = spark
@@ -66,7 +66,7 @@ class Run:
 
 
 def sources(running: StreamingJoinQuery) -> dict[int, str]:
-    """Return where the engine of each key group came from in the newest batch."""
+    """Return the source of each key group's engine in the newest batch."""
     figures = running.groups()
     newest = figures.filter(pc.equal(figures["batch"], running.batches()["batch"][-1]))
     return dict(zip(newest["group"].to_pylist(), newest["source"].to_pylist(), strict=True))
@@ -86,7 +86,7 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     assert sources(running) == dict.fromkeys(range(GROUPS), "live")
     assert running.partition_map == PartitionMap(tuple(moved.values()), 2)
     assert sum(running.batches()["moved"].to_pylist()) == 1
-    for moves, message in (({GROUPS: 0}, "there is no key group 6 to move"), ({0: 2}, "cannot be in partition 2")):
+    for moves, message in (({GROUPS: 0}, "key group 6 does not exist"), ({0: 2}, "cannot be in partition 2")):
         with pytest.raises(SparkJoinError, match=message):
             running.move(moves)
     running.stop()
@@ -96,7 +96,7 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     running.stop()
     running = run.start(partitions=3, rebalance="off")
     placed = run.batch(running)
-    # Each partition has two groups now, by the fewest moves.
+    # Now each partition has two groups, by the fewest moves.
     assert sorted(placed.values()) == [0, 0, 1, 1, 2, 2]
     assert sum(placed[group] != own for group, own in moved.items()) == 2
     running.stop()
@@ -104,7 +104,7 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
 
 
 class Crowd:
-    """A rebalancer of the user's: everything into partition 0 at first, and `then` decides."""
+    """A user's rebalancer: it first moves everything to partition 0, and then `then` decides."""
 
     def __init__(self, then: Automatic | None = None) -> None:
         self.then = then
@@ -119,13 +119,13 @@ class Crowd:
 
 @pytest.fixture
 def equal_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every key group with rows costs the same, instead of the seconds it took on this machine."""
+    """Give every key group with rows the same cost, independent of this machine's speed."""
     monkeypatch.setattr(batches, "cost_of", lambda figures: 1.0)
 
 
 @pytest.mark.usefixtures("equal_costs")
 def test_a_crowded_partition_is_relieved(spark: SparkSession, tmp_path: Path) -> None:
-    """The automatic rebalancer moves what it may after some batches."""
+    """The automatic rebalancer moves groups after some batches."""
     run = Run(spark, tmp_path)
     crowd = Crowd(Automatic(patience=2, max_moves=2))
     running = run.start(partitions=2, rebalance=crowd)
@@ -165,6 +165,6 @@ def test_a_rebalancer_that_plans_for_another_job_fails_the_query(spark: SparkSes
     run = Run(spark, tmp_path)
     run.inputs.add("R", [{"k": 1, "t": 1, "n": 1}])
     running = run.start(partitions=2, rebalance=Other())
-    with pytest.raises(Exception, match=r"rebalancer Other planned 3 partitions for 6 key groups, and .* has 2 for 6"):
+    with pytest.raises(Exception, match=r"rebalancer Other planned 3 partitions for 6 key groups, but .* has 2 for 6"):
         running.processAllAvailable()
     running.stop()

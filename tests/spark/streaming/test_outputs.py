@@ -1,4 +1,4 @@
-"""Where results of a join go, and that what the join keeps on disk stays small."""
+"""Sinks of a join, and the size of its state on disk."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 
 import eddy
 from eddy.spark import join, read_transactions
+from eddy.spark.streaming.state import compaction
 from eddy.spark.streaming.state.batch_names import batch_name, batch_of
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.durable import temporary_name
-from eddy.spark.streaming.worker import compaction
+from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.state.retention import retain
 from tests.cases import assert_same, text_rows
 from tests.spark.streaming.jobs import Inputs, results, run
 
@@ -70,8 +72,8 @@ def test_each_kind_of_output_gets_the_same_results(
     joined = join(own, frames, **state("console"))
     joined.writeStream.trigger(availableNow=True).start(format="console", numRows=3).awaitTermination()
     shown = capsys.readouterr().out
-    assert f"batch 0: {len(given[0][1])} rows, 3 of them" in shown
-    assert f"batch 1: {len(given[1][1])} rows, 3 of them" in shown
+    assert f"batch 0: {len(given[0][1])} rows, showing 3" in shown
+    assert f"batch 1: {len(given[1][1])} rows, showing 3" in shown
 
     counted = run(own, frames, tmp_path / "noop", tmp_path, "noop", lateness=10)
     assert counted.batches()["results"].to_pylist() == [len(rows) for _, rows in given]
@@ -82,7 +84,7 @@ def sizes(state: Path) -> dict[str, int]:
 
 
 def chains(state: Path) -> list[int]:
-    """How many links the chain of each key group has."""
+    """Return the number of links of each key group's chain."""
     newest = Checkpoint(state).newest()
     assert newest is not None
     return [len(group.chain) for group in newest.groups.values()]
@@ -95,7 +97,7 @@ def test_what_windows_have_left_goes_from_the_disk(spark: SparkSession, tmp_path
     assert running.batches().num_rows == 9
     assert max(chains(tmp_path / "state")) <= 4
     left = sizes(tmp_path / "state")
-    assert left["manifests"] == 2 + 1  # and the directory of copies
+    assert left["manifests"] == 2 + 1  # plus the directory of copies
     assert left["log"] <= 2 * (4 + 1)
     oldest = min(batch_of(path.name) or 0 for path in (tmp_path / "state" / "log").iterdir())
     assert oldest >= 4
@@ -106,7 +108,7 @@ def test_what_windows_have_left_goes_from_the_disk(spark: SparkSession, tmp_path
 def test_compaction_shortens_the_log_and_changes_no_result(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing ever expires, so each batch would add a link for ever; what is merged is read again after restarts."""
+    """Windows are unbounded, so each batch adds a link; restarts read the compacted links."""
     monkeypatch.setattr(compaction, "MERGED", 3)
     inputs = filled(tmp_path, files=0)
     own = query(eddy.Unbounded())
@@ -117,7 +119,7 @@ def test_compaction_shortens_the_log_and_changes_no_result(
                 draw = chance.randrange
                 inputs.add(name, [{"k": draw(30), "t": draw(9), "v": f"{name}{draw(10**9)}"} for _ in range(20)])
         running = run(own, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2, keep=2)
-        running.stop()  # waits for a compaction under way
+        running.stop()  # waits for a running compaction
         assert running.compaction_problem is None
         assert running.batches().num_rows == 3, start
     bases = [path.name for path in (tmp_path / "state" / "log").iterdir() if "-base-" in path.name]
@@ -128,7 +130,7 @@ def test_compaction_shortens_the_log_and_changes_no_result(
     assert_same(results(tmp_path / "out"), text_rows(join(own, inputs.batch_frames(spark)).toArrow()), "compacted")
 
 
-def test_a_failed_compaction_is_told_and_harms_nothing(
+def test_a_failed_compaction_is_reported_and_harms_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "MERGED", 2)
@@ -147,9 +149,7 @@ def test_a_failed_compaction_is_told_and_harms_nothing(
 
 
 def test_retention_leaves_a_file_that_compaction_is_writing(tmp_path: Path) -> None:
-    """It still has its temporary name, and its batch is past by the time it is whole."""
-    from eddy.spark.streaming.state.manifest import Manifest
-
+    """The file still has its temporary name, and its batch is old when it is complete."""
     checkpoint = Checkpoint(tmp_path)
     for batch in range(3):
         checkpoint.commit(Manifest(batch, {}, (0,), {}, (), (), {}))
@@ -157,5 +157,5 @@ def test_retention_leaves_a_file_that_compaction_is_writing(tmp_path: Path) -> N
     writing, left = (batch_name(0) + name for name in ("-base-1", "-base-2"))
     for name in (writing, left):
         (checkpoint.log / temporary_name(name)).touch()
-    checkpoint.retain(2, in_use=[writing])
+    retain(checkpoint, 2, in_use=[writing])
     assert [path.name.split(".")[0] for path in checkpoint.log.iterdir()] == [writing]

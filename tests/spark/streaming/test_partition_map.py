@@ -1,4 +1,4 @@
-"""The map from key groups to partitions: even, and changed by as few moves as can be."""
+"""The map from key groups to partitions: even, and changed by the fewest moves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_another_number_of_partitions_is_even_by_the_fewest_moves(one: Partition
     least, more = divmod(one.groups, n)
     assert after.n == n
     assert Counter(sizes(after)) == Counter({least: n - more} | ({least + 1: more} if more else {}))
-    # Whoever gets one more: a partition keeps what it has up to its size, the rest has to move.
+    # A partition keeps its groups up to its new size; the others move.
     had = Counter(one.partitions)
     kept = max(
         sum(min(had[partition], least + (partition in larger)) for partition in range(n))
@@ -79,14 +79,17 @@ def test_more_and_fewer_partitions() -> None:
         (lambda: PartitionMap((0, 2), 2), "key group 1 cannot be in partition 2; .* from 0 to 1"),
         (lambda: PartitionMap((0, -1), 2), "key group 1 cannot be in partition -1"),
         (lambda: PartitionMap((0,), 0), "0 partitions"),
-        (lambda: PartitionMap((), 1), "without key groups"),
+        (lambda: PartitionMap((), 1), "needs at least 1 key group"),
         (lambda: PartitionMap.even(4, 0), "0 partitions"),
         (lambda: PartitionMap.even(4, 5), "5 partitions for 4 key groups.* at most 4"),
         (lambda: PartitionMap.even(4, 2).with_partitions(5), "5 partitions for 4 key groups"),
         (lambda: PartitionMap.even(4, 2).with_partitions(0), "0 partitions"),
-        (lambda: PartitionMap.even(4, 2).with_moves({4: 0}), "no key group 4 to move; .* from 0 to 3"),
+        (lambda: PartitionMap.even(4, 2).with_moves({4: 0}), "key group 4 does not exist; .* from 0 to 3"),
         (lambda: PartitionMap.even(4, 2).with_moves({3: 2}), "key group 3 cannot be in partition 2"),
-        (lambda: PartitionMap.even(4, 2).moved(PartitionMap.even(5, 2)), "map of 4 key groups cannot become one of 5"),
+        (
+            lambda: PartitionMap.even(4, 2).moved(PartitionMap.even(5, 2)),
+            "4 key groups cannot become a map of 5",
+        ),
     ],
 )
 def test_what_cannot_be(call: Any, says: str) -> None:

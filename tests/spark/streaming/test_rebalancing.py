@@ -1,4 +1,4 @@
-"""Rebalancing: waits, moves few groups, makes it better each time, and is not dragged along by a load that swings."""
+"""Rebalancing waits, moves few groups, improves the balance with each move, and does not follow swings of the load."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ def test_the_fewest_groups_move_the_largest_first_as_fits() -> None:
 
 
 def test_a_move_that_gains_next_to_nothing_is_not_made() -> None:
-    # One group is twice the mean; sending the crumbs beside it away would not help.
+    # One group is twice the mean; moving the small groups next to it would not help.
     partition_map = PartitionMap((0, 0, 0, 1, 2), 3)
     crumbs = load_of(60, 1, 1, 15, 15)
     assert Automatic(patience=1).plan(partition_map, crumbs, 0) is partition_map
     after = Automatic(patience=1).plan(partition_map, load_of(60, 10, 1, 15, 15), 0)
     assert [move.group for move in partition_map.moved(after)] == [1]
-    # A partition with one group only has nothing to send.
+    # A partition with a single group has nothing to send.
     assert Automatic(patience=1).plan(PartitionMap((0, 1), 2), load_of(9, 1), 0) == PartitionMap((0, 1), 2)
 
 
@@ -131,7 +131,7 @@ Adversary = Callable[[PartitionMap, int], dict[int, float]]
 
 
 def moves_under(adversary: Adversary, batches: int, rebalancer: Rebalancer, weight: float) -> Counter[int]:
-    """How often each of 8 groups in 2 partitions moved under loads that may look at the map."""
+    """Return how often each of 8 groups in 2 partitions moved under loads that may depend on the map."""
     partition_map, load = PartitionMap.even(8, 2), Load.none(8, weight)
     moved: Counter[int] = Counter()
     for batch in range(batches):
@@ -143,14 +143,14 @@ def moves_under(adversary: Adversary, batches: int, rebalancer: Rebalancer, weig
 
 
 def swinging(period: int) -> Adversary:
-    """First the one half of the groups has the load, then the other."""
+    """Return a load that alternates between the two halves of the groups."""
     return lambda partition_map, batch: {
         group: 10.0 if (group < 4) == (batch // period % 2 == 0) else 1.0 for group in range(8)
     }
 
 
 def pursuing(partition_map: PartitionMap, batch: int) -> dict[int, float]:
-    """All load is always in partition 0 and none in the other."""
+    """Return a load that is always entirely in partition 0."""
     return {group: float(own == 0) for group, own in enumerate(partition_map.partitions)}
 
 
@@ -204,13 +204,13 @@ def test_manual_moves_what_was_asked_until_it_is_committed() -> None:
     assert rebalancer.plan(partition_map, load, 1) == wanted
     assert rebalancer.plan(partition_map, load, 1) == wanted  # batch 1 failed and is planned again
     assert rebalancer.plan(wanted, load, 2) is wanted
-    assert rebalancer.plan(partition_map, load, 3) is partition_map  # the wish is granted, and over
+    assert rebalancer.plan(partition_map, load, 3) is partition_map  # the request is fulfilled and removed
 
 
 def test_manual_refuses_what_is_not_there_when_asked() -> None:
     rebalancer, partition_map, load = Manual(), PartitionMap.even(4, 2), Load.none(4)
     rebalancer.plan(partition_map, load, 0)
-    with pytest.raises(SparkJoinError, match="no key group 9"):
+    with pytest.raises(SparkJoinError, match="key group 9 does not exist"):
         rebalancer.move({9: 1})
     assert rebalancer.plan(partition_map, load, 1) is partition_map
 
@@ -244,11 +244,11 @@ def test_balanced_leaves_groups_where_they_can_stay() -> None:
     ("call", "says"),
     [
         (lambda: Load.none(2).after({2: 1.0}), "a load for key group 2; .* from 0 to 1"),
-        (lambda: Load.none(2).after({1: -1.0}), "key group 1: a load of -1.0"),
-        (lambda: Load.none(2).after({1: math.nan}), "key group 1: a load of nan"),
+        (lambda: Load.none(2).after({1: -1.0}), "key group 1: its load is -1.0"),
+        (lambda: Load.none(2).after({1: math.nan}), "key group 1: its load is nan"),
         (lambda: Load.none(2, weight=0), "weight=0"),
         (lambda: Load.none(2).of_partitions(PartitionMap.even(3, 2)), "2 key groups does not fit a map of 3"),
-        (lambda: Load.from_json({"per_group": [1.0]}), "is no load of key groups"),
+        (lambda: Load.from_json({"per_group": [1.0]}), "not a load of key groups"),
         (lambda: Automatic(threshold=1), "threshold=1"),
         (lambda: Automatic(patience=0), "patience=0"),
         (lambda: Automatic(least_gain=0), "least_gain=0"),

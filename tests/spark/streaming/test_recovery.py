@@ -1,4 +1,4 @@
-"""What was damaged or lost is put right, or passed over when it can be had again, or refused; nothing is guessed."""
+"""Damaged or lost files are restored, or skipped if Spark replays their batch, or refused; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.state.checkpoint import Checkpoint, recover
+from eddy.spark.streaming.state.checkpoint import Checkpoint
+from eddy.spark.streaming.state.recovery import recover
 from tests.spark.streaming.checkpoints import filled, manifest_files, spark_log
 from tests.spark.streaming.manifests import make_manifest
 
@@ -48,7 +49,7 @@ def test_two_damaged_copies_fall_back(tmp_path: Path) -> None:
     assert all(str(path) in said for path in manifest_files(checkpoint, 2))
     assert again.newest() == make_manifest(1)
     assert len(again.recoveries) == 1
-    # Spark gives the batch again; its manifest takes the place of the damaged one.
+    # Spark replays the batch; its manifest replaces the damaged one.
     again.commit(make_manifest(2, extra={"again": 1}))
     assert Checkpoint(tmp_path).newest() == make_manifest(2, extra={"again": 1})
     assert again.damaged == {}
@@ -66,7 +67,7 @@ def test_a_manifest_under_a_wrong_name_is_damage(tmp_path: Path) -> None:
 def test_two_whole_manifests_that_differ_are_refused(tmp_path: Path) -> None:
     checkpoint = filled(tmp_path, 2)
     manifest_files(checkpoint, 1)[1].write_bytes(make_manifest(1, extra={"other": 1}).to_bytes())
-    with pytest.raises(StreamingStateError, match="not the same: one of them is of another checkpoint"):
+    with pytest.raises(StreamingStateError, match="both whole but differ: one of them belongs to another checkpoint"):
         Checkpoint(tmp_path).newest()
 
 
@@ -114,7 +115,7 @@ def test_a_lost_batch_that_spark_does_not_give_again(tmp_path: Path) -> None:
 def test_manifests_that_are_gone(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path)
     spark_log(checkpoint, 5, 5)
-    with pytest.raises(StreamingStateError, match=r"000000000005.manifest: it is missing.*there is none"):
+    with pytest.raises(StreamingStateError, match=r"000000000005.manifest: it is missing.*none is whole"):
         recover(checkpoint)
 
 
@@ -122,5 +123,5 @@ def test_manifests_that_are_gone(tmp_path: Path) -> None:
 def test_another_checkpoint_of_spark(tmp_path: Path, planned: int | None) -> None:
     checkpoint = filled(tmp_path, 3)
     spark_log(checkpoint, planned, planned)
-    with pytest.raises(StreamingStateError, match=r"has batch 2, but Spark's checkpoint .* knows of"):
+    with pytest.raises(StreamingStateError, match=r"has batch 2, but Spark's checkpoint .* has (no batch|batches)"):
         recover(checkpoint)

@@ -1,4 +1,4 @@
-"""One checkpoint, started again and again: what may change between two starts does, and what may not is refused."""
+"""Repeated starts of one checkpoint: settings that may change do, and other changes are refused."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def test_another_join_is_refused_by_what_differs(spark: SparkSession, tmp_path: 
             run(other, frames, tmp_path / "state", tmp_path / "out", **how)
     assert sorted(path.name for path in (tmp_path / "state").rglob("*") if path.is_file()) == before
     add(inputs, chance)
-    # The number of key groups is that of the checkpoint when none is asked for.
+    # Without the argument the number of key groups is that of the checkpoint.
     run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=None)
     expected = text_rows(join(query(), inputs.batch_frames(spark)).toArrow())
     assert_same(results(tmp_path / "out"), expected, "the old query")
 
 
 def until(happened: Callable[[], bool], what: str) -> None:
-    """Wait for something another thread does."""
+    """Wait for an event of another thread."""
     deadline = time.monotonic() + 30
     while not happened():
         assert time.monotonic() < deadline, what
@@ -120,14 +120,14 @@ def until(happened: Callable[[], bool], what: str) -> None:
 
 
 def test_one_driver_at_a_time_and_none_when_the_query_has_ended(spark: SparkSession, tmp_path: Path) -> None:
-    """A query gives the checkpoint back however it ends: stopped here or through Spark, finished, or failed."""
+    """A query releases the checkpoint however it ends: stopped here or through Spark, finished, or failed."""
     inputs = Inputs(tmp_path / "in", **dict.fromkeys("RST", SCHEMA))
     add(inputs, random.Random(13))
     again = join(query(), inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4)
     waiting = again.writeStream.format("noop")
     first = waiting.start(queryName="eddy")
     assert (first.name, first.isActive, first.exception()) == ("eddy", True, None)
-    with pytest.raises(StreamingStateError, match=r"state is in use by process \d+ on .*: one driver .* at a time"):
+    with pytest.raises(StreamingStateError, match=r"state is in use by process \d+ on .*: only one driver can run"):
         waiting.start()
     first.processAllAvailable()
     assert first.awaitTermination(0.01) is False
@@ -144,7 +144,7 @@ def test_one_driver_at_a_time_and_none_when_the_query_has_ended(spark: SparkSess
         raise ValueError("not today")
 
     def started() -> bool:
-        """Start the failing one as soon as the checkpoint is free, of which Spark tells nobody."""
+        """Start the failing query as soon as the checkpoint is free, for which Spark has no signal."""
         with contextlib.suppress(StreamingStateError):
             third.append(again.writeStream.foreachBatch(fails).start())
         return bool(third)
@@ -162,8 +162,8 @@ def test_one_driver_at_a_time_and_none_when_the_query_has_ended(spark: SparkSess
     assert calls[0][1] > 0
 
 
-def test_too_small_a_bound_is_told_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """The windows of one key group alone are larger than max_bytes: the query fails, and goes on with more."""
+def test_too_small_a_bound_is_an_error_and_costs_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """The windows of one key group exceed max_bytes: the query fails, and resumes with a larger bound."""
     chance = random.Random(15)
     inputs = Inputs(tmp_path / "in", **dict.fromkeys("RST", SCHEMA))
     add(inputs, chance)
@@ -183,5 +183,5 @@ def test_a_sink_that_was_another_jobs_is_refused(spark: SparkSession, tmp_path: 
     inputs = Inputs(tmp_path / "in", **dict.fromkeys("RST", SCHEMA))
     add(inputs, random.Random(16))
     run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out")
-    with pytest.raises(SparkJoinError, match=r"out holds results of job .*, this is job .*; give each job a directory"):
+    with pytest.raises(SparkJoinError, match=r"out holds results of job .*, and this is job .*; give each job"):
         run(query(), inputs.frames(spark), tmp_path / "other", tmp_path / "out")

@@ -1,5 +1,5 @@
-"""A job that is restarted with another join order: Spark's chain of joins gives wrong results and says nothing, ours
-gives the right ones.
+"""A job that restarts with another join order: Spark's chain of joins silently gives wrong results, eddy's join gives
+the right ones.
 
 Spark keeps the state of each join of a chain under the number of the operator. Restarted in another order, the join of
 R with T finds the rows of S where those of T should be; columns of the same types are taken for one another.
@@ -44,7 +44,7 @@ def spark_with_one_partition(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def rows() -> Rows:
-    """Two batches of (key, event time in seconds, number) for each stream, none of them late."""
+    """Return two batches of (key, event time in seconds, number) for each stream, without late rows."""
     chance = random.Random(1)
     return {
         name: [
@@ -88,7 +88,7 @@ def source(spark: SparkSession, root: Path, name: str) -> DataFrame:
 def spark_chain(spark: SparkSession, root: Path, order: str) -> DataFrame:
     """Join the streams in this order; all within 15 seconds of each other.
 
-    A chain is refused until all event-time columns but one are dropped, so the others go on as numbers.
+    Spark refuses a chain with more than one event-time column, so the others continue as numbers.
     """
     from pyspark.sql import functions as F
 

@@ -1,4 +1,4 @@
-"""Nothing that is needed is ever deleted, and what nobody needs goes."""
+"""Retention never deletes a file that is needed, and deletes all others."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_of
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
+from eddy.spark.streaming.state.retention import retain
 from tests.spark.streaming.checkpoints import filled, manifest_files
 from tests.spark.streaming.manifests import make_manifest, make_segment
 
 
 @contextmanager
 def unlink_fails_after(calls: int) -> Iterator[None]:
-    """Let the first calls of `os.unlink` do what they do, and have all others fail."""
+    """Let all calls of `os.unlink` after the first ones fail."""
     unlink, left = os.unlink, calls
 
     def failing(*arguments: Any, **options: Any) -> None:
@@ -39,7 +40,7 @@ def unlink_fails_after(calls: int) -> Iterator[None]:
 
 
 class History:
-    """A job that writes, compacts, publishes, fails and cleans up at random, and what must be there of it."""
+    """A job that writes, compacts, publishes, fails and cleans up at random, and the files that must exist."""
 
     def __init__(self, data: st.DataObject, root: Path) -> None:
         self.data = data
@@ -59,7 +60,7 @@ class History:
         return name
 
     def orphan(self, batch: int) -> None:
-        """A task that failed, or that Spark has given up, has left something behind."""
+        """Leave a file of a task that failed, or that Spark has given up."""
         directory = self.data.draw(st.sampled_from((self.checkpoint.log, self.checkpoint.late)))
         self.orphans.append(directory / self.file(directory, batch))
 
@@ -91,7 +92,7 @@ class History:
         checkpoint, newest = self.checkpoint, len(self.manifests) - 1
         in_use = self.file(checkpoint.log, self.data.draw(st.integers(0, newest + 1)))
         before = self.all_files()
-        deleted = checkpoint.retain(keep, in_use=[in_use])
+        deleted = retain(checkpoint, keep, in_use=[in_use])
         gone = before - self.all_files()
         assert len(deleted) == len(gone)
         event("deleted something" if gone else "deleted nothing")
@@ -117,7 +118,7 @@ class History:
         assert old <= named
         assert Checkpoint(checkpoint.root).newest() == self.manifests[-1]
         assert all(checkpoint.is_published(batch) == (batch in self.published) for batch in range(newest + 2))
-        assert checkpoint.retain(keep) == []
+        assert retain(checkpoint, keep) == []
 
     def all_files(self) -> set[Path]:
         return {path for path in self.root.rglob("*") if path.is_file()}
@@ -128,7 +129,7 @@ class History:
 def test_retention_deletes_nothing_that_is_needed(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as place:
         history = History(data, Path(place))
-        assert history.checkpoint.retain() == []
+        assert retain(history.checkpoint) == []
         for what in data.draw(st.lists(st.sampled_from("bbbbror"), min_size=1, max_size=14)):
             if what == "o" and history.manifests:
                 history.orphan(data.draw(st.integers(0, len(history.manifests))))
@@ -142,7 +143,7 @@ def test_retention_deletes_nothing_that_is_needed(data: st.DataObject) -> None:
 
 
 def test_an_error_at_any_step_of_retention(tmp_path: Path) -> None:
-    """What is still there of a manifest names files that are still there, and the next time the rest goes."""
+    """Every manifest that is left names existing files, and the next call deletes the rest."""
     steps = 5 * 2 + 5 + 5  # manifests and copies, marks, log files of five batches
     for at in range(steps + 1):
         checkpoint = Checkpoint(tmp_path / str(at))
@@ -152,22 +153,22 @@ def test_an_error_at_any_step_of_retention(tmp_path: Path) -> None:
             checkpoint.mark_published(batch)
         with unlink_fails_after(at):
             if at == steps:
-                assert len(checkpoint.retain(2)) == steps
+                assert len(retain(checkpoint, 2)) == steps
             else:
                 with pytest.raises(OSError, match="Input/output"):
-                    checkpoint.retain(2)
+                    retain(checkpoint, 2)
         left = {name for place in (checkpoint.manifests, checkpoint.copies) for name in os.listdir(place)}
         for batch in {batch for batch in map(batch_of, left) if batch is not None}:
             assert (checkpoint.log / f"{batch_name(batch)}-0.log").exists()
         again = Checkpoint(checkpoint.root)
         assert again.newest() == make_manifest(6)
         assert all(again.is_published(batch) for batch in range(7))
-        again.retain(2)
+        retain(again, 2)
         assert sorted(os.listdir(again.log)) == [f"{batch_name(batch)}-0.log" for batch in (5, 6)]
 
 
 def test_a_stop_within_retention_makes_no_late_rows(tmp_path: Path) -> None:
-    """What a failed task left behind must not outlive the manifest that does not name it: then it would count."""
+    """The file of a failed task must go before the manifest that does not name it; otherwise it would count."""
     for at in range(12):
         checkpoint = Checkpoint(tmp_path / str(at))
         named = [f"{batch_name(batch)}-0-named" for batch in range(5)]
@@ -177,10 +178,10 @@ def test_a_stop_within_retention_makes_no_late_rows(tmp_path: Path) -> None:
             for name in (named[batch], f"{batch_name(batch)}-0-left-behind"):
                 (checkpoint.late / name).touch()
         with unlink_fails_after(at), pytest.raises(OSError, match="Input/output"):
-            checkpoint.retain(2)
+            retain(checkpoint, 2)
         again = Checkpoint(checkpoint.root)
         assert [path.name for path in again.late_files(0)] == named
-        again.retain(2)
+        retain(again, 2)
         assert [path.name for path in Checkpoint(checkpoint.root).late_files(0)] == named
 
 
@@ -192,8 +193,8 @@ def test_nothing_goes_while_a_manifest_is_damaged(tmp_path: Path) -> None:
     for path in manifest_files(checkpoint, 3):
         path.write_bytes(b"")
     again = Checkpoint(tmp_path)
-    assert again.retain(2) == []
-    assert again.retain(1) == [
+    assert retain(again, 2) == []
+    assert retain(again, 1) == [
         *(f"manifests/{place}{batch_name(batch)}.manifest" for place in ("", "copies/") for batch in range(4)),
         *(f"published/{batch_name(batch)}" for batch in range(4)),
         *(f"log/{batch_name(batch)}-0.log" for batch in range(4)),
@@ -207,7 +208,7 @@ def test_names_without_a_batch_stay(tmp_path: Path) -> None:
         path.touch()
     for batch in range(3):
         checkpoint.mark_published(batch)
-    assert len(checkpoint.retain(1)) == 6
+    assert len(retain(checkpoint, 1)) == 6
     assert all(path.exists() for path in strange)
     with pytest.raises(StreamingStateError, match="keep=0"):
-        checkpoint.retain(0)
+        retain(checkpoint, 0)

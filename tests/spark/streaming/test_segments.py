@@ -1,4 +1,4 @@
-"""The log gives back the rows that were written, and nothing else ever."""
+"""The log returns exactly the rows that were written."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_reading_copies_nothing(tmp_path: Path) -> None:
     assert pa.total_allocated_bytes() - before < 10_000
     reader.close()
     (tmp_path / segment.file).unlink()
-    # A file that retention deletes stays readable for who has read it.
+    # A file that retention deletes stays readable for a reader that has mapped it.
     assert found.equals(rows)
 
 
@@ -126,7 +126,7 @@ def test_a_file_cut_off_anywhere(written: tuple[Path, list[Segment], list[pa.Rec
         reader = SegmentReader(path.parent, (SCHEMA,))
         for segment, expected in zip(segments, rows, strict=True):
             if length < segment.offset + segment.length:
-                with pytest.raises(StreamingStateError, match=r"cut off|empty|begins with"):
+                with pytest.raises(StreamingStateError, match=r"truncated|empty|begins with"):
                     reader.read(segment)
             else:
                 assert reader.read(segment).equals(expected)
@@ -136,13 +136,13 @@ def test_a_file_cut_off_anywhere(written: tuple[Path, list[Segment], list[pa.Rec
     ("change", "message"),
     [
         ({"file": "000000000001.log"}, "is missing"),
-        ({"stream": 5}, "of stream 5, the query has 2 streams"),
+        ({"stream": 5}, "of stream 5, but the query has 2 streams"),
         ({"stream": -1}, "of stream -1"),
         ({"stream": 1}, "Arrow cannot read it"),
-        ({"rows": 4}, "it has 3 rows, 4 were written"),
+        ({"rows": 4}, "it has 3 rows, but 4 were written"),
         ({"digest": "0" * 16}, "damaged"),
         ({"length": 8}, "damaged"),
-        ({"offset": 1 << 20}, "cut off"),
+        ({"offset": 1 << 20}, "truncated"),
     ],
     ids=str,
 )
@@ -160,7 +160,7 @@ def test_a_segment_of_something_else_is_refused(
 @pytest.mark.parametrize(
     ("begin", "message"),
     [
-        (MAGIC + struct.pack("<Q", VERSION + 1), f"format version {VERSION + 1}, .* reads {VERSION}; go on with"),
+        (MAGIC + struct.pack("<Q", VERSION + 1), f"format version {VERSION + 1}, .* reads {VERSION}; run the job with"),
         (MAGIC + struct.pack("<Q", 0), "beginning of the file is damaged"),
         (b"PAR1", "begins with b'PAR1"),
     ],
@@ -175,7 +175,7 @@ def test_files_of_another_format(
 
 
 def test_a_file_survives_a_power_cut(tmp_path: Path) -> None:
-    """Its bytes are synced before it has its name, and the directory after it."""
+    """Its bytes are synced before it gets its name, and the directory afterwards."""
     calls: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         sync, rename = os.fsync, os.rename
@@ -234,7 +234,7 @@ def test_a_name_is_used_once(written: tuple[Path, list[Segment], list[pa.RecordB
     path, segments, rows = written
     writer = SegmentWriter(path.parent, path.name)
     writer.add(0, 0, batch(50, 9), 0, 0)
-    with pytest.raises(StreamingStateError, match=f"{path.name}: there is a file of this name"):
+    with pytest.raises(StreamingStateError, match=f"{path.name}: the file exists already"):
         writer.finish()
     assert [one.name for one in path.parent.iterdir()] == [path.name]
     assert SegmentReader(path.parent, (SCHEMA,)).read(segments[0]).equals(rows[0])

@@ -1,4 +1,4 @@
-"""Sinks: a batch is seen whole and once, wherever a crash came; places that will not do are refused with a reason."""
+"""Sinks: readers see a whole batch or nothing of it, and once, whenever a crash comes; bad places are refused."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Lasting: TypeAlias = ParquetSink | TransactionSink
 
 
 class Crash(BaseException):
-    """The process ends here; nothing may catch it."""
+    """Ends the process; no code may catch it."""
 
 
 @contextmanager
 def steps_until(crash_at: int | None) -> Iterator[list[str]]:
-    """Record what changes the file system; instead of step number `crash_at` the process ends."""
+    """Record the steps that change the file system; a crash replaces step number `crash_at`."""
     taken: list[str] = []
 
     def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +56,7 @@ def steps_until(crash_at: int | None) -> Iterator[list[str]]:
 
 
 def cut_short(at: int, work: Callable[[], object]) -> bool:
-    """Do `work` up to step number `at`; say whether there was such a step."""
+    """Run `work` up to step number `at`; return whether there was such a step."""
     with steps_until(at):
         try:
             work()
@@ -72,7 +72,7 @@ def ready(sink: S, scratch: Path, schema: pa.Schema = ROWS, owner: str = "one") 
 
 
 def stage(sink: Sink, batch: int, **files: list[int]) -> list[str]:
-    """Write files as tasks do, one more for a try that was given up, and return the names that count."""
+    """Write files as tasks do, and one of an abandoned attempt; return the names that count."""
     place = sink.staging(batch)
     for name, keys in {**files, "lost": [-1]}.items():
         table = pa.table({"R.k": keys, "S.v": [str(key) for key in keys]}, schema=ROWS)
@@ -81,7 +81,7 @@ def stage(sink: Sink, batch: int, **files: list[int]) -> list[str]:
 
 
 def seen(sink: Lasting) -> list[int]:
-    """The keys that a reader of the sink's place sees."""
+    """Return the keys that a reader of the sink's directory sees."""
     if isinstance(sink, TransactionSink):
         table = pa.concat_tables([pq.read_table(path) for path in snapshot(sink.path)] or [ROWS.empty_table()])
     elif any(sink.path.glob("batch=*")):
@@ -92,7 +92,7 @@ def seen(sink: Lasting) -> list[int]:
 
 
 def tree(path: Path) -> dict[str, tuple[int, int]]:
-    """All below a path, with what tells whether it was touched."""
+    """Return all files below a path, with their inodes and modification times."""
     return {str(one.relative_to(path)): (one.stat().st_ino, one.stat().st_mtime_ns) for one in path.rglob("*")}
 
 
@@ -168,16 +168,16 @@ def test_what_makes_a_batch_seen_is_one_step_and_is_synced(tmp_path: Path) -> No
 def test_a_place_of_another_job_is_refused(kind: type[Lasting], tmp_path: Path) -> None:
     sink = ready(kind(tmp_path), tmp_path)
     sink.publish(0, stage(sink, 0, a=[1]))
-    with pytest.raises(SparkJoinError, match=f"{tmp_path} holds results of job one, this is job two; give each job"):
+    with pytest.raises(SparkJoinError, match=f"{tmp_path} holds results of job one, and this is job two; give"):
         ready(kind(tmp_path), tmp_path, owner="two")
     (tmp_path / "_owner.json").unlink()
-    with pytest.raises(SparkJoinError, match="a job that is not known, this is job one"):
+    with pytest.raises(SparkJoinError, match="an unknown job, and this is job one"):
         ready(kind(tmp_path), tmp_path)
     (tmp_path / "_owner.json").write_text("{")
     with pytest.raises(SparkJoinError, match=r"_owner.json is damaged; remove it"):
         ready(kind(tmp_path), tmp_path)
-    # Also of one job no batch is taken for one it is not: its manifest may be lost.
-    with pytest.raises(SparkJoinError, match=r"a.parquet' is in .* restore 000000000000.manifest and its copy"):
+    # A batch with other files is refused even for the same job: its manifest may be lost.
+    with pytest.raises(SparkJoinError, match=r"only one of .* has '.*a.parquet'.* restore 000000000000.manifest"):
         sink.publish(0, stage(sink, 0, other=[2]))
     assert seen(sink) == [1]
 
@@ -193,7 +193,7 @@ def test_a_place_that_will_not_do_is_refused(kind: type[Lasting], tmp_path: Path
     (tmp_path / "mine" / "part-0.parquet").write_bytes(b"")
     with pytest.raises(SparkJoinError, match=r"mine holds 'part-0.parquet'.* give an empty directory"):
         ready(kind(tmp_path / "mine"), tmp_path)
-    with pytest.raises(SparkJoinError, match="'s3://bucket/results' is no path of a mounted file system"):
+    with pytest.raises(SparkJoinError, match="'s3://bucket/results' is not a path of a mounted file system"):
         kind("s3://bucket/results")
     with pytest.raises(SparkJoinError, match=r"Spark reads '\*' in .* as a pattern"):
         kind(tmp_path / "a*")
@@ -204,8 +204,8 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: 
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "mkdir", refuse)  # tests may run as one who may write everywhere
-    with pytest.raises(SparkJoinError, match=f"{tmp_path / 'results'}: .* failed: Permission denied; see that"):
+    monkeypatch.setattr(os, "mkdir", refuse)  # tests may run as a user who may write everywhere
+    with pytest.raises(SparkJoinError, match=f"{tmp_path / 'results'}: .* failed: Permission denied; check that"):
         ready(ParquetSink(tmp_path / "results"), tmp_path)
 
 
@@ -214,7 +214,7 @@ def test_a_committed_file_that_is_gone_is_an_error_and_nothing_is_seen(kind: typ
     sink = ready(kind(tmp_path), tmp_path)
     files = stage(sink, 3, a=[1], b=[2])
     (sink.staging(3) / "b.parquet").unlink()
-    with pytest.raises(SparkJoinError, match=r"000000000003/b.parquet: a result file of batch 3 is gone"):
+    with pytest.raises(SparkJoinError, match=r"000000000003/b.parquet: this result file of batch 3 is missing"):
         sink.publish(3, files)
     assert seen(sink) == []
     stage(sink, 3, b=[2])
@@ -269,7 +269,7 @@ def test_pyarrow_reads_the_number_of_the_batch(tmp_path: Path) -> None:
 
 
 def test_a_result_column_named_batch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SparkJoinError, match="results have a column 'batch'"):
+    with pytest.raises(SparkJoinError, match="the results have a column 'batch'"):
         ready(ParquetSink(tmp_path), tmp_path, pa.schema([("Batch", pa.int64())]))
 
 
@@ -278,7 +278,7 @@ def test_a_file_in_the_way_is_not_published(tmp_path: Path) -> None:
     foreign = tmp_path / "_staging" / "publish-000000000000" / "x.parquet"
     make_directories(foreign.parent)
     foreign.write_bytes(b"")
-    with pytest.raises(SparkJoinError, match=r"x.parquet is in the way: batch 0 has no such file"):
+    with pytest.raises(SparkJoinError, match=r"x.parquet does not belong to batch 0; remove it"):
         sink.publish(0, stage(sink, 0, a=[1]))
     assert seen(sink) == []
 
@@ -292,10 +292,10 @@ def test_the_log_says_rows_and_bytes_and_keeps_versions(tmp_path: Path) -> None:
     with pytest.raises(SparkJoinError, match="has no log of results"):
         snapshot(tmp_path)
     ready(sink, tmp_path)
-    with pytest.raises(SparkJoinError, match="there is no batch 0; no batch was published so far"):
+    with pytest.raises(SparkJoinError, match="batch upto=0 is not published; no batch is published yet"):
         snapshot(tmp_path, 0)
     for batch in range(3):
-        # The same name each time: a batch must not replace what another published.
+        # The same name each time: a batch must not replace the files of another.
         sink.publish(batch, stage(sink, batch, a=[batch] * batch) if batch else [])
     assert versions(tmp_path) == [0, 1, 2]
     assert [snapshot(tmp_path, batch) for batch in range(3)] == [
@@ -307,7 +307,7 @@ def test_the_log_says_rows_and_bytes_and_keeps_versions(tmp_path: Path) -> None:
     entry = (tmp_path / "_log" / "000000000002.json").read_text()
     size = (tmp_path / "data" / "000000000002-a.parquet").stat().st_size
     assert entry == f'{{"batch": 2, "files": [{{"name": "000000000002-a.parquet", "rows": 2, "bytes": {size}}}]}}'
-    with pytest.raises(SparkJoinError, match="there is no batch 7; those there are go from 0 to 2"):
+    with pytest.raises(SparkJoinError, match="batch upto=7 is not published; published are batches 0 to 2"):
         snapshot(tmp_path, 7)
 
 
@@ -321,7 +321,7 @@ def test_a_log_of_other_columns_is_refused(tmp_path: Path) -> None:
 def test_damage_is_named(tmp_path: Path) -> None:
     sink = ready(TransactionSink(tmp_path), tmp_path)
     (sink.staging(0) / "a.parquet").write_bytes(b"PAR1 no more")
-    with pytest.raises(SparkJoinError, match=r"a.parquet is no whole Parquet file"):
+    with pytest.raises(SparkJoinError, match=r"a.parquet is not a whole Parquet file"):
         sink.publish(0, ["a.parquet"])
     assert versions(tmp_path) == []
     write_whole(tmp_path / "_log" / "000000000000.json", b'{"batch": 0}')
@@ -340,7 +340,7 @@ def test_a_null_sink_keeps_nothing(tmp_path: Path) -> None:
     assert not sink.writes
     NullSink().publish(0, [])
     sink.clean(3)
-    with pytest.raises(SparkJoinError, match=r"'a.parquet' for a NullSink"):
+    with pytest.raises(SparkJoinError, match=r"a NullSink keeps no results, but the batch has the file 'a.parquet'"):
         NullSink().publish(0, ["a.parquet"])
     with pytest.raises(SparkJoinError, match="has no staging directory"):
         sink.staging(0)
@@ -349,11 +349,11 @@ def test_a_null_sink_keeps_nothing(tmp_path: Path) -> None:
 def test_sinks_without_a_place_stage_where_the_job_says(tmp_path: Path) -> None:
     sinks: list[CallbackSink | ConsoleSink] = [CallbackSink(print), ConsoleSink()]
     for sink in sinks:
-        with pytest.raises(SparkJoinError, match="Sink has no directory in which tasks could write; prepare it"):
+        with pytest.raises(SparkJoinError, match="Sink has no staging directory: call prepare first"):
             sink.staging(4)
         ready(sink, tmp_path)
         assert sink.staging(4) == tmp_path / "staging" / "000000000004"
-        with pytest.raises(SparkJoinError, match="staging holds results of job one, this is job two"):
+        with pytest.raises(SparkJoinError, match="staging holds results of job one, and this is job two"):
             ready(sink, tmp_path, owner="two")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "staging").write_bytes(b"")
@@ -362,7 +362,7 @@ def test_sinks_without_a_place_stage_where_the_job_says(tmp_path: Path) -> None:
 
 
 def test_sinks_that_cannot_be() -> None:
-    with pytest.raises(SparkJoinError, match="'f' cannot be called"):
+    with pytest.raises(SparkJoinError, match="'f' is not callable"):
         CallbackSink("f")  # type: ignore[arg-type]
     with pytest.raises(SparkJoinError, match="rows=0"):
         ConsoleSink(rows=0)
@@ -381,7 +381,7 @@ WIDE = pa.schema(
 
 
 def stage_wide(sink: Sink, batch: int, *keys: int) -> list[str]:
-    """As tasks do: columns in the types that Spark has."""
+    """Write a file as a task does, in Spark's types."""
     from eddy.spark.types import spark_schema
 
     at = datetime(2024, 5, 6, tzinfo=UTC)
@@ -417,7 +417,7 @@ def test_spark_reads_published_batches_only(kind: type[Lasting], spark: SparkSes
         frame = read(spark, sink.path)
         assert frame.schema == struct_type(WIDE)
         (sink.path / "_log" / "schema.arrow").unlink()
-        with pytest.raises(SparkJoinError, match=r"schema.arrow is missing; the job writes it"):
+        with pytest.raises(SparkJoinError, match=r"schema.arrow is missing; start the job again"):
             read(spark, sink.path)
     else:
         frame = spark.read.parquet(str(sink.path))
@@ -451,7 +451,7 @@ def test_the_console_shows_some_rows(spark: SparkSession, tmp_path: Path, capsys
     sink.publish(0, stage_wide(sink, 0, 41, 42, 43), spark)
     sink.publish(1, [], spark)
     shown = capsys.readouterr().out
-    assert shown.startswith("batch 0: 3 rows, 2 of them\n+")
+    assert shown.startswith("batch 0: 3 rows, showing 2\n+")
     assert "|R.k|" in shown
     assert "2024-05-06 00:00:41" in shown
     assert shown.endswith("batch 1: 0 rows\n")

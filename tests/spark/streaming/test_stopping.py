@@ -1,4 +1,4 @@
-"""A job that is stopped in the middle of a batch and started again, next to another one, and over what it left."""
+"""A job that is stopped in the middle of a batch and started again, next to another job, with files left over."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCKED = """
 import sys, time
 from pathlib import Path
 from eddy.spark.streaming.state.checkpoint import Checkpoint
-Checkpoint(Path(sys.argv[1])).lock()
+Checkpoint(Path(sys.argv[1])).lock.acquire()
 print("locked", flush=True)
 time.sleep(600)
 """
@@ -85,7 +85,7 @@ def test_stop_in_the_middle_of_a_batch_loses_nothing_and_tasks_left_behind_do_no
     assert not woke.exists(), "the task should be at work when the job is stopped"
     assert running.exception() is None
     assert results(tmp_path) == Counter()
-    again = start(spark, tmp_path)  # while the task of the first start goes on
+    again = start(spark, tmp_path)  # while the task of the first start still runs
     again.awaitTermination()
     traps.release()
     until = time.monotonic() + 60
@@ -109,7 +109,7 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
             other.kill()
     running = start(spark, tmp_path)
     until_sprung(traps, trap, running)
-    with pytest.raises(StreamingStateError, match="one driver runs a checkpoint at a time"):
+    with pytest.raises(StreamingStateError, match="only one driver can run a checkpoint at a time"):
         start(spark, tmp_path)
     traps.release()
     running.awaitTermination()
@@ -120,7 +120,7 @@ def test_a_second_driver_is_refused(spark: SparkSession, tmp_path: Path) -> None
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 def test_stops_print_nothing(tmp_path: Path) -> None:
-    """In a process of its own, for what the JVM prints goes past this one."""
+    """Runs in a child process, because the JVM writes to the standard error directly."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.streaming.stops", str(tmp_path)],
         capture_output=True,
@@ -133,7 +133,7 @@ def test_stops_print_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_stopped_batch_raises_is_short_and_known_to_spark(spark: SparkSession) -> None:
-    """Spark searches it with this expression, which takes a stack frame for each character that it passes over."""
+    """Spark searches the text with this expression, which takes a stack frame per character."""
     raised = traceback.format_exception(StoppedError())
     known = spark._jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution.PROXY_ERROR()
     assert known.findFirstIn("".join(raised)).isDefined()
@@ -141,7 +141,7 @@ def test_what_a_stopped_batch_raises_is_short_and_known_to_spark(spark: SparkSes
 
 
 class Query:
-    """A query of Spark's as a stop sees it."""
+    """The part of Spark's query that a stop uses."""
 
     def __init__(self, *triggers: bool) -> None:
         self.runId = "run"

@@ -1,4 +1,4 @@
-"""Watermarks: what is late follows from the batches before, never goes back, and never forgets what may still match."""
+"""Watermarks follow from earlier batches, never go back, and never evict rows that may still match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Batch = tuple[int | None, ...]
 
 
 def run(batches: Sequence[Sequence[int | None]], rules: WatermarkRules, seconds: float = 1.0) -> list[Watermarks]:
-    """The states before each batch and after the last."""
+    """Return the states before each batch and after the last."""
     states = [Watermarks.none(len(rules.lateness))]
     for number, batch in enumerate(batches):
         states.append(states[-1].after(batch, 1000.0 + seconds * number, rules))
@@ -60,7 +60,7 @@ def test_an_idle_source_is_waited_for_no_longer(policy: Policy) -> None:
     state = state.after((300, None), 10.0, rules)
     assert state.engine == 300
     assert state.late_below == (300, 300)
-    # It is back: its old rows are late, and it holds the others until it has caught up.
+    # The source is back: its old rows are late, and it holds the watermark back until it has caught up.
     state = state.after((400, 120), 11.0, rules)
     assert state.engine == 300
     assert state.late_below == ((300, 300) if policy == "slowest" else (400, 300))
@@ -162,7 +162,7 @@ def test_nothing_goes_back_and_engines_keep_what_may_match(
 def test_without_idle_sources_marks_are_those_of_the_definition(
     history: tuple[WatermarkRules, list[tuple[Batch, float]]],
 ) -> None:
-    """A mark is a function of all rows so far: no matter how they were cut into batches."""
+    """A mark is a function of all rows so far, whatever the batches."""
     rules, batches = history
     rules = WatermarkRules(rules.policy, rules.lateness)
     state = Watermarks.none(len(rules.lateness))
@@ -197,7 +197,7 @@ def test_sources_in_order_have_no_late_row_whatever_their_speeds(
         state = state.after([max(rows) if rows else None for rows in batch], 0.0, rules)
 
 
-# What the user says
+# Rules from the user's arguments
 
 SCHEMA = pa.schema([("k", pa.int64()), ("at", pa.timestamp("ms", "UTC"))])
 
@@ -224,8 +224,8 @@ def test_rules_in_ticks_of_the_query() -> None:
 @pytest.mark.parametrize(
     ("given_", "kind", "says"),
     [
-        ({"watermark": "fastest"}, SparkJoinError, "watermark='fastest': it is one of 'slowest', 'per-source'"),
-        ({"lateness": {"T": 1}}, SparkJoinError, "there is no stream 'T'; the streams are R, S"),
+        ({"watermark": "fastest"}, SparkJoinError, "watermark='fastest': pass one of 'slowest', 'per-source'"),
+        ({"lateness": {"T": 1}}, SparkJoinError, "the query has no stream 'T'; its streams are R, S"),
         ({"lateness": {"S": -1}}, SparkJoinError, "lateness of stream S: -1 is negative"),
         ({"lateness": timedelta(seconds=-1)}, SparkJoinError, "lateness of stream R: .* is negative"),
         ({"lateness": {"R": 1.5}}, SparkJoinError, "lateness of stream R: 1.5 is neither"),

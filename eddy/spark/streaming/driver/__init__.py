@@ -1,1 +1,1 @@
-"""The driver's part of a streaming join: start, micro-batches, watermarks, rebalancing, stop."""
+"""The driver's part of a streaming join: start, micro-batches, watermarks, rebalancing, metrics, stop."""

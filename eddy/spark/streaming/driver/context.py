@@ -1,4 +1,4 @@
-"""What a job has from one start to the next stop."""
+"""What the driver holds from one start of a job to the next stop."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
-from eddy.spark.streaming.state.locations import Places
+from eddy.spark.streaming.state.locations import Locations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
-class Run:
-    """What the driver runs a job with.
+class JobContext:
+    """The parts of a running job that do not change during the run.
 
     job         query and grid; `job.shares.partitions` is the number of key groups
-    places      where tasks find and leave things
+    locations   directories of the tasks
     checkpoint  locked by this driver
-    sink        where results go
-    key         of live engines: those that another start left are not read
-    name        of the query, as Spark's UI shows it with its jobs
+    sink        destination of the results
+    name        of the query, for Spark's UI and log records
+    key         secret of the live engines; a new one per start, so that engines of earlier starts are not used
     """
 
     spark: SparkSession
     job: Job
-    places: Places
+    locations: Locations
     checkpoint: Checkpoint
     sink: Sink
     name: str = "eddy"

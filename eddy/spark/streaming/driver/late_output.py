@@ -1,7 +1,7 @@
-"""Late rows on the driver, after the commit of their batch: counted, told, and handed to functions.
+"""Late rows on the driver: counts and logs them, and passes them to the user's functions.
 
-A function is called like one given to `foreachBatch`: between the commit of a batch and the note that it was published.
-If the driver dies or the function raises before that note, it is called again with the same rows at the next start.
+A function is called like one given to `foreachBatch`: after the commit of a batch, before the batch is marked as
+published. If the driver dies in between, or the function raises, the next start calls it again with the same rows.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from eddy.query.lateness import Late, span_text
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.state.manifest import Manifest
-from eddy.spark.streaming.worker.join_stage import LateFigures
+from eddy.spark.streaming.worker.tasks import LateCount
 
 LOG = logging.getLogger(__name__)
 
 
 class LateOutput:
-    """What the driver does with the late rows of a job.
+    """Late rows of a job.
 
     query      as the workers run it
-    choices    per stream, what becomes of its late rows
-    directory  where the files of late rows are
+    choices    per stream, what happens to its late rows
+    directory  directory of the files of late rows
     """
 
     def __init__(self, query: Query, choices: Sequence[Late], directory: Path) -> None:
@@ -40,27 +40,27 @@ class LateOutput:
         """Late rows of each stream since the start."""
         return {stream.name: count for stream, count in zip(self._query.streams, self._counts, strict=True)}
 
-    def note(self, batch: int, found: Iterable[Mapping[int, LateFigures]]) -> None:
-        """Count the late rows of a batch just committed, given what each task found; log the first of each stream."""
-        sums: dict[int, LateFigures] = {}
+    def count(self, batch: int, found: Iterable[Mapping[int, LateCount]]) -> None:
+        """Count the late rows of a committed batch, given the counts of its tasks; log the first of each stream."""
+        sums: dict[int, LateCount] = {}
         for part in found:
-            for i, figures in part.items():
-                sums[i] = sums.get(i, LateFigures()).plus(figures)
+            for i, count in part.items():
+                sums[i] = sums.get(i, LateCount()).plus(count)
         for i, (rows, behind) in sorted(sums.items()):
             if not self._counts[i]:
                 name, kind = self._query.streams[i].name, self._query.time_type
                 assert kind is not None
                 span = span_text(behind, kind)
-                goes = "They are counted only" if self._choices[i] == "count" else f"They are kept for late({name!r})"
+                kept = "They are only counted" if self._choices[i] == "count" else f"late({name!r}) returns them"
                 LOG.warning(
-                    f"stream {name}: its first late rows since the start came in batch {batch}, {rows:,} in all. They"
-                    f" join nothing. The oldest is {span} older than the watermark; join(…, lateness=…) with {span}"
-                    f" more would let such rows in. {goes}"
+                    f"stream {name}: batch {batch} has its first late rows since the start: {rows:,} rows, which do not"
+                    f" join. The oldest is {span} older than the watermark; increase lateness in join(…, lateness=…) by"
+                    f" {span} to accept such rows. {kept}"
                 )
             self._counts[i] += rows
 
     def hand_over(self, manifest: Manifest) -> None:
-        """Give the late rows of a batch to functions, a file at a time. Raises SparkJoinError from what they raise."""
+        """Pass the late rows of a batch to functions, one file per call. Raises SparkJoinError if one raises."""
         for file in manifest.late:
             assert file.stream is not None
             choice, stream = self._choices[file.stream], self._query.streams[file.stream]
@@ -72,7 +72,7 @@ class LateOutput:
                 choice(stream.name, rows)
             except Exception as problem:
                 raise SparkJoinError(
-                    f"stream {stream.name}: the function that takes late rows failed in batch {manifest.batch}:"
+                    f"stream {stream.name}: the function for late rows failed in batch {manifest.batch}:"
                     f" {type(problem).__name__}: {problem}; the batch is committed and its results are published, and"
-                    " the call will be made again with the same rows when the job is started again"
+                    " the next start of the job calls the function again with the same rows"
                 ) from problem

@@ -1,7 +1,8 @@
-"""Keeps the log short: compaction of long chains beside the job, retention of what old manifests need.
+"""Maintenance of the log: compaction of long chains, and retention of the files that manifests name.
 
-Compaction is a Spark job of its own, started by a thread of the driver after a commit. It reads the log and writes one
-link for several; the next manifest names it in their place. Micro-batches never wait for it.
+A thread of the driver runs compaction as a Spark job of its own, next to the micro-batches. The Spark job reads links
+of the log and writes one link that replaces them; the next manifest names it in their place. Micro-batches never wait
+for it.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from eddy.log import LOG
 from eddy.query.windows import Unbounded
 from eddy.spark.job_description import described
 from eddy.spark.partitioning.job import Job
-from eddy.spark.streaming.driver.context import Run
+from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.state.batch_names import batch_name
-from eddy.spark.streaming.state.locations import Places
+from eddy.spark.streaming.state.compaction import compact, part
+from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest
+from eddy.spark.streaming.state.retention import retain
 from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter
-from eddy.spark.streaming.worker.compaction import compact, part
 
 
 @dataclass(frozen=True)
-class _Share:
-    """Key groups whose chains one task compacts, into a log file of this name."""
+class _CompactionTask:
+    """The work of one task: chains by key group, to compact into one log file."""
 
     name: str
     frontier: int | None
@@ -33,62 +35,65 @@ class _Share:
 
 
 class _CompactGroups:
-    """What Spark runs: a function from a share to the link that stands for each chain, by key group."""
+    """The function that Spark runs on a task: it returns the link that replaces each chain, by key group."""
 
-    def __init__(self, job: Job, places: Places, spans: Sequence[int | None]) -> None:
+    def __init__(self, job: Job, locations: Locations, spans: Sequence[int | None]) -> None:
         self._job = job
-        self._places = places
+        self._locations = locations
         self._spans = list(spans)
 
-    def __call__(self, share: _Share) -> dict[int, Link]:
+    def __call__(self, task: _CompactionTask) -> dict[int, Link]:
         schemas = [stream.schema for stream in self._job.query.streams]
-        positions, frontier = self._job.positions, share.frontier
-        with SegmentReader(self._places.log, schemas) as reader, SegmentWriter(self._places.log, share.name) as writer:
+        positions, frontier, log = self._job.positions, task.frontier, self._locations.log
+        with SegmentReader(log, schemas) as reader, SegmentWriter(log, task.name) as writer:
             links = {
                 group: compact(reader, chain, schemas, positions, frontier, self._spans, writer, group)
-                for group, chain in share.chains
+                for group, chain in task.chains
             }
             writer.finish()
         return links
 
 
-class Tidying:
-    """Compaction and retention of one job."""
+class Maintenance:
+    """Compaction and retention of one job.
 
-    def __init__(self, run: Run, keep: int) -> None:
-        self._run = run
+    keep   number of manifests to keep
+    """
+
+    def __init__(self, context: JobContext, keep: int) -> None:
+        self._context = context
         self._keep = keep
         self.spans = [
             None if isinstance(stream.window, Unbounded) else window.size
-            for stream, window in zip(run.job.query.streams, run.job.query.graph.windows, strict=True)
+            for stream, window in zip(context.job.query.streams, context.job.query.graph.windows, strict=True)
         ]
-        """Per stream, the ticks that a row can be matched for; None: for ever."""
+        """Per stream, the ticks for which a row can match later arrivals; None: without limit."""
         self._thread: threading.Thread | None = None
-        self._begun: dict[int, tuple[Link, ...]] = {}
+        self._compacting: dict[int, tuple[Link, ...]] = {}
         self._links: dict[int, Link] = {}
         self._names: list[str] = []
         self.problem: BaseException | None = None
-        """Why the newest compaction failed; the job goes on without it."""
+        """The error of the newest compaction; the job continues without it."""
 
     def compacted(self, groups: Mapping[int, GroupState]) -> dict[int, GroupState]:
-        """Return the states with what compaction has finished put in."""
+        """Return the states with finished compactions applied."""
         found = dict(groups)
         if self._thread is not None and not self._thread.is_alive():
             for group, link in self._links.items():
-                state, begun = found[group], self._begun[group]
-                # Links that were pruned meanwhile hold only what is dead.
-                older = tuple(one for one in state.chain if one.batch < begun[0].batch)
-                newer = tuple(one for one in state.chain if one.batch > begun[-1].batch)
+                state, replaced = found[group], self._compacting[group]
+                # Links that were pruned in the meantime hold only dead rows.
+                older = tuple(one for one in state.chain if one.batch < replaced[0].batch)
+                newer = tuple(one for one in state.chain if one.batch > replaced[-1].batch)
                 found[group] = replace(state, chain=(*older, *([link] if link.segments else []), *newer))
             self._thread, self._links = None, {}
         return found
 
     def after(self, manifest: Manifest, frontier: int | None) -> None:
-        """Look after a commit whether there is something to do."""
-        self._run.sink.clean(manifest.batch)
-        in_use = {one.file for chain in self._begun.values() for link in chain for one in link.segments}
+        """Delete files that are no longer needed after a commit, and start a compaction if a chain is long enough."""
+        self._context.sink.clean(manifest.batch)
+        in_use = {one.file for chain in self._compacting.values() for link in chain for one in link.segments}
         in_use.update(self._names)
-        self._run.checkpoint.retain(self._keep, in_use=in_use if self._thread is not None else ())
+        retain(self._context.checkpoint, self._keep, in_use=in_use if self._thread is not None else ())
         if self._thread is None:
             chains = {}
             for group, state in manifest.groups.items():
@@ -96,9 +101,9 @@ class Tidying:
                 if links is not None:
                     chains[group] = state.chain[links]
             if chains:
-                tasks = max(1, min(len(chains), self._run.spark.sparkContext.defaultParallelism))
-                self._begun = chains
-                # Named here, so that retention knows them while they are written.
+                tasks = max(1, min(len(chains), self._context.spark.sparkContext.defaultParallelism))
+                self._compacting = chains
+                # Retention must know the names while the files are written.
                 self._names = [f"{batch_name(manifest.batch)}-base-{uuid.uuid4().hex}" for _ in range(tasks)]
                 self._thread = threading.Thread(
                     target=self._compact, args=(frontier,), name="eddy compaction", daemon=True
@@ -106,23 +111,23 @@ class Tidying:
                 self._thread.start()
 
     def wait(self) -> None:
-        """Wait for a compaction under way."""
-        thread = self._thread  # another thread may take it away meanwhile
+        """Wait until a running compaction ends."""
+        thread = self._thread  # another thread may reset it in the meantime
         if thread is not None:
             thread.join()
 
     def _compact(self, frontier: int | None) -> None:
-        run = self._run
+        context = self._context
         try:
-            dealt, tasks = sorted(self._begun.items()), len(self._names)
-            shares = [_Share(name, frontier, tuple(dealt[k::tasks])) for k, name in enumerate(self._names)]
-            work = _CompactGroups(run.job, run.places, self.spans)
+            chains, n = sorted(self._compacting.items()), len(self._names)
+            tasks = [_CompactionTask(name, frontier, tuple(chains[k::n])) for k, name in enumerate(self._names)]
+            work = _CompactGroups(context.job, context.locations, self.spans)
             found: dict[int, Link] = {}
-            with described(run.spark, f"{run.name}: compaction of the log"):
-                for links in run.spark.sparkContext.parallelize(shares, tasks).map(work).collect():
+            with described(context.spark, f"{context.name}: compact the log"):
+                for links in context.spark.sparkContext.parallelize(tasks, n).map(work).collect():
                     found.update(links)
             self._links = found
             self.problem = None
-        except Exception as problem:  # the chains stay as they are, and the next batch tries again
+        except Exception as problem:  # the chains stay as they are; the next batch tries again
             self.problem = problem
-            LOG.warning("%s: compaction of the log failed, and will be tried again: %s", run.name, problem)
+            LOG.warning("%s: compaction of the log failed; the next batch tries again: %s", context.name, problem)

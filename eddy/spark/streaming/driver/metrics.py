@@ -1,7 +1,7 @@
-"""What a job tells of itself: a row for each key group of each micro-batch, and a row for each micro-batch.
+"""Metrics of a job: a row for each key group of each micro-batch, and a row for each micro-batch.
 
-Kept in memory for the newest batches and, a Parquet file a batch, under `metrics/` of the checkpoint. These are
-figures, not state: nothing is made durable for them, and a file that is missing harms nothing.
+Both stay in memory for the newest batches. The rows of key groups also go to `metrics/` in the checkpoint, one Parquet
+file per batch. Metrics are no part of the state: they are not synced, and missing files have no effect.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eddy.query.query import Query
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.durable import make_directories, private_opener
 from eddy.spark.streaming.state.manifest import Manifest
-from eddy.spark.streaming.worker.split_stage import Told
+from eddy.spark.streaming.worker.log_stage import LogReport
 
 if TYPE_CHECKING:
-    from eddy.spark.streaming.driver.watermarks import Watermarks
+    from pyspark.sql import DataFrame
 
 BATCHES_KEPT = 1000
 
@@ -44,12 +45,12 @@ GROUPS = pa.schema(
         ("keep_seconds", pa.float64()),
     ]
 )
-"""A key group in a micro-batch.
+"""Metrics of a key group in a micro-batch.
 
-source         where its engine came from: "live", found on the host; "loaded", from the log; "new", it had no rows yet
-rows           rows that arrived, late ones not counted
-transitions    changes of plan and of what is stored; `reason` is the last of them, null for none
-ready_seconds  until the engine stood;  join_seconds  of joining;  keep_seconds  of leaving it for the next batch
+source         origin of its engine: "live", found on the host; "loaded", from the log; "new", without earlier rows
+rows           rows that arrived, without late rows
+transitions    changes of the plan and of the stored states; `reason` explains the last one, null without any
+ready_seconds  time to get the engine;  join_seconds  time to join;  keep_seconds  time to save the live engine
 """
 
 BATCHES = pa.schema(
@@ -73,16 +74,17 @@ BATCHES = pa.schema(
         ("publish_seconds", pa.float64()),
     ]
 )
-"""A micro-batch.
+"""Metrics of a micro-batch.
 
-groups, loaded, moved  key groups with rows; of them those whose engine came from the log; all that changed partition
-slowest_share          the time of the slowest key group over that of the mean one, 1 = none stands out
-watermark              what the engines may forget by, in ticks; null when nothing is known
+groups         key groups with rows;  loaded  those whose engine was loaded from the log
+moved          key groups that changed partitions, with or without rows
+slowest_share  time of the slowest key group over the mean time of a group
+watermark      watermark of the engines in ticks; null while it is unknown
 """
 
 
-class Figures:
-    """Collects the figures of a job; read from any thread."""
+class Metrics:
+    """Collects the metrics of a job. Any thread may read them."""
 
     def __init__(self, root: Path) -> None:
         self._directory = root / "metrics"
@@ -94,22 +96,22 @@ class Figures:
     def add(
         self,
         manifest: Manifest,
-        told: Told,
-        watermarks: Watermarks,
+        logged: LogReport,
+        watermark: int | None,
         groups: Sequence[dict[str, Any]],
         moved: int,
         seconds: Mapping[str, float],
     ) -> None:
-        """Take the figures of a batch just published: of its groups, and the seconds of its steps by name."""
+        """Add a batch that was published: the rows of its key groups, and the seconds of its steps by name."""
         busy = [one["ready_seconds"] + one["join_seconds"] + one["keep_seconds"] for one in groups]
         slowest = max(range(len(busy)), key=busy.__getitem__) if busy else None
         mean = sum(busy) / len(busy) if busy else 0.0
         row = {
             "batch": manifest.batch,
-            "rows": sum(told.rows),
+            "rows": sum(logged.rows),
             "late": sum(one["late"] for one in groups),
             "results": sum(one["results"] for one in groups),
-            "log_bytes": told.bytes,
+            "log_bytes": logged.bytes,
             "groups": len(groups),
             "loaded": sum(one["source"] == "loaded" for one in groups),
             "moved": moved,
@@ -117,13 +119,13 @@ class Figures:
             "state_bytes": sum(one["state_bytes"] for one in groups),
             "slowest_group": None if slowest is None else groups[slowest]["group"],
             "slowest_share": None if slowest is None else busy[slowest] / mean,
-            "watermark": watermarks.engine,
+            "watermark": watermark,
             **{f"{step}_seconds": taken for step, taken in seconds.items()},
         }
         with self._lock:
             self._groups.append(list(groups))
             self._batches.append(row)
-        # A full disk shall fail the job where it loses something, not here.
+        # A full disk must not fail the job because of metrics.
         with contextlib.suppress(OSError):
             name = f"{batch_name(manifest.batch)}.parquet"
             with open(self._directory / name, "wb", opener=private_opener) as file:
@@ -144,7 +146,28 @@ class Figures:
         return pa.Table.from_pylist(rows, schema=BATCHES)
 
     def row(self, batch: int | None = None) -> dict[str, Any] | None:
-        """Return the row of a batch, None if it is gone; of the newest if none is named."""
+        """Return the row of a batch, or of the newest one; None if it is not in memory."""
         with self._lock:
             found = (one for one in reversed(self._batches) if batch is None or one["batch"] == batch)
             return next((dict(one) for one in found), None)
+
+
+OBSERVED = "eddy"
+
+
+def observed(query: Query, logged: DataFrame) -> DataFrame:
+    """Return the plan of the first stage with Spark metrics, which each progress has as `observedMetrics["eddy"]`.
+
+    logged                          the reports of the first stage
+    rows, bytes                     metrics over all streams: rows and bytes logged
+    rows of <name>, last of <name>  metrics per stream: rows logged, greatest event time in ticks (null without rows or
+                                    event times)
+    """
+    from pyspark.sql import functions as F
+
+    metrics = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("rows", "bytes")]
+    for i, stream in enumerate(query.streams):
+        own = F.col("stream") == i
+        metrics.append(F.coalesce(F.sum(F.when(own, F.col("rows"))), F.lit(0)).alias(f"rows of {stream.name}"))
+        metrics.append(F.max(F.when(own, F.col("last"))).alias(f"last of {stream.name}"))
+    return logged.observe(OBSERVED, *metrics)

@@ -1,19 +1,18 @@
-"""The driver's part of a micro-batch: log, join, commit, publish. Spark calls it with each batch, some of them twice.
+"""The driver's part of a micro-batch: log, join, commit, publish. Spark calls it once per batch, or again on a replay.
 
-    batch <= the newest manifest   it was decided before a crash: only its results may still have to be published
-    else                           log (stage one), join (stage two), commit the manifest, publish
+    batch <= the newest manifest   committed before a stop; at most its results remain to be published
+    else                           log (first stage), join (second stage), commit the manifest, publish
 
-The manifest is the one place where a batch becomes true. Whatever ran before it can run again: other attempts write
-other files, and a state that was computed but never named has a token nobody asks for.
+The manifest is the single point of commitment. All earlier steps can be repeated: another attempt writes other files,
+and a state that no manifest names has a token that nothing refers to.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,29 +22,23 @@ from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.job_description import described
-from eddy.spark.streaming.driver.context import Run
+from eddy.spark.streaming.driver.context import JobContext
+from eddy.spark.streaming.driver.join_tasks import partition_tasks, run_tasks
 from eddy.spark.streaming.driver.late_output import LateOutput
-from eddy.spark.streaming.driver.maintenance import Tidying
-from eddy.spark.streaming.driver.metrics import Figures
+from eddy.spark.streaming.driver.maintenance import Maintenance
+from eddy.spark.streaming.driver.metrics import Metrics
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load, Manual, Rebalancer, balanced
 from eddy.spark.streaming.driver.resume import resume
 from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
-from eddy.spark.streaming.state.checkpoint import recover
+from eddy.spark.streaming.state.compaction import prune
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest
+from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.state.spark_files import check_spark_files
-from eddy.spark.streaming.worker.compaction import prune
-from eddy.spark.streaming.worker.join_stage import (
-    DONE_COLUMNS,
-    LOADED,
-    GroupTask,
-    JoinGroups,
-    PartitionDone,
-    PartitionTask,
-)
-from eddy.spark.streaming.worker.split_stage import Told
+from eddy.spark.streaming.worker.log_stage import LogReport
+from eddy.spark.streaming.worker.tasks import LOADED, PartitionReport, PartitionTask
 from stairs.errors import EddyError
 
 if TYPE_CHECKING:
@@ -54,13 +47,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a job runs under that may change from one start to the next.
+    """Settings that may change from one start of a job to the next.
 
     partitions  tasks of the second stage
     rules       how watermarks follow from event times
     rebalancer  decides which key groups change partitions
-    keep        manifests kept, and what they need
-    late        per stream, what becomes of its late rows
+    keep        number of manifests to keep, with the files that they name
+    late        per stream, what happens to its late rows
     """
 
     partitions: int
@@ -70,93 +63,77 @@ class Settings:
     late: tuple[Late, ...]
 
 
-def token_after(before: str | None, segments: Sequence[Segment], watermark: int | None) -> str:
-    """Return the token of the state that these rows lead to. A replayed batch has other files, so another token."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(f"{before} {watermark}".encode())
-    for one in segments:
-        digest.update(f" {one.file} {one.offset} {one.digest}".encode())
-    return digest.hexdigest()
+def cost_of(metrics: Mapping[str, Any]) -> float:
+    """Return the cost of a key group in a batch, from its row of metrics: seconds until its rows were joined."""
+    return float(metrics["ready_seconds"] + metrics["join_seconds"])
 
 
-def cost_of(figures: Mapping[str, Any]) -> float:
-    """Return what a key group cost in a batch, from its row of figures: seconds until its rows were joined."""
-    return float(figures["ready_seconds"] + figures["join_seconds"])
-
-
-class Batches:
+class MicroBatches:
     """Runs the micro-batches of one job, one call for each."""
 
-    def __init__(self, run: Run, settings: Settings) -> None:
-        self._run = run
+    def __init__(self, context: JobContext, settings: Settings) -> None:
+        self._context = context
         self._settings = settings
-        job, places = run.job, run.places
+        job, locations = context.job, context.locations
         self._timed = job.query.graph.timed
         streams = len(job.query.streams)
-        self.figures = Figures(places.root)
-        check_spark_files(run.checkpoint.spark)
-        self.manifest = recover(run.checkpoint)
-        self._known_to_spark = run.checkpoint.spark_planned()
+        self.metrics = Metrics(locations.root)
+        check_spark_files(context.checkpoint.spark)
+        self.manifest = recover(context.checkpoint)
+        self._planned_before = context.checkpoint.spark_planned()
         """The newest batch that Spark had planned before this start."""
-        self._told = 0
-        """Recoveries that were logged."""
+        self._logged_recoveries = 0
         groups = job.shares.partitions
         if self.manifest is None:
             self._watermarks = Watermarks.none(streams)
             self._map = PartitionMap.even(groups, settings.partitions)
             self._load = Load.none(groups)
         else:
-            found = resume(self.manifest, job, run.checkpoint.manifests)
+            found = resume(self.manifest, job, context.checkpoint.manifests)
             self._watermarks = found.watermarks.resumed(time.time())
             self._map = found.partition_map.with_partitions(settings.partitions)
             self._load = found.load
-        self.stopping = Stopping(run.spark)
-        """How the query of these batches is stopped."""
+        self.stopping = Stopping(context.spark)
+        """Stops the query of these batches."""
         self.problem: EddyError | None = None
-        """What the last micro-batch failed with, if it is an error of this library."""
-        self._asked = Manual()
+        """The error of the last micro-batch, if it is an error of this library."""
+        self._requested = Manual()
         self._closing = threading.Lock()
-        self._tidying = Tidying(run, settings.keep)
-        self._late = LateOutput(job.query, settings.late, places.late)
-        places.forget_others()
-        run.sink.prepare(schema=job.query.output_schema, owner=places.state, scratch=places.root)
-        self._tell_recoveries()
+        self._maintenance = Maintenance(context, settings.keep)
+        self._late = LateOutput(job.query, settings.late, locations.late)
+        locations.delete_old_engines()
+        context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
+        self._log_recoveries()
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
 
     @property
     def title(self) -> str:
-        """How log records name the job."""
-        return f"{self._run.name} ({self._run.checkpoint.root})"
-
-    def _tell_recoveries(self) -> None:
-        found = self._run.checkpoint.recoveries
-        for text in found[self._told :]:
-            LOG.warning("%s: %s", self.title, text)
-        self._told = len(found)
+        """The name of the job in log records."""
+        return f"{self._context.name} ({self._context.checkpoint.root})"
 
     @property
     def partition_map(self) -> PartitionMap:
-        """The partition of each key group, as the newest batch had it."""
+        """The partition of each key group in the newest batch."""
         return self._map
 
     @property
     def query(self) -> Query:
         """The query as the workers run it."""
-        return self._run.job.query
+        return self._context.job.query
 
     def move(self, moves: Mapping[int, int]) -> None:
         """Move key groups to other partitions from the next batch on."""
         self._map.with_moves(moves)
-        self._asked.move(moves)
+        self._requested.move(moves)
 
     def rebalance(self) -> None:
-        """Deal the key groups by their load from the next batch on."""
+        """Distribute the key groups by their load from the next batch on."""
         wanted = balanced(self._map, self._load)
-        self._asked.move({one.group: one.receiver for one in self._map.moved(wanted)})
+        self._requested.move({one.group: one.receiver for one in self._map.moved(wanted)})
 
     def late_files(self, stream: int) -> list[str]:
-        """Return the files of late rows of a stream, of all batches committed that are still kept."""
-        return [str(path) for path in self._run.checkpoint.late_files(stream)]
+        """Return the files of a stream's late rows, of all committed batches."""
+        return [str(path) for path in self._context.checkpoint.late_files(stream)]
 
     @property
     def late_counts(self) -> dict[str, int]:
@@ -165,26 +142,26 @@ class Batches:
 
     @property
     def compaction_problem(self) -> BaseException | None:
-        """Why the newest compaction failed, None if it did not."""
-        return self._tidying.problem
+        """The error of the newest compaction, None if it succeeded."""
+        return self._maintenance.problem
 
     @property
     def recoveries(self) -> list[str]:
-        """What of the checkpoint was found damaged and put right since the start, in words."""
-        return list(self._run.checkpoint.recoveries)
+        """Texts on damage of the checkpoint that was found and repaired since the start."""
+        return list(self._context.checkpoint.recoveries)
 
-    def forget_live_engines(self) -> None:
+    def delete_live_engines(self) -> None:
         """Delete the live engines of this host."""
-        self._run.places.forget_arenas()
+        self._context.locations.delete_engines()
 
     def close(self) -> None:
-        """Let another driver have the checkpoint; twice is like once, from any thread."""
+        """Release the checkpoint for another driver. Idempotent; callable from any thread."""
         with self._closing:
-            self._tidying.wait()
-            self._run.checkpoint.unlock()
+            self._maintenance.wait()
+            self._context.checkpoint.lock.release()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Run a micro-batch. `frame` is the plan of `splitting.py`; nothing of it has run yet."""
+        """Run a micro-batch. `frame` is the plan of the first stage, which has not run yet."""
         with self.stopping.micro_batch():
             try:
                 self._run_batch(frame, batch)
@@ -194,147 +171,125 @@ class Batches:
 
     def _run_batch(self, frame: DataFrame, batch: int) -> None:
         if self.manifest is not None and batch <= self.manifest.batch:
-            LOG.warning("%s: batch %d comes again; it was joined, and is only published", self.title, batch)
+            LOG.warning("%s: Spark replays batch %d, which is committed; publishing it if needed", self.title, batch)
             self._publish(self.manifest)
             return
-        if self._known_to_spark is not None and batch <= self._known_to_spark:
-            LOG.warning("%s: batch %d comes again; it was not committed before this start", self.title, batch)
+        if self._planned_before is not None and batch <= self._planned_before:
+            LOG.warning("%s: Spark replays batch %d, which was not committed before this start", self.title, batch)
         began = time.perf_counter()
         with self._described(batch, "log rows"):
-            told = Told.of(frame.toArrow(), len(self._run.job.query.streams))
-        logged = time.perf_counter()
+            logged = LogReport.of(frame.toArrow(), len(self._context.job.query.streams))
+        logged_at = time.perf_counter()
         self.stopping.check()
         ran = self._map
-        manifest, done = self._join(batch, told)
-        joined = time.perf_counter()
-        self._run.checkpoint.commit(manifest)
-        committed = time.perf_counter()
+        manifest, reports = self._join(batch, logged)
+        joined_at = time.perf_counter()
+        self._context.checkpoint.commit(manifest)
+        committed_at = time.perf_counter()
         self.manifest = manifest
-        self._late.note(batch, (part.late_rows for part in done))
+        self._late.count(batch, (report.late_rows for report in reports))
         self._publish(manifest)
         seconds = {
-            "log": logged - began,
-            "join": joined - logged,
-            "commit": committed - joined,
-            "publish": time.perf_counter() - committed,
+            "log": logged_at - began,
+            "join": joined_at - logged_at,
+            "commit": committed_at - joined_at,
+            "publish": time.perf_counter() - committed_at,
         }
-        groups = [one for part in done for one in part.groups]
-        self.figures.add(manifest, told, self._watermarks, groups, len(ran.moved(self._map)), seconds)
-        self._tidying.after(manifest, self._watermarks.engine)
-        self._tell_recoveries()
-        self._tell(batch, groups, ran)
+        groups = [one for report in reports for one in report.groups]
+        self.metrics.add(manifest, logged, self._watermarks.engine, groups, len(ran.moved(self._map)), seconds)
+        self._maintenance.after(manifest, self._watermarks.engine)
+        self._log_recoveries()
+        self._log_batch(batch, groups, ran)
 
-    def _tell(self, batch: int, groups: list[dict[str, Any]], ran: PartitionMap) -> None:
-        """Log what a batch did that an operator may want to know."""
+    def _log_recoveries(self) -> None:
+        found = self._context.checkpoint.recoveries
+        for text in found[self._logged_recoveries :]:
+            LOG.warning("%s: %s", self.title, text)
+        self._logged_recoveries = len(found)
+
+    def _log_batch(self, batch: int, groups: list[dict[str, Any]], ran: PartitionMap) -> None:
+        """Log the events of a batch that matter to an operator."""
         loaded = [one["group"] for one in groups if one["source"] == LOADED]
         if loaded:
-            LOG.warning("%s: batch %d: engines of key groups %s were rebuilt from the log", self.title, batch, loaded)
+            LOG.warning("%s: batch %d: loaded the engines of key groups %s from the log", self.title, batch, loaded)
         if moves := ran.moved(self._map):
             LOG.debug("%s: batch %d: key groups changed partitions: %s", self.title, batch, moves)
         for one in groups:
             if one["transitions"]:
                 decided = one["group"], one["plan"], one["reason"]
-                LOG.debug("%s: batch %d: key group %d runs plan %s; because: %s", self.title, batch, *decided)
+                LOG.debug("%s: batch %d: key group %d changed to plan %s; reason: %s", self.title, batch, *decided)
 
     def _described(self, batch: int, stage: str) -> AbstractContextManager[None]:
-        return described(self._run.spark, f"{self._run.name}: batch {batch}, {stage}")
+        return described(self._context.spark, f"{self._context.name}: batch {batch}, {stage}")
 
     def _publish(self, manifest: Manifest) -> None:
-        if not self._run.checkpoint.is_published(manifest.batch):
+        if not self._context.checkpoint.is_published(manifest.batch):
             with self._described(manifest.batch, "publish results"):
-                self._run.sink.publish(manifest.batch, [one.file for one in manifest.results], self._run.spark)
+                self._publish_results(manifest)
             self._late.hand_over(manifest)
-            self._run.checkpoint.mark_published(manifest.batch)
+            self._context.checkpoint.mark_published(manifest.batch)
 
-    def _join(self, batch: int, told: Told) -> tuple[Manifest, list[PartitionDone]]:
-        """Run the second stage; return what is to be committed."""
+    def _publish_results(self, manifest: Manifest) -> None:
+        sink = self._context.sink
+        try:
+            sink.publish(manifest.batch, [one.file for one in manifest.results], self._context.spark)
+        except Exception as problem:
+            if error_of_worker(problem) is not None or self.stopping.stopped():
+                raise
+            raise SparkJoinError(
+                f"the sink {type(sink).__name__} failed in batch {manifest.batch}: {type(problem).__name__}: {problem};"
+                " the batch is committed, and the next start of the job publishes it again with the same files"
+            ) from problem
+
+    def _join(self, batch: int, logged: LogReport) -> tuple[Manifest, list[PartitionReport]]:
+        """Run the second stage; return the manifest to commit and the reports of the tasks."""
         before = self._watermarks
-        greatest = told.greatest if self._timed else (None,) * len(told.greatest)
+        greatest = logged.greatest if self._timed else (None,) * len(logged.greatest)
         watermarks = before.after(greatest, time.time(), self._settings.rules)
-        mapped = self._asked.plan(self._planned(batch), self._load, batch)
+        mapped = self._requested.plan(self._planned_map(batch), self._load, batch)
         rows: dict[int, list[Segment]] = defaultdict(list)
-        for segment in told.segments:
+        for segment in logged.segments:
             rows[segment.group].append(segment)
-        groups = {} if self.manifest is None else self._tidying.compacted(self.manifest.groups)
-        tasks = self._tasks(batch, rows, groups, mapped, watermarks)
-        done = self._in_spark(tasks)
-        plans = {one["group"]: one["plan"] for part in done for one in part.groups}
+        groups = {} if self.manifest is None else self._maintenance.compacted(self.manifest.groups)
+        tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, mapped, before, watermarks)
+        reports = self._run_tasks(batch, tasks)
+        plans = {one["group"]: one["plan"] for report in reports for one in report.groups}
         for task in tasks:
             for one in task.groups:
                 chain = groups[one.group].chain if one.group in groups else ()
                 link = Link(batch, before.late_below, one.segments)
                 groups[one.group] = GroupState(batch, one.after, (*chain, link), plans[one.group])
         if watermarks.engine is not None:
-            spans = self._tidying.spans
+            spans = self._maintenance.spans
             groups = {
                 group: replace(state, chain=prune(state.chain, watermarks.engine, spans))
                 for group, state in groups.items()
             }
-        load = self._load.after({one["group"]: cost_of(one) for part in done for one in part.groups})
+        load = self._load.after({one["group"]: cost_of(one) for report in reports for one in report.groups})
         manifest = Manifest(
             batch=batch,
             watermarks=watermarks.to_json(),
             partition_map=mapped.partitions,
             groups=groups,
-            results=tuple(file for part in done for file in part.results),
-            late=tuple(file for part in done for file in part.late),
-            extra={"partitions": mapped.n, "load": load.to_json(), "options": self._run.job.options.text},
+            results=tuple(file for report in reports for file in report.results),
+            late=tuple(file for report in reports for file in report.late),
+            extra={"partitions": mapped.n, "load": load.to_json(), "options": self._context.job.options.text},
         )
         self._watermarks, self._map, self._load = watermarks, mapped, load
-        return manifest, done
+        return manifest, reports
 
-    def _planned(self, batch: int) -> PartitionMap:
-        """Return the map that the rebalancer wants."""
-        planned = self._settings.rebalancer.plan(self._map, self._load, batch)
+    def _run_tasks(self, batch: int, tasks: list[PartitionTask]) -> list[PartitionReport]:
+        with self._described(batch, "join"):
+            return run_tasks(self._context, tasks)
+
+    def _planned_map(self, batch: int) -> PartitionMap:
+        """Return the partition map of the rebalancer."""
+        rebalancer = self._settings.rebalancer
+        planned = rebalancer.plan(self._map, self._load, batch)
         if (planned.groups, planned.n) != (self._map.groups, self._map.n):
             raise SparkJoinError(
-                f"batch {batch}: the rebalancer {type(self._settings.rebalancer).__name__} planned {planned.n}"
-                f" partitions for {planned.groups} key groups, and the join has {self._map.n} for {self._map.groups};"
-                " let it answer partition_map.with_moves(…)"
+                f"batch {batch}: the rebalancer {type(rebalancer).__name__} planned {planned.n} partitions for"
+                f" {planned.groups} key groups, but the join has {self._map.n} for {self._map.groups}; have its method"
+                " plan return partition_map.with_moves(…)"
             )
         return planned
-
-    def _tasks(
-        self,
-        batch: int,
-        rows: dict[int, list[Segment]],
-        groups: dict[int, GroupState],
-        mapped: PartitionMap,
-        watermarks: Watermarks,
-    ) -> list[PartitionTask]:
-        # A plan that was found goes on, but not in place of one that is asked for now.
-        same = self.manifest is not None and self.manifest.extra["options"] == self._run.job.options.text
-        by_partition: dict[int, list[GroupTask]] = defaultdict(list)
-        for group, own in sorted(rows.items()):
-            state = groups.get(group)
-            before = None if state is None else state.token
-            task = GroupTask(
-                group=group,
-                before=before,
-                after=token_after(before, own, watermarks.engine),
-                segments=tuple(own),
-                plan=state.plan if state is not None and same else None,
-            )
-            by_partition[mapped.partitions[group]].append(task)
-        return [
-            PartitionTask(
-                batch=batch,
-                partition=partition,
-                previous=None if self.manifest is None else self.manifest.batch,
-                late_below=self._watermarks.late_below,
-                forgotten=self._watermarks.engine,
-                watermark=watermarks.engine,
-                staging=self._run.sink.staging(batch) if self._run.sink.writes else None,
-                groups=tuple(own),
-            )
-            for partition, own in sorted(by_partition.items())
-        ]
-
-    def _in_spark(self, tasks: list[PartitionTask]) -> list[PartitionDone]:
-        if not tasks:
-            return []
-        numbers = self._run.spark.range(0, len(tasks), 1, len(tasks))
-        run = self._run
-        with self._described(tasks[0].batch, "join"):
-            joined = numbers.mapInArrow(JoinGroups(run.job, run.places, tasks, run.key), DONE_COLUMNS).toArrow()
-        return [PartitionDone.unpacked(one) for one in joined.column(0).to_pylist()]

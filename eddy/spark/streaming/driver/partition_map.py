@@ -1,10 +1,10 @@
-"""Which partition runs which key group.
+"""The partition of each key group.
 
-Rows are dealt to key groups, the cells of the grid in `eddy.spark.partitioning.shares`, and that never changes; groups
-are dealt to partitions, and that does. A group moves as a whole: its engine, its windows, its plan. There are many more
-groups than partitions, so that load can be moved in small pieces; this is how Zhu and Rundensteiner ("Adapting
-Partitioned Continuous Query Processing in Distributed Systems", sec. 1.1) and Flux before them split operators
-with state.
+Rows belong to key groups, the cells of the grid in `eddy/spark/partitioning/shares.py`; this assignment is fixed.
+Key groups belong to partitions; this assignment changes. A group moves as a whole, with its engine, windows and plan.
+There are many more groups than partitions, so that load moves in small pieces. Zhu and Rundensteiner ("Adapting
+Partitioned Continuous Query Processing in Distributed Systems", sec. 1.1), and Flux before them, split stateful
+operators in this way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eddy.spark.errors import SparkJoinError
 
 
 class Move(NamedTuple):
-    """A key group that goes from one partition to another."""
+    """A move of a key group from one partition to another."""
 
     group: int
     sender: int
@@ -29,7 +29,7 @@ class PartitionMap:
     """A partition for each key group.
 
     partitions  per key group, its partition, from 0 to n - 1; a partition may have no group
-    n           how many partitions there are
+    n           number of partitions
     """
 
     partitions: tuple[int, ...]
@@ -37,15 +37,15 @@ class PartitionMap:
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise SparkJoinError(f"{self.n} partitions: a join needs at least one")
+            raise SparkJoinError(f"{self.n} partitions: a join needs at least 1")
         if not self.partitions:
-            raise SparkJoinError("a partition map without key groups; a join has at least one")
+            raise SparkJoinError("a partition map needs at least 1 key group, and this one has none")
         for group, partition in enumerate(self.partitions):
             self._check_partition(group, partition)
 
     @classmethod
     def even(cls, groups: int, n: int) -> PartitionMap:
-        """Return the map that gives each partition a run of neighbouring groups, as many as any other or one more."""
+        """Return the map that gives each partition neighbouring groups, in numbers that differ by at most 1."""
         if n > groups:
             raise SparkJoinError(_too_many(groups, n))
         return cls(tuple(group * n // groups for group in range(groups)), n)
@@ -56,49 +56,49 @@ class PartitionMap:
         return len(self.partitions)
 
     def moved(self, other: PartitionMap) -> list[Move]:
-        """Return what has to move, by group ascending, for this map to become `other`. O(groups)."""
+        """Return the moves that turn this map into `other`, ascending by group. O(groups)."""
         if other.groups != self.groups:
             raise SparkJoinError(
-                f"a map of {self.groups} key groups cannot become one of {other.groups}: the number of key groups is"
-                " fixed when a job begins"
+                f"a map of {self.groups} key groups cannot become a map of {other.groups}: the number of key groups is"
+                " fixed when a checkpoint begins"
             )
         pairs = zip(self.partitions, other.partitions, strict=True)
         return [Move(group, sender, receiver) for group, (sender, receiver) in enumerate(pairs) if sender != receiver]
 
     def with_moves(self, moves: Mapping[int, int]) -> PartitionMap:
-        """Return the map with some groups elsewhere: `moves` maps groups to partitions."""
+        """Return the map with some groups moved: `moves` maps groups to partitions."""
         partitions = list(self.partitions)
         for group, partition in moves.items():
             if not 0 <= group < self.groups:
                 raise SparkJoinError(
-                    f"there is no key group {group} to move; they are numbered from 0 to {self.groups - 1}"
+                    f"key group {group} does not exist; key groups are numbered from 0 to {self.groups - 1}"
                 )
             self._check_partition(group, partition)
             partitions[group] = partition
         return PartitionMap(tuple(partitions), self.n)
 
     def with_partitions(self, n: int) -> PartitionMap:
-        """Return a map with `n` partitions, each with as many groups as any other or one more, by the fewest moves.
+        """Return a map with `n` partitions whose numbers of groups differ by at most 1, with the fewest moves.
 
-        For the `n` there is now this is the map itself, even or not. O(groups + n log n).
+        Returns this map, even or not, if it has `n` partitions already. O(groups + n log n).
         """
         if n == self.n:
             return self
         if n < 1:
-            raise SparkJoinError(f"{n} partitions: a join needs at least one")
+            raise SparkJoinError(f"{n} partitions: a join needs at least 1")
         if n > self.groups:
             raise SparkJoinError(_too_many(self.groups, n))
-        held: list[list[int]] = [[] for _ in range(max(n, self.n))]
+        owned: list[list[int]] = [[] for _ in range(max(n, self.n))]
         for group, partition in enumerate(self.partitions):
-            held[partition].append(group)
-        # The partitions that may keep one more than the others are those with most to lose.
+            owned[partition].append(group)
+        # The fullest partitions may keep one group more than the others, which saves moves.
         least, more = divmod(self.groups, n)
-        fullest = sorted(range(n), key=lambda partition: -len(held[partition]))[:more]
+        fullest = sorted(range(n), key=lambda partition: -len(owned[partition]))[:more]
         room = [least + (partition in fullest) for partition in range(n)]
-        homeless = [group for groups in held[n:] for group in groups]
+        homeless = [group for groups in owned[n:] for group in groups]
         for partition in range(n):
-            homeless += held[partition][room[partition] :]
-        open_places = [partition for partition in range(n) for _ in range(room[partition] - len(held[partition]))]
+            homeless += owned[partition][room[partition] :]
+        open_places = [partition for partition in range(n) for _ in range(room[partition] - len(owned[partition]))]
         placed = dict(zip(sorted(homeless), open_places, strict=True))
         return PartitionMap(tuple(placed.get(group, own) for group, own in enumerate(self.partitions)), n)
 
@@ -111,6 +111,6 @@ class PartitionMap:
 
 def _too_many(groups: int, n: int) -> str:
     return (
-        f"{n} partitions for {groups} key groups: a partition without a group has nothing to do; take at most"
-        f" {groups} partitions, or begin the job with more key groups"
+        f"{n} partitions for {groups} key groups: a partition without a group would be idle; use at most {groups}"
+        " partitions, or start a new checkpoint with more key groups"
     )

@@ -1,4 +1,4 @@
-"""From what a user passes to a streaming join that can be started: checks, grid, watermarks, the first stage's plan."""
+"""Prepares a streaming join: checks the arguments, fixes the grid and the rules, and plans the first stage."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Literal
 
 from eddy.query.query import Query
 from eddy.query.windows import Rows
-from eddy.spark.batch.dataframe import Transport, check_transport, in_query_order, parallelism_of
-from eddy.spark.batch.engine import EngineOptions
+from eddy.spark.columns import in_query_order
+from eddy.spark.environment.session import parallelism
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
+from eddy.spark.streaming.driver.metrics import observed
 from eddy.spark.streaming.driver.micro_batch import Settings
 from eddy.spark.streaming.driver.rebalancing import Automatic, Manual, Rebalancer
 from eddy.spark.streaming.driver.watermarks import make_rules
 from eddy.spark.streaming.driver.writer import StreamingJoin
 from eddy.spark.streaming.state.identity import saved_shares
-from eddy.spark.streaming.state.locations import Places
-from eddy.spark.streaming.worker.file_stage import told_of_files
-from eddy.spark.streaming.worker.split_stage import observed, told_of_rows
+from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.worker.log_stage import LogRows
+from eddy.spark.transports.choice import carry, check_transport
 from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 KEY_GROUPS = 64
 COPIED_KEY_GROUPS = 8
-"""Where streams are copied along classes they lack, each doubling of the groups makes more copies."""
+"""The default if streams lack key classes: they are copied along these, so more groups mean more copies."""
 
 
 def prepare(
@@ -41,7 +43,7 @@ def prepare(
     checkpoint: Path,
     *,
     partitions: int | None,
-    transport: Transport,
+    transport: str,
     key_groups: int | None,
     watermark: Literal["slowest", "per-source"],
     lateness: timedelta | int | Mapping[str, timedelta | int] | None,
@@ -49,26 +51,26 @@ def prepare(
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
 ) -> StreamingJoin:
-    """Return the join, with everything checked that can be before it starts; see `eddy.spark.join`."""
+    """Return the join after all checks that are possible before its start; see `eddy.spark.join`."""
     check_transport(transport)
     if isinstance(rebalance, str) and rebalance not in ("auto", "off"):
-        raise SparkJoinError(f"rebalance={rebalance!r}: say 'auto' or 'off', or give a Rebalancer")
+        raise SparkJoinError(f"rebalance={rebalance!r}: pass 'auto' or 'off', or a Rebalancer")
     if key_groups is not None and key_groups < 1:
-        raise SparkJoinError(f"key_groups={key_groups}: a join has at least one")
+        raise SparkJoinError(f"key_groups={key_groups}: give 1 or more")
     for stream in query.streams:
         if isinstance(stream.window, Rows):
             raise SparkJoinError(
-                f"stream {stream.name!r} has a Rows window, which counts rows in an order of arrival that a streaming "
-                "job does not have: use a Range window"
+                f"stream {stream.name!r} has a Rows window, which counts rows in order of arrival; a streaming job has"
+                " no such order: use a Range window"
             )
     for name, frame in frames.items():
         if not hasattr(frame, "_jdf"):
             raise SparkJoinError(
-                f"stream {name!r}: its DataFrame lives in Spark Connect, and the driver's part of a streaming join runs"
-                " in this process: use a classic session, which eddy.spark.session() gives"
+                f"stream {name!r}: its DataFrame lives in Spark Connect, but the driver's part of a streaming join"
+                " needs a classic session in this process: use eddy.spark.session()"
             )
     if keep < 2:
-        raise SparkJoinError(f"keep={keep}: at least 2 states are kept, the newest may be damaged")
+        raise SparkJoinError(f"keep={keep}: give 2 or more, because the newest state may be damaged")
     ordered = in_query_order(query, frames)
     rules = make_rules(query, watermark, lateness, idle_after)
     saved = saved_shares(checkpoint)
@@ -77,16 +79,16 @@ def prepare(
     job = make_job(query, options=options, partitions=groups)
     struct_type(query.output_schema)
     options.runtime(job.query)  # a bad plan should fail here and not in a task
-    tasks = min(parallelism_of(ordered[0]), groups) if partitions is None else partitions
+    tasks = min(parallelism(ordered[0].sparkSession), groups) if partitions is None else partitions
     if not 1 <= tasks <= groups:
         raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
     scratch = ordered[0].sparkSession.conf.get("spark.local.dir", None) or tempfile.gettempdir()
     state = hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest()
-    places = Places(checkpoint, state, Path(scratch.split(",")[0]))
-    told = observed(job, told_of_files(job, places, ordered, transport) or told_of_rows(job, places, ordered))
+    locations = Locations(checkpoint, state, Path(scratch.split(",")[0]))
+    logged = carry(transport, LogRows(job, locations), ordered, streaming=True).frame
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
     settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep, late=query.late_by_stream)
-    return StreamingJoin(ordered[0].sparkSession, job, places, told, settings, checkpoint)
+    return StreamingJoin(ordered[0].sparkSession, job, locations, observed(job.query, logged), settings, checkpoint)
 
 
 def _usual_groups(query: Query) -> int:

@@ -1,12 +1,12 @@
-"""When key groups change partitions, and which.
+"""Rebalancing: when key groups change partitions, and which groups do.
 
-What is moved is as in Zhu and Rundensteiner, "Adapting Partitioned Continuous Query Processing in Distributed Systems",
-sec. 3.2, steps 1 and 2: the fullest partition sends, the emptiest receives, and groups are chosen whose load comes
-close to the amount that is too much. How a group is moved (their PTLB, two tracks side by side, or MSLB, its state) is
-not decided here: `PartitionMap.moved` gives the moves to whoever carries them out.
+The choice of groups follows Zhu and Rundensteiner, "Adapting Partitioned Continuous Query Processing in Distributed
+Systems", sec. 3.2, steps 1 and 2: the fullest partition sends, the emptiest receives, and the groups that move are
+those whose load comes close to the excess. This module does not decide how a group moves (their PTLB, with two parallel
+tracks, or MSLB, with its state).
 
-A group that moves costs its receiver a rebuild of its windows, so a plan has to be worth it and loads are looked at
-over several batches. A load that swings would otherwise drag its groups along.
+A move costs the receiver a rebuild of the group's windows. So a move needs a minimal gain, and loads are smoothed over
+several batches; otherwise groups would follow every swing of the load.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FORM = fields({"per_group": list_of(finite(0)), "weight": finite(0), "batches":
 
 @dataclass(frozen=True)
 class Load:
-    """What each key group costs per batch, smoothed: seconds or rows, the same unit throughout.
+    """Smoothed cost of each key group per batch, in seconds or rows; all values have the same unit.
 
-    per_group  by group
-    weight     of the newest batch against all before it, above 0 and at most 1
-    batches    how many were counted
+    per_group  cost by group
+    weight     weight of the newest batch, above 0 and at most 1; earlier batches share the rest
+    batches    number of batches counted
     """
 
     per_group: tuple[float, ...]
@@ -39,7 +39,7 @@ class Load:
 
     def __post_init__(self) -> None:
         if not 0 < self.weight <= 1:
-            raise SparkJoinError(f"weight={self.weight}: the newest batch weighs above 0 and at most 1")
+            raise SparkJoinError(f"weight={self.weight}: give a weight above 0 and at most 1")
         _check_loads(dict(enumerate(self.per_group)), len(self.per_group))
 
     @classmethod
@@ -48,9 +48,9 @@ class Load:
         return cls((0.0,) * groups, weight)
 
     def after(self, measured: Mapping[int, float]) -> Load:
-        """Return the load after a batch in which groups cost this much; a group left out cost nothing.
+        """Return the load after a batch with these costs by group; groups left out cost 0.
 
-        A batch in which none cost anything says nothing and is not counted.
+        A batch without any cost is not counted.
         """
         _check_loads(measured, len(self.per_group))
         if not any(measured.values()):
@@ -65,7 +65,7 @@ class Load:
         """Return the load of each partition. O(groups)."""
         if partition_map.groups != len(self.per_group):
             raise SparkJoinError(
-                f"the load of {len(self.per_group)} key groups does not fit a map of {partition_map.groups}"
+                f"the load of {len(self.per_group)} key groups does not fit a map of {partition_map.groups} key groups"
             )
         loads = [0.0] * partition_map.n
         for load, partition in zip(self.per_group, partition_map.partitions, strict=True):
@@ -73,22 +73,22 @@ class Load:
         return loads
 
     def fullness(self, partition_map: PartitionMap) -> float:
-        """Return the load of the fullest partition against the mean: 1.0 when all are alike or nothing is known."""
+        """Return the load of the fullest partition over the mean: 1.0 if all are equal, or no load is known."""
         loads = self.of_partitions(partition_map)
         return max(loads) * len(loads) / sum(loads) if any(loads) else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the load as objects that JSON has."""
+        """Return the load as JSON objects."""
         return {"per_group": list(self.per_group), "weight": self.weight, "batches": self.batches}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Load:
-        """Return the load that `to_json` described. Raises SparkJoinError if it is none."""
+        """Return the load that `to_json` returned. Raises SparkJoinError for anything else."""
         try:
             _FORM(data, "load")
         except FormError as problem:
             raise SparkJoinError(
-                f"this is no load of key groups: {problem}; the file it was read from is damaged or of another version"
+                f"not a load of key groups: {problem}; the file that holds it is damaged or of another version"
             ) from problem
         return cls(tuple(data["per_group"]), data["weight"], data["batches"])
 
@@ -96,25 +96,29 @@ class Load:
 def _check_loads(loads: Mapping[int, float], groups: int) -> None:
     for group, load in loads.items():
         if not 0 <= group < groups:
-            raise SparkJoinError(f"a load for key group {group}; they are numbered from 0 to {groups - 1}")
+            raise SparkJoinError(f"a load for key group {group}; key groups are numbered from 0 to {groups - 1}")
         if not 0 <= load < math.inf:
-            raise SparkJoinError(f"key group {group}: a load of {load}; loads are finite and not negative")
+            raise SparkJoinError(f"key group {group}: its load is {load}; loads must be finite and not negative")
 
 
 class Rebalancer(Protocol):
-    """Decides before each batch where its key groups run."""
+    """Decides before each batch which partition runs each key group. Pass an object with this method to `join`.
+
+    class Pinned:
+        def plan(self, partition_map, load, batch):
+            return partition_map.with_moves({0: 0})  # key group 0 always runs in partition 0
+    """
 
     def plan(self, partition_map: PartitionMap, load: Load, batch: int) -> PartitionMap:
-        """Return the map for `batch`; the very map given if nothing moves.
+        """Return the map for `batch`; return `partition_map` itself if nothing moves.
 
-        `partition_map` is that of the last batch committed, `load` what was measured up to it. A batch that failed is
-        planned again.
+        `partition_map` and `load` describe the last committed batch. A batch that failed is planned again.
         """
         ...
 
 
 class Manual:
-    """Moves groups that were asked for at the next batch, and none else. Asking is safe from any thread."""
+    """Moves groups on request, at the next batch. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -122,10 +126,10 @@ class Manual:
         self._seen: PartitionMap | None = None
 
     def move(self, moves: Mapping[int, int]) -> None:
-        """Ask for groups to move, a mapping from group to partition; of two wishes for a group the later counts.
+        """Request moves, {group: partition}; a later request for a group replaces an earlier one.
 
-        Raises SparkJoinError for a group or a partition there is none of, as soon as a first batch was planned; before,
-        the first plan raises it.
+        Raises SparkJoinError for a group or partition that does not exist. Before the first batch is planned, the first
+        `plan` raises it instead.
         """
         with self._lock:
             if self._seen is not None:
@@ -133,7 +137,7 @@ class Manual:
             self._asked.update(moves)
 
     def plan(self, partition_map: PartitionMap, load: Load, batch: int) -> PartitionMap:
-        """Return the map with all moves asked for; they are asked for until a committed map has them."""
+        """Return the map with all requested moves. Requests stay until a committed map contains them."""
         with self._lock:
             self._seen = partition_map
             wanted = partition_map.with_moves(self._asked)
@@ -144,17 +148,16 @@ class Manual:
 
 
 class Automatic:
-    """Moves few groups when one partition has had too much to do for several batches.
+    """Moves a few groups after one partition was overloaded for several batches.
 
-    threshold   a partition is too full above this many times the mean load
-    patience    for so many batches in a row before anything moves
-    max_moves   at most so many groups at a time
-    least_gain  a move takes at least this share off what its sender has above the mean, else it is not made
-    rest        a group that moved stays for so many batches; twice as many each time it moves again soon after
+    threshold   a partition is overloaded above this multiple of the mean load
+    patience    number of consecutive overloaded batches before a move
+    max_moves   maximal number of groups that move at a time
+    least_gain  a move must remove at least this share of its sender's load above the mean
+    rest        number of batches for which a group stays after a move; doubles with each further move soon after
 
-    The last bounds what a load that swings back and forth, or flees from where it is moved to, can bring about: a group
-    moves at most once in `rest` batches, and one that always moves as soon as it may does so at most
-    log2(batches / rest) + 2 times.
+    `rest` bounds the moves under a load that swings, or that follows the moves: a group moves at most once in `rest`
+    batches, and a group that always moves as soon as it may does so at most log2(batches / rest) + 2 times.
     """
 
     def __init__(
@@ -168,13 +171,13 @@ class Automatic:
     ) -> None:
         if not threshold > 1:
             raise SparkJoinError(
-                f"threshold={threshold}: the fullest partition has at least the mean; give more than 1"
+                f"threshold={threshold}: give more than 1, because the fullest partition has at least the mean load"
             )
         for name, value in (("patience", patience), ("max_moves", max_moves), ("rest", rest)):
             if value < 1:
                 raise SparkJoinError(f"{name}={value}: give 1 or more")
         if not 0 < least_gain < 1:
-            raise SparkJoinError(f"least_gain={least_gain}: a share between 0 and 1")
+            raise SparkJoinError(f"least_gain={least_gain}: give a share between 0 and 1")
         self.threshold = threshold
         self.patience = patience
         self.max_moves = max_moves
@@ -188,7 +191,7 @@ class Automatic:
         self._rests: dict[int, int] = {}
 
     def plan(self, partition_map: PartitionMap, load: Load, batch: int) -> PartitionMap:
-        """Return the map for `batch`. O(groups) when nothing moves, O(max_moves * groups) else."""
+        """Return the map for `batch`. O(groups) if nothing moves, else O(max_moves * groups)."""
         if batch == self._batch and partition_map == self._given and self._answer is not None:
             return self._answer
         self._batch, self._given = batch, partition_map
@@ -227,7 +230,7 @@ class Automatic:
         return moves
 
     def _choice(self, groups: Mapping[int, float], sender: float, receiver: float, mean: float) -> int | None:
-        """Return which group of a partition with load `sender` goes to one with load `receiver`; None: none does."""
+        """Return the group to move from a partition with load `sender` to one with load `receiver`; None for none."""
         bound = self.threshold * mean
 
         def fullest(group: int) -> float:
@@ -238,9 +241,9 @@ class Automatic:
             return None
         best = min(worth, key=lambda group: (fullest(group), group))
         if fullest(best) <= bound:
-            return best  # this one is enough
+            return best  # one move is enough
         fitting = [group for group in worth if receiver + groups[group] <= bound]
-        # Nothing fits where a single group is more than a partition should have: then the lesser evil.
+        # If a single group exceeds the bound, nothing fits: take the move with the least maximal load.
         return max(fitting, key=lambda group: (groups[group], -group)) if fitting else best
 
     def _rested(self, group: int, batch: int) -> bool:
@@ -254,11 +257,11 @@ class Automatic:
 
 
 def balanced(partition_map: PartitionMap, load: Load) -> PartitionMap:
-    """Return a map with loads as even as a greedy choice makes them: largest group first, to the emptiest partition.
+    """Return a map with balanced loads by a greedy choice: largest group first, to the emptiest partition.
 
-    The fullest partition has at most 4/3 - 1/(3n) times what the best map would give it (Graham, "Bounds on
-    multiprocessing timing anomalies", 1969). Partitions are then named so that groups stay where they can; groups
-    without load stay anyway. The very map given if none fuller than its fullest partition would get emptier.
+    The fullest partition has at most 4/3 - 1/(3n) times its load in the best map (Graham, "Bounds on multiprocessing
+    timing anomalies", 1969). The numbering of the partitions then keeps groups where they are if possible; groups
+    without load always stay. Returns `partition_map` itself if its fullest partition would not get emptier.
     O(groups * n).
     """
     now = load.of_partitions(partition_map)
@@ -269,7 +272,7 @@ def balanced(partition_map: PartitionMap, load: Load) -> PartitionMap:
             emptiest = loads.index(min(loads))
             bins[emptiest].append(group)
             loads[emptiest] += load.per_group[group]
-    if max(loads) >= max(now) * (1 - 1e-9):  # sums of the same loads differ by their order
+    if max(loads) >= max(now) * (1 - 1e-9):  # sums of equal loads differ by their order
         return partition_map
     return partition_map.with_moves(
         {group: name for name, groups in zip(_names(bins, partition_map, load), bins, strict=True) for group in groups}
@@ -277,7 +280,7 @@ def balanced(partition_map: PartitionMap, load: Load) -> PartitionMap:
 
 
 def _names(bins: Sequence[Sequence[int]], partition_map: PartitionMap, load: Load) -> list[int]:
-    """Return a partition for each bin, the one it shares most load with first."""
+    """Return a partition for each bin; bins that share most load with a partition choose first."""
     shared: dict[tuple[int, int], float] = {}
     for number, groups in enumerate(bins):
         for group in groups:

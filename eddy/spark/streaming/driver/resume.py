@@ -1,7 +1,7 @@
-"""From the newest manifest to what a job goes on with: whether the manifest fits the join, part by part.
+"""Turns the newest manifest into the state that a job resumes from, and checks that it fits the join.
 
-Its digest tells damage, and not who wrote it. What is asked for here is what the driver and the workers rely on: key
-groups, streams and partitions are in bounds, and plans are plans of the query.
+The digest of a manifest detects damage, but not a manifest that someone else wrote. So this module checks what the
+driver and the workers rely on: key groups, streams and partitions are in bounds, and plans are plans of the query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EXTRA = fields({"partitions": integer(1, 1 << 31), "load": mapping, "options": 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The parts of a manifest as objects, of as many streams and key groups as the join has."""
+    """The parts of a manifest as objects, with as many streams and key groups as the join has."""
 
     watermarks: Watermarks
     partition_map: PartitionMap
@@ -33,9 +33,9 @@ class Resumed:
 
 
 def resume(manifest: Manifest, job: Job, directory: Path) -> Resumed:
-    """Return what a manifest says. Raises StreamingStateError when it does not fit the join. O(segments).
+    """Return the parts of a manifest. Raises StreamingStateError if they do not fit the join. O(segments).
 
-    directory   where it was found, for messages
+    directory   of the manifest, for messages
     """
     try:
         _EXTRA(manifest.extra, "extra")
@@ -60,20 +60,21 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
     def check_plan(plan: str) -> None:
         check_connected(parse(plan, graph.names), graph)
 
-    def require(holds: bool, what: str) -> None:
+    def require(holds: bool, otherwise: str) -> None:
         if not holds:
-            raise FormError(what)
+            raise FormError(otherwise)
 
     require(len(found.watermarks.marks) == streams, f"{len(found.watermarks.marks)} watermarks for {streams} streams")
-    for what, length in (("places", found.partition_map.groups), ("loads", len(found.load.per_group))):
-        require(length == groups, f"{length} {what} of key groups, and there are {groups}")
+    for what, length in (("partitions", found.partition_map.groups), ("loads", len(found.load.per_group))):
+        require(length == groups, f"{length} {what} of key groups, but the join has {groups} key groups")
     for group, state in manifest.groups.items():
-        require(group < groups, f"key group {group}, and there are {groups}")
+        require(group < groups, f"key group {group}, but the join has {groups} key groups")
         if state.plan is not None:
             check_plan(state.plan)
         for link in state.chain:
             late = link.late_below
-            require(late is None or len(late) == streams, f"key group {group} has late marks of other streams")
+            marks = streams if late is None else len(late)
+            require(marks == streams, f"key group {group} has {marks} late marks for {streams} streams")
             for one in link.segments:
                 where = f"key group {group} has a segment of group {one.group}, stream {one.stream}"
                 require(one.group == group and one.stream < streams, f"{where} in {one.file!r}")

@@ -1,14 +1,15 @@
-"""How a streaming join stops: between two steps of a micro-batch, without an error on the screen.
+"""Stops a streaming join between two steps of a micro-batch, without errors on the screen.
 
 Spark stops a query by interrupting its thread. A micro-batch of a join is a call from that thread to Python, which
-calls Spark in turn. An interrupt in such an inner call has two effects. Spark logs errors of what was under way (a
-broadcast, say). And the error travels through Python back to Spark, where `StreamExecution.isInterruptionException`
-searches its text, all traces included, with a regular expression that takes a stack frame for each character: the
-thread of the query ends with a StackOverflowError, a thousand lines long.
+calls Spark in turn. An interrupt in such an inner call has two effects. Spark logs errors of running work, such as a
+broadcast. And the error travels through Python back to Spark, where `StreamExecution.isInterruptionException` searches
+its text, with all traces, by a regular expression that takes a stack frame per character. The thread of the query then
+ends with a StackOverflowError of a thousand lines.
 
-So a stop asks the micro-batch first. Its Spark jobs are cancelled, it gives up at its next step, and it waits, with no
-call under way, until Spark has the query stopped. What it raises then is short and has the words that Spark looks for.
-A query that is stopped by other means (`spark.streams`, `inner.stop()`) gets the short error as well.
+So `ask` first asks the micro-batch to end. It cancels the Spark jobs of the micro-batch, which gives up at its next
+step and waits, without a call to Spark, until Spark has stopped the query. The error that it raises then is short and
+contains the words that Spark looks for. A query that is stopped in another way (`spark.streams`, `inner.stop()`) gets
+the short error as well.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-LOOK_S = 0.002
-"""Without rows, Spark rests for 10 ms between two looks at the sources."""
+POLL_S = 0.002
+"""Interval of polling. Without rows, Spark pauses for 10 ms between two looks at the sources."""
 PATIENCE_S = 10.0
-"""How long a stop waits for a good moment. Afterwards Spark interrupts whatever it finds."""
+"""How long a stop waits for a good moment. Afterwards Spark interrupts the query anyway."""
 
 
 class StoppedError(Exception):
-    """Ends a micro-batch whose query was stopped. Spark knows it as an interruption by its text."""
+    """Ends a micro-batch whose query was stopped. Spark recognises the interruption by the text."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -40,7 +41,7 @@ class StoppedError(Exception):
 
 
 class Stopping:
-    """Whether one query is being stopped, and what that means for the micro-batch under way."""
+    """The stop of one query: whether it was requested, and how the running micro-batch ends."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -50,36 +51,36 @@ class Stopping:
         self._running = False
 
     def watch(self, query: StreamingQuery) -> None:
-        """Take notice of the query once it has started."""
+        """Set the query after its start."""
         self._query = query
 
     @contextlib.contextmanager
     def micro_batch(self) -> Iterator[None]:
-        """Run a micro-batch in the body; any error that a stop brings about becomes a StoppedError."""
+        """Run a micro-batch in the body. After a stop, any error of the body becomes a StoppedError."""
         self._running = True
         try:
             self.check()
             yield
         except Exception:
-            if not self._under_way():
+            if not self.stopped():
                 raise
             self._waiting.set()
             while self._active():
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
             raise StoppedError from None
         finally:
             self._running = False
 
     def check(self) -> None:
-        """Raise StoppedError if the query is to stop; a micro-batch calls this between its steps."""
+        """Raise StoppedError after a stop was requested; a micro-batch calls this between its steps."""
         if self._asked.is_set():
             raise StoppedError
 
     def ask(self) -> None:
-        """Have the micro-batch under way end; return when Spark can stop the query without interrupting anything.
+        """Request a stop of the running micro-batch; return once Spark can stop the query without an interrupt.
 
-        That is when the micro-batch waits for it, or when Spark itself rests between two triggers. Returns in any case
-        after PATIENCE_S.
+        That is the case while the micro-batch waits for the stop, and while Spark pauses between two triggers. Returns
+        after PATIENCE_S in any case.
         """
         self._asked.set()
         query, until = self._query, time.monotonic() + PATIENCE_S
@@ -88,19 +89,20 @@ class Stopping:
                 self._cancel_jobs(query.runId)
             elif not query.status["isTriggerActive"]:
                 return
-            if self._waiting.wait(LOOK_S):
+            if self._waiting.wait(POLL_S):
                 return
 
     def _cancel_jobs(self, group: str) -> None:
         context = self._spark.sparkContext
         status = context.statusTracker()
-        # To cancel a group without jobs makes Spark log a warning.
+        # Spark logs a warning if a cancelled group has no jobs.
         if set(status.getJobIdsForGroup(group)) & set(status.getActiveJobsIds()):
             context.cancelJobGroup(group)
 
-    def _under_way(self) -> bool:
+    def stopped(self) -> bool:
+        """Return whether a stop was requested here, or Spark has stopped the query."""
         return self._asked.is_set() or not self._active()
 
     def _active(self) -> bool:
-        # A query that is not known here has just started, and nobody can have stopped it yet.
+        # Before `watch` the query has just started, and nobody can have stopped it yet.
         return self._query is None or self._query.isActive

@@ -1,4 +1,4 @@
-"""A streaming join that runs: what `start()` returns. It behaves as Spark's `StreamingQuery`, and knows of the join."""
+"""The handle of a running streaming join: Spark's `StreamingQuery` with metrics and controls of the join."""
 
 from __future__ import annotations
 
@@ -19,32 +19,36 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from eddy.spark.streaming.driver.micro_batch import Batches
+    from eddy.spark.streaming.driver.micro_batch import MicroBatches
     from eddy.spark.streaming.driver.partition_map import PartitionMap
 
 
 class StreamingJoinQuery:
-    """A join under way; made by `JoinWriter.start`.
+    """A running join; `JoinWriter.start` returns it.
 
-    What it tells of itself: `batches()` and `groups()` tell all. Spark's own progress, which listeners get as well
-    (`StreamingQueryListener`), is of the first stage, and so are the metrics in it: `observedMetrics["eddy"]` says what
-    was logged (`splitting.observed`). The second stage is a job of its own inside the micro-batch, and Spark makes no
-    progress of it; its figures are under "eddy" in `lastProgress` and `recentProgress` here.
+        running = joined.writeStream.format("parquet").start("results")
+        running.awaitTermination(60)
+        print(running.batches().to_pandas())
+
+    `batches()` and `groups()` return all metrics. Spark's own progress, which a `StreamingQueryListener` receives as
+    well, describes the first stage only; its `observedMetrics["eddy"]` reports the rows that were logged. The second
+    stage is a Spark job inside the micro-batch, for which Spark reports no progress. Its metrics are under "eddy" in
+    `lastProgress` and `recentProgress` of this class.
     """
 
-    def __init__(self, spark: SparkSession, inner: StreamingQuery, batches: Batches) -> None:
+    def __init__(self, spark: SparkSession, inner: StreamingQuery, batches: MicroBatches) -> None:
         self._spark = spark
         self._inner = inner
         self._batches = batches
         batches.stopping.watch(inner)
-        # A query may end by itself, or through Spark (`spark.streams`), and then nobody calls anything here.
+        # A query may also end on its own or through Spark (`spark.streams`), without a call of a method here.
         threading.Thread(target=self._close_at_end, name="eddy end of query", daemon=True).start()
 
     def _close_at_end(self) -> None:
         try:
             self._inner.awaitTermination()
             LOG.info("%s has ended", self._batches.title)
-        except Exception as problem:  # told to those who ask as well; the session may be gone
+        except Exception as problem:  # also returned by exception(); the session may be gone
             LOG.error("%s has failed: %s", self._batches.title, self._batches.problem or problem)
         self._batches.close()
 
@@ -52,12 +56,12 @@ class StreamingJoinQuery:
 
     @property
     def inner(self) -> StreamingQuery:
-        """Spark's query, for everything else it can do."""
+        """Spark's query, for all other methods."""
         return self._inner
 
     @property
     def id(self) -> str:
-        """The id that stays over restarts."""
+        """The id, which stays the same across restarts."""
         return self._inner.id
 
     @property
@@ -72,7 +76,7 @@ class StreamingJoinQuery:
 
     @property
     def isActive(self) -> bool:
-        """Whether it runs."""
+        """Whether the query runs."""
         active = self._inner.isActive
         if not active:
             self._batches.close()
@@ -80,13 +84,13 @@ class StreamingJoinQuery:
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it does at the moment."""
+        """The current status, as in Spark."""
         return dict(self._inner.status)
 
     def exception(self) -> Exception | None:
-        """Return why it ended, None if it runs or was stopped.
+        """Return the error that ended the query, None if it runs or was stopped.
 
-        An error of this library is returned as it is; Spark's own, with all of its trace, is `inner.exception()`.
+        Returns an error of this library as such; `inner.exception()` is Spark's error with its whole trace.
         """
         problem = self._inner.exception()
         if problem is None:
@@ -95,13 +99,13 @@ class StreamingJoinQuery:
         return self._batches.problem or problem
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until it ends, `timeout` seconds at most; raise its `exception()` if it failed."""
+        """Wait until the query ends, at most `timeout` seconds; raise its `exception()` if it failed."""
         with self._plainly():
-            # Spark takes fractions of a second as well, whatever its annotations say.
+            # Spark also accepts fractions of a second, unlike its annotation.
             return self._inner.awaitTermination() if timeout is None else self._inner.awaitTermination(timeout)  # type: ignore[arg-type]
 
     def processAllAvailable(self) -> None:
-        """Wait until everything that is there now is joined and published; raise `exception()` if it failed.
+        """Wait until all available rows are joined and published; raise `exception()` if the query failed.
 
         For tests.
         """
@@ -110,7 +114,7 @@ class StreamingJoinQuery:
 
     @contextlib.contextmanager
     def _plainly(self) -> Iterator[None]:
-        """Raise an error of this library in the body as itself, and not at the end of a trace of Spark's."""
+        """Raise an error of this library without Spark's trace around it."""
         try:
             yield
         except Exception:
@@ -123,11 +127,11 @@ class StreamingJoinQuery:
                 self._batches.close()
 
     def stop(self) -> None:
-        """Stop it. A micro-batch under way is left undone and comes again at the next start.
+        """Stop the query. A running micro-batch is abandoned, and the next start replays it.
 
         Afterwards, as after any other end, the checkpoint is free for another driver.
         """
-        LOG.info("%s is asked to stop", self._batches.title)
+        LOG.info("%s is stopping on request", self._batches.title)
         try:
             self._batches.stopping.ask()
         finally:
@@ -136,83 +140,83 @@ class StreamingJoinQuery:
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:
-        """Spark's progress of the newest micro-batch; under "eddy" the row of `batches()` for it.
+        """Spark's progress of the newest micro-batch, with its row of `batches()` under "eddy".
 
-        For a progress that says nothing happened, it is the newest row there is.
+        For a progress without a micro-batch, "eddy" holds the newest row.
         """
         progress = self._inner.lastProgress
         if progress is None:
             return None
-        found, figures = _as_dict(progress), self._batches.figures
-        return {**found, "eddy": figures.row(found["batchId"]) or figures.row()}
+        found, metrics = _as_dict(progress), self._batches.metrics
+        return {**found, "eddy": metrics.row(found["batchId"]) or metrics.row()}
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:
-        """Spark's progress of the newest micro-batches; under "eddy" the row of `batches()` for each, None if gone."""
+        """Spark's progress of the newest micro-batches, each with its row of `batches()` under "eddy", or None."""
         found = [_as_dict(progress) for progress in self._inner.recentProgress]
-        return [{**one, "eddy": self._batches.figures.row(one["batchId"])} for one in found]
+        return [{**one, "eddy": self._batches.metrics.row(one["batchId"])} for one in found]
 
     # Of the join
 
     def batches(self) -> pa.Table:
-        """Return a row of figures for each of the newest 1000 micro-batches since the start, oldest first.
+        """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
-        batch, rows, late, results, log_bytes; groups (key groups with rows), loaded (of them, from the log), moved (to
-        another partition), transitions (changes of plan and of what is stored), state_bytes (of the engines of groups
-        with rows); slowest_group and slowest_share (its time over that of the mean one); watermark (in ticks of the
-        query's common time type, null when nothing is known); log_seconds, join_seconds, commit_seconds,
-        publish_seconds. A batch that was only published again has no row.
+        Columns: batch, rows, late, results, log_bytes; groups (key groups with rows), loaded (those loaded from the
+        log), moved (to another partition), transitions (changes of plans and stored states), state_bytes (of the
+        engines of groups with rows); slowest_group and slowest_share (its time over the mean time); watermark (of the
+        engines, in ticks of the query's common time type, null while unknown); log_seconds, join_seconds,
+        commit_seconds, publish_seconds. A replayed batch that was only published has no row.
         """
-        return self._batches.figures.batches()
+        return self._batches.metrics.batches()
 
     def groups(self) -> pa.Table:
-        """Return a row of figures for each key group with rows in the newest 1000 micro-batches, oldest first.
+        """Return the metrics of each key group with rows in the newest 1000 micro-batches, oldest first.
 
-        batch, group, partition; source of its engine ("live", found on the host; "loaded", from the log; "new"); rows
-        (late ones not counted), late, results, state_bytes; plan, after the batch; transitions, and the reason of the
-        last one, null for none; ready_seconds until the engine stood, join_seconds, keep_seconds.
+        Columns: batch, group, partition; source of its engine ("live", found on the host; "loaded", from the log;
+        "new"); rows (without late rows), late, results, state_bytes; plan after the batch; transitions, and the reason
+        of the last one, null without any; ready_seconds (to get the engine), join_seconds, keep_seconds (to save it).
         """
-        return self._batches.figures.groups()
+        return self._batches.metrics.groups()
 
     def late(self, stream: str) -> DataFrame:
-        """Return the rows of a stream that came too late as a batch DataFrame: those of all batches committed so far.
+        """Return the late rows of a stream, of all committed batches, as a batch DataFrame.
 
-        Late rows of earlier starts are among them; they are never deleted. Rows with a null key are not: they match
-        nothing, and are not kept; nor are those that came while the query said late="count" for the stream. Columns:
-        those that the query needs. Raises SparkJoinError for an unknown stream.
+        Includes late rows of earlier starts; they are never deleted. Excludes rows with a null key, which match
+        nothing, and rows that arrived while the query had late="count" for the stream. Columns: those that the query
+        needs. Raises SparkJoinError for an unknown stream.
         """
         names = [own.name for own in self._batches.query.streams]
         if stream not in names:
-            raise SparkJoinError(f"there is no stream {stream!r}; the streams are {', '.join(names)}")
+            raise SparkJoinError(f"late({stream!r}): the query has no such stream; its streams are {', '.join(names)}")
         schema = struct_type(self._batches.query.streams[names.index(stream)].schema)
         files = self._batches.late_files(names.index(stream))
         return self._spark.read.schema(schema).parquet(*files) if files else self._spark.createDataFrame([], schema)
 
     @property
     def late_counts(self) -> dict[str, int]:
-        """Late rows of each stream since the start, whatever became of them."""
+        """Number of late rows of each stream since the start."""
         return self._batches.late_counts
 
     def forget_live_engines(self) -> None:
-        """Delete the live engines on the driver's host, so that they are loaded from the log when next wanted.
+        """Delete the live engines on the driver's host, so that the next batches load them from the log.
 
-        For tests and measurements: nothing but time is lost.
+        For tests and measurements: it costs only time.
         """
-        self._batches.forget_live_engines()
+        self._batches.delete_live_engines()
 
     @property
     def compaction_problem(self) -> BaseException | None:
-        """Why the newest compaction of the log failed; None if it did not.
+        """The error of the newest compaction of the log; None if it succeeded.
 
-        The join goes on and gives the same results, with a log that gets longer; the next micro-batch tries again.
+        The join continues with the same results and a longer log; the next micro-batch tries again.
         """
         return self._batches.compaction_problem
 
     @property
     def recoveries(self) -> list[str]:
-        """What of the checkpoint was found damaged and put right since the start, in words; empty if nothing was.
+        """Texts on damage of the checkpoint that was found and repaired since the start.
 
-        Engines that had to be loaded from the log are in `groups()`, as source "loaded".
+        `groups()` reports engines that were loaded from the log, by source "loaded".
         """
         return self._batches.recoveries
 
@@ -224,13 +228,13 @@ class StreamingJoinQuery:
     def move(self, moves: Mapping[int, int]) -> None:
         """Move key groups to other partitions, {group: partition}, from the next micro-batch on.
 
-        No other group waits: where a moved group's engine is not at hand it is loaded from the log and completes its
-        states just in time. Raises SparkJoinError for a group or partition that is not there.
+        No other group waits. If the engine of a moved group is not on the host, it is loaded from the log and completes
+        its states just in time. Raises SparkJoinError for a group or partition that does not exist.
         """
         self._batches.move(moves)
 
     def rebalance(self) -> None:
-        """Deal the key groups anew by their load, from the next micro-batch on."""
+        """Distribute the key groups by their load, from the next micro-batch on."""
         self._batches.rebalance()
 
 

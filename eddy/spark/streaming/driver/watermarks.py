@@ -1,19 +1,19 @@
-"""Which rows of the next batch are late, and what the engines may forget.
+"""Watermarks: which rows of the next batch are late, and which rows the engines may evict.
 
-Time passes for the job from batch to batch: the marks of a batch follow from the batches before it only. So a row is
-late or not whatever the number of partitions, and a batch that is run again decides as it did the first time.
+Event time advances from batch to batch: the marks of a batch follow only from the batches before it. So whether a row
+is late does not depend on the number of partitions, and a replayed batch decides in the same way.
 
     lateness 5      greatest R    greatest S    marks for the next batch
-                                                slowest       per-source     engines forget by
+                                                slowest       per-source     watermark of the engines
     batch 0         100           40            R 35, S 35    R 95, S 35     35
     batch 1         120           90            R 85, S 85    R 115, S 85    85
 
-"slowest": one watermark for all streams, that of the stream farthest behind. "per-source": a stream is measured against
-its own rows, which finds late rows of a fast stream sooner; engines still wait for the slowest, since its rows may
-match old ones of the others.
+"slowest": one watermark for all streams, that of the slowest stream. "per-source": each stream has its own mark, which
+finds late rows of a fast stream earlier. The engines still wait for the slowest stream, because its rows may match old
+rows of the others.
 
-A source that is silent holds the watermark where it is. With `idle_after_s` it does so for that long only; then the
-others go on without it, and what it sends later is late if it is older than what the engines have forgotten.
+A silent source holds the watermark back. With `idle_after_s` it does so only for that long. Then the watermark advances
+without it, and later rows of the source that are older than the watermark of the engines are late.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Policy = Literal["slowest", "per-source"]
 LEAST = -(1 << 63)
-"""The mark of a stream that has none: no event time is older."""
+"""The mark of a stream without a mark: no event time is older."""
 _TICK = optional(integer(LEAST, -LEAST - 1))
 _FORM = fields(
     {
@@ -51,11 +51,12 @@ _FORM = fields(
 
 @dataclass(frozen=True)
 class WatermarkRules:
-    """How marks follow from event times.
+    """Rules by which marks follow from event times.
 
     policy        "slowest": one watermark for all streams; "per-source": each stream has its own mark
-    lateness      per stream, ticks of the common time type that a row may be older than the greatest before its batch
-    idle_after_s  seconds of processing time without rows after which a source holds nothing back; None: it always does
+    lateness      per stream, ticks by which a row may be older than the greatest event time of earlier batches
+    idle_after_s  seconds of processing time without rows after which a source no longer holds the watermark back; None:
+                  it always does
     """
 
     policy: Policy
@@ -64,28 +65,28 @@ class WatermarkRules:
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
-            raise SparkJoinError(f"watermark={self.policy!r}: it is one of {', '.join(map(repr, get_args(Policy)))}")
+            raise SparkJoinError(f"watermark={self.policy!r}: pass one of {', '.join(map(repr, get_args(Policy)))}")
         for stream, ticks in enumerate(self.lateness):
             if ticks < 0:
                 raise SparkJoinError(f"lateness of stream number {stream}: {ticks} is negative; give 0 or more ticks")
         if self.idle_after_s is not None and not 0 < self.idle_after_s < math.inf:
             raise SparkJoinError(
-                f"idle_after={self.idle_after_s!r}: give a time above 0, or None if a silent source is to be waited for"
+                f"idle_after={self.idle_after_s!r}: give a time above 0, or None to always wait for silent sources"
             )
 
 
 @dataclass(frozen=True)
 class Watermarks:
-    """The state after some batches; it never changes, `after` gives the next one.
+    """The watermarks after a number of batches. Immutable: `after` returns the next state.
 
-    Sequences have one entry per stream, event times are ticks of the common time type, the rest seconds since epoch.
+    Sequences have one entry per stream. Event times are ticks of the common time type, other times seconds since epoch.
 
-    greatest   the greatest event time that arrived; None before the first row
-    rows_at    when the stream last had rows; None before the first
-    marks      a row older than this is late; None while none is
-    engine     no later row that is not late is older than this, over all streams; None while nothing is known
-    begun_at   when the first batch was
-    last_at    when the newest batch was
+    greatest   greatest event time that arrived; None before the first row
+    rows_at    time of the last batch with rows of the stream; None before the first
+    marks      rows older than this are late; None while no row can be late
+    engine     watermark of the engines: every later row that is not late has at least this event time; None if unknown
+    begun_at   time of the first batch
+    last_at    time of the newest batch
     """
 
     greatest: tuple[int | None, ...]
@@ -103,9 +104,9 @@ class Watermarks:
 
     @property
     def late_below(self) -> tuple[int, ...] | None:
-        """Per stream, a row of the next batch is late iff its event time is less than this.
+        """Per stream, the event time below which rows of the next batch are late.
 
-        None while no row can be late; the least int64 for a single stream of which that is true.
+        None while no row can be late; the least int64 for a stream without a mark.
         """
         if all(mark is None for mark in self.marks):
             return None
@@ -114,17 +115,17 @@ class Watermarks:
     def after(self, batch_greatest: Sequence[int | None], now_s: float, rules: WatermarkRules) -> Watermarks:
         """Return the state after a batch at processing time `now_s` (seconds since epoch).
 
-        `batch_greatest` has the greatest event time of each stream in the batch, late rows counted, None for a stream
-        without rows. In a query without a RANGE window no row is late: give None for every stream. O(streams).
+        `batch_greatest` has the greatest event time of each stream in the batch, late rows included; None for a stream
+        without rows. Pass None for every stream of a query without RANGE windows, which has no late rows. O(streams).
         """
         streams = len(self.greatest)
         for what, given in (("greatest event times", batch_greatest), ("spans of lateness", rules.lateness)):
             if len(given) != streams:
-                raise SparkJoinError(f"{len(given)} {what} for {streams} streams; give one per stream, as in the query")
+                raise SparkJoinError(f"{len(given)} {what} for {streams} streams; give one per stream, in query order")
         begun = now_s if self.begun_at is None else self.begun_at
         rows_at = tuple(old if new is None else now_s for old, new in zip(self.rows_at, batch_greatest, strict=True))
         greatest = tuple(_later(old, new) for old, new in zip(self.greatest, batch_greatest, strict=True))
-        # What each stream promises by itself; None from one that has promised nothing.
+        # The mark that follows from each stream's own rows; None for a stream without rows so far.
         own = [
             None if most is None else max(LEAST, most - ticks)
             for most, ticks in zip(greatest, rules.lateness, strict=True)
@@ -137,7 +138,7 @@ class Watermarks:
             return now_s - (begun if last is None else last) < rules.idle_after_s
 
         if rules.policy == "per-source":
-            # A mark that went ahead while its source was idle, or under other rules, stays ahead.
+            # A mark never goes back, even if it advanced while its source was idle, or under other rules.
             own = [_later(old, new) for old, new in zip(self.marks, own, strict=True)]
         held = [own[stream] for stream in range(streams) if waited_for(stream)]
         known = [mark for mark in held if mark is not None]
@@ -145,13 +146,13 @@ class Watermarks:
         if known and len(known) == len(held):
             engine = _later(engine, min(known))
         marks = own if rules.policy == "per-source" else list(self.marks)
-        # What the engines forgot cannot be matched: no stream may go on sending what is older.
+        # The engines have evicted rows before their watermark, so older rows of every stream are late.
         return Watermarks(greatest, rows_at, tuple(_later(mark, engine) for mark in marks), engine, begun, now_s)
 
     def resumed(self, now_s: float) -> Watermarks:
-        """Return the state for a job that starts again at `now_s`: the time it stood still makes no source idle.
+        """Return the state for a job that starts again at `now_s`, without the time for which it was stopped.
 
-        Without this a source whose rows waited while the job was down would count as silent for as long.
+        Otherwise a source whose rows waited during the stop would count as silent for that time.
         """
         if self.begun_at is None or self.last_at is None:
             return self
@@ -164,7 +165,7 @@ class Watermarks:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state as objects that JSON has."""
+        """Return the state as JSON objects."""
         return {
             "greatest": list(self.greatest),
             "rows_at": list(self.rows_at),
@@ -176,16 +177,14 @@ class Watermarks:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Watermarks:
-        """Return the state that `to_json` described. Raises SparkJoinError naming the part that is not as written."""
+        """Return the state that `to_json` returned. Raises SparkJoinError that names a part of another form."""
         try:
             _FORM(data, "watermarks")
             lengths = {name: len(data[name]) for name in ("greatest", "rows_at", "marks")}
             if len(set(lengths.values())) > 1:
-                raise FormError(f"watermarks have one entry per stream each, not {lengths}")
+                raise FormError(f"watermarks need one entry per stream in each list, not {lengths}")
         except FormError as problem:
-            raise SparkJoinError(
-                f"{problem}; the file they were read from is damaged or of another version"
-            ) from problem
+            raise SparkJoinError(f"{problem}; the file that holds it is damaged or of another version") from problem
         return cls(
             tuple(data["greatest"]),
             tuple(data["rows_at"]),
@@ -198,7 +197,7 @@ class Watermarks:
 
 def _later(one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
-        return one if other is None else int(other)  # NumPy's integers are none that JSON has
+        return one if other is None else int(other)  # JSON has no NumPy integers
     return max(one, int(other))
 
 
@@ -211,18 +210,19 @@ def make_rules(
     """Return the rules for a query.
 
     watermark   "slowest" or "per-source"
-    lateness    a timedelta, or ticks of the common time type; a mapping from names of streams to such, in which streams
-                left out have the query's own lateness; None: the query's lateness for all
-    idle_after  how long a source may be silent before it holds nothing back: a timedelta or seconds; None: for ever
+    lateness    a timedelta, or ticks of the common time type; or a mapping from stream to such, where streams left out
+                have the query's lateness; None: the query's lateness for all streams
+    idle_after  time after which a silent source no longer holds the watermark back: a timedelta or seconds; None: never
 
-    Raises SparkJoinError, or QueryError for a span that is no whole number of ticks; naming the stream and the value.
+    Raises SparkJoinError that names the stream and the value, and QueryError for a span that is not a whole number of
+    ticks.
     """
     names = [stream.name for stream in query.streams]
     spans: dict[str, timedelta | int] = {}
     if isinstance(lateness, Mapping):
         for name, span in lateness.items():
             if name not in names:
-                raise SparkJoinError(f"lateness: there is no stream {name!r}; the streams are {', '.join(names)}")
+                raise SparkJoinError(f"lateness: the query has no stream {name!r}; its streams are {', '.join(names)}")
             spans[name] = span
     elif lateness is not None:
         spans = dict.fromkeys(names, lateness)
@@ -242,7 +242,9 @@ def _span_ticks(query: Query, name: str, span: timedelta | int) -> int:
         raise SparkJoinError(f"{what}: {span!r} is neither a timedelta nor a whole number of ticks")
     span = number
     if (span < timedelta(0)) if isinstance(span, timedelta) else (span < 0):
-        raise SparkJoinError(f"{what}: {span} is negative; give 0 if no row may be older than those before its batch")
+        raise SparkJoinError(
+            f"{what}: {span} is negative; give 0 to accept no rows older than those of earlier batches"
+        )
     if span and not query.graph.timed:
-        raise SparkJoinError(f"{what}: {span} without a RANGE window: only event-time windows have late rows")
+        raise SparkJoinError(f"{what}: {span} without a RANGE window: without event time no row is late; leave it out")
     return query.ticks(span, None, what) if query.graph.timed else 0

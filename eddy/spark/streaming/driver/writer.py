@@ -1,4 +1,4 @@
-"""How a streaming join is started: built as Spark's `DataStreamWriter` is, sink and trigger one after the other."""
+"""Starts a streaming join through a writer with the methods of Spark's `DataStreamWriter`."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from eddy.log import refusals
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
-from eddy.spark.streaming.driver.context import Run
-from eddy.spark.streaming.driver.micro_batch import Batches, Settings
+from eddy.spark.streaming.driver.context import JobContext
+from eddy.spark.streaming.driver.micro_batch import MicroBatches, Settings
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
-from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
+from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.identity import check_identity, has_identity, write_identity
-from eddy.spark.streaming.state.locations import Places
+from eddy.spark.streaming.state.locations import Locations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMATS = ("parquet", "transactions", "console", "noop")
-_OPTIONS = {"parquet": {"path"}, "transactions": {"path"}, "console": {"numRows"}, "noop": set()}
-
 
 @dataclass(frozen=True)
 class StreamingJoin:
-    """A join of streaming DataFrames that is not started yet; made by `eddy.spark.join`. `writeStream` starts it.
+    """A join of streaming DataFrames that has not started; `eddy.spark.join` creates it, `writeStream` starts it.
+
+        joined = eddy.spark.join(query, frames, checkpoint="state")
+        running = joined.writeStream.format("parquet").start("results")
 
     job         the query and the grid of key groups
-    places      where tasks find and leave things
-    told        the streaming plan of the first stage: it logs the rows of all streams
-    settings    what may change from one start to the next
-    checkpoint  absolute path of the directory of state
+    locations   directories of the tasks
+    logged      streaming plan of the first stage, which logs the rows of all streams
+    settings    settings that may change from one start to the next
+    checkpoint  absolute path of the state's directory
 
-    It has no other methods of a DataFrame: work on results in `foreachBatch`, or read them from where they are written.
+    It has no other methods of a DataFrame: process results in `foreachBatch`, or read what the sink has written.
     """
 
     spark: SparkSession
     job: Job
-    places: Places
-    told: DataFrame
+    locations: Locations
+    logged: DataFrame
     settings: Settings
     checkpoint: Path
 
     @property
     def writeStream(self) -> JoinWriter:
-        """What starts it."""
+        """A writer that starts the join."""
         return JoinWriter(self)
 
     @property
@@ -58,37 +58,41 @@ class StreamingJoin:
 
 
 class JoinWriter:
-    """Says where results go and when micro-batches run; `start` then starts the join. Methods return the writer."""
+    """Sets the sink and the trigger of a streaming join; `start` starts it. Other methods return the writer."""
 
     def __init__(self, join: StreamingJoin) -> None:
         self._join = join
         self._format: str | None = None
-        self._function: Callable[[DataFrame, int], None] | None = None
+        self._sink: Sink | None = None
         self._options: dict[str, str] = {}
         self._name: str | None = None
         self._trigger: dict[str, Any] = {}
 
     def format(self, source: str) -> JoinWriter:
-        """Write in one of these ways:
+        """Write results to one of these sinks:
 
-        "parquet"       option `path`; a directory `batch=<n>` of Parquet files for each micro-batch with results, there
-                        as a whole or not at all; each result once
+        "parquet"       option `path`; a directory `batch=<n>` of Parquet files for each micro-batch with results, which
+                        appears atomically; each result once
         "transactions"  option `path`; Parquet files in `data/`, and for each micro-batch a file in `_log/` that names
-                        its files: read them with `eddy.spark.read_transactions`; each result once
-        "console"       option `numRows`, 20 if not given; prints, a micro-batch again after a crash
-        "noop"          joins and counts, and drops the results
+                        its files; read them with `eddy.spark.read_transactions`; each result once
+        "console"       option `numRows`, default 20; prints each micro-batch, some again after a crash
+        "noop"          counts results and drops them
 
-        Raises SparkJoinError for any other.
+        Raises SparkJoinError for any other name. `sink` takes a sink of your own.
         """
         if source not in FORMATS:
-            raise SparkJoinError(f"format({source!r}): a join writes to {', '.join(FORMATS)}, or with foreachBatch")
+            raise SparkJoinError(
+                f"format({source!r}): pass one of {', '.join(FORMATS)}, or use sink(…) or foreachBatch(…)"
+            )
         self._format = source
         return self
 
     def option(self, key: str, value: object) -> JoinWriter:
-        """Set an option of the format; which there are, `format` says. `checkpointLocation` is refused: see `join`."""
+        """Set an option of the format. Raises SparkJoinError for `checkpointLocation`, an argument of `join`."""
         if key == "checkpointLocation":
-            raise SparkJoinError("checkpointLocation is given to eddy.spark.join as checkpoint=; leave it out here")
+            raise SparkJoinError(
+                "option checkpointLocation: pass checkpoint= to eddy.spark.join instead of this option"
+            )
         self._options[key] = str(value)
         return self
 
@@ -99,40 +103,47 @@ class JoinWriter:
         return self
 
     def outputMode(self, outputMode: str) -> JoinWriter:
-        """Say "append", the only mode: a result is told once."""
+        """Set the output mode. Only "append" is possible: a join emits each result once."""
         if outputMode != "append":
-            raise SparkJoinError(f"outputMode({outputMode!r}): a join tells each result once, which is 'append'")
+            raise SparkJoinError(f"outputMode({outputMode!r}): a join emits each result once; pass 'append'")
         return self
 
     def queryName(self, queryName: str) -> JoinWriter:
-        """Name the query, as `spark.streams` and progress show it."""
+        """Set the name of the query in `spark.streams`, progress, Spark's UI and log records."""
         self._name = queryName
         return self
 
     def trigger(self, **trigger: Any) -> JoinWriter:
-        """Say when micro-batches run, as in Spark: processingTime="5 seconds", or availableNow=True.
+        """Set when micro-batches run, as in Spark: processingTime="5 seconds", or availableNow=True.
 
-        Without one the next begins when the last is done. Continuous and real-time triggers raise SparkJoinError.
+        Without a trigger each micro-batch begins when the last one ends. Raises SparkJoinError for continuous and
+        real-time triggers.
         """
         if "continuous" in trigger or "realTime" in trigger:
-            raise SparkJoinError("a join runs in micro-batches: say processingTime=… or availableNow=True")
+            raise SparkJoinError("trigger: a join runs in micro-batches; pass processingTime=… or availableNow=True")
         self._trigger = trigger
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
-        """Call func(results, batch) on the driver after each micro-batch is committed, those without results as well.
+        """Call func(results, batch) on the driver after the commit of each micro-batch, with or without results.
 
-        `results` is a batch DataFrame over files of the job, good until the call returns. The call is made again with
-        the same number and the same rows if it raised, or if the driver died before it was known to have returned: make
-        what it does depend on the number.
+        `results` is a batch DataFrame over files of the job, valid until the call returns. If the call raises, or the
+        driver dies before it records the return, the next start calls again with the same number and the same rows. So
+        make the effect of the function depend on the number.
         """
         if not callable(func):
             raise SparkJoinError(f"foreachBatch takes a function of a DataFrame and a batch number, not {func!r}")
-        self._function = func
+        return self.sink(CallbackSink(func))
+
+    def sink(self, sink: Sink) -> JoinWriter:
+        """Write results to a sink object, such as an instance of your own subclass of `eddy.spark.Sink`."""
+        if not isinstance(sink, Sink):
+            raise SparkJoinError(f"sink({sink!r}): pass an instance of a subclass of eddy.spark.Sink")
+        self._sink = sink
         return self
 
     def toParquet(self, path: str | Path) -> StreamingJoinQuery:
-        """Start, writing Parquet to `path`."""
+        """Start the join with a "parquet" sink in `path`."""
         return self.format("parquet").start(path)
 
     @refusals
@@ -143,11 +154,10 @@ class JoinWriter:
         queryName: str | None = None,
         **options: object,
     ) -> StreamingJoinQuery:
-        """Start the join, from where the checkpoint stands if it stands anywhere.
+        """Start the join; resume it if the checkpoint holds a state.
 
-        Raises SparkJoinError for a sink or option that is not one, and for workers that cannot import this package;
-        StreamingStateError for a checkpoint that is
-        damaged, of another join, or in use by another driver.
+        Raises SparkJoinError for an unknown sink or option, and for workers that cannot import this package;
+        StreamingStateError for a checkpoint that is damaged, belongs to another join, or is in use by another driver.
         """
         if format is not None:
             self.format(format)
@@ -157,21 +167,21 @@ class JoinWriter:
             self.option("path", path)
         self.options(**options)
         join = self._join
-        sink = self._sink()
+        sink = self._chosen_sink()
         check_workers(join.spark)
         checkpoint = Checkpoint(join.checkpoint)
-        checkpoint.lock()
+        checkpoint.lock.acquire()
         try:
             groups = join.job.shares.partitions
             begun = has_identity(join.checkpoint) or checkpoint.newest_number() is not None
             if begun:
                 checkpoint.recoveries += check_identity(join.checkpoint, join.job, groups)
-            run = Run(join.spark, join.job, join.places, checkpoint, sink, self._name or "eddy")
-            batches = Batches(run, join.settings)
+            context = JobContext(join.spark, join.job, join.locations, checkpoint, sink, self._name or "eddy")
+            batches = MicroBatches(context, join.settings)
             if not begun:
-                # Not before the sink was found fit: a start that fails shall not settle which join it is.
+                # After the check of the sink: a start that fails must not fix the identity.
                 write_identity(join.checkpoint, join.job, groups)
-            writer = join.told.writeStream.foreachBatch(batches)
+            writer = join.logged.writeStream.foreachBatch(batches)
             writer = writer.option("checkpointLocation", str(join.checkpoint / "spark"))
             if self._name is not None:
                 writer = writer.queryName(self._name)
@@ -179,27 +189,21 @@ class JoinWriter:
                 writer = writer.trigger(**self._trigger)
             return StreamingJoinQuery(join.spark, writer.start(), batches)
         except BaseException:
-            checkpoint.unlock()
+            checkpoint.lock.release()
             raise
 
-    def _sink(self) -> Sink:
-        if self._function is not None:
+    def _chosen_sink(self) -> Sink:
+        if self._sink is not None:
             if self._format is not None or self._options:
-                raise SparkJoinError("foreachBatch takes no format and no options: leave one of them out")
-            return CallbackSink(self._function)
+                raise SparkJoinError("foreachBatch and sink take no format and no options; leave one of them out")
+            return self._sink
         if self._format is None:
-            raise SparkJoinError(f"say where results go: format(…) with one of {', '.join(FORMATS)}, or foreachBatch")
-        unknown = sorted(self._options.keys() - _OPTIONS[self._format])
+            raise SparkJoinError(
+                f"the join has no sink: call format(…) with one of {', '.join(FORMATS)}, or sink(…), or foreachBatch(…)"
+            )
+        kind = FORMATS[self._format]
+        unknown = sorted(self._options.keys() - kind.options)
         if unknown:
-            raise SparkJoinError(f"format {self._format!r} has no option {unknown[0]!r}")
-        if self._format == "noop":
-            return NullSink()
-        if self._format == "console":
-            shown = self._options.get("numRows", "20")
-            if not shown.isdecimal() or not int(shown):
-                raise SparkJoinError(f"format 'console': numRows={shown!r} is no whole number above 0")
-            return ConsoleSink(int(shown))
-        if "path" not in self._options:
-            raise SparkJoinError(f"format {self._format!r} needs a path: start(path), or option('path', …)")
-        path = self._options["path"]  # not as a Path yet, which makes s3://… a relative one
-        return ParquetSink(path) if self._format == "parquet" else TransactionSink(path)
+            known = ", ".join(sorted(kind.options)) or "none"
+            raise SparkJoinError(f"format {self._format!r} has no option {unknown[0]!r}; its options: {known}")
+        return kind.from_options(self._options)

@@ -1,10 +1,12 @@
-"""Where the results of a batch go.
+"""Sinks: destinations for the results of a streaming join.
 
-Tasks write Parquet files into a staging directory; the batch's manifest names those that count, which commits the
-batch; then the driver publishes them. It may publish a batch again after a crash: publishing twice is publishing once.
+Tasks write Parquet files to a staging directory. The batch's manifest names the files that count, which commits the
+batch. Then the driver publishes them; after a crash it may publish a batch again. `Sink` states the contract.
 
-    from eddy.spark.streaming.sinks import ParquetSink
-    ParquetSink("results")
+    join(query, frames, checkpoint="state").writeStream.sink(ParquetSink("results")).start()
+
+To add a sink with a name for `writeStream.format(…)`, write a subclass of `Sink` in a file of this folder and add it to
+`FORMATS`.
 """
 
 from eddy.spark.streaming.sinks.base import Sink
@@ -14,4 +16,7 @@ from eddy.spark.streaming.sinks.nothing import NullSink
 from eddy.spark.streaming.sinks.parquet import ParquetSink
 from eddy.spark.streaming.sinks.transactions import TransactionSink
 
-__all__ = ["CallbackSink", "ConsoleSink", "NullSink", "ParquetSink", "Sink", "TransactionSink"]
+FORMATS: dict[str, type[Sink]] = {one.name: one for one in (ParquetSink, TransactionSink, ConsoleSink, NullSink)}
+"""Sinks by the name that `writeStream.format(…)` takes."""
+
+__all__ = ["FORMATS", "CallbackSink", "ConsoleSink", "NullSink", "ParquetSink", "Sink", "TransactionSink"]

@@ -1,57 +1,146 @@
-"""What a job asks of a sink."""
+"""The base class of sinks, and what all of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.ownership import claim
+from eddy.spark.streaming.sinks.staging import Staging
+from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
-class Sink(Protocol):
-    """A place for results. A job prepares it once, then for each batch asks for staging, commits, and publishes.
+class Sink(ABC):
+    """A destination for the results of a streaming join. Subclass it to publish results to a system of your own.
 
-    name    for messages
-    writes  whether results are to be written at all; if not, they are only counted, and nothing is staged
+        class Sqlite(Sink):
+            def __init__(self, path):
+                self._path = path
+
+            def publish(self, batch, files, spark):
+                with contextlib.closing(sqlite3.connect(self._path)) as db, db:  # one transaction
+                    db.execute("CREATE TABLE IF NOT EXISTS batches (batch INTEGER PRIMARY KEY)")
+                    db.execute("CREATE TABLE IF NOT EXISTS pairs (k INTEGER, v TEXT)")
+                    if db.execute("SELECT 1 FROM batches WHERE batch = ?", [batch]).fetchone():
+                        return  # an earlier attempt has published this batch
+                    for path in self.paths(batch, files):
+                        rows = pyarrow.parquet.read_table(path).select(["R.k", "S.v"]).to_pylist()
+                        db.executemany("INSERT INTO pairs VALUES (?, ?)", [tuple(row.values()) for row in rows])
+                    db.execute("INSERT INTO batches VALUES (?)", [batch])
+
+        join(query, frames, checkpoint="state").writeStream.sink(Sqlite("results.db")).start()
+
+    Order of calls. The sink lives on the driver; it is never sent to a worker. `prepare` runs once, within `start`.
+    Then each batch takes these steps, in the thread of the streaming query:
+
+        1. staging(batch)                  on the driver, which sends the path to the tasks
+        2. tasks write Parquet files there, in Spark's types; also attempts that fail or whose results are not used
+        3. the job commits the batch:      its manifest names the files that count; from now on they never change
+        4. publish(batch, files, spark)    with exactly those files; also for a batch without results (no files)
+        5. the job records that the batch is published
+        6. clean(batch)                    staging directories of earlier batches may go
+
+    Batches come in ascending order. A batch is published before the next one begins.
+
+    Second attempts. If the driver dies or `publish` raises between steps 3 and 5, the next start of the job calls
+    `publish` again with the same batch number and the same files. To deliver results exactly once, `publish` has to
+    recognise a batch that it has already published, by the batch number: record the number in the same transaction as
+    the results, or make the whole operation idempotent. Between two attempts `clean` does not remove the files.
+
+    Errors. An exception from any method ends the query. After an exception from `publish` the batch stays committed,
+    and the next start publishes it. Raise `eddy.spark.SparkJoinError` with a message that names the destination and
+    what to do. The job wraps other exceptions of `publish` in a SparkJoinError that names the sink and the batch.
+
+    Only `publish` has to be implemented. The defaults of the other methods stage results below the checkpoint; they
+    need no call of `super().__init__()`.
+
+    name      name of the sink in `writeStream.format(…)` if it is in the registry `FORMATS`; else unused
+    options   names of its options there
+    writes    whether tasks write results; if False they only count them, and `staging` is never called
     """
 
-    @property
-    def name(self) -> str: ...
+    name: ClassVar[str] = ""
+    options: ClassVar[frozenset[str]] = frozenset()
+    writes: ClassVar[bool] = True
 
-    @property
-    def writes(self) -> bool: ...
+    _staging: Staging | None = None
+    _schema: pa.Schema | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Sink:
+        """Return the sink for options given by name to `writeStream`, all of them in `options`.
+
+        Called for sinks in the registry only. Raises SparkJoinError for a value that does not fit.
+        """
+        return cls(**options)
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
-        """See that the place can be used, before the first batch of a run.
+        """Check that the sink can be used. Called once before the first batch of a run.
 
-        schema   of the results, as the query has it
-        owner    what the job is known by from run to run; a place that another job publishes to is refused
-        scratch  a directory of the job that the driver and all workers have under this name; it outlives a run, and
-                 sinks without a place of their own stage in it
+        schema   of the results, in the query's types
+        owner    identifies the job across runs; refuse a destination that holds results of another owner
+        scratch  directory of the job that the driver and all workers reach under this path; it outlives a run
 
-        Raises SparkJoinError that names the path and what to do.
+        The default prepares a staging directory below `scratch`. Call it first if you extend it. Raises SparkJoinError
+        that names the path and what to do.
         """
-        ...
+        staging = Staging(scratch / "staging")
+        if staging.root.exists() and not staging.root.is_dir():
+            raise SparkJoinError(f"{staging.root} is a file; remove it: results are staged in a directory of this name")
+        staging.prepare()
+        claim(staging.root, owner, used=False)
+        self._staging, self._schema = staging, schema
 
     def staging(self, batch: int) -> Path:
-        """Return the directory in which the tasks of a batch write Parquet files; it is there.
+        """Return the directory in which tasks write the results of a batch, as Parquet files. It must exist.
 
-        Each try of a task takes a name not used before, that begins with neither '.' nor '_'. Before the batch is
-        committed its files are whole and synced, and so is this directory. It is on the file system of the final place.
+        Each attempt of a task uses a new file name, which begins with neither '.' nor '_'. Before the batch is
+        committed, its files are complete and synced, and so is the directory.
         """
-        ...
+        return self._prepared().of(batch)
 
+    @abstractmethod
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
-        """Make the results of a committed batch seen: `files` of its staging directory, and no others.
+        """Publish the results of a committed batch: all rows of `files`, and of no other files.
 
-        Called again with the same files after a crash, as often as need be. Batches come in order. Raises
-        SparkJoinError that names the path and what to do; the call may then be made again.
+        files   names of files in the staging directory of the batch; empty if the batch has no results
+
+        May be called again for the same batch; see the class. Raises SparkJoinError that names the destination and what
+        to do.
         """
-        ...
 
     def clean(self, before_batch: int) -> None:
-        """Remove the staging directories of batches before this one, all of which were published."""
-        ...
+        """Remove the staging directories of batches before this one, all of which are published."""
+        self._prepared().clean(before_batch)
+
+    def paths(self, batch: int, files: Sequence[str]) -> list[Path]:
+        """Return the paths of the files that `publish` received. Raises SparkJoinError for a missing file."""
+        return self._prepared().paths(batch, files)
+
+    def frame(self, spark: SparkSession, batch: int, files: Sequence[str]) -> DataFrame:
+        """Return the rows of the files that `publish` received as a batch DataFrame. Raises as `paths` does."""
+        paths = self.paths(batch, files)
+        assert self._schema is not None
+        return read_files(spark, self._schema, paths)
+
+    def _prepared(self) -> Staging:
+        if self._staging is None:
+            raise SparkJoinError(
+                f"{type(self).__name__} has no staging directory: call prepare first (a subclass that extends prepare"
+                " has to call super().prepare)"
+            )
+        return self._staging
+
+
+def read_files(spark: SparkSession, schema: pa.Schema, files: Sequence[Path]) -> DataFrame:
+    """Return Parquet files as one DataFrame, with the Spark types of the query's `schema`."""
+    named = [f"file://{path}" for path in files]  # with a scheme, as the default file system may be a distributed one
+    kind = struct_type(schema)
+    return spark.read.schema(kind).parquet(*named) if named else spark.createDataFrame([], kind)

@@ -1,14 +1,15 @@
-"""The sinks whose results stay in a directory: what may be in it, whose it is, and which files a batch has there."""
+"""The common part of sinks that keep results in a directory: its owner, its content, and the files of each batch."""
 
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.ownership import claim
 from eddy.spark.streaming.sinks.staging import Staging, explained, local_path
 from eddy.spark.streaming.state.batch_names import batch_name
@@ -18,21 +19,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class DirectorySink(ABC):
-    """A sink with a directory for its results alone; ParquetSink and TransactionSink are.
+class DirectorySink(Sink):
+    """A sink with a directory that holds its results and nothing else; base of ParquetSink and TransactionSink.
 
-    path   made if need be; the driver and all workers have it under this name
+    path   created if missing; the driver and all workers reach it under this path
     """
 
-    name = "directory"
-    writes = True
+    options = frozenset({"path"})
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = local_path(path, type(self).__name__)
-        self._staging = Staging(self.path / "_staging")
+        self._files = Staging(self.path / "_staging")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> DirectorySink:
+        if "path" not in options:
+            raise SparkJoinError(f"format {cls.name!r} needs a path: call start(path), or option('path', …)")
+        return cls(options["path"])  # as text: pathlib would turn s3://… into a relative path
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
-        """See that the directory can be written, is no other job's, and holds nothing but what this kind of sink makes.
+        """Check that the directory is writable, belongs to this job, and holds only files of this kind of sink.
 
         Raises SparkJoinError that names the path and what to do.
         """
@@ -44,44 +50,39 @@ class DirectorySink(ABC):
             if foreign:
                 raise SparkJoinError(
                     f"{self.path} holds {foreign[0]!r}, which no job published there; give an empty directory, or one"
-                    " this job published to"
+                    " to which this job published"
                 )
             make_directories(*self._directories(), mode=RESULT_DIRECTORY)
             claim(self.path, owner, self._has_batches())
-        self._staging.prepare()
-        staging, final = self._staging.root, self._directories()[0]
+        self._files.prepare()
+        staging, final = self._files.root, self._directories()[0]
         if os.stat(staging).st_dev != os.stat(final).st_dev:
             raise SparkJoinError(
-                f"{staging} is on another file system than {final}, so nothing can be renamed from one to the other;"
+                f"{staging} is on another file system than {final}, so files cannot be renamed from one to the other;"
                 " unmount it"
             )
-
-    def staging(self, batch: int) -> Path:
-        return self._staging.of(batch)
-
-    def clean(self, before_batch: int) -> None:
-        self._staging.clean(before_batch)
+        self._staging, self._schema = self._files, schema
 
     @abstractmethod
     def _makes(self, name: str) -> bool:
-        """Say whether a name in the directory, one that readers see, may be of this sink."""
+        """Return whether this kind of sink creates entries of such a name, among those that readers see."""
 
     @abstractmethod
     def _directories(self) -> Sequence[Path]:
-        """Return the directories that are made at the start, that to which files are renamed first."""
+        """Return the directories to create at the start. The first one receives the files of batches."""
 
     @abstractmethod
     def _has_batches(self) -> bool:
-        """Say whether results were published."""
+        """Return whether the directory holds published results."""
 
 
 def check_same(place: Path, batch: int, there: set[str], files: set[str]) -> None:
-    """Raise SparkJoinError if a batch that is published at a place has other files than it is to be published with."""
+    """Raise SparkJoinError if a published batch has other files than those that are to be published."""
     differing = sorted(there ^ files)
     if differing:
         raise SparkJoinError(
-            f"{place} holds batch {batch} with other files than it has now: {differing[0]!r} is in one of the two only."
-            " Either the manifest it was published by is lost, and the batch was joined again: restore"
-            f" {batch_name(batch)}.manifest and its copy in the checkpoint from a backup, or start with a new"
-            " checkpoint and a new directory of results. Or two jobs publish here: give each a directory of its own"
+            f"{place} holds batch {batch} with other files than the job has for it: only one of the two has"
+            f" {differing[0]!r}. Either the manifest of the published batch was lost, and the batch was joined again:"
+            f" restore {batch_name(batch)}.manifest and its copy in the checkpoint from a backup, or start with a new"
+            " checkpoint and a new directory of results. Or two jobs publish here: give each job a directory of its own"
         )

@@ -1,4 +1,4 @@
-"""Results that nobody wants to have, only to count."""
+"""Drops results and counts them."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.base import Sink
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
-class NullSink:
-    """Nothing is written: tasks count results (`writes` is False), and the job's metrics tell how many there were."""
+class NullSink(Sink):
+    """Writes nothing. Tasks count results, and the metrics of the job contain the counts."""
 
-    name = "nothing"
+    name = "noop"
     writes = False
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
-        """There is no place to look at."""
+        """Do nothing: there is no destination."""
 
     def staging(self, batch: int) -> Path:
-        raise SparkJoinError(f"batch {batch}: a NullSink has no staging directory; results are counted, not written")
+        raise SparkJoinError(f"batch {batch}: a NullSink has no staging directory; tasks count results")
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
-        """Do nothing. Raises SparkJoinError if files were written after all: they would be lost."""
+        """Do nothing. Raises SparkJoinError if tasks wrote files after all: they would be lost."""
         if files:
             raise SparkJoinError(
-                f"batch {batch}: {files[0]!r} for a NullSink, which keeps no results; use another sink"
+                f"batch {batch}: a NullSink keeps no results, but the batch has the file {files[0]!r}; use another sink"
             )
 
     def clean(self, before_batch: int) -> None:
-        """There is nothing to remove."""
+        """Do nothing: nothing is staged."""

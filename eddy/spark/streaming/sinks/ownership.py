@@ -1,4 +1,4 @@
-"""Whose results are in a directory: two jobs that publish to one would each take the other's batches for its own."""
+"""The owner of a directory of results. Two jobs that publish to one directory would confuse each other's batches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ _FILE = "_owner.json"
 
 
 def claim(path: Path, owner: str, used: bool) -> None:
-    """Note that a directory is a job's.
+    """Record that a directory belongs to a job.
 
-    `used` says that results were published there. Raises SparkJoinError if they are another job's.
+    used   whether the directory holds published results
+
+    Raises SparkJoinError if the directory belongs to another job.
     """
     marker = path / _FILE
     if marker.exists():
@@ -30,9 +32,9 @@ def claim(path: Path, owner: str, used: bool) -> None:
     if found == owner:
         return
     if found is not None or used:
-        whose = f"job {found}" if found is not None else "a job that is not known"
+        whose = f"job {found}" if found is not None else "an unknown job"
         raise SparkJoinError(
-            f"{path} holds results of {whose}, this is job {owner}; give each job a directory of its own, or go on from"
-            " the checkpoint with which that one ran"
+            f"{path} holds results of {whose}, and this is job {owner}; give each job a directory of its own, or resume"
+            " the job that ran here from its checkpoint"
         )
     write_whole(marker, json.dumps({"owner": owner}).encode(), RESULT_FILE)

@@ -1,10 +1,10 @@
-"""A directory of Parquet files, one subdirectory per batch, which appears whole.
+"""Writes a directory of Parquet files with one subdirectory per batch, which appears as a whole.
 
     results/batch=0/…parquet
-    results/batch=1/…parquet        a batch without rows has none
+    results/batch=1/…parquet        a batch without results has no subdirectory
     results/_staging/000000000002   being written; readers skip names that begin with '_'
 
-Spark and pyarrow read `results` as one table with a column `batch` more.
+Spark and pyarrow read `results` as one table with an additional column `batch`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class ParquetSink(DirectorySink):
     name = "parquet"
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
-        """As every directory of results. Raises SparkJoinError as well for a result column `batch`, which readers would
-        not see for the name of the directories.
+        """Prepare the directory. Also raises SparkJoinError for a result column `batch`: the name of the subdirectories
+        would hide it from readers.
         """
         if "batch" in (name.lower() for name in schema.names):
             raise SparkJoinError(
-                f"{self.path}: results have a column 'batch', which is what readers call the number of the directory;"
-                " give it another name in the query's select"
+                f"{self.path}: the results have a column 'batch', but readers add a column of this name for the"
+                " subdirectories; rename the column in the query's select"
             )
         super().prepare(schema=schema, owner=owner, scratch=scratch)
 
@@ -54,12 +54,12 @@ class ParquetSink(DirectorySink):
                 there = {path.name for path in final.iterdir() if path.name[0] not in "._"}
                 check_same(final, batch, there, set(names))
             else:
-                collected = self._staging.collected(batch)
-                self._staging.take(batch, names, [collected / name for name in names])
+                collected = self._files.collected(batch)
+                self._files.take(batch, names, [collected / name for name in names])
                 for path in collected.iterdir():
                     if path.name not in names:
                         raise SparkJoinError(
-                            f"{path} is in the way: batch {batch} has no such file; remove it and start the job again"
+                            f"{path} does not belong to batch {batch}; remove it and start the job again"
                         )
                 os.rename(collected, final)
             sync_directory(self.path)

@@ -1,15 +1,16 @@
-"""Data files, and a log that says which of them count, in the manner of Delta Lake's transaction log.
+"""Writes data files, and a log that names the files that count, similar to Delta Lake's transaction log.
 
     results/data/000000000000-….parquet
     results/_log/000000000000.json      {"batch": 0, "files": [{"name": …, "rows": …, "bytes": …}]}
-    results/_log/schema.arrow           of the results, an Arrow IPC message
+    results/_log/schema.arrow           schema of the results, an Arrow IPC message
     results/_staging/                   being written
 
-A batch is there once its entry is, and an entry appears whole: a reader sees all of a batch or nothing of it. A batch
-without rows has an entry without files. Read with `read` here; the directory as such may hold files of no entry.
+A batch is visible once its log entry exists, and an entry appears atomically: a reader sees a whole batch or nothing of
+it. A batch without results has an entry without files. Use `read` to read results: `data/` may hold files that no entry
+names.
 
 Source of the idea: Armbrust et al., "Delta Lake: high-performance ACID table storage over cloud object stores", VLDB
-2020, sec. 3. There is one writer here, so the log needs no put-if-absent and no checkpoints.
+2020, sec. 3. This log has a single writer, so it needs no put-if-absent and no checkpoints.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.base import read_files
 from eddy.spark.streaming.sinks.directory import DirectorySink, check_same
-from eddy.spark.streaming.sinks.frames import frame
 from eddy.spark.streaming.sinks.staging import checked_names, explained, local_path, row_count
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
 from eddy.spark.streaming.state.durable import RESULT_FILE, sync_directory, write_whole
@@ -44,7 +45,7 @@ _ENTRY_FORM = fields(
 
 
 class TransactionSink(DirectorySink):
-    """Publishes a batch by writing its entry of the log."""
+    """Publishes a batch by writing its log entry."""
 
     name = "transactions"
 
@@ -54,16 +55,16 @@ class TransactionSink(DirectorySink):
         self._log = self.path / "_log"
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
-        """As every directory of results. Raises SparkJoinError as well for a log of results with another schema."""
+        """Prepare the directory. Also raises SparkJoinError for a log of results with another schema."""
         super().prepare(schema=schema, owner=owner, scratch=scratch)
         with explained(self.path, "preparing the directory of results"):
-            self._keep(schema.remove_metadata())
+            self._write_schema(schema.remove_metadata())
 
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
         """Move the files to path/data/ and write the entry. O(files) renames, three syncs."""
         names = checked_names(files)
         entry = self._log / f"{batch_name(batch)}{_ENTRY}"
-        # Two batches may have files of one name, and one must not replace what the other published.
+        # Files of two batches may have the same name; the batch number keeps them apart.
         paths = [self._data / f"{batch_name(batch)}-{name}" for name in names]
         with explained(entry, f"publishing batch {batch}"):
             if entry.exists():
@@ -71,7 +72,7 @@ class TransactionSink(DirectorySink):
                 check_same(entry, batch, there, {path.name for path in paths})
                 sync_directory(self._log)
                 return
-            self._staging.take(batch, names, paths)
+            self._files.take(batch, names, paths)
             listed = [{"name": path.name, "rows": row_count(path), "bytes": path.stat().st_size} for path in paths]
             write_whole(entry, json.dumps({"batch": batch, "files": listed}).encode(), RESULT_FILE)
 
@@ -84,19 +85,19 @@ class TransactionSink(DirectorySink):
     def _has_batches(self) -> bool:
         return bool(versions(self.path))
 
-    def _keep(self, schema: pa.Schema) -> None:
-        kept = _schema(self.path)
-        if kept is None:
+    def _write_schema(self, schema: pa.Schema) -> None:
+        found = _schema(self.path)
+        if found is None:
             write_whole(self._log / _SCHEMA, schema.serialize().to_pybytes(), RESULT_FILE)
-        elif not kept.equals(schema):
+        elif not found.equals(schema):
             raise SparkJoinError(
-                f"{self.path} holds results with the columns {_columns(kept)}, not {_columns(schema)}; give the results"
-                " of this query a directory of their own"
+                f"{self.path} holds results with the columns {_columns(found)}, not {_columns(schema)}; give the"
+                " results of this query a directory of their own"
             )
 
 
 def versions(path: str | os.PathLike[str]) -> list[int]:
-    """Return the batches that are there, ascending; none for a directory that no job has published to."""
+    """Return the published batches, ascending; an empty list for a directory without any."""
     log = local_path(path, "path") / "_log"
     with explained(log, "listing the log"):
         names = os.listdir(log) if log.is_dir() else []
@@ -104,17 +105,17 @@ def versions(path: str | os.PathLike[str]) -> list[int]:
 
 
 def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path]:
-    """Return the files of all batches up to one, that one included; None: all that are there now. By batch and name.
+    """Return the files of all batches up to and including `upto`, in order of batches; None: of all batches now.
 
-    Raises SparkJoinError if there is no log, or no batch `upto` in it. O(batches + files).
+    Raises SparkJoinError without a log, and for a batch `upto` that is not in it. O(batches + files).
     """
     root = local_path(path, "path")
     there = versions(root)
     if not (root / "_log").is_dir():
-        raise SparkJoinError(f"{root} has no log of results; give the path of a TransactionSink that a job ran with")
+        raise SparkJoinError(f"{root} has no log of results; give the path to which a job wrote with a TransactionSink")
     if upto is not None and upto not in there:
-        span = f"those there are go from {there[0]} to {there[-1]}" if there else "no batch was published so far"
-        raise SparkJoinError(f"{root}: there is no batch {upto}; {span}")
+        span = f"published are batches {there[0]} to {there[-1]}" if there else "no batch is published yet"
+        raise SparkJoinError(f"{root}: batch upto={upto} is not published; {span}")
     names = [
         file["name"]
         for batch in there
@@ -125,13 +126,21 @@ def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path
 
 
 def read(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = None) -> DataFrame:
-    """Return the results of all batches up to one as a DataFrame, as `snapshot`; later batches are not in it."""
+    """Return the results that a `transactions` sink published, as a DataFrame without those of later batches.
+
+        pairs = eddy.spark.read_transactions(spark, "results", upto=41)
+
+    path   directory of the sink
+    upto   last batch to read; None: all batches now
+
+    Raises SparkJoinError without a log, and for a batch `upto` that is not published. O(batches + files).
+    """
     root = local_path(path, "path")
     files = snapshot(root, upto)
     schema = _schema(root)
     if schema is None:
-        raise SparkJoinError(f"{root / '_log' / _SCHEMA} is missing; the job writes it when it is started again")
-    return frame(spark, schema, files)
+        raise SparkJoinError(f"{root / '_log' / _SCHEMA} is missing; start the job again, which writes it")
+    return read_files(spark, schema, files)
 
 
 def _entry(path: Path) -> dict[str, Any]:
@@ -140,7 +149,7 @@ def _entry(path: Path) -> dict[str, Any]:
         _ENTRY_FORM(entry, "entry")
     except FormError as problem:
         raise SparkJoinError(
-            f"{path} is damaged; restore it, the files of this batch are named nowhere else ({problem})"
+            f"{path} is damaged ({problem}); restore it from a backup: nothing else names the files of this batch"
         ) from problem
     return entry
 
@@ -152,7 +161,7 @@ def _schema(root: Path) -> pa.Schema | None:
     try:
         return pa.ipc.read_schema(pa.py_buffer(path.read_bytes()))
     except (pa.ArrowException, OSError) as problem:
-        raise SparkJoinError(f"{path} is damaged; remove it, and the job writes it again when it starts") from problem
+        raise SparkJoinError(f"{path} is damaged; remove it and start the job again, which writes it") from problem
 
 
 def _columns(schema: pa.Schema) -> str:

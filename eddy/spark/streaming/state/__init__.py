@@ -1,1 +1,1 @@
-"""The checkpoint on disk: manifests, segments of the log, identity, and files that are whole or absent."""
+"""The state of a streaming join on disk: log, manifests, identity; their recovery, retention and compaction."""

@@ -1,4 +1,4 @@
-"""The number of a batch as the names of its files begin with it: 12 digits, so that names sort as batches do."""
+"""Batch numbers in the names of files: 12 digits at the beginning, so that names sort in the order of batches."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _BATCH = re.compile(rf"(\d{{{BATCH_DIGITS}}})(?!\d)")
 
 
 def batch_name(batch: int) -> str:
-    """Return a batch's number in 12 digits. Raises StreamingStateError for one that has none."""
+    """Return a batch number in 12 digits. Raises StreamingStateError for one that is negative or too long."""
     if not 0 <= batch < 10**BATCH_DIGITS:
-        raise StreamingStateError(f"batch {batch}: batches are numbered from 0, with {BATCH_DIGITS} digits at most")
+        raise StreamingStateError(f"batch {batch}: batches are numbered from 0, with at most {BATCH_DIGITS} digits")
     return f"{batch:0{BATCH_DIGITS}d}"
 
 
 def batch_of(name: str) -> int | None:
-    """Return the batch that a name begins with, None for none."""
+    """Return the batch at the beginning of a name, None for any other name."""
     found = _BATCH.match(name)
     return int(found[1]) if found else None
 
 
 def batch_named(name: str, ending: str = "") -> int | None:
-    """Return the batch whose number, with `ending` behind it, is all of a name; None for any other name."""
+    """Return the batch of a name that is exactly its number and `ending`; None for any other name."""
     batch = batch_of(name)
     return batch if batch is not None and name == batch_name(batch) + ending else None

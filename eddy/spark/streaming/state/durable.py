@@ -1,13 +1,13 @@
-"""Files that are there whole or not at all, also after the machine stopped in the middle.
+"""Durable files: each exists as a whole or not at all, even after a power cut in the middle of a write.
 
     write_whole   temporary name, fsync, rename, fsync of the directory: afterwards the file survives a power cut
-    write_twice   the same for two copies, first the copy and then the file itself
-    read_twice    the file, mended from its copy when it is damaged, and the copy mended from the file
+    write_twice   the same for a file and its copy, the copy first
+    read_twice    reads a file and its copy, and repairs either from the other
 
 Files have mode 0600 and directories 0700, whatever the umask: they hold rows of the user's streams.
 
-A reader therefore never sees a file that is half written by this library; what it finds damaged was damaged later.
-Temporary names end in `.tmp` and belong to nobody after a crash.
+So a reader never sees a half-written file; damage that it finds happened later. Temporary names end in `.tmp`, and
+after a crash no process uses them.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ T = TypeVar("T")
 
 TEMPORARY = ".tmp"
 PRIVATE_FILE, PRIVATE_DIRECTORY = 0o600, 0o700
-"""Modes of what a checkpoint holds."""
+"""Modes of files and directories of a checkpoint."""
 RESULT_FILE, RESULT_DIRECTORY = 0o666, 0o777
-"""Modes of what is written for others to read, before the umask."""
+"""Modes of published results, before the umask: others may read them."""
 
 
 def temporary_name(name: str) -> str:
-    """Return a name beside `name` that nobody else uses, and that begins like it."""
+    """Return a new unique name that begins with `name`."""
     return f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY}"
 
 
 def final_name(name: str) -> str:
-    """Return the name that a file with a temporary name is to get; any other name as it is."""
+    """Return the name that a temporary file gets in the end; any other name unchanged."""
     return name.removesuffix(TEMPORARY).rpartition(".")[0] if name.endswith(TEMPORARY) else name
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Make the names in a directory survive a power cut (fsync)."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -50,11 +50,11 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directories(*directories: Path, mode: int = PRIVATE_DIRECTORY) -> None:
-    """Make those that are missing, parents first, so that they survive a power cut."""
+    """Create missing directories, parents first, so that they survive a power cut."""
     for directory in directories:
         if directory.is_dir():
             continue
-        # A file among the parents stays, so that the system says which name is no directory.
+        # A parent that is a file is left alone, so that the error of the system names it.
         missing = [directory, *(one for one in directory.parents if not one.exists())]
         for one in reversed(missing):
             one.mkdir(exist_ok=True, mode=mode)
@@ -62,12 +62,12 @@ def make_directories(*directories: Path, mode: int = PRIVATE_DIRECTORY) -> None:
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file as `open(…, opener=private_opener)` does; one that is made is for this user alone."""
+    """Open a file for `open(…, opener=private_opener)`; only this user may read a file that it creates."""
     return os.open(path, flags, PRIVATE_FILE)
 
 
 def write_whole(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Write a file, over one that is there, so that it is the old one or the new one at each moment."""
+    """Write a file atomically: at each moment readers see the old content or the new content."""
     temporary = path.with_name(temporary_name(path.name))
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -86,53 +86,53 @@ def write_whole(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
 
 
 def write_twice(path: Path, copy: Path, data: bytes) -> None:
-    """Write a file and its copy. From the moment on at which the copy is whole, the file counts as written."""
+    """Write a file and its copy. The file counts as written once the copy has its name."""
     write_whole(copy, data)
     write_whole(path, data)
 
 
 @dataclass(frozen=True)
-class Found(Generic[T]):
-    """What was read of a file and its copy.
+class ReadOutcome(Generic[T]):
+    """Outcome of reading a file and its copy.
 
-    value    what the bytes mean; None when neither is whole
-    data     the bytes of it
-    mended   what was put right, as text
-    damages  when neither is whole: what is wrong with each that is there; empty when none is there
+    value    parsed content; None if neither is whole
+    data     its bytes
+    repairs  texts on files that were rewritten
+    damages  if neither is whole, a text on the damage of each that exists; empty if none exists
     """
 
     value: T | None
     data: bytes
-    mended: tuple[str, ...]
+    repairs: tuple[str, ...]
     damages: tuple[str, ...]
 
 
-def read_twice(path: Path, copy: Path, parse: Callable[[bytes], T]) -> Found[T]:
-    """Read a file and its copy, and put back the one that is missing or damaged.
+def read_twice(path: Path, copy: Path, parse: Callable[[bytes], T]) -> ReadOutcome[T]:
+    """Read a file and its copy, and restore the one that is missing or damaged.
 
-    `parse` raises StreamingStateError for bytes that are not whole. Raises StreamingStateError itself when both are
-    whole and differ: then one is of another checkpoint.
+    `parse` raises StreamingStateError for damaged bytes. `read_twice` raises StreamingStateError if both are whole but
+    differ: then one belongs to another checkpoint.
     """
     first = _read(path, parse)
-    # The same bytes mean the same; they are not parsed twice.
+    # Equal bytes are not parsed twice.
     second = first if _same_bytes(first, copy) else _read(copy, parse)
     if isinstance(first, tuple) and isinstance(second, tuple):
         if first[1] != second[1]:
             raise StreamingStateError(
-                f"{path} and its copy {copy} are both whole, but not the same: one of them is of another checkpoint;"
-                " take away the one that does not belong here"
+                f"{path} and its copy {copy} are both whole but differ: one of them belongs to another checkpoint;"
+                " remove that one"
             )
-        return Found(*first, (), ())
+        return ReadOutcome(*first, (), ())
     for whole, source, other, target in ((first, path, second, copy), (second, copy, first, path)):
         if isinstance(whole, tuple):
             write_whole(target, whole[1])
-            return Found(*whole, (f"{target} ({other or 'it is missing'}) was written anew from {source}",), ())
+            return ReadOutcome(*whole, (f"{target} ({other or 'it is missing'}) was restored from {source}",), ())
     damages = [f"{place}: {one}" for place, one in ((path, first), (copy, second)) if isinstance(one, str)]
-    return Found(None, b"", (), tuple(damages))
+    return ReadOutcome(None, b"", (), tuple(damages))
 
 
 def _read(path: Path, parse: Callable[[bytes], T]) -> tuple[T, bytes] | str | None:
-    """Return value and bytes of a whole file, what is wrong with a damaged one, None for none."""
+    """Return the value and bytes of a whole file, a text on the damage of any other, None if there is no file."""
     try:
         data = path.read_bytes()
         return parse(data), data

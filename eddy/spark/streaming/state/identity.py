@@ -1,16 +1,17 @@
-"""Which join a checkpoint belongs to, in identity.json, so that no other join goes on from its state.
+"""The identity of a checkpoint: identity.json describes the join, so that no other join resumes from its state.
 
-Part of it is what the rows in the log mean: the streams in order with their kept columns, windows, time columns and
-filters, the attribute classes of the predicates, the order of arrival, the grid of key groups, and those settings of
-the watermarks that the caller names. Any difference in them is refused and named.
+The identity contains everything that gives the rows in the log their meaning: the streams in order with their kept
+columns, windows, time columns and filters, the attribute classes of the predicates, the order of arrival, the grid of
+key groups, and the watermark settings that the caller names. A start with any difference is refused, and the error
+names the difference.
 
-No part of it, and so free to change: plan, policy, strategy, what is stored, `max_bytes`, the number of partitions and
-the partition map; `where` and `select`, which make results of combinations, as long as they leave the kept columns as
-they are: the rows in the log have the columns that were kept when they were written. The filter of a stream is part of
-it, because rows that it kept out are not in the log.
+The following may change: plan, policy, strategy, stored combinations, `max_bytes`, the number of partitions and the
+partition map. `where` and `select` may change as long as the kept columns stay the same, because rows in the log have
+the columns of the time when they were written. The filter of a stream belongs to the identity because the log lacks the
+rows that it rejected.
 
-Functions in filters are compared by their names; what they do cannot be, so a function that now does something else
-goes unnoticed, and the state holds rows that the old one let through.
+Functions in filters are compared by name only. So a changed function goes unnoticed, and the state holds rows that the
+old function accepted.
 
     {"format": "eddy streaming join", "version": 2, "digest": BLAKE2b of the rest, "identity": {...}}
 """
@@ -26,7 +27,7 @@ from typing import Any
 from eddy.query.text import FILTER_FORM, QUERY_FORM, difference, filter_shown, filter_text, query_text, same_filter
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.job import Job
-from eddy.spark.streaming.state.durable import Found, read_twice, write_twice
+from eddy.spark.streaming.state.durable import ReadOutcome, read_twice, write_twice
 from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, optional, parse, text
 
 FORMAT = "eddy streaming join"
@@ -47,11 +48,11 @@ _FORM = fields(
 
 
 def write_identity(root: Path, job: Job, key_groups: int, watermarks: Mapping[str, Any] | None = None) -> None:
-    """Write which join the checkpoint under `root` belongs to; survives a power cut. For the first start.
+    """Write the identity of a new checkpoint under `root`; it survives a power cut.
 
     job         its shares are the grid of key groups
-    key_groups  how many cells the grid has
-    watermarks  what of their settings changes what is late or forgotten, as JSON can say it, by name
+    key_groups  number of cells of the grid
+    watermarks  settings that change which rows are late or evicted, by name; values that JSON can express
     """
     identity = _identity(job, key_groups, watermarks)
     text = json.dumps(
@@ -63,35 +64,34 @@ def write_identity(root: Path, job: Job, key_groups: int, watermarks: Mapping[st
 def check_identity(
     root: Path, job: Job, key_groups: int, watermarks: Mapping[str, Any] | None = None
 ) -> tuple[str, ...]:
-    """Raise StreamingStateError unless the checkpoint belongs to this join; the error says what differs, old and new.
+    """Raise StreamingStateError unless the checkpoint belongs to this join; the error names the difference.
 
-    Returns what was damaged in one copy of the file and put right from the other, as text.
+    Returns texts on damage that was repaired.
     """
     found = _read(root)
     if found.value is None:
         raise StreamingStateError(
-            f"{root} does not say which join it belongs to: {'; '.join(found.damages) or f'{_path(root)} is missing'};"
+            f"{root} has no whole identity: {'; '.join(found.damages) or f'{_path(root)} is missing'};"
             " restore the file or its copy from a backup, or start with a new checkpoint"
         )
     differs = _difference(found.value, job, _identity(job, key_groups, watermarks))
     if differs is not None:
         raise StreamingStateError(
-            f"the checkpoint {root} belongs to another join: {differs}; run that one on it, or start with a new"
+            f"the checkpoint {root} belongs to another join: {differs}; run that join on it, or start with a new"
             " checkpoint"
         )
-    return found.mended
+    return found.repairs
 
 
 def has_identity(root: Path) -> bool:
-    """Say whether identity.json or its copy is there, whole or not."""
+    """Return whether identity.json or its copy exists, whole or damaged."""
     return _path(root).exists() or _copy(root).exists()
 
 
 def saved_shares(root: Path) -> tuple[int, ...] | None:
-    """Return the shares per class the checkpoint was begun with, None without a whole identity.json.
+    """Return the shares per class of the checkpoint, None without a whole identity.json.
 
-    They depend on the sizes the streams were expected to have then; a later start takes these, and not those that it
-    would choose now.
+    They depend on the stream sizes that were expected at the first start. Later starts use them and choose none.
     """
     identity = _read(root).value
     return None if identity is None else tuple(identity["shares"])
@@ -117,7 +117,7 @@ def _identity(job: Job, key_groups: int, watermarks: Mapping[str, Any] | None) -
         "shares": job.shares.counts,
         "watermarks": dict(watermarks or {}),
     }
-    # As it is read again: sequences are lists.
+    # Converted to the form in which it is read: sequences are lists.
     again: dict[str, Any] = json.loads(json.dumps(identity))
     return again
 
@@ -127,7 +127,7 @@ def _digest(identity: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _read(root: Path) -> Found[dict[str, Any]]:
+def _read(root: Path) -> ReadOutcome[dict[str, Any]]:
     return read_twice(_path(root), _copy(root), _parse)
 
 
@@ -136,17 +136,17 @@ def _parse(data: bytes) -> dict[str, Any]:
         whole = parse(data)
         found = (whole["format"], whole["version"], whole["digest"], whole["identity"])
     except (FormError, KeyError, TypeError) as problem:
-        raise StreamingStateError(f"it is damaged or of something else ({problem!r})") from problem
+        raise StreamingStateError(f"it is damaged, or no identity ({problem!r})") from problem
     written_as, version, digest, identity = found
     if written_as != FORMAT:
         raise StreamingStateError(f"it has format {written_as!r}, not {FORMAT!r}")
     if version != VERSION:
         raise StreamingStateError(
-            f"it has format version {version}, this version of the library reads {VERSION}; go on with the version that"
-            " wrote it"
+            f"it has format version {version}, and this version of the library reads {VERSION}; run the job with the"
+            " version of the library that wrote it"
         )
     if not isinstance(identity, dict) or _digest(identity) != digest:
-        raise StreamingStateError("it is damaged: what it says does not have its digest")
+        raise StreamingStateError("it is damaged: its content does not match its digest")
     try:
         _FORM(identity, "identity")
         m, shares = len(identity["query"]["streams"]), len(identity["classes"])
@@ -159,7 +159,7 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | None:
-    """Return the first thing that differs, None for nothing."""
+    """Return a text on the first difference, None if there is none."""
     found = difference(saved["query"], job.query, where="the checkpoint", results=False)
     if found is not None:
         return found

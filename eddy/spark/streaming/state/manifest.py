@@ -1,6 +1,6 @@
-"""What a batch decided: the whole state of the job after it, as the names of the files that hold it.
+"""Manifests: the whole state of a job after a batch, as the names of the files that hold it.
 
-A manifest stands by itself: who has the newest one and the files it names can go on, whatever came before.
+A manifest is complete: a job can resume from the newest one and the files that it names.
 
 The bytes are those of `eddy/storage/sections.py` with another magic: a header in JSON, one section, a digest over all.
 
@@ -8,7 +8,7 @@ The bytes are those of `eddy/storage/sections.py` with another magic: a header i
                plan and its chain as [batch, late marks or null, number of segments]
     segments   one batch (`eddy.storage.arrow_bytes`): the segments of all links, in order of key group and chain
 
-Segments are a table, as there are thousands of them and a chain has few links.
+Segments are a table because there are thousands of them; a chain has few links.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _HEADER = fields(
 
 @dataclass(frozen=True)
 class Link:
-    """The rows of one batch of one key group, or of several once they were compacted.
+    """The rows of one batch of one key group, or of several batches after compaction.
 
-    batch       the batch, the last of them for several
-    late_below  rows of stream s with an event time below late_below[s] were late and are skipped when the link is read;
-                None when nothing was late
-    segments    where the rows are
+    batch       the batch, or the last of several
+    late_below  rows of stream s with an event time below late_below[s] were late, and readers of the link skip them;
+                None if no row was late
+    segments    locations of the rows
     """
 
     batch: int
@@ -77,9 +77,9 @@ class GroupState:
     """The state of one key group.
 
     version  the last batch that had rows for it
-    token    a digest of everything that led to the state
+    token    digest of everything that led to the state
     chain    its rows, in order of batches
-    plan     the plan it ran under, None when nothing was decided
+    plan     the plan that its engine ran, None if none was chosen
     """
 
     version: int
@@ -92,10 +92,10 @@ class GroupState:
 class OutputFile:
     """A file of results or late rows.
 
-    file    path, with /, relative to the sink's place or to the directory of late rows
-    rows    how many
-    bytes   its size
-    stream  of late rows, their stream; None for results
+    file    path, with /, relative to the staging directory or to the directory of late rows
+    rows    number of rows
+    bytes   size
+    stream  stream of late rows; None for results
     """
 
     file: str
@@ -106,15 +106,15 @@ class OutputFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a batch decided.
+    """The state of a job after a batch.
 
     batch          its number in Spark
-    watermarks     their state, as JSON can say it: mappings have text as keys, sequences come back as lists
+    watermarks     their state as JSON: mappings have text as keys, sequences return as lists
     partition_map  the partition of each key group
-    groups         the state of the key groups that have one
-    results        the files of results of this batch
-    late           the files of late rows of this batch
-    extra          whatever else the job keeps, as JSON can say it
+    groups         the state of each key group that has one
+    results        result files of this batch
+    late           files of late rows of this batch
+    extra          further state of the driver as JSON
     """
 
     batch: int
@@ -126,7 +126,7 @@ class Manifest:
     extra: dict[str, Any]
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as bytes; equal ones give equal bytes. O(segments), about a microsecond each."""
+        """Return the manifest as bytes; equal manifests give equal bytes. O(segments), about a microsecond each."""
         groups = sorted(self.groups.items())
         header = {
             "batch": self.batch,
@@ -173,7 +173,7 @@ class Manifest:
         )
 
     def log_files(self) -> frozenset[str]:
-        """Return the names of the log's files that the state needs."""
+        """Return the names of the log files that the state needs."""
         chains = (state.chain for state in self.groups.values())
         return frozenset(one.file for chain in chains for link in chain for one in link.segments)
 
@@ -197,13 +197,13 @@ def _table(segments: list[Segment]) -> memoryview:
 
 
 def _segments(section: memoryview, count: int) -> Iterator[Segment]:
-    """Return the segments, as many as the links have. Raises StreamingStateError for anything else."""
+    """Return the segments. Raises StreamingStateError unless their number is `count`, that of the links."""
     try:
         batches = read_batches(section, _SCHEMA, count)
     except ArrowBytesError as problem:
         raise KIND.wrong(f"its segments: {problem}") from problem
     if [batch.num_rows for batch in batches] != [count] or any(own.null_count for own in batches[0].columns):
-        raise KIND.wrong(f"it has others than {count} segments")
+        raise KIND.wrong(f"it does not have {count} segments")
     if not count:
         return iter(())
     rows = batches[0]
@@ -211,11 +211,11 @@ def _segments(section: memoryview, count: int) -> Iterator[Segment]:
     names = encoded.dictionary.to_pylist()
     KIND.check(names, list_of(file_name), "files")
     files = [names[k] for k in encoded.indices.to_numpy().tolist()]
-    # A digest of eight bytes is a word, and words become text faster than bytes objects do.
+    # A digest has eight bytes. Formatting integers is faster than formatting bytes objects.
     words = np.frombuffer(rows.column("digest").buffers()[1], ">u8", rows.num_rows).tolist()
     digests = [f"{word:016x}" for word in words]
     numbers = [rows.column(name).to_numpy() for name in _NUMBERS]
     if min(own.min() for own in numbers[:-2]) < 0 or (numbers[-2] > numbers[-1]).any():
-        raise KIND.wrong("a segment has negative numbers, or ends before it begins")
+        raise KIND.wrong("a segment has negative numbers, or its last event time is before its first")
     offset, length, *others = (own.tolist() for own in numbers)
     return map(Segment, files, offset, length, digests, *others)

@@ -1,16 +1,16 @@
-"""The log: files of segments, each the rows of one stream that go to one key group, written once and never changed.
+"""The log: files of segments. A segment holds rows of one stream and one key group, and never changes.
 
     8 bytes    MAGIC
     uint64     format version, little-endian
     zeros      up to 64
     segments   each from a multiple of 64 on, zeros between: the body of an Arrow record batch (`RecordBatch.serialize`)
 
-A file does not say what is in it: where a segment lies, its rows and its digest stand in a manifest, which names every
-segment of the state. So a file that no manifest names is nothing, however much of it was written. The schema is known
-to the reader, and identity.json holds that it stays the same.
+A file has no index. The manifest names every segment of the state, with its position, its rows and its digest. So a
+file that no manifest names has no effect, whatever was written to it. The reader knows the schema, and identity.json
+ensures that it stays the same.
 
-Writing is append only into a temporary name; `finish` gives the file its name after its bytes are safe. Reading maps
-the file into memory: the rows of a segment are in place, and 64 bytes are what Arrow aligns to at most.
+A writer appends to a temporary file; `finish` gives the file its name after its bytes are durable. A reader maps the
+file into memory and does not copy the rows of a segment; 64 bytes is Arrow's largest alignment.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _HEADER = _START.pack(MAGIC, VERSION).ljust(ALIGNMENT, b"\0")
 
 @dataclass(frozen=True)
 class Segment:
-    """Where the rows of one stream and one key group lie.
+    """Location of rows of one stream and one key group.
 
     file    name in the log's directory
-    offset  byte at which the segment begins, a multiple of 64
-    length  its bytes
+    offset  first byte of the segment, a multiple of 64
+    length  number of bytes
     digest  BLAKE2b of those bytes, 8 bytes in hex
     group   key group
     stream  position of the stream in the query
-    rows    how many
+    rows    number of rows
     first   least event time in ticks, 0 without event times
     last    greatest event time in ticks, 0 without event times
     """
@@ -69,11 +69,11 @@ def _digest(data: pa.Buffer) -> str:
 
 
 class SegmentWriter:
-    """Writes one file of the log. A context manager that takes away what was begun when its body raises.
+    """Writes one file of the log. A context manager that deletes an unfinished file.
 
     directory  of the log
-    name       of the file: begins with the batch in 12 digits, which retention goes by, and is used by this attempt of
-               this task only: two attempts under one name would mix up their rows
+    name       of the file: begins with the batch in 12 digits, which retention reads, and is unique to this attempt of
+               this task: two attempts with one name would mix their rows
     """
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -85,9 +85,9 @@ class SegmentWriter:
         self._over = False
 
     def add(self, group: int, stream: int, rows: pa.RecordBatch, first: int, last: int) -> Segment:
-        """Append the rows of one stream and one group; return where they will be found after `finish`. O(bytes)."""
+        """Append rows of one stream and one key group; return their location, valid after `finish`. O(bytes)."""
         if self._over:
-            raise StreamingStateError(f"{self._path}: the file is finished, no segment can be added to it")
+            raise StreamingStateError(f"{self._path}: the file is finished; write another file")
         if self._file is None:
             self._file = open(self._temporary, "xb", opener=private_opener)  # noqa: SIM115 - open until finish or abort
             self._at = self._file.write(_HEADER)
@@ -102,9 +102,9 @@ class SegmentWriter:
         return segment
 
     def finish(self) -> list[Segment]:
-        """Make the file survive a power cut, give it its name, and return its segments; no file without segments.
+        """Make the file durable, give it its name, and return its segments; without segments there is no file.
 
-        Raises StreamingStateError if there is a file of this name.
+        Raises StreamingStateError if a file of this name exists.
         """
         self._over = True
         if self._file is None:
@@ -115,7 +115,7 @@ class SegmentWriter:
         if self._path.exists():
             self.abort()
             raise StreamingStateError(
-                f"{self._path}: there is a file of this name, written by another attempt; a name is used once"
+                f"{self._path}: the file exists already; each attempt of a task must use a new name"
             )
         os.rename(self._temporary, self._path)
         self._file = None
@@ -123,10 +123,10 @@ class SegmentWriter:
         return self._segments
 
     def abort(self) -> None:
-        """Take away what was begun; nothing after `finish`."""
+        """Delete the unfinished file; do nothing after `finish`."""
         self._over = True
         if self._file is not None:
-            # After a failed write, closing tries to write the rest once more.
+            # After a failed write, `close` tries to write the buffered rest again.
             with suppress(OSError):
                 self._file.close()
             self._file = None
@@ -138,15 +138,15 @@ class SegmentWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Without `finish` nobody knows the segments, so the file is nothing in any case.
+        # Without `finish` no manifest can name the segments.
         self.abort()
 
 
 class SegmentReader:
-    """Reads segments of the log's files, which it keeps mapped until `close`.
+    """Reads segments, and keeps their files mapped until `close`.
 
     directory  of the log
-    schemas    per stream the schema of its rows
+    schemas    per stream, the schema of its rows
     """
 
     def __init__(self, directory: Path, schemas: Sequence[pa.Schema]) -> None:
@@ -155,34 +155,36 @@ class SegmentReader:
         self._files: dict[str, pa.Buffer] = {}
 
     def read(self, segment: Segment) -> pa.RecordBatch:
-        """Return the rows of a segment, in mapped memory that stays as long as they do.
+        """Return the rows of a segment. The mapped memory lives as long as the rows.
 
-        Reads every byte, to see that it is what was written and that the arrays keep to their buffers. Raises
-        StreamingStateError for a file that is missing, cut, damaged, of another format, or whose rows are not those the
-        segment says.
+        Reads every byte to verify the digest, and checks that the arrays stay within their buffers. Raises
+        StreamingStateError for a file that is missing, truncated, damaged or of another format, and for rows that do
+        not match the segment.
         """
         data = self._files.get(segment.file)
         if data is None:
             data = self._files[segment.file] = self._open(segment)
         if segment.offset < 0 or segment.length < 0 or segment.offset + segment.length > data.size:
             raise self._lost(
-                segment, f"the file is cut off: it has {data.size} bytes, the segment takes {segment.length}"
+                segment, f"the file is truncated: it has {data.size} bytes, and the segment has {segment.length}"
             )
         body = data.slice(segment.offset, segment.length)
         if _digest(body) != segment.digest:
-            raise self._lost(segment, f"its {segment.length} bytes are damaged: they do not have their digest")
+            raise self._lost(segment, f"its {segment.length} bytes are damaged: they do not match their digest")
         if not 0 <= segment.stream < len(self._schemas):
-            raise self._lost(segment, f"it is of stream {segment.stream}, the query has {len(self._schemas)} streams")
+            raise self._lost(
+                segment, f"it is of stream {segment.stream}, but the query has {len(self._schemas)} streams"
+            )
         try:
             rows = read_batch(body, self._schemas[segment.stream])
         except ArrowBytesError as problem:
             raise self._lost(segment, str(problem)) from problem
         if rows.num_rows != segment.rows:
-            raise self._lost(segment, f"it has {rows.num_rows} rows, {segment.rows} were written")
+            raise self._lost(segment, f"it has {rows.num_rows} rows, but {segment.rows} were written")
         return rows
 
     def close(self) -> None:
-        """Forget the files. Rows that were read stay valid."""
+        """Unmap the files. Rows that were read stay valid."""
         self._files.clear()
 
     def __enter__(self) -> SegmentReader:
@@ -197,7 +199,7 @@ class SegmentReader:
             # An empty file cannot be mapped.
             if not path.stat().st_size:
                 raise self._lost(segment, "the file is empty")
-            # The mapping lives as long as buffers of it do; an open file for each would be too many.
+            # The mapping lives as long as its buffers; the file can be closed, as open files are limited.
             with pa.memory_map(str(path)) as file:
                 data = file.read_buffer()
         except FileNotFoundError:
@@ -208,20 +210,20 @@ class SegmentReader:
         if begin[: len(MAGIC)] != MAGIC:
             raise self._lost(segment, f"the file begins with {begin[: len(MAGIC)]!r}, not with {MAGIC!r}")
         if len(begin) < len(_HEADER):
-            raise self._lost(segment, f"the file is cut off after {len(begin)} bytes")
+            raise self._lost(segment, f"the file is truncated after {len(begin)} bytes")
         _, version = _START.unpack_from(begin)
         if version > VERSION:
             raise StreamingStateError(
-                f"{path}: the file has format version {version}, this version of the library"
-                f" reads {VERSION}; go on with the version that wrote it, or a newer one"
+                f"{path}: the file has format version {version}, and this version of the library reads {VERSION}; run"
+                " the job with the version of the library that wrote it, or a newer one"
             )
         if begin != _HEADER:
             raise self._lost(segment, "the beginning of the file is damaged")
         return data
 
-    def _lost(self, segment: Segment, what: str) -> StreamingStateError:
+    def _lost(self, segment: Segment, problem: str) -> StreamingStateError:
         return StreamingStateError(
             f"{self._directory / segment.file}, offset {segment.offset} (stream {segment.stream}, key group"
-            f" {segment.group}, {segment.rows} rows): {what}; restore the file from a backup, or start with a new"
+            f" {segment.group}, {segment.rows} rows): {problem}; restore the file from a backup, or start with a new"
             " checkpoint"
         )

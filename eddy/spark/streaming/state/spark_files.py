@@ -1,9 +1,9 @@
-"""Spark's own files in a checkpoint, looked at before Spark reads them.
+"""Checks Spark's own files in a checkpoint before Spark reads them.
 
-Spark keeps what it planned (`offsets/`), what it saw end (`commits/`), the id of the query (`metadata`) and what file
-sources have listed (`sources/`) as short texts: a line with the version, then a line of JSON for each entry. Beside a
-file lies the checksum that Hadoop's file system takes of it. What Spark says of a damaged one comes as an exception of
-its query's thread, and names neither the file nor what to do.
+Spark stores planned batches (`offsets/`), complete batches (`commits/`), the id of the query (`metadata`) and the lists
+of file sources (`sources/`) as short texts: a line with the version, then a line of JSON per entry. Next to each file
+lies a file of checksums of Hadoop's file system. For a damaged file Spark fails in the thread of the query, with an
+error that names neither the file nor a remedy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAGIC = b"crc\0"
 
 
 def check_spark_files(spark: Path) -> None:
-    """Raise StreamingStateError, with the file named, if Spark could not resume from its checkpoint. O(bytes read)."""
+    """Raise StreamingStateError, which names the file, if Spark could not resume from its files. O(bytes read)."""
     for path in _read_at_start(spark):
         problem = _damage(path)
         if problem is None:
@@ -30,14 +30,14 @@ def check_spark_files(spark: Path) -> None:
         remedy = "restore it from a backup, or start with a new checkpoint"
         if path.parent.name == "commits":
             remedy = (
-                f"delete it and {_sums_of(path).name} beside it: Spark then gives batch {path.name} again, which the"
-                " join will know"
+                f"delete it and {_sums_of(path).name} next to it: Spark then replays batch {path.name}, which the join"
+                " recognises"
             )
-        raise StreamingStateError(f"{path}: this file of Spark's is damaged: {problem}; {remedy}")
+        raise StreamingStateError(f"{path}: this file of Spark is damaged: {problem}; {remedy}")
 
 
 def _read_at_start(spark: Path) -> Iterator[Path]:
-    """Yield what Spark reads when it starts a query: of each log the newest batches, of file sources all."""
+    """Yield the files that Spark reads at a start: the newest batches of its logs, and all lists of file sources."""
     metadata = spark / "metadata"
     if metadata.exists():
         yield metadata
@@ -48,7 +48,7 @@ def _read_at_start(spark: Path) -> Iterator[Path]:
 
 
 def _batches(log: Path) -> list[Path]:
-    """Return the files of a log, oldest first; of one that is compacted those from the newest compaction on."""
+    """Return the files of a log, oldest first; in a compacted log, from the newest compaction on."""
     named = {}
     for path in log.glob("*"):
         number = path.name.removesuffix(".compact")
@@ -60,7 +60,7 @@ def _batches(log: Path) -> list[Path]:
 
 
 def _damage(path: Path) -> str | None:
-    """Return what is wrong with a file, None if nothing is."""
+    """Return a text on the damage of a file, None if it is whole."""
     try:
         data = path.read_bytes()
     except OSError as problem:
@@ -68,7 +68,7 @@ def _damage(path: Path) -> str | None:
     if not data:
         return "it is empty"
     if not _matches(data, _sums_of(path)):
-        return f"its {len(data)} bytes do not have the checksum in {_sums_of(path).name}"
+        return f"its {len(data)} bytes do not match the checksum in {_sums_of(path).name}"
     try:
         lines = data.decode().splitlines()
         if path.name == "metadata":
@@ -78,10 +78,10 @@ def _damage(path: Path) -> str | None:
             return f"it begins with {lines[0][:20]!r}, not with the version of its format"
         if path.parent.name in ("offsets", "commits"):
             if len(lines) == 1:
-                return "it is cut off after its first line"
-            json.loads(lines[1])  # what follows is as the sources write it
+                return "it is truncated after its first line"
+            json.loads(lines[1])  # further lines are written by the sources
     except ValueError as problem:
-        return f"it cannot be understood ({problem})"
+        return f"it cannot be parsed ({problem})"
     return None
 
 
@@ -90,7 +90,7 @@ def _sums_of(path: Path) -> Path:
 
 
 def _matches(data: bytes, sums: Path) -> bool:
-    """Say whether a file has its checksums, true if none were kept: a CRC-32 for each so many bytes."""
+    """Return whether a file matches its checksums, one CRC-32 per block; true if there are none."""
     try:
         kept = sums.read_bytes()
     except OSError:

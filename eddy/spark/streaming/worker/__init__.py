@@ -1,1 +1,1 @@
-"""The tasks of a micro-batch: the stage that splits rows into the log, the stage that joins them."""
+"""The workers' part of a micro-batch: the stage that logs rows, and the stage that joins them."""

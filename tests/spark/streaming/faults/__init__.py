@@ -1,1 +1,1 @@
-"""Faults for streaming joins: a driver program that is broken in every way, and what its results must be."""
+"""Fault injection for streaming joins: a driver program that is broken in every way, and its expected results."""

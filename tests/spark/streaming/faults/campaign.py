@@ -1,4 +1,4 @@
-"""Runs the driver program of one job over and over until it is done, and kills it and its workers at random moments."""
+"""Runs the driver program of one job repeatedly until the job is done; kills it and its workers at random moments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Campaign:
     random_kills: int = 1
 
     def run(self, root: Path, limit_s: float = 1500.0) -> Ended:
-        """Run it in a directory; return what it came to. Raises AssertionError when the driver gave up."""
+        """Run the campaign in a directory; return its outcome. Raises AssertionError if the driver gave up."""
         workload = Workload(self.seed, self.batches)
         workload.write(root / "sources")
         config = {
@@ -83,7 +83,7 @@ class Campaign:
 
 @dataclass(frozen=True)
 class Ended:
-    """What a campaign came to: faults by kind, starts of the driver, faults that never came, results, late rows."""
+    """The outcome of a campaign: faults by kind, starts of the driver, faults that never came, results, late rows."""
 
     faults: Counter[str]
     lives: int
@@ -95,7 +95,7 @@ class Ended:
 
 
 def parquet_results(root: Path) -> Counter[Result]:
-    """What readers see of a Parquet sink."""
+    """Return the rows that readers of a Parquet sink see."""
     return _rows(sorted((root / "out").glob("batch=*/*.parquet")))
 
 
@@ -120,7 +120,7 @@ def _tail(root: Path) -> str:
 
 
 class _Life:
-    """One start of the driver, from the outside."""
+    """One start of the driver, seen from outside."""
 
     def __init__(self, root: Path, chance: random.Random, until: float) -> None:
         self._root = root
@@ -129,7 +129,7 @@ class _Life:
         self._ready = root / "ready"
 
     def run(self, kill: bool, faults: Counter[str]) -> int:
-        """Start it and wait; return its exit code. `kill`: kill it at a random moment of its batches."""
+        """Start the driver and wait; return its exit code. `kill`: kill it at a random moment of its batches."""
         self._ready.unlink(missing_ok=True)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
         with open(self._root / "driver.log", "a") as log:
@@ -162,7 +162,7 @@ class _Life:
                 faults["driver killed at random"] += kill and now <= self._until
                 self._end(process)
                 return
-            # Not often: a task that fails four times fails the job.
+            # Rarely, because a task that fails four times fails the job.
             if worker_at and now >= worker_at[0] and self._kill_a_worker(process.pid):
                 del worker_at[0]
                 faults["worker killed at random"] += 1
@@ -182,14 +182,14 @@ class _Life:
         return True
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill what is left of the process group; only the JVM may outlive a driver, and it ends by itself."""
+        """Kill the rest of the process group; only the JVM may outlive a driver, and it ends on its own."""
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process."""
+    """Return the parent of each process."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,17 +1,17 @@
-"""Damage to a job that stands: what is done to its files, and what must come of it.
+"""Damage to the files of a stopped job, and the behaviour that must follow.
 
-    primary, copy   one of the newest manifest's two copies, cut, overwritten or deleted: nothing comes of it
-    both, gone      both of them. Spark has seen the batch end: the start is refused. It has not: the batch comes again,
-                    with the same rows. It has not, and its results were published, in whole or in part: refused
-    segment         rows of the newest batch in the log: the error of whoever reads them; right results if nobody does
-    identity        one of two copies: nothing.  nameless: both of them: refused
-    unmarked        the mark of the newest batch: published again, which is like once. The batch was joined again after
-                    its results were out, as both manifests were lost: refused
-    arena           files of live engines: loaded from the log
-    strays          files that crashes leave: nothing
+    primary, copy   one of the newest manifest's two copies, cut, overwritten or deleted: no effect
+    both, gone      both copies. If Spark has marked the batch complete, the start is refused. Else Spark replays the
+                    batch with the same rows; if its results were published, in whole or in part, that is refused
+    segment         rows of the newest batch in the log: an error if they are read, else right results
+    identity        one of two copies: no effect.  nameless: both copies: refused
+    unmarked        the mark of the newest batch: published again, without effect. If the batch was joined again after
+                    its results were published, because both manifests were lost: refused
+    engine          files of live engines: loaded from the log
+    strays          files that crashes leave: no effect
 
-What was refused is put back from a copy, as the error asks for, and the job must then go on. The damage that is in
-place is noted in a file, as the driver may be killed meanwhile.
+After a refusal the files are restored from copies, as the error demands, and the job must then continue. The present
+damage is recorded in a file, because the driver may be killed in the meantime.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from tests.spark.streaming.faults.workload import SCHEMA
 
-CONTRADICTED = "Either the manifest it was published by is lost"
-IN_THE_WAY = "is in the way"
+CONTRADICTED = "Either the manifest of the published batch was lost"
+IN_THE_WAY = "does not belong to batch"
 
 
 @dataclass
 class Damage:
-    """Damage in place.
+    """Present damage.
 
-    kind   what was done, and what it is to lead to
-    must   pattern of the error that has to come, None for none
-    may    pattern of an error that may come
-    saved  files and the copies they can be put back from
-    none   files that were not there: what is there when it is mended belongs to another history of the job
+    kind   the damage and its expected effect
+    must   pattern of the error that must follow, None for none
+    may    pattern of an error that may follow
+    saved  files and the copies from which they can be restored
+    none   files that did not exist: if they exist at the repair, they belong to another history of the job
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Damage:
 
 
 class Damager:
-    """Damages the job with this checkpoint."""
+    """Damages the files of a job."""
 
     def __init__(self, root: Path, sink: str, local: Path, chance: random.Random) -> None:
         self._root = root
@@ -66,11 +66,11 @@ class Damager:
 
     @property
     def present(self) -> Damage | None:
-        """The damage in place."""
+        """The present damage."""
         return Damage(**json.loads(self._note.read_text())) if self._note.exists() else None
 
     def repair(self) -> None:
-        """Put back what was damaged."""
+        """Restore the damaged files."""
         present = self.present
         if present is not None:
             for path, saved in present.saved:
@@ -82,7 +82,7 @@ class Damager:
             self._note.unlink()
 
     def inflict(self, name: str) -> Damage | None:
-        """Do it; None if there is nothing of the kind."""
+        """Inflict a kind of damage; return None if the job has no such files."""
         found: Damage | None = getattr(self, f"_{name}")()
         if found is not None and (found.must or found.may):
             unfinished = self._note.with_suffix(".tmp")
@@ -126,7 +126,7 @@ class Damager:
         if committed is not None and committed >= newest:
             lost = f"the state after batch {newest}, which .* is lost"
             return Damage("manifest, both, refused", must=lost, saved=saved, none=none)
-        # The results that the batch comes to now lie in other files than those that are out, or on their way.
+        # The replayed batch has other result files than those that are published, or about to be.
         if self._sink != "callback" and self._is_out(newest) and not checkpoint.is_published(newest):
             return Damage("manifest, both, contradicted", must=CONTRADICTED, saved=saved, none=none)
         if any(self._on_the_way(newest)):
@@ -141,14 +141,14 @@ class Damager:
         return (out / f"batch={batch}").exists() or (out / "_log" / f"{batch_name(batch)}.json").exists()
 
     def _names_out(self, batch: int) -> set[str]:
-        """Return the files that a batch is out with, by the names that its manifest has for them."""
+        """Return the published files of a batch, by their names in the manifest."""
         entry = self._root / "out" / "_log" / f"{batch_name(batch)}.json"
         if entry.exists():
             return {one["name"].removeprefix(f"{batch_name(batch)}-") for one in json.loads(entry.read_text())["files"]}
         return {path.name for path in (self._root / "out" / f"batch={batch}").glob("part-*")}
 
     def _on_the_way(self, batch: int) -> list[Path]:
-        """Files of the Parquet sink that were collected for one rename, which failed."""
+        """Return files of the Parquet sink that were collected for a rename that failed."""
         return sorted((self._root / "out" / "_staging" / f"publish-{batch_name(batch)}").glob("*"))
 
     def _clear_the_way(self) -> None:
@@ -184,7 +184,7 @@ class Damager:
         saved = [self._saved(path) for path in files]
         for path in files:
             self._hurt(path)
-        return Damage("identity, both, refused", must="does not say which join it belongs to", saved=saved)
+        return Damage("identity, both, refused", must="has no whole identity", saved=saved)
 
     def _unmarked(self) -> Damage | None:
         checkpoint, newest, _ = self._newest()
@@ -201,16 +201,16 @@ class Damager:
             return Damage("mark, contradicted", must=CONTRADICTED, saved=saved)
         return Damage("mark, published again")
 
-    def _arena(self) -> Damage | None:
-        """Never the memory of an engine itself: that is as trusted as the memory of a process is."""
-        arenas = [path for path in sorted(self._local.rglob("*.arena")) if path.stat().st_size]
-        hurt = [path for path in arenas if self._chance.random() < 0.7] or arenas[:1]
+    def _engine(self) -> Damage | None:
+        """Damage files of live engines, but not the memory of an engine, which is trusted like that of a process."""
+        files = [path for path in sorted(self._local.rglob("*.engine")) if path.stat().st_size]
+        hurt = [path for path in files if self._chance.random() < 0.7] or files[:1]
         for path in hurt:
             how = self._chance.choice(["delete", "empty", "cut", "dirty", "other"])
             if how == "delete":
                 path.unlink()
-            elif how == "other":  # as a zombie leaves it: whole and clean, and not the state that is wanted
-                others = [one for one in arenas if one.exists() and one != path]
+            elif how == "other":  # as an abandoned task leaves it: whole, but not the wanted state
+                others = [one for one in files if one.exists() and one != path]
                 shutil.copyfile(self._chance.choice(others), path) if others else path.unlink()
             elif how == "dirty":
                 with open(path, "r+b") as file:
@@ -218,7 +218,7 @@ class Damager:
                     file.write(bytes(8))
             else:
                 os.truncate(path, 0 if how == "empty" else path.stat().st_size // 2)
-        return Damage("arenas") if hurt else None
+        return Damage("engines") if hurt else None
 
     def _strays(self) -> Damage | None:
         checkpoint, newest, _ = self._newest()
@@ -236,7 +236,7 @@ class Damager:
             (place / batch_name(batch) / f"part-00000-{other}.parquet").write_bytes(b"PAR1")
         return Damage("strays")
 
-    # How
+    # Ways to damage a file
 
     def _hurt(self, path: Path) -> None:
         """Cut, overwrite, empty or delete a file."""

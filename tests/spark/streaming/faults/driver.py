@@ -1,9 +1,9 @@
-"""The program that is broken: runs the join until every batch is done, and goes on after each fault.
+"""The program that is broken: runs the join until every batch is done, and resumes after each fault.
 
     python -m tests.spark.streaming.faults.driver DIRECTORY
 
-The directory holds config.json, the sources, the checkpoint and everything else; a second start goes on where the first
-was killed. Ends with 0 when all batches are done, with 3 when something happened that no fault explains.
+The directory holds config.json, the sources, the checkpoint and all other files; a second start resumes where the first
+was killed. Exits with 0 when all batches are done, and with 3 after an event that no fault explains.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class Unexplained(Exception):
-    """Something that must not happen, whatever the faults."""
+    """An event that must not happen, whatever the faults."""
 
 
 class Driver:
-    """One life of the program."""
+    """One run of the program."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -63,7 +63,7 @@ class Driver:
         )
 
     def run(self) -> None:
-        """Run until nothing is left to do."""
+        """Run until all batches are done."""
         over = False
         while not over:
             self._damage()
@@ -96,7 +96,7 @@ class Driver:
     # A run
 
     def _start(self) -> StreamingJoinQuery | None:
-        """Start the join under a plan and a number of partitions of this run's own; None if it was refused rightly."""
+        """Start the join with a random plan and number of partitions; return None if it was rightly refused."""
         frames = {
             name: self._spark.readStream.schema(SPARK_SCHEMA)
             .option("maxFilesPerTrigger", 1)
@@ -130,7 +130,7 @@ class Driver:
             return None
 
     def _wait(self, running: StreamingJoinQuery) -> bool:
-        """Wait until a run ends; say whether everything is done."""
+        """Wait until a run ends; return whether all batches are done."""
         last = self._config["batches"] - 1
         while running.isActive and not self._points.stop_asked.is_set() and not self._is_committed(last):
             time.sleep(0.02)
@@ -155,7 +155,7 @@ class Driver:
         return (self._root / "checkpoint" / "spark" / "commits" / str(batch)).exists()
 
     def _explain(self, problem: str) -> None:
-        """Raise Unexplained unless a fault in place is the reason."""
+        """Raise Unexplained unless a present fault is the reason."""
         present = self._damager.present
         pattern = None if present is None else present.must or present.may
         if present is not None and pattern is not None and re.search(pattern, problem, re.DOTALL):
@@ -172,7 +172,7 @@ class Driver:
         (self._root / "late.json").write_text(json.dumps(late))
 
     def _call(self, results: DataFrame, batch: int) -> None:
-        """Keep the rows of a batch under its number; called again, see that they are the same."""
+        """Write the rows of a batch under its number; on a second call check that they are the same."""
         self._points.fail_once(lambda: Injected("injected: the callback fails"))
         rows = results.toArrow()
         path = self._root / "out" / f"{batch:06d}.parquet"

@@ -1,4 +1,4 @@
-"""Exact places in the driver at which it can be made to end, put around the job's own functions from outside."""
+"""Exact places at which a test can end the driver, as wrappers around the job's own functions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eddy.spark.streaming.driver.micro_batch import Batches
+from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from eddy.spark.streaming.sinks import CallbackSink, ParquetSink, TransactionSink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import Manifest
-from eddy.spark.streaming.worker.join_stage import PartitionDone, PartitionTask
+from eddy.spark.streaming.worker.tasks import PartitionReport, PartitionTask
 from tests.spark.streaming.faults.traps import Injected, Traps
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ class _Twice:
         self._first = first
 
     def toArrow(self) -> Any:
-        told = [self._frame.toArrow(), self._frame.toArrow()]
-        return told[0 if self._first else 1]
+        reports = [self._frame.toArrow(), self._frame.toArrow()]
+        return reports[0 if self._first else 1]
 
 
 class Points:
-    """The places; one per driver.
+    """The places of one driver.
 
     stop_asked  set when the query is to be stopped in the middle of a batch
     """
@@ -51,7 +51,7 @@ class Points:
         self.stop_asked = threading.Event()
 
     def reach(self, place: str) -> None:
-        """Come by a place."""
+        """Spring a trap at a place, if there is one."""
         trap = self._traps.spring(place)
         if trap is None:
             return
@@ -63,7 +63,7 @@ class Points:
         raise Injected(f"injected: {trap.name}")
 
     def install(self) -> None:
-        """Put the places into the job's functions."""
+        """Wrap the job's functions."""
         self._around_batches()
         self._around_renames()
         mark, commit = Checkpoint.mark_published, Checkpoint.commit
@@ -85,9 +85,9 @@ class Points:
             self._around_publish(kind)
 
     def _around_batches(self) -> None:
-        call, join, run = Batches.__call__, Batches._join, Batches._in_spark
+        call, join, run = MicroBatches.__call__, MicroBatches._join, MicroBatches._run_tasks
 
-        def wrapped_call(batches: Batches, frame: DataFrame, batch: int) -> None:
+        def wrapped_call(batches: MicroBatches, frame: DataFrame, batch: int) -> None:
             self._traps.at(batch)
             self._ready.touch()
             if self._traps.spring("stop"):
@@ -99,32 +99,32 @@ class Points:
             call(batches, given, batch)
             self.reach("done")
 
-        def wrapped_join(batches: Batches, batch: int, told: Any) -> Any:
+        def wrapped_join(batches: MicroBatches, batch: int, logged: Any) -> Any:
             self.reach("logged")
-            found = join(batches, batch, told)
+            found = join(batches, batch, logged)
             self.reach("joined")
             return found
 
-        def wrapped_run(batches: Batches, tasks: list[PartitionTask]) -> list[PartitionDone]:
+        def wrapped_run(batches: MicroBatches, batch: int, tasks: list[PartitionTask]) -> list[PartitionReport]:
             again = next((one for one in self._traps.waiting("twice") if one.action == "join"), None)
             if not tasks or again is None or not self._traps.take(again):
-                return run(batches, tasks)
+                return run(batches, batch, tasks)
             # Both attempts run at the same time on the same host, and either may win.
             with ThreadPoolExecutor(1) as pool:
-                other = pool.submit(run, batches, tasks)
-                found = [run(batches, tasks), other.result()]
+                other = pool.submit(run, batches, batch, tasks)
+                found = [run(batches, batch, tasks), other.result()]
             return self._chance.choice(found)
 
-        Batches.__call__ = wrapped_call  # type: ignore[method-assign]
-        Batches._join = wrapped_join  # type: ignore[method-assign]
-        Batches._in_spark = wrapped_run  # type: ignore[method-assign]
+        MicroBatches.__call__ = wrapped_call  # type: ignore[method-assign]
+        MicroBatches._join = wrapped_join  # type: ignore[method-assign]
+        MicroBatches._run_tasks = wrapped_run  # type: ignore[method-assign]
 
     def _around_renames(self) -> None:
         replace, rename = os.replace, os.rename
 
         def wrapped_replace(source: Any, target: Any, **options: Any) -> None:
             path = Path(target)
-            # One that is mended at a start is not one that is committed.
+            # The repair of a manifest at a start is not a commit.
             manifest = self._committing and path.suffix == ".manifest"
             if manifest and path.parent.name == "manifests":
                 self.reach("unrenamed")

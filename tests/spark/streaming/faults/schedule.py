@@ -1,14 +1,14 @@
-"""Which faults a job meets, drawn from a seed.
+"""The faults of a job, drawn from a seed.
 
 In a batch up to three faults end the run of the job, in the order in which a batch passes their places:
 
-    joining        logged, joined, stop       the batch comes again
-    committing     copied, unrenamed, renamed the batch is decided
+    joining        logged, joined, stop       Spark replays the batch
+    committing     copied, unrenamed, renamed the batch is committed
     publishing     publish, published, marked, done
 
 `crash` raises in the driver, and the job is started again in the same JVM; `kill` is SIGKILL of the driver's Python,
-`killall` of its JVM as well. Between the end and the next start something is damaged; what must come of it stands in
-`damage.py`.
+`killall` of its JVM as well. Between the end and the next start files are damaged; `damage.py` states the
+expected effects.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WORKERS = (("split", "kill"), ("split", "raise"), ("join", "kill"), ("join", "ra
 SLEEPS = (("split", "sleep"), ("join", "sleep"))
 DUPLICATES = (("twice", "split"), ("twice", "join"))
 DAMAGES = {
-    # What is damaged after which end; when an end comes again, the next one is taken.
+    # The damage after each end; if an end comes again, the next one in the list is used.
     "logged": ("primary", "both", "copy", "segment"),
-    "joined": ("segment", "arena", "gone", "identity"),
-    "stop": ("arena", "strays", "both"),
+    "joined": ("segment", "engine", "gone", "identity"),
+    "stop": ("engine", "strays", "both"),
     "copied": ("primary", "strays"),
     "unrenamed": ("strays", "identity"),
-    "renamed": ("both", "arena", "primary"),
+    "renamed": ("both", "engine", "primary"),
     "publish": ("both", "nameless"),
     "published": ("both", "strays"),
     "marked": ("unmarked", "both"),
@@ -69,7 +69,7 @@ def plan(seed: int, batches: int, kills: list[tuple[str, str]]) -> Plan:
         if free:
             how[chance.choice(free)] = action
     traps = [Trap(batch, place, action) for (batch, place), action in how.items()]
-    # Jobs with seeds in a row begin with different ones.
+    # Jobs with consecutive seeds begin with different ones.
     turns = dict.fromkeys(DAMAGES, seed)
     for batch, place in sorted(slots):
         own = DAMAGES[place]
@@ -86,7 +86,7 @@ def plan(seed: int, batches: int, kills: list[tuple[str, str]]) -> Plan:
 
 
 def _places(chance: random.Random) -> list[str]:
-    """Where the runs of one batch end, in order."""
+    """Return the places where the runs of one batch end, in order."""
     found = []
     for group, share in ((JOINING, 0.6), (COMMITTING, 0.6), (PUBLISHING, 0.7)):
         if chance.random() < share:

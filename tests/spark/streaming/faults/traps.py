@@ -1,9 +1,9 @@
-"""Faults that wait until somebody steps on them: each is a file, and a process that comes by takes it by renaming it.
+"""Traps: faults as files. A process that passes the place of a trap springs it by renaming the file.
 
     armed/000004-join-kill-2      from micro-batch 4 on, the next worker that joins kills itself
     sprung/000004-join-kill-2     it did
 
-A rename succeeds once, so a fault happens once, whatever process comes by and however often a batch is run again.
+A rename succeeds once, so a fault happens once, whatever processes pass and however often a batch is replayed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HELD_S = 120.0
 
 @dataclass(frozen=True)
 class Trap:
-    """A fault: from this batch on, at this place, this happens; the number tells it from its like."""
+    """A fault: the action at a place from this batch on; the number distinguishes equal faults."""
 
     batch: int
     place: str
@@ -58,13 +58,13 @@ class Traps:
             (self.armed / trap.name).touch()
 
     def at(self, batch: int) -> None:
-        """Say which batch is run."""
+        """Set the running batch."""
         unfinished = self._now.with_suffix(".tmp")
         unfinished.write_text(str(batch))
         os.replace(unfinished, self._now)
 
     def waiting(self, place: str) -> list[Trap]:
-        """The traps at a place for this batch, in the order they will spring."""
+        """Return the traps at a place for this batch, in the order in which they spring."""
         try:
             now = int(self._now.read_text())
         except FileNotFoundError:
@@ -73,7 +73,7 @@ class Traps:
         return [trap for trap in traps if trap.place == place and trap.batch <= now]
 
     def take(self, trap: Trap) -> bool:
-        """Take a trap; whether no one else did."""
+        """Take a trap; return False if another process has taken it."""
         try:
             os.rename(self.armed / trap.name, self.sprung / trap.name)
         except FileNotFoundError:
@@ -81,11 +81,11 @@ class Traps:
         return True
 
     def spring(self, place: str) -> Trap | None:
-        """Take the first trap at a place, None if there is none."""
+        """Take and return the first trap at a place, None without one."""
         return next((trap for trap in self.waiting(place) if self.take(trap)), None)
 
     def release(self) -> None:
-        """Let workers go on that are held."""
+        """Release the workers that are held."""
         (self.armed.parent / "released").touch()
 
     def happened(self) -> list[Trap]:
@@ -96,11 +96,11 @@ class Traps:
 
 
 class Injected(Exception):
-    """A fault on purpose."""
+    """An injected fault."""
 
 
 def pass_by(root: Path, place: str) -> None:
-    """Let a worker step on the traps at a place, and note when it is not the first attempt of its task."""
+    """Spring the traps at a place in a worker, and record if it is not the first attempt of its task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""Runs the join on a cluster of two hosts, as far as Spark can tell, where slow tasks get a second attempt.
+"""Runs the join on a cluster that Spark takes for two hosts, where slow tasks get a second attempt.
 
     python -m tests.spark.streaming.faults.two_hosts DIRECTORY
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from eddy.spark import join, session
 from eddy.spark.environment.java import java_home
-from eddy.spark.streaming.driver.micro_batch import Batches
+from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from tests.spark.streaming.faults.traps import Traps
 from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, query
 
@@ -59,13 +59,13 @@ def cluster(root: Path) -> str:
 
 def start(root: Path, spark: SparkSession) -> None:
     traps = Traps(root)
-    call = Batches.__call__
+    call = MicroBatches.__call__
 
-    def wrapped(batches: Batches, frame: object, batch: int) -> None:
+    def wrapped(batches: MicroBatches, frame: object, batch: int) -> None:
         traps.at(batch)
         call(batches, frame, batch)  # type: ignore[arg-type]
 
-    Batches.__call__ = wrapped  # type: ignore[method-assign,assignment]
+    MicroBatches.__call__ = wrapped  # type: ignore[method-assign,assignment]
     frames = {
         name: spark.readStream.schema(SPARK_SCHEMA)
         .option("maxFilesPerTrigger", 1)
@@ -94,7 +94,7 @@ def main(root: Path) -> None:
             "spark.sql.warehouse.dir": str(root / "warehouse"),
         },
     )
-    # Both executors, before there is anything to do.
+    # Wait for both executors before the join starts.
     hosts = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getpid()).collect()
     print("executors answer", hosts, flush=True)
     start(root, spark)

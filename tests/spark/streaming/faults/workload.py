@@ -1,4 +1,4 @@
-"""What the broken job joins, and what must come out: three streams in files, one file of each per micro-batch.
+"""The input of the broken job and its expected output: three streams in files, one file of each per micro-batch.
 
 The oracle knows nothing of the engine, of Spark or of key groups. It knows which rows are in which micro-batch, the
 rule for late rows, and what a result is.
@@ -36,20 +36,20 @@ Result = tuple[int, ...]
 
 
 def kept(rows: pa.RecordBatch, *, traps: str) -> Any:
-    """The filter of each stream, asked where rows are split; a place for faults."""
+    """The filter of each stream, which runs where rows are split; a place for faults."""
     pass_by(Path(traps), "split")
     return pc.not_equal(pc.bit_wise_and(rows.column("v"), 7), 3)
 
 
 def accepted(results: pa.RecordBatch, *, traps: str) -> Any:
-    """The filter of results, asked where they are joined; a place for faults."""
+    """The filter of results, which runs where rows are joined; a place for faults."""
     pass_by(Path(traps), "join")
     total = pc.add(pc.add(results.column(0), results.column(1)), results.column(2))
     return pc.not_equal(pc.bit_wise_and(total, 3), 1)
 
 
 def query(traps: Path) -> eddy.Query:
-    """The join; its filters are places for the faults below a directory."""
+    """Return the join; its filters are places for the faults below a directory."""
     keep = eddy.Predicate(partial(kept, traps=str(traps)))
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(RANGES[name]), time="t", filter=keep) for name in STREAMS]
     where = eddy.Predicate(partial(accepted, traps=str(traps)), columns=[f"{name}.v" for name in STREAMS])
@@ -60,7 +60,7 @@ def query(traps: Path) -> eddy.Query:
 class Workload:
     """The rows of a seed: `batches` micro-batches with `rows` rows of each stream.
 
-    Keys are Zipf-like; rows come out of order within the lateness, a few of them on purpose far beyond it.
+    Keys are Zipf-like; rows are out of order within the lateness, and a few of them far beyond it.
     """
 
     seed: int
@@ -69,7 +69,7 @@ class Workload:
 
     @cached_property
     def streams(self) -> dict[str, list[list[Row]]]:
-        """Per stream and batch the rows (k, t, v); v numbers the rows of a stream."""
+        """The rows (k, t, v) per stream and batch; v numbers the rows of a stream."""
         chance = random.Random(f"rows {self.seed}")
         weights = [1 / (key + 3) for key in range(KEYS)]
         made: dict[str, list[list[Row]]] = {name: [] for name in STREAMS}
@@ -94,7 +94,7 @@ class Workload:
                 os.utime(path, (1_700_000_000 + batch, 1_700_000_000 + batch))
 
     def expected(self) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
-        """The results as (k, t, v) of R, S and T in a row, and the late rows of each stream; by nested loops."""
+        """Return results as concatenated (k, t, v) of R, S and T, and late rows of each stream; by nested loops."""
         late: dict[str, Counter[Row]] = {name: Counter() for name in STREAMS}
         arrived: dict[str, dict[int, list[Row]]] = {name: defaultdict(list) for name in STREAMS}
         greatest = dict.fromkeys(STREAMS, -(10**9))
@@ -127,5 +127,5 @@ class Workload:
 
 
 def counted(table: pa.Table) -> Counter[Any]:
-    """The rows of a table as tuples, with how often each is there."""
+    """Return the rows of a table as tuples, with their counts."""
     return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -1,0 +1,183 @@
+"""The parts of one running join, and the counters that belong to none of them.
+
+`eddy.runtime.Runtime` is the public face of an engine. The functions that work on it lie in rooms of their own: pushes
+in `eddy.push`, changes of plan in `eddy.routing`, snapshots in `eddy.snapshot`, saving for another process in
+`eddy.live`, figures in `eddy.inspect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.ingest.gate import Gate
+from eddy.ingest.loader import Loader
+from eddy.push.bound import Bound
+from eddy.push.records import CommitRecord, LastPush, UndoRecord
+from eddy.query.numbers import at_least, whole
+from eddy.query.query import Query
+from eddy.results.results import Results
+from eddy.results.side_output import SideOutput
+from eddy.routing.policies import Policy
+from eddy.routing.router import Router, make_policy
+from eddy.routing.schedule import schedule_of
+from eddy.routing.strategies import make_strategy, streams_text
+from eddy.snapshot.header import OUTPUTS
+from jisc.plan.states import StateId
+from jisc.plan.tree import default_plan, read_plan
+from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_WATERMARK
+from stairs.errors import InputError, StateError
+from stairs.graph import FOREVER
+from stairs.modules import Modules
+from stairs.payload import Payload
+from stairs.stems import RENUMBER_AT
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `eddy.Runtime`, documented there."""
+
+    plan: str | None = None
+    policy: str | Policy | None = None
+    strategy: str = "eddy"
+    store: Iterable[str] | None = None
+    max_bytes: int | None = None
+    decide_every: int | None = None
+    statistics: bool = True
+    background: int = 0
+    output: str = "append"
+    count_only: bool = False
+    ids_only: bool = False
+    renumber_at: int = RENUMBER_AT
+
+
+class Engine:
+    """One running join. Raises PlanError and InputError for options that do not fit the query.
+
+    modules, payload   SteMs and key directories; columns of live tuples
+    strategy, router   how the plan runs; which plan to run
+    schedule           transitions to come; replaced, never modified
+    gate, loader, output, late   the stations of a push: admission, loading, results, late rows
+    columns            per stream, the payload columns that results or `where` need
+    n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
+    undo, commit       records of a push or change under way (`eddy.push.transaction`); None = none is
+    last               the last push
+    """
+
+    def __init__(self, query: Query, options: Options) -> None:
+        if not isinstance(query, Query):
+            raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
+        if options.count_only and options.ids_only:
+            raise InputError("count_only and ids_only exclude each other: leave one out")
+        if options.output not in OUTPUTS:
+            raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {options.output!r}")
+        self.query, self.options = query, options
+        graph = query.graph
+        tree = default_plan(graph) if options.plan is None else read_plan(options.plan, graph)
+        renumber_at = at_least(1, options.renumber_at)
+        if renumber_at is None:
+            raise InputError(f"renumber_at is a sequence number, 1 or more, not {options.renumber_at!r}")
+        self.modules = Modules(graph, renumber_at)
+        self.modules.meta[M_CHANGELOG] = options.output == "changelog"
+        self.strategy = make_strategy(options.strategy, self.modules, tree, options.background, options.store)
+        self.router = Router(
+            self.modules,
+            self.strategy,
+            make_policy(options.policy, self.strategy),
+            options.decide_every,
+            options.statistics,
+        )
+        self.schedule = schedule_of(())
+        self.columns = self._payload_columns()
+        kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(self.columns)]
+        self.payload = Payload(kinds, self.modules.capacity, self.modules.allowance)
+        self.bound = Bound(options.max_bytes, self.modules, self.payload)
+        self.late = SideOutput(query)
+        self.gate = Gate(query)
+        self.loader = Loader(query, self.columns, self.modules, self.payload)
+        self.output = Results(
+            query,
+            self.columns,
+            self.modules,
+            self.payload,
+            changelog=options.output == "changelog",
+            count_only=options.count_only,
+            ids_only=options.ids_only,
+        )
+        self.n_results = self.n_deleted = self.pushes = 0
+        self.undo: UndoRecord | None = None
+        self.commit: CommitRecord | None = None
+        self.last: LastPush | None = None
+
+    def _payload_columns(self) -> list[list[str]]:
+        query, options = self.query, self.options
+        columns: list[dict[str, None]] = [{} for _ in query.streams]
+        selected = () if options.count_only or options.ids_only else tuple(query.select.values())
+        for name, column in query.where_columns + selected:
+            columns[query.index(name)][column] = None
+        return [list(own) for own in columns]
+
+    @property
+    def position(self) -> int:
+        """Arrivals so far, without filtered and late rows."""
+        commit = self.commit
+        return int(self.modules.meta[M_ARRIVALS]) if commit is None else commit.position
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark in ticks, None = there is none yet; see `Runtime.watermark`."""
+        modules, graph = self.modules, self.query.graph
+        if modules.given is not None or not graph.timed:
+            return modules.given
+        greatest = int(modules.meta[M_WATERMARK])
+        return None if greatest == -FOREVER else greatest - graph.lateness
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all state; see `Runtime.nbytes`."""
+        return self.modules.nbytes + self.payload.nbytes + self.strategy.nbytes + self.late.rows.nbytes
+
+    def filters(self) -> dict[str, AdaptiveFilter]:
+        """Return the filters by the name of their stream, that of results under "results"."""
+        found = {self.query.streams[i].name: one for i, one in self.gate.filters.items()}
+        return found if self.output.accepts is None else {**found, "results": self.output.accepts}
+
+    def set_bound(self, max_bytes: int | None) -> None:
+        """Bound the bytes of the engine. Raises InputError if `max_bytes` is not a number of bytes or None."""
+        self.bound = Bound(max_bytes, self.modules, self.payload)
+
+    def present_options(self) -> dict[str, Any]:
+        """Return the options that make this engine again as it is now, as JSON values."""
+        return {
+            "plan": self.strategy.tree.text(self.query.graph.names),
+            "policy": self.router.policy.name,
+            "strategy": self.strategy.name,
+            "store": self.state_texts(self.strategy.stored) if self.strategy.can_store else None,
+            "max_bytes": self.bound.max_bytes,
+            "decide_every": self.router.pace.every,
+            "statistics": self.router.sampling,
+            "background": whole(self.options.background),
+            "output": self.options.output,
+            "count_only": self.options.count_only,
+            "ids_only": self.options.ids_only,
+            "renumber_at": self.modules.renumber_at,
+        }
+
+    def state_texts(self, states: Iterable[StateId] | None) -> list[str] | None:
+        """Return states by their streams, sorted; None for None."""
+        return None if states is None else sorted(streams_text(state, self.query.graph) for state in states)
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants of all parts hold. O(state), for tests."""
+        self.modules.check()
+        self.strategy.check()
+        if self.payload.room != self.modules.capacity:
+            raise StateError(f"rings of payload {self.payload.room} and of records {self.modules.capacity} differ")
+
+    def dismantle(self) -> None:
+        """Release all memory now instead of when reference cycles are collected. The engine cannot be used then."""
+        self.strategy.dismantle()
+        for part in (self.modules, self.payload, self.router.samples, self.router, self):
+            vars(part).clear()

@@ -1,0 +1,257 @@
+"""Nested-loop join over arrivals: the results of a query by definition. It judges the tests and the fuzzer.
+
+Each arrival is combined with every combination of the tuples that arrived before it, one per other stream. Nothing is
+indexed, nothing is dropped and little is remembered: the tuples in their order of arrival, and the standing results.
+Each rule of `docs/guide/semantics.md` is one line here. The join is slow on purpose, and it imports nothing of ours.
+
+Values are plain Python values of one kind per attribute class (all timestamps in one unit, and so on): two of them are
+equal when Python's `==` says so, except that None equals nothing. NaN and -0.0 behave as under `==`.
+Event times are numbers in one unit over all streams, and so are `lateness` and the sizes of `RANGE` windows.
+
+>>> streams = [OracleStream("R", "rows", 1), OracleStream("S", "unbounded")]
+>>> oracle = Oracle(OracleQuery(streams, [(("R", "k"), ("S", "k"))]))
+>>> oracle.arrive("R", {"k": 7}).results, oracle.arrive("S", {"k": 7}).results
+((), ((0, 0),))
+>>> oracle.arrive("R", {"k": 7}).displaced
+((0, 0),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Row = Mapping[str, Any]
+Column = tuple[str, str]
+"""Name of a stream, and of a column of it."""
+Result = tuple[int, ...]
+"""An arrival number per stream, in the order of the query."""
+Fate = Literal["arrived", "late", "rejected"]
+Loop = tuple[str, tuple[tuple[int, str, str], ...]]
+"""A nested loop: its stream, and its equalities with the streams of the loops around it.
+
+An equality is the position of the outer loop, the column there, and the column of this stream."""
+
+
+@dataclass(frozen=True)
+class OracleStream:
+    """A stream: `size` is n of a ROWS window, d of a RANGE window, unused otherwise."""
+
+    name: str
+    window: Literal["rows", "range", "unbounded"]
+    size: int = 0
+    time: str | None = None
+    keep: Callable[[Row], bool | None] | None = None
+
+
+@dataclass(frozen=True)
+class OracleQuery:
+    """A query: each equality names two (stream, column) pairs; a multi-column predicate is several of them."""
+
+    streams: Sequence[OracleStream]
+    equalities: Sequence[tuple[Column, Column]]
+    lateness: int = 0
+    where: Callable[[Mapping[Column, Any]], bool | None] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Fate of one arrival, its number in its stream (None unless it arrived), and the results it completed.
+
+    `expired` and `displaced` are the results it ended: those with a component whose time is up, and then those with the
+    tuple that it pushed out of a window of rows. They end in this order, before its own results begin.
+    """
+
+    fate: Fate
+    number: int | None = None
+    results: tuple[Result, ...] = ()
+    expired: tuple[Result, ...] = ()
+    displaced: tuple[Result, ...] = ()
+
+
+@dataclass
+class Oracle:
+    """The join of a query, fed one arrival after the other."""
+
+    query: OracleQuery
+    tuples: dict[str, list[Row]] = field(init=False)
+    newest: Any = None
+    due: Any = None
+    """The watermark: a tuple older than it by more than the size of its window has left."""
+    given: Any = None
+    """The watermark given with the last push, if pushes give one."""
+    standing: set[Result] = field(default_factory=set)
+    """Results returned, less those ended since."""
+    _left: list[int] = field(init=False)
+    """Per stream, how many tuples had left their window when the standing results were last searched."""
+    _fresh: set[Result] = field(default_factory=set)
+    """Results returned since then."""
+
+    def __post_init__(self) -> None:
+        self.tuples = {stream.name: [] for stream in self.query.streams}
+        self._left = [0] * len(self.query.streams)
+        self._stream = {stream.name: stream for stream in self.query.streams}
+        self._ranged = any(stream.window == "range" for stream in self.query.streams)
+        self._nests: dict[str, tuple[Loop, ...]] = {}
+
+    @property
+    def position(self) -> int:
+        """Arrivals so far, over all streams."""
+        return sum(map(len, self.tuples.values()))
+
+    def arrive(self, name: str, row: Row) -> Outcome:
+        """Take one row of a stream and return its outcome."""
+        stream = self._stream[name]
+        if stream.keep is not None and stream.keep(row) is not True:
+            return Outcome("rejected")
+        if self._ranged:
+            t = self._time(name, row)
+            newest = t if self.newest is None else max(self.newest, t)
+            if t < newest - self.query.lateness:
+                return Outcome("late")
+            self.newest = newest
+            self.due = newest - self.query.lateness
+        return self._take(name, row)
+
+    def push(self, arrivals: Sequence[tuple[str, Row]], watermark: Any) -> tuple[list[Outcome], tuple[Result, ...]]:
+        """Take the rows of a push that gives a watermark; return the outcome of each, and the results it ended."""
+        fates: list[Fate] = []
+        for name, row in arrivals:
+            keep = self._stream[name].keep
+            if keep is not None and keep(row) is not True:
+                fates.append("rejected")
+            else:
+                fates.append("late" if self.given is not None and self._time(name, row) < self.given else "arrived")
+        came = [self._time(*one) for one, fate in zip(arrivals, fates, strict=True) if fate == "arrived"]
+        rising, outcomes = came == sorted(came), []
+        for (name, row), fate in zip(arrivals, fates, strict=True):
+            if fate == "arrived" and rising:
+                t = self._time(name, row)
+                self.due = min(t if self.due is None else max(t, self.due), watermark)
+            outcomes.append(self._take(name, row) if fate == "arrived" else Outcome(fate))
+        self.given = self.due = watermark
+        return outcomes, self._end()
+
+    def completes_more_than(self, most: int, name: str, row: Row) -> bool:
+        """Return whether a row that arrived now would make more than `most` combinations in some loop.
+
+        The result filter is not asked. Nothing changes.
+        """
+        self.tuples[name].append(row)
+        found = self._combinations(name, len(self.tuples[name]) - 1, most)
+        self.tuples[name].pop()
+        return found is None
+
+    def answer(self) -> list[Result]:
+        """Return the maintained answer: the results whose components are all in their windows now, found anew."""
+        first = self.query.streams[0].name
+        numbers = range(self.gone(first), len(self.tuples[first]))
+        return sorted(result for number in numbers for result in self._results(first, number))
+
+    def copy(self) -> Oracle:
+        """Return an oracle in the same state, to try arrivals on."""
+        other = Oracle(self.query)
+        other.tuples = {name: list(rows) for name, rows in self.tuples.items()}
+        other.newest, other.due, other.given = self.newest, self.due, self.given
+        other.standing, other._fresh = set(self.standing), set(self._fresh)
+        other._left, other._nests = list(self._left), self._nests
+        return other
+
+    def gone(self, name: str) -> int:
+        """Return how many tuples of a stream have left its window: the first ones, for they leave as they came."""
+        stream, tuples = self._stream[name], self.tuples[name]
+        if stream.window == "rows":
+            return max(0, len(tuples) - stream.size)
+        if stream.window == "range" and self.due is not None:
+            end = self.due - stream.size
+            return next((n for n, row in enumerate(tuples) if end <= self._time(name, row)), len(tuples))
+        return 0
+
+    def row(self, name: str, number: int) -> Row:
+        """Return the tuple of a stream that has this arrival number."""
+        return self.tuples[name][number]
+
+    def values(self, result: Sequence[int]) -> dict[Column, Any]:
+        """Return every column of one result."""
+        named = zip(self.query.streams, result, strict=True)
+        return {(s.name, column): value for s, n in named for column, value in self.row(s.name, n).items()}
+
+    def _take(self, name: str, row: Row) -> Outcome:
+        # The order of ends: times that are up first, then the tuple for which there is no room any more.
+        expired = self._end()
+        self.tuples[name].append(row)
+        displaced = self._end()
+        number = len(self.tuples[name]) - 1
+        results = sorted(self._results(name, number))
+        self.standing.update(results)
+        self._fresh.update(results)
+        return Outcome("arrived", number, tuple(results), expired, displaced)
+
+    def _end(self) -> tuple[Result, ...]:
+        """Remove the results that have lost a component from the standing ones, and return them."""
+        left = [self.gone(stream.name) for stream in self.query.streams]
+        searched = self._fresh if left == self._left else self.standing
+        ended = {result for result in searched if any(n < low for n, low in zip(result, left, strict=True))}
+        self.standing -= ended
+        self._left, self._fresh = left, set()
+        return tuple(sorted(ended))
+
+    def _results(self, name: str, number: int) -> list[Result]:
+        """Return the results with one tuple and tuples that are in their windows now."""
+        found, where = self._combinations(name, number) or (), self.query.where
+        return [result for result in found if where is None or where(self.values(result)) is True]
+
+    def _combinations(self, name: str, number: int, most: int | None = None) -> list[Result] | None:
+        """Return the results before the result filter; None if more than `most` combinations come out of some loop."""
+        loops = self._nest(name)
+        found: list[tuple[Result, tuple[Row, ...]]] = [((number,), (self.row(name, number),))]
+        for k, (inner, equalities) in enumerate(loops[1:], start=2):
+            low = self.gone(inner)
+            window = list(enumerate(self.tuples[inner][low:], start=low))
+            found = [
+                ((*numbers, n), (*rows, row))
+                for numbers, rows in found
+                for n, row in window
+                if all(rows[i][x] is not None and rows[i][x] == row[y] for i, x, y in equalities)
+                and self._in_range(loops[:k], (*rows, row))
+            ]
+            if most is not None and len(found) > most:
+                return None
+        at = [next(i for i, (own, _) in enumerate(loops) if own == stream.name) for stream in self.query.streams]
+        return [tuple(numbers[i] for i in at) for numbers, _ in found]
+
+    def _nest(self, first: str) -> tuple[Loop, ...]:
+        """Return the loops around a tuple of a stream, each over a stream with a predicate to those before it."""
+        if first not in self._nests:
+            order = [first]
+            while len(order) < len(self.query.streams):
+                pairs = [ends for (a, _), (b, _) in self.query.equalities for ends in ((a, b), (b, a))]
+                following = next((far for near, far in pairs if near in order and far not in order), None)
+                if following is None:
+                    raise ValueError(f"no predicate connects {sorted(order)} with the other streams")
+                order.append(following)
+            sides = [pair for a, b in self.query.equalities for pair in ((a, b), (b, a))]
+            self._nests[first] = tuple(
+                (name, tuple((order.index(a), x, y) for (a, x), (b, y) in sides if b == name and a in order[:k]))
+                for k, name in enumerate(order)
+            )
+        return self._nests[first]
+
+    def _in_range(self, loops: Sequence[Loop], rows: Sequence[Row]) -> bool:
+        """Return whether every RANGE component is at most its size older than the newest component.
+
+        Also for some of the components: further ones only make the newest newer.
+        """
+        if not self._ranged:
+            return True
+        streams = [self._stream[name] for name, _ in loops]
+        times = [self._time(stream.name, row) for stream, row in zip(streams, rows, strict=True)]
+        newest = max(times)
+        return all(s.window != "range" or newest - t <= s.size for s, t in zip(streams, times, strict=True))
+
+    def _time(self, name: str, row: Row) -> Any:
+        column = self._stream[name].time
+        if column is None:
+            raise ValueError(f"stream {name} needs a time column in a query with a RANGE window")
+        return row[column]

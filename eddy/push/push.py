@@ -1,0 +1,126 @@
+"""A push: arrivals in, results out. And loading: earlier arrivals in, without results.
+
+A push has five steps: *admit* (validate, filter, order, split off late rows), *open* (sweep dead keys, make room),
+*load* (keys as words, payload into rings), *walk* (one kernel call), *materialise* (gather columns, `where`,
+projection). Then it commits in one statement (`eddy.push.transaction`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any
+
+import pyarrow as pa
+
+from eddy.engine import Engine
+from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.watermark import as_ticks, late_before
+from eddy.push.records import CommitRecord, LastPush
+from eddy.push.room import drop_state, make_room
+from eddy.push.transaction import begin, finish, recover, roll_back
+from eddy.push.walk import open_push, walk
+from eddy.routing.change import follow_router
+from eddy.routing.schedule import schedule_of
+from stairs.descriptors import LOADING, M_MODE, M_WATERMARK, S_BASE
+from stairs.errors import CapacityError, InputError
+
+Pushed = Mapping[str, pa.RecordBatch | pa.Table]
+
+
+def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:
+    """Take arrivals in and return their results; see `Runtime.push`."""
+    began = perf_counter()
+    engine.last = None
+    watermark = as_ticks(watermark)
+    oldest = _late_before(engine, watermark)
+    arrivals = engine.gate.admit(batches, order, int(engine.modules.meta[M_WATERMARK]), oldest)
+    arrivals.watermark = watermark
+    begin(engine)
+    if engine.router.due:
+        follow_router(engine)
+        begin(engine)
+    commit = _computed(engine, arrivals)
+    engine.commit = commit
+    finish(engine, commit)
+    engine.strategy.history.note_push(commit.inserted, commit.arrivals, perf_counter() - began)
+    if commit.late.nbytes or arrivals.late:
+        engine.late.settle(arrivals.late, engine.bound.left, watermark is not None)
+    assert commit.last is not None
+    return commit.last.results
+
+
+def _computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
+    """Return the commit record of a push. If memory is short, states go before the push fails with CapacityError.
+
+    A failed attempt is taken back. The next one adds no state within the push. After that, states that were there
+    before are dropped one by one.
+    """
+    history, only_kept = engine.strategy.history, False
+    while True:
+        changes = history.count
+        try:
+            make_room(engine, arrivals.rows)
+            changes = history.count
+            return _attempt(engine, arrivals, only_kept)
+        except CapacityError:
+            changed = history.count > changes
+            roll_back(engine)
+            if changed and not only_kept:
+                only_kept = True
+            elif not drop_state(engine):
+                raise
+            begin(engine)
+
+
+def _attempt(engine: Engine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
+    count, changes = walk(engine, arrivals, only_kept)
+    engine.modules.allowance.ask(0, "what was pushed")
+    made = engine.output.make(count)
+    taken = len(arrivals.order)
+    position = engine.position + taken
+    return CommitRecord(
+        position,
+        engine.n_results + made.inserted,
+        engine.n_deleted + made.deleted,
+        schedule_of(engine.schedule[changes:]) if changes else engine.schedule,
+        engine.late.rows.with_added(arrivals.late),
+        LastPush(position, made.table),
+        engine.pushes + 1,
+        taken,
+        made.inserted,
+    )
+
+
+def load(engine: Engine, batches: Pushed, watermark: int | None) -> None:
+    """Load earlier arrivals; see `Runtime.load`."""
+    if engine.position:
+        raise InputError(f"{engine.position} rows have arrived already; load rows into a new runtime only")
+    if engine.schedule:
+        raise InputError(f"transitions are scheduled, the first at {engine.schedule[0].at}; load before scheduling any")
+    watermark = as_ticks(watermark)
+    _late_before(engine, watermark)
+    modules, strategy = engine.modules, engine.strategy
+    arrivals, skipped = engine.gate.admit_past(batches, watermark)
+    make_room(engine, arrivals.rows)
+    begin(engine, loading=True)
+    modules.streams[:, S_BASE] += skipped
+    open_push(engine, arrivals)
+    modules.meta[M_MODE] = LOADING
+    modules.run(strategy.routes, arrivals.order, True, strategy.entries)
+    modules.allowance.ask(0, "what was loaded")
+    engine.commit = CommitRecord(
+        len(arrivals.order) + sum(skipped),
+        engine.n_results,
+        engine.n_deleted,
+        engine.schedule,
+        engine.late.rows,
+        None,
+        engine.pushes,
+    )
+    recover(engine)
+
+
+def _late_before(engine: Engine, watermark: int | None) -> int | None:
+    """Return the time before which rows are late, None = it follows from the rows. Raises InputError."""
+    return late_before(watermark, engine.modules.given, timed=engine.query.graph.timed, position=engine.position)

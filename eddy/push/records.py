@@ -1,0 +1,50 @@
+"""The records from which `eddy.push.transaction` takes an interrupted push back, or completes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+from sortedcontainers import SortedKeyList
+
+from eddy.results.late_rows import LateRows
+from jisc.strategies.base import Savepoint
+
+
+class LastPush(NamedTuple):
+    """A push that happened: the position after it, and its results."""
+
+    position: int
+    results: pa.Table
+
+
+class UndoRecord(NamedTuple):
+    """How to take back what is under way.
+
+    savepoint   the strategy before it
+    loading     whether earlier arrivals are loaded into empty windows
+    """
+
+    savepoint: Savepoint
+    loading: bool
+
+
+class CommitRecord(NamedTuple):
+    """The engine after a push, or after earlier arrivals were loaded (then `last` is None).
+
+    position, results, deleted, pushes   counts since the start
+    schedule, late      transitions to come, late rows
+    arrivals, inserted  figures of this push
+    savepoint           where its strategy starts again with empty states; None = states are as the push left them
+    """
+
+    position: int
+    results: int
+    deleted: int
+    schedule: SortedKeyList
+    late: LateRows
+    last: LastPush | None = None
+    pushes: int = 0
+    arrivals: int = 0
+    inserted: int = 0
+    savepoint: Savepoint | None = None

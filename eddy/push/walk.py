@@ -1,0 +1,54 @@
+"""The walk of a push: the kernel takes the arrivals in, and transitions that are due happen between two of them."""
+
+from __future__ import annotations
+
+from time import thread_time
+
+from eddy.engine import Engine
+from eddy.ingest.arrivals import Arrivals
+from eddy.push.rings import fit_payload
+from eddy.routing.change import ASKED_FOR, change_plan, follow_router
+
+
+def open_push(engine: Engine, arrivals: Arrivals) -> None:
+    """Open a push of these arrivals, and write their rows where the kernel reads them."""
+    modules, payload = engine.modules, engine.payload
+    payload.begin()
+    modules.begin(arrivals.rows)
+    if arrivals.watermark is not None:
+        modules.give(arrivals.watermark, arrivals.by_time)
+    if not len(arrivals.order):
+        return
+    fit_payload(modules, payload)
+    engine.loader.load(arrivals)
+
+
+def walk(engine: Engine, arrivals: Arrivals, only_kept: bool) -> tuple[int, int]:
+    """Take the arrivals in; return the number of combinations found, and of scheduled transitions that happened.
+
+    only_kept   see `eddy.routing.change.change_plan`
+    """
+    modules, strategy, router = engine.modules, engine.strategy, engine.router
+    open_push(engine, arrivals)
+    counted, first, end = engine.output.counted, engine.position, len(arrivals.order)
+    if not end:
+        # A given watermark alone may end results.
+        given = arrivals.watermark is not None
+        return modules.run(strategy.routes, arrivals.order, counted, strategy.entries) if given else 0, 0
+    schedule = engine.schedule
+    due = schedule[: schedule.bisect_key_right(first + end)] if schedule else ()
+    done = changed = count = 0
+    while done < end or changed < len(due):
+        stop = min(done + router.stretch(end - done), due[changed].at - first if changed < len(due) else end)
+        if stop > done:
+            began = thread_time()
+            count = modules.run(strategy.routes, arrivals.order, counted, strategy.entries, stop)
+            router.note(stop - done, thread_time() - began)
+            done = stop
+        while changed < len(due) and due[changed].at - first == done:
+            change_plan(engine, due[changed].tree, due[changed].store, ASKED_FOR, only_kept)
+            router.plan_changed()
+            changed += 1
+        if done < end and router.due:
+            follow_router(engine, only_kept)
+    return count, changed

@@ -1,0 +1,149 @@
+"""The pace of the router: when to take a sample, when to ask the policy.
+
+Both cost time, so both are rationed by time. A sample is taken after SAMPLE seconds of pushing. The policy is asked
+after WORTH times the duration of its last decision, and sooner when the cost of an arrival has drifted. With `every`,
+both go by arrivals instead; then a repeated run decides the same, except under policies that use measured times.
+"""
+
+from __future__ import annotations
+
+from eddy.query.numbers import at_least
+from stairs.errors import InputError
+from stairs.storage.parts import Parts, Plain
+
+SAMPLE = 0.005
+"""Seconds of pushing between two samples; a sample takes some tens of microseconds."""
+EARLY = 0.001
+"""The same before the first decision."""
+FIRST = 3
+"""Samples before the first decision."""
+WORTH = 30.0
+"""Seconds of pushing between two decisions, per second that a decision takes."""
+SOON = 8.0
+"""The same for ALERT decisions after a drift, while the windows still turn over."""
+ALERT = 6
+DRIFT = 0.25
+"""Relative change of the cost of an arrival that counts as drift."""
+PATIENCE = 16.0
+"""Upper bound of the factor by which decisions become rarer while nothing changes."""
+DECIDING = 0.0015
+"""Upper bound of the seconds that a decision is assumed to take, for up to STREAMS streams; proportional beyond."""
+STREAMS = 8
+LEAST = 256
+"""Arrivals that a measurement of their cost needs."""
+SHORT_STRETCH = 4096
+"""Upper bound of the arrivals between two looks where a drift may be expensive."""
+FIRST_STRETCH = 2048
+"""Arrivals before the first look, when nothing is known of their cost."""
+_COUNTS = ("samples", "decisions", "drifts", "arrivals", "since", "alert")
+_SECONDS = ("unsampled", "undecided", "last", "recent", "usual", "patience")
+"""Attributes that go on in another process."""
+
+
+class Pace:
+    """Measures pushing, sampling and deciding.
+
+    every      arrivals between two decisions; None = by time. Raises InputError for any other value
+    samples    samples taken;  decisions   how often the policy was asked
+    drifts     how often the cost of an arrival drifted while the plan stayed
+    arrivals   arrivals since the last decision;  since      arrivals since the last sample
+    unsampled  seconds of pushing since the last sample;  undecided  since the last decision
+    last       assumed seconds of a decision: those of the last one, at most `longest`
+    recent     present nanoseconds per arrival, smoothed;  usual      the same at the last decision
+    patience   the factor by which decisions are rarer than at first
+    alert      decisions that still come sooner after a drift
+    """
+
+    def __init__(self, every: int | None, n_streams: int) -> None:
+        self.every = None if every is None else at_least(1, every)
+        if self.every is None and every is not None:
+            raise InputError(f"decide_every is a number of arrivals, 1 or more, not {every!r}")
+        self.samples = self.decisions = self.drifts = 0
+        self.arrivals = self.since = 0
+        self.unsampled = self.undecided = self.last = 0.0
+        self.longest = DECIDING * max(1.0, n_streams / STREAMS)
+        self.recent = self.usual = float("nan")
+        self.patience = 1.0
+        self.alert = 0
+
+    def note(self, arrivals: int, seconds: float) -> None:
+        """Count arrivals that took this many seconds in the kernel. O(1)."""
+        self.arrivals += arrivals
+        self.since += arrivals
+        self.unsampled += seconds
+        self.undecided += seconds
+
+    def stretch(self, left: int, careful: bool) -> int:
+        """Return how many of the `left` arrivals of a push to take before the next look.
+
+        careful   whether a drift may make arrivals many times more expensive, so that looks must not be far apart
+        """
+        if self.every is not None:
+            return min(left, max(self.every - self.arrivals, 1))
+        if self.recent != self.recent:
+            return min(left, FIRST_STRETCH)
+        most = SHORT_STRETCH if careful else left
+        return min(left, most, max(int(1e9 * self.interval / self.recent), LEAST))
+
+    @property
+    def interval(self) -> float:
+        """Seconds of pushing between two samples."""
+        if self.samples < FIRST:
+            return EARLY
+        return SAMPLE if self.patience == 1 else 2 * SAMPLE
+
+    @property
+    def sample_due(self) -> bool:
+        """Whether it is time for a sample."""
+        if not self.since:
+            return False
+        return self.arrivals >= self.every if self.every is not None else self.unsampled >= self.interval
+
+    def sampled(self) -> None:
+        """Count a sample, and measure the arrivals since the one before."""
+        self.samples += 1
+        if self.since >= LEAST:
+            found = 1e9 * self.unsampled / self.since
+            self.recent = found if self.recent != self.recent else 0.5 * (found + self.recent)
+        self.since, self.unsampled = 0, 0.0
+
+    @property
+    def decision_due(self) -> bool:
+        """Whether, after a sample, it is time for a decision."""
+        if self.every is not None:
+            return True
+        if self.samples < FIRST:
+            return False
+        wait = SOON if self.drifting or self.alert else WORTH * self.patience
+        return self.undecided >= wait * self.last
+
+    @property
+    def drifting(self) -> bool:
+        """Whether the cost of an arrival differs from that at the last decision."""
+        return bool(abs(self.recent / self.usual - 1) > DRIFT)
+
+    def decided(self, changed: bool, drifting: bool) -> None:
+        """Start the time to the next decision. The caller sets `last` when the decision has ended."""
+        # While nothing changes, looking is worth less and less.
+        self.patience = 1.0 if changed or drifting else min(2 * self.patience, PATIENCE)
+        self.alert = ALERT if drifting else max(self.alert - 1, 0)
+        self.usual = self.recent
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Count arrivals and time since the last decision from 0."""
+        self.arrivals, self.undecided = 0, 0.0
+
+    def to_parts(self) -> Plain:
+        """Return all that another process needs to resume."""
+        return {
+            "counts": [getattr(self, name) for name in _COUNTS],
+            "seconds": [float(getattr(self, name)) for name in _SECONDS],
+        }
+
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from what `to_parts` returned."""
+        for name, count in zip(_COUNTS, parts.integers("counts", len(_COUNTS)), strict=True):
+            setattr(self, name, count)
+        for name, seconds in zip(_SECONDS, parts.numbers("seconds", len(_SECONDS)), strict=True):
+            setattr(self, name, seconds)

@@ -1,0 +1,80 @@
+"""Strategies by name, and the states that a caller names for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eddy.query.numbers import at_least
+from jisc.plan.states import Masks, StateId, states_of
+from jisc.plan.tree import Tree, names_in, quoted
+from jisc.strategies import STRATEGIES, Strategy
+from stairs.errors import InputError, PlanError
+from stairs.graph import JoinGraph
+from stairs.modules import Modules
+
+
+def make_strategy(
+    name: str, modules: Modules, tree: Tree, background: int = 0, store: Iterable[StateId | str] | None = None
+) -> Strategy:
+    """Return a new strategy that runs a plan.
+
+    background, store   see `eddy.Runtime`
+
+    Raises InputError for an unknown name or a wrong `background`, PlanError for states that the plan does not have or
+    that the strategy does not let the caller choose.
+    """
+    if name not in STRATEGIES:
+        raise InputError(f"there is no strategy {name!r}; choose one of {', '.join(sorted(STRATEGIES))}")
+    kind = STRATEGIES[name]
+    return kind(modules, tree, check_background(kind, background), check_store(kind, tree, modules.graph, store))
+
+
+def check_background(kind: type[Strategy], background: int) -> int:
+    """Return the number of keys to promote after each push. Raises InputError if the strategy cannot do it."""
+    keys = at_least(0, background)
+    if keys is None:
+        raise InputError(f"background is a number of keys, 0 or more, not {background!r}")
+    if keys and not kind.can_promote:
+        able = " and ".join(repr(one.name) for one in STRATEGIES.values() if one.can_promote)
+        raise InputError(
+            f"background={background} is for strategies {able}; strategy {kind.name!r} does not promote keys in the"
+            " background"
+        )
+    return keys
+
+
+def check_store(
+    kind: type[Strategy], tree: Tree, graph: JoinGraph, store: Iterable[StateId | str] | None
+) -> frozenset[StateId]:
+    """Return the states to store from the start.
+
+    Raises PlanError for a state that the plan does not have, and if the strategy does not let the caller choose.
+    """
+    if store is not None:
+        kind.require_choice()
+    return resolve(tree, graph, store or ())
+
+
+def resolve(tree: Tree, graph: JoinGraph, store: Iterable[StateId | str]) -> frozenset[StateId]:
+    """Return states of a plan, given as ids or by their streams ("R S"). Raises PlanError for an unknown state."""
+    if isinstance(store, str):
+        raise PlanError(f"store is a list of states such as ['R S'], not the text {store!r}")
+    by_mask = {state.mask: state for state in states_of(tree, Masks(graph))}
+    found = set[StateId]()
+    for one in store:
+        if isinstance(one, StateId):
+            state = one if by_mask.get(one.mask) == one else None
+        else:
+            wanted = set(names_in(str(one)))
+            mask = sum(1 << j for j, name in enumerate(graph.names) if name in wanted)
+            state = by_mask.get(mask) if wanted <= set(graph.names) else None
+        if state is None:
+            known = ", ".join(repr(streams_text(state, graph)) for state in by_mask.values()) or "none"
+            raise PlanError(f"plan {tree.text(graph.names)!r} has no inner state {one!r}; its inner states: {known}")
+        found.add(state)
+    return frozenset(found)
+
+
+def streams_text(state: StateId, graph: JoinGraph) -> str:
+    """Return the streams of a state as `resolve` reads them."""
+    return " ".join(quoted(graph.names[j]) for j in state.streams)

@@ -1,0 +1,70 @@
+"""Restoring a snapshot into a new engine, under the same plan or another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eddy.engine import Engine
+from eddy.routing.policies import POLICIES, Policy
+from eddy.routing.schedule import Scheduled, schedule_of
+from eddy.routing.strategies import make_strategy, resolve
+from eddy.snapshot.snapshot import Snapshot
+from jisc.plan.tree import read_plan
+from stairs.errors import PlanError, SnapshotError
+
+
+def restored_options(
+    snapshot: Snapshot,
+    plan: str | None,
+    strategy: str | None,
+    background: int | None,
+    policy: str | Policy | None,
+) -> dict[str, Any]:
+    """Return the options of the runtime to restore: those of the snapshot, unless the caller chose others.
+
+    Raises SnapshotError if the policy was one of the caller's own and is not given.
+    """
+    options = snapshot.options
+    if strategy is not None and strategy != options["strategy"]:
+        # Another strategy has its own defaults.
+        options.update(strategy=strategy, background=0, store=None, policy=None)
+    if plan is not None:
+        options["plan"] = plan
+        options["store"] = None if options["store"] is None else ()
+    if policy is not None:
+        options["policy"] = policy
+    elif options["policy"] is not None and options["policy"] not in POLICIES:
+        raise SnapshotError(
+            f"the snapshot was taken under policy {options['policy']!r}, which is none of {', '.join(POLICIES)}:"
+            " give that policy, or another one, to restore (policy=…)"
+        )
+    if background is not None:
+        options["background"] = background
+    return options
+
+
+def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> None:
+    """Fill an engine that was made with `restored_options`, without a bound, from the snapshot. O(live tuples).
+
+    max_bytes   the bound to set when all is in place: until then, memory that fitted once is not asked for again
+    """
+    options, graph = engine.options, engine.query.graph
+    schedule = []
+    for at, text, store in snapshot.schedule:
+        tree = read_plan(text, graph)
+        schedule.append(Scheduled(at, tree, None if store is None else resolve(tree, graph, store)))
+    if schedule and not engine.strategy.changes:
+        raise PlanError(
+            f"the snapshot has {len(schedule)} scheduled transitions, the first at arrival {schedule[0].at}, but"
+            f" strategy {engine.strategy.name!r} keeps its plan; restore with another strategy"
+        )
+    snapshot.fill(engine)
+    # The strategy is made again: states that are complete for empty windows are not for these.
+    engine.modules.caches.clear()
+    engine.strategy = make_strategy(
+        options.strategy, engine.modules, engine.strategy.tree, options.background, options.store
+    )
+    engine.set_bound(max_bytes)
+    engine.strategy.refill()
+    engine.router = engine.router.with_strategy(engine.strategy)
+    engine.schedule = schedule_of(schedule)

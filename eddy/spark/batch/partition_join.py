@@ -1,0 +1,68 @@
+"""The reduce side of a batch join: one partition's blobs in, its results out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.spark.batch.blobs import unpack
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.engine import PartitionEngine
+from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.merge import Merger, interleave
+from eddy.spark.types import sortable_type
+
+
+class JoinPartition:
+    """The function that Spark runs on the blobs of one partition, which are ascending by `first`."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        n = job.shares.partitions
+        # Spark shows this name in its plans.
+        self.__name__ = f"eddy_join[{'1 partition' if n == 1 else job.shares.describe().splitlines()[0]}]"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return join_blobs(self._job, batches)
+
+
+def join_blobs(job: Job, blobs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join one partition: yield batches of results for batches of blobs, which are ascending by `first`.
+
+    Memory: the windows, and the input that `Merger` holds back.
+    """
+    merger = Merger(job)
+    engine: PartitionEngine | None = None
+
+    def push(rows: dict[str, pa.Table]) -> Iterator[pa.RecordBatch]:
+        nonlocal engine
+        engine = engine or PartitionEngine(job.query, job.options)
+        if job.breaks_ties:
+            for i, stream in enumerate(job.query.streams):
+                if stream.name in rows:
+                    rows[stream.name] = sort_ties(job, i, rows[stream.name])
+        yield from engine.push(rows, None if job.arrival == "time" else interleave(job, rows))
+
+    schemas = [stream.schema for stream in job.query.streams]
+    for batch in blobs:
+        for first, stream, tuples in unpack(batch, schemas):
+            for rows in merger.add(first, stream, tuples):
+                yield from push(rows)
+    for rows in merger.finish():
+        yield from push(rows)
+    late = {} if engine is None else {name: n for name, n in engine.runtime.late_counts.items() if n}
+    if late:
+        raise SparkJoinError(
+            "a partition received tuples out of order and would have lost them; this is a defect, please report it: "
+            + ", ".join(f"{n} of stream {name!r}" for name, n in late.items())
+        )
+
+
+def sort_ties(job: Job, stream: int, table: pa.Table) -> pa.Table:
+    """Sort one stream's tuples by (position, content), so that the order of equal positions is independent of Spark."""
+    by = job.sequence[stream]
+    keys = [by, *(name for name in table.column_names if name != by)]
+    ranked = pa.table([table.column(key).cast(sortable_type(table.field(key).type)) for key in keys], names=keys)
+    return table.take(pc.sort_indices(ranked, sort_keys=[(key, "ascending") for key in keys]))

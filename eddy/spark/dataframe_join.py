@@ -1,0 +1,167 @@
+"""`eddy.spark.join`: one function for batch and for streaming DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+from eddy.query.numbers import whole
+from eddy.query.query import Query
+from eddy.routing.policies import Policy
+from eddy.spark.batch.join import join_batch
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.engine import EngineOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eddy.spark.streaming.driver.rebalancing import Rebalancer
+    from eddy.spark.streaming.driver.writer import StreamingJoin
+
+
+@overload
+def join(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    *,
+    plan: str | None = None,
+    strategy: str = "eddy",
+    policy: str | Policy | None = None,
+    max_bytes: int | None = None,
+    partitions: int | None = None,
+    transport: str = "auto",
+    order_by: Mapping[str, str] | None = None,
+) -> DataFrame: ...
+
+
+@overload
+def join(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    *,
+    checkpoint: str | Path,
+    plan: str | None = None,
+    strategy: str = "eddy",
+    policy: str | Policy | None = None,
+    max_bytes: int | None = None,
+    partitions: int | None = None,
+    transport: str = "auto",
+    key_groups: int | None = None,
+    watermark: Literal["slowest", "per-source"] = "slowest",
+    lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
+    idle_after: timedelta | float | None = None,
+    rebalance: Literal["auto", "off"] | Rebalancer = "auto",
+    keep: int = 10,
+) -> StreamingJoin: ...
+
+
+def join(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    *,
+    plan: str | None = None,
+    strategy: str = "eddy",
+    policy: str | Policy | None = None,
+    max_bytes: int | None = None,
+    partitions: int | None = None,
+    transport: str = "auto",
+    order_by: Mapping[str, str] | None = None,
+    checkpoint: str | Path | None = None,
+    key_groups: int | None = None,
+    watermark: Literal["slowest", "per-source"] = "slowest",
+    lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
+    idle_after: timedelta | float | None = None,
+    rebalance: Literal["auto", "off"] | Rebalancer = "auto",
+    keep: int = 10,
+) -> DataFrame | StreamingJoin:
+    """Join DataFrames: batch ones to a DataFrame, streaming ones to a `StreamingJoin` that can be started.
+
+        join(query, frames).write.parquet("results")
+        join(query, frames, checkpoint="state").writeStream.format("parquet").start("results")
+
+    query       2 to 128 streams with their windows, predicates and filters; `select` names the columns of the results
+    frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
+                streaming
+    plan        first join tree, "((R S) T) U"; None: the engine chooses
+    strategy, policy, max_bytes   as in `eddy.Runtime`, for each engine: one engine per partition in a batch join, one
+                per key group in a streaming join; max_bytes in bytes
+    partitions  number of tasks that join; None: the number of tasks that run at a time, or 1 in a batch join with a
+                `Rows` window
+    transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
+                "packed" where possible
+
+    For batch DataFrames only:
+    order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
+                columns
+
+    For streaming DataFrames only:
+    checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with
+                rename and locks; created if missing. If it holds a state, the job resumes from it
+    key_groups  number of parts of the key space, each with its own engine and plan; fixed when a checkpoint begins.
+                None: the number in the checkpoint; without one 64, or 8 if some stream lacks the key and is copied to
+                several groups
+    watermark   which rows are late: "slowest", rows behind the slowest source; "per-source", rows behind their own
+                source
+    lateness    how far rows may be behind the greatest event time of earlier batches: a timedelta, or ticks of the
+                common time type; one for all streams, or a mapping by stream; None, and streams left out: the query's
+    idle_after  processing time without rows (a timedelta, or seconds) after which the watermark no longer waits for a
+                source; None: it always waits
+    rebalance   how key groups change partitions: "auto", by load with hysteresis; "off", on request only; or your own
+                `Rebalancer`
+    keep        number of states to keep, 2 or more
+
+    A batch join gives the results of one engine that receives all rows in the order that
+    `eddy/spark/partitioning/job.py` defines, in no particular order. A streaming join of the same rows, none of them
+    late, gives the same results, each exactly once, whatever the micro-batches, faults and restarts; its windows are
+    `Range` or `Unbounded`. docs/guide/streaming.md lists what may change from one start to the next, and the guarantees
+    of each sink.
+
+    Nothing runs before an action or `writeStream…start()`; the call has Spark analyse the plans and reads no row.
+    Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an
+    unknown strategy or policy.
+    """
+    options = EngineOptions(plan, strategy, policy, max_bytes)
+    partitions = None if partitions is None else _count("partitions", partitions)
+    key_groups = None if key_groups is None else _count("key_groups", key_groups)
+    keep = _count("keep", keep)
+    streaming = {name: frame.isStreaming for name, frame in frames.items()}
+    if not any(streaming.values()):
+        if checkpoint is not None:
+            raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
+        return join_batch(query, frames, options, partitions, transport, order_by)
+    if not all(streaming.values()):
+        batch = next(name for name, own in streaming.items() if not own)
+        raise SparkJoinError(
+            f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it with spark.readStream:"
+            " all DataFrames of a join are of one kind"
+        )
+    if order_by is not None:
+        raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
+    if checkpoint is None:
+        raise SparkJoinError("a streaming join needs checkpoint=, a directory that the driver and all workers reach")
+    from eddy.spark.streaming.driver.prepare import prepare
+    from eddy.spark.streaming.sinks.staging import local_path
+
+    return prepare(
+        query,
+        frames,
+        options,
+        local_path(checkpoint, "checkpoint"),
+        partitions=partitions,
+        transport=transport,
+        key_groups=key_groups,
+        watermark=watermark,
+        lateness=lateness,
+        idle_after=idle_after,
+        rebalance=rebalance,
+        keep=keep,
+    )
+
+
+def _count(what: str, value: int) -> int:
+    number = whole(value)
+    if number is None:
+        raise SparkJoinError(f"{what}={value!r}: give a whole number")
+    return number

@@ -1,0 +1,93 @@
+"""The engines of a job: the options that all of them share, and the engine of one partition of a batch join."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.query.query import Query
+from eddy.routing.policies import Policy
+from eddy.runtime import Runtime
+from eddy.spark.types import spark_schema
+
+OUTPUT_ROWS = 65_536
+
+Results = TypeVar("Results", pa.Table, pa.RecordBatch)
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Options of a job's runtimes, in addition to the query; see `eddy.Runtime`.
+
+    plan         first join tree; None: the policy chooses
+    strategy     how plans run and change
+    policy       chooses plans
+    max_bytes    memory limit of one engine
+    """
+
+    plan: str | None = None
+    strategy: str = "eddy"
+    policy: str | Policy | None = None
+    max_bytes: int | None = None
+
+    def runtime(self, query: Query, plan: str | None = None) -> Runtime:
+        """Return a new runtime; `plan` replaces the first plan of the options."""
+        return Runtime(
+            query,
+            plan=self.plan if plan is None else plan,
+            strategy=self.strategy,
+            policy=self.new_policy(),
+            max_bytes=self.max_bytes,
+        )
+
+    def new_policy(self) -> str | Policy | None:
+        """Return the policy for another engine: a copy, because each engine's policy learns on its own."""
+        return copy.deepcopy(self.policy)
+
+    @property
+    def text(self) -> str:
+        """The options as text. A policy object appears by its name."""
+        policy = self.policy if self.policy is None or isinstance(self.policy, str) else self.policy.name
+        return f"plan={self.plan}, strategy={self.strategy}, policy={policy}, max_bytes={self.max_bytes}"
+
+
+class PartitionEngine:
+    """A runtime for one partition whose results are Arrow batches in Spark's types.
+
+        engine = PartitionEngine(query)
+        for batch in engine.push({"R": rows}):
+            ...
+
+    `output_schema` is the schema of every result batch: the query's, with each type replaced by the one that Spark uses
+    for it. A partition of any DataFrame can be joined with it: the owner calls `push` with rows in arrival order.
+    """
+
+    def __init__(self, query: Query, options: EngineOptions | None = None) -> None:
+        self._runtime = (options or EngineOptions()).runtime(query)
+        self.output_schema = spark_schema(query.output_schema)
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime, for its metrics, `explain` and `check`."""
+        return self._runtime
+
+    def push(
+        self, rows: Mapping[str, pa.Table | pa.RecordBatch], order: np.ndarray | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Process arrivals as `Runtime.push` does; yield the results in non-empty batches of at most 65 536 rows.
+
+        Processing begins when the caller requests the first batch. Raises what `Runtime.push` raises.
+        """
+        for batch in self._runtime.push(rows, order).to_batches(max_chunksize=OUTPUT_ROWS):
+            if batch.num_rows:
+                yield as_spark(batch, self.output_schema)
+
+
+def as_spark(results: Results, schema: pa.Schema) -> Results:
+    """Return results in Spark's types; `schema` is the `spark_schema` of their schema."""
+    return results if results.schema == schema else results.cast(schema)

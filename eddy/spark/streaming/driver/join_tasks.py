@@ -1,0 +1,80 @@
+"""Builds the tasks of the second stage and runs them in Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from eddy.spark.streaming.driver.context import JobContext
+from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.watermarks import Watermarks
+from eddy.spark.streaming.state.manifest import GroupState, Manifest
+from eddy.spark.streaming.state.segments import Segment
+from eddy.spark.streaming.worker.join_stage import REPORT_COLUMNS, JoinGroups
+from eddy.spark.streaming.worker.tasks import GroupTask, PartitionReport, PartitionTask
+
+
+def token_after(before: str | None, segments: Sequence[Segment], watermark: int | None) -> str:
+    """Return the token of the state after these rows. A replayed batch has other files, so it gets another token."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{before} {watermark}".encode())
+    for one in segments:
+        digest.update(f" {one.file} {one.offset} {one.digest}".encode())
+    return digest.hexdigest()
+
+
+def partition_tasks(
+    context: JobContext,
+    batch: int,
+    newest: Manifest | None,
+    rows: Mapping[int, list[Segment]],
+    groups: Mapping[int, GroupState],
+    partition_map: PartitionMap,
+    before: Watermarks,
+    after: Watermarks,
+) -> list[PartitionTask]:
+    """Return one task for each partition with rows.
+
+    newest         manifest before the batch, None for the first batch
+    rows           key group -> its rows in the batch
+    groups         key group -> its state before the batch
+    before, after  watermarks before and after the batch
+    """
+    # A plan that the engine found stays in use, unless the options of the join have changed since.
+    same_options = newest is not None and newest.extra["options"] == context.job.options.text
+    by_partition: dict[int, list[GroupTask]] = defaultdict(list)
+    for group, own in sorted(rows.items()):
+        state = groups.get(group)
+        token = None if state is None else state.token
+        task = GroupTask(
+            group=group,
+            before=token,
+            after=token_after(token, own, after.engine),
+            segments=tuple(own),
+            plan=state.plan if state is not None and same_options else None,
+        )
+        by_partition[partition_map.partitions[group]].append(task)
+    return [
+        PartitionTask(
+            batch=batch,
+            partition=partition,
+            previous=None if newest is None else newest.batch,
+            late_below=before.late_below,
+            forgotten=before.engine,
+            watermark=after.engine,
+            staging=context.sink.staging(batch) if context.sink.writes else None,
+            groups=tuple(own),
+        )
+        for partition, own in sorted(by_partition.items())
+    ]
+
+
+def run_tasks(context: JobContext, tasks: list[PartitionTask]) -> list[PartitionReport]:
+    """Run tasks as one Spark job; return their reports."""
+    if not tasks:
+        return []
+    numbers = context.spark.range(0, len(tasks), 1, len(tasks))
+    work = JoinGroups(context.job, context.locations, tasks, context.key)
+    reports = numbers.mapInArrow(work, REPORT_COLUMNS).toArrow()
+    return [PartitionReport.unpacked(one) for one in reports.column(0).to_pylist()]

@@ -1,0 +1,178 @@
+"""Compaction: turns many small segments of a chain into a few large ones, without late and dead rows.
+
+A row of stream s with event time t is *dead* once frontier - t > spans[s]: the frontier guarantees that no later
+arrival is older, so no later arrival can have the row in its window. `spans[s]` is the RANGE of the stream in ticks, or
+None for an unbounded stream, whose rows never die. An engine that rebuilds its windows would evict the same rows, so
+compaction does not change the meaning of a chain.
+
+When to compact (`part`). To rewrite the whole chain every few links would rewrite each row many times. So links are
+merged as in a log-structured merge tree. The candidates are the last links of a chain, from the first link that is not
+larger than all later links together. They are merged once they are MERGED links, or have MERGED_SEGMENTS more small
+segments than needed. A row moves only into a link twice as large, so it is rewritten about
+log2(rows of the group / rows of a batch) times. A chain has about that many links, plus MERGED. In addition, the whole
+chain is rewritten once an estimated half of its rows are dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.spark.partitioning.split import PIECE_BYTES, PIECE_ROWS
+from eddy.spark.streaming.state.manifest import Link
+from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
+
+MERGED = 8
+MERGED_SEGMENTS = 64
+DEAD_ROWS = 4096  # fewer do not justify a new file
+
+Positions = Callable[[pa.RecordBatch, int], np.ndarray | None]
+"""(rows, stream) -> event time of each row in ticks, int64[n]; None when the query has no event times."""
+Chain = tuple[Link, ...]
+
+
+def compact(
+    reader: SegmentReader,
+    chain: Sequence[Link],
+    schemas: Sequence[pa.Schema],
+    positions: Positions,
+    frontier: int | None,
+    spans: Sequence[int | None],
+    writer: SegmentWriter,
+    group: int,
+) -> Link:
+    """Write the live rows of adjacent links of a key group as one link; return it, with the batch of the last link.
+
+    chain      one or more links: a whole chain or a part of it (`chain[part(…)]`)
+    schemas    per stream, the same as in `reader`
+    positions  `Job.positions`
+    spans      per stream, its RANGE in ticks; None for an unbounded stream
+    frontier   no later arrival has an event time below it; None if it is unknown
+    writer     holds the segments, which are valid after the caller calls `finish`; may hold other groups as well
+
+    The rows of each stream are sorted by event time, rows of equal time in order of arrival, in segments of up to
+    65 536 rows or about 8 MB. Cost: one read of each segment that is not entirely dead, and twice the memory of one
+    stream's rows. Raises StreamingStateError for segments that cannot be read.
+    """
+    written: list[Segment] = []
+    for stream in range(len(schemas)):
+        parts, times = [], []
+        dead_below = _dead_below(frontier, spans[stream])
+        for link in chain:
+            below = _least(dead_below, link.late_below, stream)
+            for segment in link.segments:
+                if segment.stream != stream or _is_below(segment, below):
+                    continue
+                rows = reader.read(segment)
+                own = positions(rows, stream)
+                if own is not None:
+                    if below is not None and not (live := own >= below).all():
+                        rows, own = rows.filter(pa.array(live)), own[live]
+                    times.append(own)
+                if rows.num_rows:
+                    parts.append(rows)
+        if parts:
+            merged = pa.concat_batches(parts)
+            written += _write(merged, np.concatenate(times) if times else None, writer, group, stream)
+    return Link(chain[-1].batch, None, tuple(written))
+
+
+def prune(chain: Chain, frontier: int | None, spans: Sequence[int | None]) -> Chain:
+    """Return the chain without segments whose rows are all dead or late, and without links that become empty.
+
+    Reads no file. O(segments). Returns the same object if nothing changes.
+    """
+    left: list[Link] = []
+    same = True
+    for link in chain:
+        live = tuple(one for one in link.segments if not _is_gone(link, one, frontier, spans))
+        same = same and bool(live) and len(live) == len(link.segments)
+        if live:
+            left.append(link if len(live) == len(link.segments) else Link(link.batch, link.late_below, live))
+    return chain if same else tuple(left)
+
+
+def part(chain: Chain, frontier: int | None = None, spans: Sequence[int | None] = ()) -> slice | None:
+    """Return which links to merge now, None for none; the module docstring states the rule. O(segments).
+
+    Without `spans` no row counts as dead. With `chain[part]` compacted to `link` the chain is
+    `(*chain[: part.start], link, *chain[part.stop :])`.
+    """
+    rows = [sum(segment.rows for segment in link.segments) for link in chain]
+    dead = sum(_dead_rows(link, segment, frontier, spans) for link in chain for segment in link.segments)
+    if dead >= DEAD_ROWS and 2 * dead >= sum(rows):
+        return slice(0, len(chain))
+    begin, behind = max(0, len(chain) - 1), 0
+    for i in range(len(chain) - 1, -1, -1):
+        if rows[i] <= behind:
+            begin = i
+        behind += rows[i]
+    merged = chain[begin:]
+    if len(merged) >= MERGED or _spare_segments(merged) >= MERGED_SEGMENTS:
+        return slice(begin, len(chain))
+    return None
+
+
+def _write(
+    rows: pa.RecordBatch,
+    times: np.ndarray | None,
+    writer: SegmentWriter,
+    group: int,
+    stream: int,
+) -> list[Segment]:
+    if times is not None and (times[1:] < times[:-1]).any():
+        order = np.argsort(times, kind="stable")
+        rows, times = rows.take(pa.array(order)), times[order]
+    # The same size as the pieces of the log stage.
+    step = max(1, min(PIECE_ROWS, PIECE_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    written = []
+    for low in range(0, rows.num_rows, step):
+        piece = rows.slice(low, step)
+        first, last = (0, 0) if times is None else (int(times[low]), int(times[low + piece.num_rows - 1]))
+        written.append(writer.add(group, stream, piece, first, last))
+    return written
+
+
+def _dead_below(frontier: int | None, span: int | None) -> int | None:
+    """Return the event time below which rows are dead, None if no row is."""
+    return None if frontier is None or span is None else frontier - span
+
+
+def _least(dead_below: int | None, late_below: tuple[int, ...] | None, stream: int) -> int | None:
+    """Return the least event time of rows that are neither dead nor late, None if all rows are."""
+    if late_below is None:
+        return dead_below
+    return late_below[stream] if dead_below is None else max(dead_below, late_below[stream])
+
+
+def _is_below(segment: Segment, below: int | None) -> bool:
+    return below is not None and segment.last < below
+
+
+def _is_gone(link: Link, segment: Segment, frontier: int | None, spans: Sequence[int | None]) -> bool:
+    return _is_below(segment, _least(_dead_below(frontier, spans[segment.stream]), link.late_below, segment.stream))
+
+
+def _dead_rows(link: Link, segment: Segment, frontier: int | None, spans: Sequence[int | None]) -> int:
+    """Estimate the number of dead or late rows of a segment, as if its rows were spread evenly over its time."""
+    span = spans[segment.stream] if spans else None
+    below = _least(_dead_below(frontier, span), link.late_below, segment.stream)
+    if below is None or below <= segment.first:
+        return 0
+    if below > segment.last:
+        return segment.rows
+    return segment.rows * (below - segment.first) // (segment.last - segment.first + 1)
+
+
+def _spare_segments(chain: Sequence[Link]) -> int:
+    """Estimate how many segments a merge of the links would save: those below half of the maximal size.
+
+    A link that compaction wrote has all its segments in one file, and saves none.
+    """
+    segments = [segment for link in chain for segment in link.segments]
+    if len({one.file for one in segments}) < 2:
+        return 0
+    small = [one.stream for one in segments if 2 * one.rows <= PIECE_ROWS and 2 * one.length <= PIECE_BYTES]
+    return len(small) - len(set(small))

@@ -1,0 +1,69 @@
+"""Files that a task of the second stage writes: its results, and the late rows of its key groups."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eddy.spark.partitioning.engine import as_spark
+from eddy.spark.streaming.state.batch_names import batch_name
+from eddy.spark.streaming.state.durable import private_opener, sync_directory
+from eddy.spark.streaming.state.manifest import OutputFile
+from eddy.spark.types import spark_schema
+
+
+class ResultFile:
+    """The results of one task as one Parquet file, created with the first result.
+
+    staging   directory of the file; None: results are only counted
+    """
+
+    def __init__(self, staging: Path | None, partition: int, schema: pa.Schema) -> None:
+        self._staging = staging
+        self._name = f"part-{partition:05d}-{uuid.uuid4().hex}.parquet"
+        self._schema = schema
+        self._writer: pq.ParquetWriter | None = None
+        self.rows = 0
+
+    def write(self, results: pa.Table) -> None:
+        """Append results."""
+        self.rows += results.num_rows
+        if self._staging is None or not results.num_rows:
+            return
+        if self._writer is None:
+            self._staging.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._staging / self._name, self._schema)
+        self._writer.write_table(as_spark(results, self._schema))
+
+    def close(self) -> list[OutputFile]:
+        """Make the file durable and return it; nothing without results."""
+        if self._writer is None or self._staging is None:
+            return []
+        self._writer.close()
+        return [_durable(self._staging, self._name, self.rows)]
+
+
+def write_late(directory: Path, batch: int, stream: int, rows: list[pa.RecordBatch]) -> OutputFile:
+    """Write late rows of one stream to a new file and make it durable."""
+    name = f"{batch_name(batch)}-{stream}-{uuid.uuid4().hex}.parquet"
+    table = pa.Table.from_batches(rows)
+    table = as_spark(table, spark_schema(table.schema))
+    with open(directory / name, "xb", opener=private_opener) as file:
+        pq.write_table(table, file)
+    return _durable(directory, name, table.num_rows, stream)
+
+
+def _durable(directory: Path, name: str, rows: int, stream: int | None = None) -> OutputFile:
+    """Make a file survive a power cut; return its entry for the manifest."""
+    descriptor = os.open(directory / name, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        size = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    sync_directory(directory)
+    return OutputFile(file=name, rows=rows, bytes=size, stream=stream)

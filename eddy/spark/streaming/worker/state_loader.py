@@ -1,0 +1,68 @@
+"""Loads the state of key groups from the log, for engines that are not live on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.runtime import Runtime
+from eddy.spark.partitioning.job import Job
+from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.state.manifest import GroupState
+from eddy.spark.streaming.state.recovery import read_manifest
+from eddy.spark.streaming.state.segments import Segment, SegmentReader
+
+
+class StateLoader:
+    """Loads states from the manifest of one batch, which it reads when the first state is wanted.
+
+    previous   the batch; None if no group has a state yet
+    """
+
+    def __init__(self, job: Job, locations: Locations, previous: int | None) -> None:
+        self._job = job
+        self._locations = locations
+        self._previous = previous
+        self._groups: dict[int, GroupState] | None = None
+        self._reader: SegmentReader | None = None
+        self._schemas = [stream.schema for stream in job.query.streams]
+
+    @property
+    def reader(self) -> SegmentReader:
+        """The reader of the log."""
+        self._reader = self._reader or SegmentReader(self._locations.log, self._schemas)
+        return self._reader
+
+    def load(self, group: int, runtime: Runtime, watermark: int | None) -> None:
+        """Load all rows of a group's chain into a runtime; `watermark` is the one that held after them."""
+        if self._groups is None:
+            assert self._previous is not None
+            self._groups = read_manifest(self._locations.root, self._previous).groups
+        rows: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
+        for link in self._groups[group].chain:
+            for segment in link.segments:
+                batch = self.reader.read(segment)
+                rows[segment.stream].append(split_late(self._job, segment, batch, link.late_below)[0])
+        names = [stream.name for stream in self._job.query.streams]
+        tables = {name: pa.Table.from_batches(own) for name, own in zip(names, rows, strict=True) if own}
+        runtime.load(tables, watermark=watermark)
+
+    def close(self) -> None:
+        """Close the files of the log."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+def split_late(
+    job: Job, segment: Segment, rows: pa.RecordBatch, late_below: Sequence[int] | None
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows of a segment that are not late, and those that are. Segments are sorted by event time."""
+    mark = None if late_below is None else late_below[segment.stream]
+    if mark is None or segment.first >= mark:
+        return rows, rows.slice(0, 0)
+    positions = job.positions(rows, segment.stream)
+    assert positions is not None
+    n = int(np.searchsorted(positions, mark, side="left"))
+    return rows.slice(n), rows.slice(0, n)

@@ -1,0 +1,14 @@
+"""Transports: the ways in which the rows of DataFrames reach the workers.
+
+    packed   the workers read the Parquet files behind the DataFrames
+    rows     Spark reads the rows and passes them on; works for any DataFrame
+
+To add a transport, write a `Transport` in a file of this folder and add it to `TRANSPORTS`.
+"""
+
+from eddy.spark.transports.base import Transport
+from eddy.spark.transports.packed import PackedTransport
+from eddy.spark.transports.rows import RowsTransport
+
+TRANSPORTS: dict[str, Transport] = {one.name: one for one in (PackedTransport(), RowsTransport())}
+"""All transports by name, in the order in which `transport="auto"` tries them."""

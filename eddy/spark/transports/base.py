@@ -1,0 +1,68 @@
+"""The contract of a transport: it carries the rows of all streams to the workers, and runs one `RowTask` on them there.
+
+A batch join splits rows into blobs (`batch/blobs.py`), a streaming join logs them (`streaming/worker/log_stage.py`).
+Both are row tasks, so that each transport serves both kinds of join.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from eddy.spark.partitioning.job import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class UnsuitableError(Exception):
+    """A transport cannot carry the rows of a DataFrame; the message says why."""
+
+
+class RowTask(ABC):
+    """The work on the rows of one stream within one Spark task. Spark pickles it and sends it to the workers.
+
+    job      the join
+    verb     names the work in the plans that Spark shows: "split" gives nodes such as `eddy_split[R]`
+    columns  Spark schema of the batches that the task yields
+    """
+
+    verb: ClassVar[str]
+    columns: ClassVar[str]
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    @abstractmethod
+    def __call__(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Process the rows of a stream. `batches` have the columns `job.inputs[stream]` by name, in Spark's types."""
+
+
+class Carried(NamedTuple):
+    """A DataFrame that runs a row task on all streams when it runs, and a remark for `eddy.spark.explain`."""
+
+    frame: DataFrame
+    remark: str = ""
+
+
+class Transport(ABC):
+    """A way in which rows reach the workers.
+
+    name   value of the argument `transport` of `eddy.spark.join`
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def carry_batch(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
+        """Return a DataFrame that runs `task` on the rows of batch DataFrames, one per stream in the query's order.
+
+        Raises UnsuitableError, which names the stream, if the transport cannot carry one of them.
+        """
+
+    @abstractmethod
+    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
+        """Return a streaming DataFrame that runs `task` on the rows of streaming DataFrames, as `carry_batch` does."""

@@ -1,0 +1,202 @@
+"""The Parquet files behind a DataFrame, as far as workers can read them in Spark's place.
+
+A DataFrame qualifies only if it is a plain scan: columns of Parquet files, renamed or left out at most. A filter, a
+limit, a cache, partition columns in the path, a type that Spark reads in another way than Arrow: each of these raises
+UnsuitableError, which says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from eddy.spark.transports.base import UnsuitableError
+from eddy.spark.types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FOOTER_READERS = 8
+# Old Spark versions, and new ones in legacy mode, write dates before 1900 in another calendar.
+_LEGACY_KEYS = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """One row group of one stream.
+
+    columns       names in the file, in the order of the job's inputs
+    stored_bytes  uncompressed size of those columns
+    """
+
+    stream: int
+    uri: str
+    group: int
+    columns: tuple[str, ...]
+    rows: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True)
+class FileStream:
+    """A stream of Parquet files.
+
+    path      path that the user gave to Spark
+    options   of the source
+    columns   names in the files, in the order of the job's inputs
+    types     stored name -> type in the schema that the user gave to Spark
+    """
+
+    path: str
+    options: dict[str, str]
+    columns: tuple[str, ...]
+    types: dict[str, pa.DataType]
+
+
+def row_groups(frame: DataFrame, stream: int, names: Sequence[str]) -> list[RowGroup]:
+    """Return the row groups behind the columns `names` of a batch DataFrame, in file order, without empty ones.
+
+    Raises UnsuitableError if the DataFrame is anything but a scan. Reads the footer of every file, eight at a time.
+    """
+    columns, types, scan = _stored_columns(frame, _logical_plan(frame, "optimizedPlan"), "LogicalRelation", names)
+    _require_parquet(scan)
+    uris = sorted(frame.inputFiles())
+
+    def footer(uri: str) -> pq.FileMetaData:
+        try:
+            return open_file(uri).metadata
+        except (OSError, pa.ArrowException, ValueError) as problem:
+            raise UnsuitableError(f"{uri} cannot be read on the driver ({problem})") from problem
+
+    found = []
+    with ThreadPoolExecutor(_FOOTER_READERS) as pool:
+        for uri, metadata in zip(uris, pool.map(footer, uris), strict=True):
+            check_file(uri, metadata, types)
+            for group in range(metadata.num_row_groups):
+                content = metadata.row_group(group)
+                if content.num_rows:
+                    size = _stored_bytes(content, columns)
+                    found.append(RowGroup(stream, uri, group, columns, content.num_rows, size))
+    return found
+
+
+def file_stream(frame: DataFrame, names: Sequence[str]) -> FileStream:
+    """Return the files behind a streaming DataFrame.
+
+    Raises UnsuitableError if it is anything but `spark.readStream.schema(…).parquet(path)` with columns renamed or left
+    out.
+    """
+    columns, types, relation = _stored_columns(frame, _logical_plan(frame, "analyzed"), "StreamingRelation", names)
+    described = relation.dataSource()
+    if described.className().lower() != "parquet":
+        raise UnsuitableError(f"its source is {described.className()!r}, not Parquet files")
+    options = _mapping(described.options())
+    path = options.pop("path", None)
+    if path is None:
+        raise UnsuitableError("its source does not have exactly one path")
+    if described.partitionColumns().size():
+        raise UnsuitableError("its files are partitioned by columns in their paths")
+    return FileStream(path, options, columns, types)
+
+
+def open_file(uri: str) -> pq.ParquetFile:
+    """Open a file by its address, on any file system that Arrow supports."""
+    filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
+    return pq.ParquetFile(filesystem.open_input_file(path))
+
+
+def check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataType]) -> None:
+    """Raise UnsuitableError unless Arrow and Spark read the same values. `columns`: stored name -> type in Spark."""
+    schema = metadata.schema.to_arrow_schema()
+    legacy = any(key in (metadata.metadata or {}) for key in _LEGACY_KEYS)
+    for name, wanted in columns.items():
+        if schema.names.count(name) != 1:
+            raise UnsuitableError(f"{uri} does not have exactly one column {name!r}")
+        found = schema.field(name).type
+        if spark_type(found) != wanted:
+            raise UnsuitableError(f"column {name!r} has type {found} in {uri}, but {wanted} in Spark")
+        if legacy and pa.types.is_temporal(found):
+            raise UnsuitableError(f"column {name!r} uses the legacy calendar in {uri}")
+
+
+def _sequence(scala: Any) -> list[Any]:
+    return [scala.apply(i) for i in range(scala.size())]
+
+
+def _mapping(scala: Any) -> dict[str, str]:
+    found, items = {}, scala.iterator()
+    while items.hasNext():
+        item = items.next()
+        found[str(item._1())] = str(item._2())
+    return found
+
+
+def _logical_plan(frame: DataFrame, stage: str) -> Any:
+    """Return the plan of a DataFrame at a stage of Spark's planner, "analyzed" or "optimizedPlan"."""
+    if not hasattr(frame, "_jdf"):
+        raise UnsuitableError("it lives in Spark Connect, which does not expose its plans")
+    return getattr(frame._jdf.queryExecution(), stage)()
+
+
+def _columns_of(plan: Any, leaf: str) -> tuple[dict[int, str], Any]:
+    """Map the ids of a plan's output columns to names in the source, and return the leaf of the plan, of class `leaf`.
+
+    Computed columns are left out. Raises UnsuitableError if the plan does more than select and rename columns.
+    """
+    kind = plan.getClass().getSimpleName()
+    if kind == "Project":
+        below, source = _columns_of(plan.child(), leaf)
+        found = {}
+        for expression in _sequence(plan.projectList()):
+            picked = expression.child() if expression.getClass().getSimpleName() == "Alias" else expression
+            if picked.getClass().getSimpleName() == "AttributeReference" and picked.exprId().id() in below:
+                found[expression.exprId().id()] = below[picked.exprId().id()]
+        return found, source
+    if kind != leaf:
+        raise UnsuitableError(f"its plan has a {kind}, not only a scan")
+    return {column.exprId().id(): column.name() for column in _sequence(plan.output())}, plan
+
+
+def _stored_columns(
+    frame: DataFrame, plan: Any, leaf: str, names: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, pa.DataType], Any]:
+    """Return the stored names of a DataFrame's columns, the types of those in Spark, and the leaf of the plan.
+
+    plan   a logical plan of the DataFrame, at least analysed
+
+    Raises UnsuitableError if a column is computed, or if the plan does more than `_columns_of` allows.
+    """
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    read, source = _columns_of(plan, leaf)
+    ids = {column.name(): column.exprId().id() for column in _sequence(plan.output())}
+    for name in names:
+        if ids.get(name) not in read:
+            raise UnsuitableError(f"column {name!r} is computed")
+    columns = tuple(read[ids[name]] for name in names)
+    types = [to_arrow_type(frame.schema[name].dataType, timezone="UTC") for name in names]
+    return columns, dict(zip(columns, types, strict=True)), source
+
+
+def _require_parquet(scan: Any) -> None:
+    relation = scan.relation()
+    if relation.getClass().getSimpleName() != "HadoopFsRelation":
+        raise UnsuitableError("it does not read files")
+    file_format = relation.fileFormat().getClass().getSimpleName()
+    if file_format != "ParquetFileFormat":
+        raise UnsuitableError(f"its files are read by {file_format}, not as Parquet")
+    if relation.partitionSchema().size():
+        raise UnsuitableError("its files are partitioned by columns in their paths")
+
+
+def _stored_bytes(group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
+    """Return the uncompressed size of the named columns, nested ones included."""
+    inside = tuple(f"{name}." for name in columns)
+    leaves = (group.column(i) for i in range(group.num_columns))
+    return sum(leaf.total_uncompressed_size for leaf in leaves if f"{leaf.path_in_schema}.".startswith(inside))

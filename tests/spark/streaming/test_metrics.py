@@ -1,0 +1,137 @@
+"""Metrics of a running join: its own tables, Spark's progress, and listeners."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import eddy
+from eddy.spark.streaming.driver.metrics import BATCHES, GROUPS
+from tests.spark.streaming.jobs import Inputs, published, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
+
+
+def query() -> eddy.Query:
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(20), time="t") for name in "RS"]
+    return eddy.Query(streams, ["R.k = S.k"], select=["R.n", "S.n"])
+
+
+def filled(root: Path) -> Inputs:
+    """Return inputs of three batches: R has 40, 40 and 0 rows, S 40, 20 and 1, the last of which is late."""
+    inputs = Inputs(root / "in", R=SCHEMA, S=SCHEMA)
+    for number, (r, s) in enumerate(((40, 40), (40, 20), (0, 1))):
+        begin = 50 * number if number < 2 else 0
+        inputs.add("R", [{"k": n % 10, "t": begin + n, "n": n} for n in range(r)])
+        inputs.add("S", [{"k": n % 10, "t": begin + n, "n": n} for n in range(s)])
+    return inputs
+
+
+def test_tables_and_progress_tell_what_happened(spark: SparkSession, tmp_path: Path) -> None:
+    inputs = filled(tmp_path)
+    running = run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", partitions=2)
+    batches, groups = running.batches(), running.groups()
+    assert batches.schema == BATCHES
+    assert groups.schema == GROUPS
+    assert batches["batch"].to_pylist() == [0, 1, 2]
+    assert batches["rows"].to_pylist() == [80, 60, 1]
+    assert batches["late"].to_pylist() == [0, 0, 1]
+    assert batches["watermark"].to_pylist() == [39, 69, 69]
+    written = [pq.ParquetFile(p).metadata.num_rows for p in sorted((tmp_path / "out").glob("batch=0/*.parquet"))]
+    assert batches["results"].to_pylist()[0] == sum(written) > 0
+    assert sum(batches["results"].to_pylist()) == published(tmp_path / "out").num_rows
+    log = sum(path.stat().st_size for path in (tmp_path / "state" / "log").iterdir())
+    assert 0 < sum(batches["log_bytes"].to_pylist()) <= log
+    for name in ("log", "join", "commit", "publish"):
+        assert all(seconds > 0 for seconds in batches[f"{name}_seconds"].to_pylist())
+    for number, batch in enumerate(batches.to_pylist()):
+        own = groups.filter(pc.equal(groups["batch"], number)).to_pylist()
+        assert batch["groups"] == len(own) == len({one["group"] for one in own})
+        for figure in ("late", "results", "state_bytes", "transitions"):
+            assert batch[figure] == sum(one[figure] for one in own), figure
+        assert batch["rows"] == sum(one["rows"] + one["late"] for one in own)
+        assert batch["loaded"] == sum(one["source"] == "loaded" for one in own)
+        assert {one["partition"] for one in own} <= {0, 1}
+        assert {one["plan"] for one in own} == {"R S"}
+    assert {one["source"] for one in groups.to_pylist() if one["batch"] == 0} == {"new"}
+    assert {one["source"] for one in groups.to_pylist() if one["batch"] == 1} <= {"loaded", "live"}
+    last = running.lastProgress
+    assert last is not None
+    assert last["batchId"] == 2
+    assert last["eddy"] == batches.to_pylist()[2]
+    assert [(one["batchId"], one["eddy"]["rows"]) for one in running.recentProgress if one["eddy"]] == [
+        (0, 80),
+        (1, 60),
+        (2, 1),
+    ]
+    kept = [pq.read_table(path) for path in sorted((tmp_path / "state" / "metrics").iterdir())]
+    assert pa.concat_tables(kept) == groups
+
+
+def test_a_hot_key_group_stands_out(spark: SparkSession, tmp_path: Path) -> None:
+    """One key has nearly all rows, so its group takes nearly all the time."""
+    inputs = Inputs(tmp_path / "in", R=SCHEMA, S=SCHEMA)
+    for name in "RS":
+        hot = [{"k": 7, "t": n // 4, "n": n} for n in range(6000)]
+        inputs.add(name, [*hot, *({"k": k, "t": k, "n": k} for k in range(100, 164))])
+    running = run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "out", "noop", key_groups=16)
+    (batch,) = running.batches().to_pylist()
+    groups = {one["group"]: one for one in running.groups().to_pylist()}
+    assert len(groups) == 16
+    hottest = max(groups, key=lambda group: groups[group]["rows"])
+    assert batch["slowest_group"] == hottest
+    assert batch["slowest_share"] > 2
+    assert batch["results"] > 100_000
+
+
+def test_listeners_of_spark_see_the_figures_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    """Under "eddy" in `observedMetrics`, for both transports."""
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    seen: list[tuple[str, int, dict[str, Any]]] = []
+    ended = threading.Event()
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            pass
+
+        def onQueryProgress(self, event: Any) -> None:
+            progress = event.progress
+            if "eddy" in progress.observedMetrics:
+                seen.append((str(progress.id), progress.batchId, progress.observedMetrics["eddy"].asDict()))
+
+        def onQueryIdle(self, event: Any) -> None:
+            pass
+
+        def onQueryTerminated(self, event: Any) -> None:
+            ended.set()
+
+    inputs = filled(tmp_path)
+    for transport in ("rows", "packed"):
+        listener = Listener()
+        spark.streams.addListener(listener)
+        try:
+            ended.clear()
+            place = tmp_path / transport
+            running = run(query(), inputs.frames(spark), place, place / "out", transport=transport)
+            assert ended.wait(30)
+        finally:
+            spark.streams.removeListener(listener)
+        own = {batch: metrics for id, batch, metrics in seen if id == running.id}
+        log_bytes = running.batches()["log_bytes"].to_pylist()
+        assert own == {
+            0: {"rows": 80, "bytes": log_bytes[0], "rows of R": 40, "last of R": 39, "rows of S": 40, "last of S": 39},
+            1: {"rows": 60, "bytes": log_bytes[1], "rows of R": 40, "last of R": 89, "rows of S": 20, "last of S": 69},
+            2: {"rows": 1, "bytes": log_bytes[2], "rows of R": 0, "last of R": None, "rows of S": 1, "last of S": 0},
+        }, transport
+        progress = running.lastProgress
+        assert progress is not None
+        assert progress["observedMetrics"]["eddy"]["rows of S"] == 1
