@@ -103,7 +103,7 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"extra": extra(load=Load.none(3).to_json())}, "3 loads of key groups, but the join has 4"),
         ({"extra": extra(load={**Load.none(4).to_json(), "weight": 7})}, "weight=7"),
         ({"groups": {9: resumable().groups[2]}}, "key group 9, but the join has 4"),
-        ({"groups": group(plan="R R")}, "stream R stands in it twice"),
+        ({"groups": group(plan="R R")}, "names stream R twice"),
         ({"groups": group(chain=(Link(3, (1,), ()),))}, "key group 2 has 1 late marks for 2 streams"),
         ({"groups": group(chain=(Link(3, None, (make_segment("f", 1),)),))}, "has a segment of group 1, stream 0"),
         ({"groups": group(chain=(Link(3, None, (make_segment("f", 2, 5),)),))}, "has a segment of group 2, stream 5"),
