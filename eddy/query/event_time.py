@@ -26,5 +26,9 @@ def unified_time(types: Iterable[pa.DataType]) -> pa.DataType | None:
 
 
 def ticks_per_second(kind: pa.DataType) -> int | None:
-    """Return the ticks of a timestamp type in a second, None for a type without a unit shorter than a day."""
+    """Return the ticks of a timestamp type in a second, None for a type without a unit shorter than a day.
+
+    An encoding counts as the type that it encodes.
+    """
+    kind = plain(kind)
     return 10 ** (3 * UNITS.index(kind.unit)) if pt.is_timestamp(kind) else None
