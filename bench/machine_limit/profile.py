@@ -8,6 +8,7 @@ cache, where inserting then finds it, so that cache miss counts as insert.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from statistics import median
 from time import thread_time
 from typing import Any, NamedTuple
@@ -26,19 +27,20 @@ from stairs.modules import Modules
 LARGE, SMALL = 50_000, 1_000
 """Arrivals of a push."""
 STAGES = {
-    "admit": [("_gate", "admit")],
-    "load": [("_modules", "begin"), ("_loader", "load")],
+    "admit": ["gate.admit"],
+    "load": ["modules.begin", "loader.load"],
     "route": [
-        ("", "_route"),
-        ("_router", "stretch"),
-        ("_router", "note"),
-        ("_strategy", "after_push"),
-        ("_strategy", "note_push"),
+        "router.look",
+        "router.stretch",
+        "router.note",
+        "strategy.change",
+        "strategy.after_push",
+        "strategy.history.note_push",
     ],
-    "kernel": [("_modules", "run")],
-    "gather": [("_output", "make")],
+    "kernel": ["modules.run"],
+    "gather": ["output.make"],
 }
-"""The stages of `Runtime.push` and the calls that make them up. The remaining time is `rest`."""
+"""The stages of `Runtime.push` and the calls on its engine that make them up. The remaining time is `rest`."""
 KERNEL = ("call", "intern", "insert", "probe", "emit")
 """Parts of the kernel, separated by leaving some of them out."""
 CASES = {"W1": LARGE, "W2": LARGE, "W21": LARGE, "W1, small pushes": SMALL}
@@ -77,9 +79,9 @@ class TimedRuntime:
     def __init__(self, query: eddy.Query) -> None:
         self.runtime, self.watch = eddy.Runtime(query), Stopwatch()
         for stage, calls in STAGES.items():
-            for part, call in calls:
-                owner = vars(self.runtime)[part] if part else self.runtime
-                self.watch.around(owner, call, stage)
+            for call in calls:
+                owner, _, method = call.rpartition(".")
+                self.watch.around(attrgetter(owner)(self.runtime._engine), method, stage)
 
     def take(self, chunk: Chunk) -> tuple[dict[str, float], int]:
         """Push the arrivals; return CPU seconds of each stage and `whole`, and the results."""
