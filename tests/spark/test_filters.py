@@ -94,7 +94,7 @@ def test_wrong_predicates_are_refused_before_a_job(spark: SparkSession) -> None:
     frame = spark.createDataFrame(table())
     for predicates, message in (
         (pc.field("z") > 1, "z"),
-        ([pc.field("k") > 1, "k > 1"], "eddy.spark.filter, condition 2, is a .*not str"),
+        ([pc.field("k") > 1, "k > 1"], "eddy.spark.filter, condition 2, must be a .*not str"),
         ([pc.field("k")], "returns int64, not a boolean"),
         ([eddy.Predicate(_even, ["z"])], "reads 'z', which is no column"),
     ):
