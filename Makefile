@@ -1,4 +1,4 @@
-# Every target does its own set-up: the first run makes .venv, later ones find the stamp.
+# Every target does its own set-up: the first run makes .venv, later runs find the stamp.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -11,7 +11,7 @@ WORKERS ?= 2
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and goes on"
+	@echo "make demo    join flights and tweet counts through Spark, and a stream that drifts, fails and resumes"
 	@echo "make test    lint, types and the test suite"
 	@echo "make docs    the documentation as a site in build/docs"
 	@echo "make bench   measure the benchmarks and write bench/report; about ten minutes"
@@ -20,7 +20,7 @@ help:
 
 setup: $(STAMP)
 
-# The stamp is younger than pyproject.toml exactly when what it asks for is installed.
+# The stamp is newer than pyproject.toml exactly when the required packages are installed.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "eddy needs Python 3.11 or newer and '$(PYTHON)' is not it: install one, or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
@@ -36,7 +36,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# So that the processes of the tests do not each compile them.
+# Compile the kernels once, so that the test processes do not each compile them.
 kernels: $(STAMP)
 	$(BIN)/python -c 'import eddy; eddy.warmup()'
 

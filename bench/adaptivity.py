@@ -1,9 +1,9 @@
-"""`eddy bench adaptivity`: a Runtime that finds its plan by itself, compared with all fixed plans while the data drift.
+"""`eddy bench adaptivity`: a Runtime that chooses its own plan, compared with all fixed plans while data drift.
 
 All contenders take the same pushes in turn and count results; the numbers are compared push by push. Fixed plans store
-nothing; of plans that do the same work one runs (left_deep.py). All of them run on a short version of each shape; those
-that take several times the least in every phase do not run again. Ratios to CACQ and to all states stored also come
-from the short version where these are that slow.
+nothing; of the plans that do the same work only one runs (left_deep.py). All plans run on a short version of each
+shape; plans that take several times the least time in every phase do not run again. Ratios to CACQ and to all states
+stored also come from the short version where these contenders are that slow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RATIOS = {
     "vs_all_stored": "all states stored",
 }
 SLACK = 2.0
-"""Fixed plans that take more than this times the least in every phase run in the short version only."""
+"""Fixed plans that take more than this multiple of the least time in every phase run in the short version only."""
 QUICK_SHAPES = (
     "star-5-zipf-stationary",
     "chain-4-skewed-rates-uniform-abrupt-drift",
@@ -44,7 +44,7 @@ QUICK_SHAPES = (
 
 
 def runtime(name: str, query: Query, default_order: str) -> Runtime:
-    """Return the Runtime of a contender; any other name is a plan that is kept. CACQ ranks by the default order."""
+    """Return the Runtime of a contender; any other name is a fixed plan. CACQ ranks by the default order."""
     options: dict[str, dict[str, Any]] = {
         CACQ: {"strategy": "cacq", "statistics": False},
         ALL_STORED: {"strategy": "jisc", "statistics": False},
@@ -60,7 +60,7 @@ def runtime(name: str, query: Query, default_order: str) -> Runtime:
 
 @dataclass(frozen=True)
 class Race:
-    """Seconds of all contenders on the same arrivals, the results, and how often each changed its plan."""
+    """Seconds of all contenders on the same arrivals, the results, and the number of plan changes of each."""
 
     times: Times
     results: int
@@ -71,7 +71,7 @@ def race(shape: Shape, names: list[str], default_order: str, seed: int) -> Race:
     """Push the arrivals of a seed to all contenders, push by push, and time each push.
 
     The contender that comes first changes with each push. The pushes that fill the windows are not timed. Raises
-    Mismatch when two find different numbers of results on any push.
+    Mismatch if two contenders find different numbers of results on a push.
     """
     pushes = shape.draw(seed).pushes(shape.push)
     runtimes = [runtime(name, shape.query, default_order) for name in names]
@@ -94,18 +94,18 @@ def race(shape: Shape, names: list[str], default_order: str, seed: int) -> Race:
 
 
 def wanted(shape: Shape) -> dict[str, float]:
-    """Return the least that ratios of a shape should reach."""
+    """Return the least value that the ratios of a shape should reach."""
     least = {} if shape.ordered else {DEFAULT_ORDER: 0.95}
     if shape.change == STATIONARY:
         return least | {FIXED: 0.95}
     if shape.change == FAST_OSCILLATION:
         return least | {FIXED: 0.9}
-    # Where all orders do the same work, no plan can be better than another.
+    # If all orders do the same work, no plan can be better than another.
     return least | {PER_PHASE: 0.9} | ({FIXED: 1.0} if shape.ordered else {})
 
 
 def ratios(times: Times, fixed: list[str]) -> dict[str, float]:
-    """Return the speed of the default in terms of other contenders; `fixed` has the default order first."""
+    """Return the speed of the default relative to other contenders; `fixed` has the default order first."""
     own = times.total(DEFAULT)
     found = {
         FIXED: best_fixed(times, fixed) / own,

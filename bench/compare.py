@@ -1,7 +1,8 @@
-"""`eddy bench --compare`: what changed between two runs beyond the noise.
+"""`eddy bench --compare`: the figures that differ between two runs by more than the noise.
 
 A figure with a spread has changed when the ranges of its rounds do not meet and the medians differ by more than FLOOR
-and by more than half of the wider range; one without, measured once, when the numbers differ by more than ALONE.
+and by more than half of the wider range. A figure without a spread, measured once, has changed when its two numbers
+differ by more than ALONE.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from eddy import EddyError
 FLOOR = 0.03
 """Difference of the medians of two runs of the same program."""
 ALONE = 0.15
-"""Most that single measurements of the same program differ, except for one in about twenty."""
+"""Largest difference between single measurements of the same program, except for about one in twenty."""
 LESS_IS_BETTER = (
     *("_s", "_ms", "_ns", "/ns", "ns_per_outcome", "seconds", "bytes", "_cost"),
     *("_vs_symmetric_hash", "_batch", "_per_live_tuple"),
@@ -95,7 +96,7 @@ def verdict(name: str, before: Measured, after: Measured) -> Verdict:
 
 
 def compare(before: Mapping[str, Measured], after: Mapping[str, Measured]) -> list[Verdict]:
-    """Compare the figures that both have, those that changed first."""
+    """Compare the figures that both runs have; changed figures come first."""
     found = [verdict(name, before[name], after[name]) for name in before if name in after]
     return sorted(found, key=lambda one: [WORSE, CHANGED, BETTER, SAME].index(one.verdict))
 
@@ -105,7 +106,7 @@ def _text(figure: Measured) -> str:
 
 
 def show(found: list[Verdict], console: Console) -> None:
-    """Print the figures that changed as a table, and the number of all."""
+    """Print a table of the figures that changed, and the number of figures compared."""
     table = Table(Column("figure", overflow="fold"), "before", "after", "after / before", "verdict")
     for one in found:
         if one.verdict != SAME:

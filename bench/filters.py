@@ -4,10 +4,10 @@ Three conditions of different cost: a regular expression over strings, distances
 
 stationary   the share of rows that each condition accepts stays the same
 drifting     the conditions take turns in rejecting nearly all rows
-small        stationary, in batches of 1 000 rows, where the fixed cost of a call weighs
-as_given     stationary, and the given order is already the best: the cost of adapting without any gain
+small        stationary, in batches of 1 000 rows, where the fixed cost of a call matters
+as_given     stationary, and the given order is already the best: adapting costs time and gains nothing
 
-Each order filters all batches with a new filter, so an adaptive one learns within the time measured.
+Each order filters all batches with a new filter, so the time measured includes the learning of an adaptive filter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PHASE_ROWS = 500_000
 
 @dataclass(frozen=True)
 class Workload:
-    """Batches, the order in which a user wrote the conditions, and how often the batches are filtered in a row."""
+    """Batches, the order in which a user wrote the conditions, and the number of passes over the batches."""
 
     name: str
     batches: list[pa.RecordBatch]

@@ -1,4 +1,4 @@
-"""The figures of growth: throughput and bytes against one size that grows."""
+"""The growth figures: throughput and bytes against one growing size."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def source(point: Point) -> Source:
 def measure(point: Point, say: Say) -> list[Row]:
     """Return a row for each way: CPU time per arrival and per arrival or result, throughput, bytes, results.
 
-    The clock starts when the windows are full and `settle` more arrivals were taken. deciding_ns is the part of the
-    time spent on samples and decisions; state_bytes is the part of `bytes` that is no room for a push or its results.
+    The clock starts when the windows are full and `settle` further arrivals have been taken. deciding_ns is the part of
+    the time spent on samples and decisions; state_bytes is `bytes` without the room for a push and its results.
     Raises Mismatch if two ways differ in the results of a push.
     """
     streams, window, push = int(point["streams"]), int(point["window"]), int(point["push"])
@@ -95,7 +95,7 @@ def _decided(runner: RuntimeRunner | LoopRunner) -> float:
 
 
 def point(**given: str | float) -> Point:
-    """Return a point that `measure` takes: COMMON and the columns given."""
+    """Return a point for `measure`: COMMON and the given columns."""
     return {**COMMON, **given}
 
 
@@ -105,7 +105,7 @@ def _size(full: bool, arrivals: int, quick: int) -> dict[str, int]:
 
 def _joins(full: bool) -> list[Point]:
     rows = 1_000 if full else 500
-    # The first decisions of a join of so many streams cost much and follow each other closely.
+    # The first decisions of a join of this many streams are expensive and follow each other closely.
     sizes = {"window": rows, "keys": rows, "push": 10_000, "settle": 150_000, **_size(full, 50_000, 10_000)}
     joins = (2, 5, 10, 20, 35, 50, 70, 100) if full else (2, 10, 30, 100)
     return [point(streams=n + 1, joins=n, draw="permuted", **sizes) for n in joins]
@@ -138,7 +138,7 @@ def partner_share(keys: int, window: int) -> float:
 
 def _selectivity(full: bool) -> list[Point]:
     window, sizes = 10_000, _size(full, 200_000, 50_000)
-    # Half a window of keys gives eight results an arrival; 1 000 windows of them hardly any.
+    # With half a window of keys an arrival gives eight results; with 1 000 windows of keys it gives hardly any.
     shares = (0.5, 1, 2, 4, 10, 30, 100, 1_000) if full else (0.5, 2, 10, 100)
     keys = [int(share * window) for share in shares]
     return [

@@ -1,4 +1,4 @@
-"""`eddy bench guard`: a few ratios in half a minute, which show whether a change made anything slower.
+"""`eddy bench guard`: a few ratios in half a minute, which show whether a change slowed anything down.
 
 Ratios of times taken in turns in one process are much the same on another machine, so they can be compared with a file
 of an earlier run made elsewhere.

@@ -1,4 +1,4 @@
-"""Writes the table of peers into the README, from the figures of the report.
+"""Write the table of peers into the README, from the figures of the report.
 
     python -m bench.readme
 

@@ -1,7 +1,7 @@
 """`eddy bench strategies`: all strategies over the same arrivals: throughput, longest pushes, memory.
 
 Each strategy takes the pushes of a workload, begins with the left-deep plan in the order of the query, and changes to
-another plan half-way; `eddy` decides by itself, `cacq` ranks, and the plan of `symmetric-hash` cannot change.
+another plan half-way; `eddy` chooses its own plans, `cacq` ranks, and the plan of `symmetric-hash` cannot change.
 """
 
 from __future__ import annotations

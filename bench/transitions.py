@@ -1,4 +1,4 @@
-"""`eddy bench transitions`: all strategies in normal operation, and when the plan changes.
+"""`eddy bench transitions`: all strategies in normal operation and at plan changes.
 
 All run in one process, with the same kernels over the same layout, on the same arrivals; after each turnover of the
 windows the numbers of results are compared. The cost of a whole migration stage is in figures 7 and 8.
@@ -60,7 +60,7 @@ def _normal(point: Point, say: Say) -> list[Row]:
 
 
 def worst_of(rows: list[Row]) -> Row:
-    """Return the row of the workload on which jisc takes longest in terms of symmetric-hash."""
+    """Return the row of the workload on which jisc takes longest relative to symmetric-hash."""
     worst = rows[int(np.argmax([number(row, "value") for row in rows]))]
     return {**worst, "figure": "normal.jisc_vs_symmetric_hash"}
 
@@ -73,7 +73,7 @@ def _steady(turnover: Turnover, count: int, say: Say) -> Taken:
         engine.turn(pushes)
     for plan in (turnover.reversed_plan, turnover.plan):
         engines[MOVED].transition(plan)
-        # Twice: keys that leave the windows before they are probed are completed in the background.
+        # Two turnovers: keys that leave the windows before a probe are completed in the background.
         for _ in range(2):
             engines[MOVED].turn(pushes)
     works = {name: partial(engine.turn, pushes) for name, engine in engines.items()}

@@ -28,7 +28,7 @@ PUSHES = [
         "logins": [(3, "tablet", True, 100), (5, "laptop", False, 110), (8, "phone", True, 120)],
         "changes": [(3, 300)],
     },
-    # The transfer arrives before the password change that it follows, and the login comes last: all are in time.
+    # The transfer arrives before the password change that it follows, and the login arrives last: no row is late.
     {"transfers": [(5, 750.0, 860), (3, 900.0, 690), (3, 20.0, 695)]},
     {"changes": [(5, 760)], "logins": [(5, "phone", True, 740)]},
     # User 8 changed the password at 500; the watermark is at 860 - 120 by now.

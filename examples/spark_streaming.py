@@ -1,4 +1,4 @@
-"""Join two streams of Parquet files in Spark Structured Streaming, stop, and go on with another policy.
+"""Join two streams of Parquet files in Spark Structured Streaming, stop, and resume with another policy.
 
 The job joins orders with payments that follow within an hour. Between its two runs more files arrive; the second run
 reads the rest, under another policy, and joins it with the rows that the first run has kept. Each result is published
@@ -50,7 +50,7 @@ def write(folder: Path, name: str, schema: pa.Schema, *rows: tuple) -> None:
 
 
 def run(number: int, root: Path, policy: str) -> None:
-    """Read the files that have come, join, publish, and stop."""
+    """Read the files that have arrived, join them, publish the results, and stop."""
     spark = session("local[2]")
     frames = {
         "orders": spark.readStream.schema("order long, customer string, at timestamp").parquet(str(root / "orders")),

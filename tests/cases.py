@@ -1,7 +1,7 @@
 """A query under test in two forms, the engine's and the oracle's, and pushes of its arrivals in Arrow.
 
-A `Case` holds what both forms are made of. A `Push` is a run of consecutive arrivals; `Push.batches` shows the same
-rows to the engine in any of the shapes Arrow has for them: record batches, tables of chunks, slices with an offset.
+Both forms are made from a `Case`. A `Push` is a run of consecutive arrivals; `Push.batches` presents the same rows to
+the engine in any of the shapes that Arrow has for them: record batches, tables of chunks, slices with an offset.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StreamCase:
     late: Late | None = None
 
     def stream(self) -> eddy.Stream:
-        """Give the engine's form."""
+        """Return the engine's form."""
         window: eddy.Rows | eddy.Range | eddy.Unbounded
         if self.window == "rows":
             window = eddy.Rows(self.size)
@@ -59,11 +59,11 @@ class StreamCase:
         return eddy.Stream(self.name, self.schema, window=window, time=self.time, filter=keep, late=self.late)
 
     def oracle_stream(self) -> OracleStream:
-        """Give the oracle's form."""
+        """Return the oracle's form."""
         return OracleStream(self.name, self.window, self.size, self.time, self.filter.holds if self.filter else None)
 
     def _span(self, size: int) -> int | timedelta:
-        """Write a span as a timedelta where one can say it, else in units of the time column."""
+        """Return a span as a timedelta if a timedelta can express it, else in units of the time column."""
         kind = behind(self.schema.field(self.time).type)
         if pa.types.is_date(kind):
             return timedelta(days=size)
@@ -98,7 +98,7 @@ class Case:
         return tuple((f"{name}.{column}", (name, column)) for name, column in every)
 
     def query(self, **more: Any) -> eddy.Query:
-        """Give the engine's form of the query; `more` are arguments that do not concern the oracle."""
+        """Return the engine's form of the query; `more` are arguments that do not concern the oracle."""
         return eddy.Query(
             streams=[stream.stream() for stream in self.streams],
             predicates=[predicate_text(predicate) for predicate in self.predicates],
@@ -109,7 +109,7 @@ class Case:
         )
 
     def oracle(self) -> Oracle:
-        """Give a fresh oracle for the query."""
+        """Return a new oracle for the query."""
         where = None
         if self.where is not None:
             holds = self.where.holds
@@ -122,7 +122,7 @@ class Case:
         return Oracle(OracleQuery(streams, equalities, self.lateness, where))
 
     def project(self, oracle: Oracle, result: Sequence[int]) -> tuple[str, ...]:
-        """Give the output columns of a result of the oracle, in comparable form."""
+        """Return the output columns of a result of the oracle, in comparable form."""
         values = oracle.values(result)
         return tuple(to_text(values[column]) for _, column in self.outputs)
 
@@ -136,13 +136,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Push:
-    """Consecutive arrivals and how they are shown: `shape` is a number that picks one for each stream."""
+    """Consecutive arrivals and the shape of their batches: `shape` is a number that selects one for each stream."""
 
     arrivals: tuple[Arrival, ...]
     shape: int = 0
 
     def batches(self, case: Case) -> dict[str, pa.RecordBatch | pa.Table]:
-        """Show the rows of each stream. Streams without rows are absent or empty; equal rows are one object."""
+        """Return the rows of each stream. Streams without rows are absent or empty; equal rows are one object."""
         shown: dict[str, pa.RecordBatch | pa.Table] = {}
         made: list[tuple[pa.Schema, list[Row], pa.RecordBatch | pa.Table]] = []
         for i, stream in enumerate(case.streams):
@@ -156,7 +156,7 @@ class Push:
         return shown
 
     def order(self) -> Any:
-        """Write the order as one of the kinds of integer sequences."""
+        """Return the order as one of the kinds of integer sequences."""
         order = [i for i, _ in self.arrivals]
         kinds: list[pa.DataType] = [pa.int64(), pa.uint8(), pa.int16(), pa.int32()]
         kind = self.shape % (len(kinds) + 1)
@@ -164,7 +164,7 @@ class Push:
 
 
 def arrow_rows(schema: pa.Schema, rows: Sequence[Row], shape: int = 0) -> pa.RecordBatch | pa.Table:
-    """Show rows as a record batch (0), a slice of a longer one (1, 2), a table (3), of several chunks (4, 5) or
+    """Return rows as a record batch (0), a slice of a longer one (1, 2), a table (3), of several chunks (4, 5) or
     with other columns (6).
     """
     if shape < 3 or not rows:
@@ -173,7 +173,7 @@ def arrow_rows(schema: pa.Schema, rows: Sequence[Row], shape: int = 0) -> pa.Rec
         return pa.Table.from_batches([_sliced(schema, rows, 0, 0)])
     size = shape - 3
     if shape == 6:
-        # Columns in another order and one that the query does not know of.
+        # The columns are in another order, and one of them does not belong to the query.
         table = pa.Table.from_batches([_sliced(schema, rows, before=3, after=2)])
         return table.select(schema.names[::-1]).append_column("of no interest", pa.nulls(len(rows)))
     chunks = [_sliced(schema, rows[k : k + size], before=k % 3, after=1) for k in range(0, len(rows), size)]
@@ -181,7 +181,7 @@ def arrow_rows(schema: pa.Schema, rows: Sequence[Row], shape: int = 0) -> pa.Rec
 
 
 def _sliced(schema: pa.Schema, rows: Sequence[Row], before: int, after: int) -> pa.RecordBatch:
-    """Make a batch with rows of nulls around it cut off, so that its arrays have offsets."""
+    """Return a batch as a slice of a longer one with rows of nulls around it, so that its arrays have offsets."""
     around = dict.fromkeys(schema.names)
     padded = [around] * before + list(rows) + [around] * after
     arrays = [to_arrow([row[field.name] for row in padded], field.type) for field in schema]
@@ -189,7 +189,7 @@ def _sliced(schema: pa.Schema, rows: Sequence[Row], before: int, after: int) -> 
 
 
 def sorted_by_time(case: Case, arrivals: Iterable[Arrival]) -> list[Arrival]:
-    """Give the order in which rows pushed without an order arrive."""
+    """Return the order in which rows pushed without an order arrive."""
     return sorted(arrivals, key=lambda arrival: (arrival[1][case.streams[arrival[0]].time], arrival[0]))
 
 
@@ -199,12 +199,12 @@ def feed(case: Case, oracle: Oracle, arrivals: Iterable[Arrival]) -> list[Outcom
 
 
 def results(outcomes: Iterable[Outcome]) -> list[tuple[int, ...]]:
-    """Give all results of some outcomes."""
+    """Return all results of some outcomes."""
     return [result for outcome in outcomes for result in outcome.results]
 
 
 def changes(case: Case, outcomes: Iterable[Outcome], oracle: Oracle, output: str, form: str) -> list[list[Any]]:
-    """Give what a push returns as groups of rows: groups follow each other, rows of a group come in any order.
+    """Return the expected result of a push as groups of rows: groups in order, the rows of a group in any order.
 
     output   "append" or "changelog", in which rows begin with "+I" or "-D"
     form     "rows" (text of the output columns), "ids" (arrival numbers) or "count"
@@ -225,7 +225,7 @@ def changes(case: Case, outcomes: Iterable[Outcome], oracle: Oracle, output: str
 
 
 def assert_changes(table: pa.Table, groups: Sequence[Sequence[Any]], form: str) -> None:
-    """Compare what a push returned with groups of rows as `changes` gives them."""
+    """Compare the result of a push with groups of rows as `changes` gives them."""
     rows = text_rows(table.drop_columns(["op"]) if "op" in table.column_names else table) if form == "rows" else None
     if rows is None:
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
@@ -239,7 +239,7 @@ def assert_changes(table: pa.Table, groups: Sequence[Sequence[Any]], form: str) 
 
 
 def late_rows(case: Case, arrivals: Sequence[Arrival], outcomes: Sequence[Outcome]) -> dict[str, list[tuple[str, ...]]]:
-    """Give the late rows of each stream that has some, in arrival order and comparable form."""
+    """Return the late rows of each stream that has some, in arrival order and comparable form."""
     late: dict[str, list[tuple[str, ...]]] = {}
     for (i, row), outcome in zip(arrivals, outcomes, strict=True):
         if outcome.fate == "late":
@@ -262,7 +262,7 @@ def text_rows(table: pa.Table) -> list[tuple[str, ...]]:
 
 
 def assert_same(got: Iterable[Any], expected: Iterable[Any], what: str) -> None:
-    """Compare two multisets and show what is missing and what is too much."""
+    """Compare two multisets; the error shows the missing and the extra rows."""
     have, want = Counter(got), Counter(expected)
     if have != want:
         missing, extra = want - have, have - want
@@ -285,17 +285,17 @@ def assert_emission_order(
 
 
 def quoted(name: str) -> str:
-    """Write a name as predicates and plans take it: quoted unless it is a plain word that SQL has no use for."""
+    """Return a name as predicates and plans take it: quoted unless it is a plain word without a meaning in SQL."""
     return name if name.isidentifier() and name != "SELECT" else f'"{name}"'
 
 
 def column_text(stream: str, column: str) -> str:
-    """Write a column as predicates take it."""
+    """Return a column as predicates take it."""
     return f"{quoted(stream)}.{quoted(column)}"
 
 
 def predicate_text(pairs: Sequence[tuple[Column, Column]]) -> str:
-    """Write a predicate: `R.a = S.a`, or `(R.a, R.b) = (S.a, S.b)`."""
+    """Return a predicate as text: `R.a = S.a`, or `(R.a, R.b) = (S.a, S.b)`."""
     left = ", ".join(column_text(*a) for a, _ in pairs)
     right = ", ".join(column_text(*b) for _, b in pairs)
     return f"{left} = {right}" if len(pairs) == 1 else f"({left}) = ({right})"

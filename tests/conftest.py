@@ -1,5 +1,5 @@
-"""Hypothesis profiles: `ci` is what `make test` runs and gives the same examples each time; `long` searches;
-`jit_off` is the few that plain Python kernels have time for.
+"""Hypothesis profiles: `make test` runs `ci`, which gives the same examples each time; `long` searches;
+`jit_off` has few examples, since kernels are slow in plain Python.
 
 HYPOTHESIS_PROFILE=long python -m pytest tests/eddy
 """
@@ -21,7 +21,7 @@ settings.register_profile(
     max_examples=12,
     deadline=None,
     derandomize=True,
-    phases=(Phase.explicit, Phase.generate),  # not the place to shrink: the test with the JIT on will
+    phases=(Phase.explicit, Phase.generate),  # no shrinking here: the test with the JIT on shrinks the same failure
     suppress_health_check=_SLOW,
 )
 settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=_SLOW)
@@ -29,5 +29,5 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long comes first, so that no worker is still at it when the others have nothing left to do."""
+    """Move slow tests to the front, so that no worker runs a slow test alone at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -13,7 +13,7 @@ _FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Block:
-    """A block: where it is, its first line counted from 1, and its code or session."""
+    """A block: its document, its first line counted from 1, and its code or session."""
 
     document: Path
     line: int
@@ -21,22 +21,22 @@ class Block:
 
     @property
     def session(self) -> bool:
-        """Whether it shows an interactive session, with what it prints."""
+        """True if the block is an interactive session with its output."""
         return self.text.startswith(">>>")
 
     @property
     def spark(self) -> bool:
-        """Whether it needs Spark."""
+        """True if the block needs Spark."""
         return "eddy.spark" in self.text
 
     @property
     def name(self) -> str:
-        """Where to find it."""
+        """The place of the block: document and line."""
         return f"{self.document.relative_to(ROOT)}:{self.line}"
 
 
 def blocks(document: Path) -> list[Block]:
-    """Give the blocks of a document."""
+    """Return the blocks of a document."""
     text = document.read_text()
     found = _FENCE.finditer(text)
     return [Block(document, text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]

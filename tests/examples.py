@@ -1,4 +1,4 @@
-"""The example programs: what each says it prints, and what it prints."""
+"""The example programs: the promised and the actual output of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPARK = [program for program in PROGRAMS if "eddy.spark" in program.read_text()]
 
 
 def run(program: Path) -> str:
-    """Run a program as a script does; return the output that its docstring promises."""
+    """Run a program as a script; return the output that its docstring promises."""
     names = runpy.run_path(str(program), run_name="__main__")
     return dedent(names["__doc__"].partition("Output:\n\n")[2])
 

@@ -2,8 +2,8 @@
 
 The oracle compares with `==`, so all types of a family share one kind of plain value: int for integers, Decimal for
 decimals, nanoseconds for timestamps, clock times and durations, days for dates, str and bytes. `to_arrow` makes an
-array of any type of the family out of such values and `to_plain` reads one back; `holds` tells whether a type can hold
-a value exactly.
+array of any type of the family out of such values and `to_plain` reads one back; `holds` returns whether a type can
+hold a value exactly.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Family:
     values: tuple[Any, ...]
 
     def domain(self, kind: pa.DataType, values: Sequence[Any]) -> list[Any]:
-        """Give those of `values` that `kind` holds exactly."""
+        """Return those of `values` that `kind` holds exactly."""
         return [value for value in values if holds(kind, value)]
 
 
@@ -133,19 +133,19 @@ FAMILIES = {
 
 
 def behind(kind: pa.DataType) -> pa.DataType:
-    """Give the type of the values behind dictionaries, runs and extensions."""
+    """Return the type of the values behind dictionaries, runs and extensions."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return behind(kind.value_type)
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def is_ticks(kind: pa.DataType) -> bool:
-    """Tell whether a type counts in some unit of time below the day."""
+    """Return whether a type counts in a unit of time below the day."""
     return pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
 
 
 def holds(kind: pa.DataType, value: Any) -> bool:
-    """Tell whether a type can hold a plain value exactly."""
+    """Return whether a type can hold a plain value exactly."""
     kind = behind(kind)
     if value is None:
         return True
@@ -168,7 +168,7 @@ def holds(kind: pa.DataType, value: Any) -> bool:
 
 
 def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Make an array of a type out of plain values, all of which it holds."""
+    """Return an array of a type, made of plain values that the type holds exactly."""
     if is_ticks(kind):
         ticks = [None if value is None else value // UNIT_NS[kind.unit] for value in values]
         return pa.array(ticks, pa.int32() if pa.types.is_time32(kind) else pa.int64()).cast(kind)
@@ -192,7 +192,7 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, to_arrow(values, kind.storage_type))
     if pa.types.is_union(kind):
-        # Of a number and a string.
+        # A union of a number and a string.
         codes = pa.array([int(isinstance(value, str)) for value in values], pa.int8())
         parts = [[value if isinstance(value, own) else None for value in values] for own in (int, str)]
         children = [pa.array(part, kind.field(k).type) for k, part in enumerate(parts)]
@@ -219,7 +219,7 @@ def to_arrow(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def to_plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Read the plain values of an array of any type of the families, or of any payload."""
+    """Return the plain values of an array of any type of the families, or of any payload."""
     kind = column.type
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in to_plain(chunk)]
@@ -242,7 +242,7 @@ def to_plain(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def to_text(value: Any) -> str:
-    """Give a value in a form in which NaN equals NaN and -0.0 differs from 0.0: for comparing rows, not keys."""
+    """Return a value in a form in which NaN equals NaN and -0.0 differs from 0.0: for comparing rows, not keys."""
     if isinstance(value, Decimal):
         return str(int(value)) if value == int(value) else str(value.normalize())
     return repr(value)

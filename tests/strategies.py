@@ -1,7 +1,7 @@
 """Hypothesis strategies: random queries, arrivals, splits into pushes, and plans.
 
-A row is drawn as one string of bytes, each byte picking a value of one column from a short, skewed list. That keeps an
-example of fifty rows to fifty draws, and shrinks to rows of first values.
+A row is drawn as one string of bytes, each byte picking a value of one column from a short, skewed list. An
+example of fifty rows thus takes fifty draws, and shrinks to rows of first values.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CLOCKS = {
 """Types of event times that compare."""
 
 MAX_ARRIVALS = {2: 60, 3: 50, 4: 40, 5: 35, 6: 30, 7: 28}
-"""So that a query with one key only and no windows stays within reach of a nested loop."""
+"""Few enough that a nested loop can join a query with a single key and without windows."""
 
 NAMES = ("R", "S", "T", "U", "V", "W", "X")
 ODD_NAMES = ("odd name", "S", "t.u", "SELECT", "é", "_", "0")
@@ -80,7 +80,7 @@ def join_graphs(draw: st.DrawFn, n: int) -> list[tuple[int, int]]:
 
 
 def key_columns(family: str) -> tuple[str, str]:
-    """Name the two key columns a stream has of one family."""
+    """Return the names of the two key columns of one family in a stream."""
     return f"{family[:3]}1", f"{family[:3]}2"
 
 
@@ -130,7 +130,7 @@ def schemas(draw: st.DrawFn, used: Sequence[str], clock: str, timed: bool) -> pa
     """Draw the columns of a stream: two keys of each family, a value to filter by, a payload, perhaps the time."""
     fields = []
     for family in used:
-        # One type most of the time: mixed types in a class are one trait among many.
+        # All columns mostly have one type: mixed types in a class are one feature among many.
         mixed = draw(st.integers(0, 2)) == 0
         types = FAMILIES[family].types if mixed else FAMILIES[family].types[:1]
         fields += [(column, draw(st.sampled_from(types))) for column in key_columns(family)]
@@ -156,7 +156,7 @@ def predicates(
                 if with_time and draw(st.integers(0, 3)) == 0:
                     left = right = TIME
                 else:
-                    # The first column most of the time, so that classes over many streams come up as well.
+                    # Mostly the first column, so that classes over many streams occur as well.
                     column = st.sampled_from((0, 0, 0, 1))
                     keys = key_columns(draw(st.sampled_from(used)))
                     left, right = keys[draw(column)], keys[draw(column)]
@@ -176,7 +176,7 @@ def selects(draw: st.DrawFn, streams: Sequence[StreamCase]) -> tuple[tuple[str, 
 
 
 def tick_of(kind: pa.DataType) -> int:
-    """Give the plain value of one step of event time: a second, a day, 1."""
+    """Return the plain value of one step of event time: a second, a day, 1."""
     return UNIT_NS["s"] if pa.types.is_timestamp(behind(kind)) else 1
 
 
@@ -206,7 +206,7 @@ def conditions(draw: st.DrawFn, names: Sequence[str]) -> Condition:
     if form == "not":
         return Condition(~first.expression, lambda row: _lifted(lambda x: not x, first.holds(row)))
     second = draw(conditions(names))
-    # Three-valued: one side alone may settle it, whatever the other is.
+    # Three-valued: one side alone may decide the result, whatever the other side is.
     if form == "and":
         return Condition(
             first.expression & second.expression, lambda row: _settled(False, first.holds(row), second.holds(row))
@@ -236,11 +236,11 @@ def arrivals(draw: st.DrawFn, case: Case, max_arrivals: int | None = None) -> li
     domains = draw(_domains(case))
     pace = draw(st.sampled_from(("steady", "jitter", "any")))
     everywhere = draw(st.booleans())
-    # Event times that are keys must meet now and then.
+    # Event times that are keys must match now and then.
     grain = 8 if any(TIME in (x, y) for predicate in case.predicates for (_, x), (_, y) in predicate) else 1
     width = 2 + max(len(stream.schema) for stream in case.streams)
     most = max_arrivals or MAX_ARRIVALS[n]
-    least = draw(st.sampled_from((1, *[most // 2] * 3, *[most] * 4)))  # lists are short if nothing is asked of them
+    least = draw(st.sampled_from((1, *[most // 2] * 3, *[most] * 4)))  # without a minimum size, lists are short
     rows = draw(st.lists(st.binary(min_size=width, max_size=width), min_size=least, max_size=most))
     found: list[Arrival] = []
     for k, picks in enumerate(rows):
@@ -271,7 +271,7 @@ def _time(pace: str, k: int, pick: int) -> int:
 
 @st.composite
 def _domains(draw: st.DrawFn, case: Case) -> dict[tuple[int, str], list[Any]]:
-    """Choose what values each column takes: few for a family, the first more often, some null."""
+    """Choose the values of each column: few for a family, the first more often, some null."""
     chosen: dict[str, list[Any]] = {}
     domains: dict[tuple[int, str], list[Any]] = {}
     for schema in {id(s.schema): s.schema for s in case.streams}.values():
@@ -281,7 +281,7 @@ def _domains(draw: st.DrawFn, case: Case) -> dict[tuple[int, str], list[Any]]:
                 if family.name not in chosen:
                     size = draw(st.sampled_from((1, 1, 1, 2, 2, 3)))
                     few = draw(st.lists(st.sampled_from(family.values), max_size=size - 1))
-                    # First, and twice, a value that all types of the family hold: else little would match.
+                    # A value that all types of the family hold comes first and twice: otherwise few rows would match.
                     everywhere = [value for value in family.values if all(holds(kind, value) for kind in family.types)]
                     first = draw(st.sampled_from(everywhere[:3]))
                     chosen[family.name] = [first, first, *few] + [None] * draw(st.sampled_from((0, 0, 1)))
@@ -339,7 +339,7 @@ def plans(draw: st.DrawFn, case: Case, neighbours: Callable[[frozenset[int], fro
 
 
 def neighbours_by_predicate(case: Case) -> Callable[[frozenset[int], frozenset[int]], bool]:
-    """Tell two parts connected if a predicate names a stream of each."""
+    """Return whether a predicate names a stream of each of two parts."""
     at = {name: i for i, name in enumerate(case.names)}
     linked = {(at[a], at[b]) for predicate in case.predicates for (a, _), (b, _) in predicate}
     linked |= {(b, a) for a, b in linked}

@@ -1,4 +1,4 @@
-"""The command line: what it lists, what it prints, and what it says when a command cannot be loaded."""
+"""The command line: its list of commands, its output, and its message when a command cannot be loaded."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_folder_of_that_name_does_not_hide_a_command(contents: str, tmp_path: 
 
 
 def test_a_package_that_hides_ours_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One that comes first on PYTHONPATH cannot be passed over."""
+    """Python imports the package that comes first on PYTHONPATH, so the command reports it."""
     (tmp_path / "eddy_hidden").mkdir()
     (tmp_path / "eddy_hidden" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
@@ -101,7 +101,7 @@ def test_without_the_repository_bench_says_how_to_get_it(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("missing", ["psutil", "matplotlib"])
 def test_an_extra_that_is_missing_is_named(missing: str) -> None:
-    """Whether a package is missed when the command is loaded or while it runs."""
+    """The message is the same whether the package is missing when the command is loaded or while it runs."""
     code = f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['eddy', 'bench', 'guard']; import eddy.__main__"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1

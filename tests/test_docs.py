@@ -1,4 +1,4 @@
-"""The documents show what happens: code blocks run (Spark's elsewhere), docstrings run, links and file names exist."""
+"""The documents are correct: code blocks run (those with Spark elsewhere), docstrings run, links and files exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example programs print what they say (the one on Spark: tests/spark/test_example_programs.py)."""
+"""The example programs print the output that they promise (the one on Spark: tests/spark/test_example_programs.py)."""
 
 from __future__ import annotations
 

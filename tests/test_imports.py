@@ -1,4 +1,4 @@
-"""Imports go one way, `stairs` <- `jisc` <- `eddy` <- `bench`, in no circle, and pyspark stays where Spark is met."""
+"""Imports go one way, `stairs` <- `jisc` <- `eddy` <- `bench`, without cycles; only Spark modules import pyspark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = ("stairs", "jisc", "eddy", "bench")
 WITHOUT_CIRCLES = ("stairs", "jisc", "bench")
-"""Packages in which not even imports in functions and type-checking blocks form a circle."""
+"""Packages in which imports form no cycle, those in functions and type-checking blocks included."""
 SPARK_MODULES = ("eddy.spark", "eddy.demo", "bench.spark", "bench.streaming")
 
 
@@ -25,7 +25,7 @@ MODULES = {module_name(path): path for layer in LAYERS for path in sorted((ROOT 
 
 
 def imported(name: str, tree: ast.AST) -> Iterator[str]:
-    """Give the absolute name of everything a module imports, in functions and type-checking blocks as well."""
+    """Return the absolute names of all imports of a module, those in functions and type-checking blocks included."""
     package = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -38,7 +38,7 @@ def imported(name: str, tree: ast.AST) -> Iterator[str]:
 
 
 def at_load(tree: ast.Module) -> ast.Module:
-    """Give the part of a module that runs when it is loaded: no function bodies, no type-checking blocks."""
+    """Return the part of a module that runs when it is loaded: no function bodies, no type-checking blocks."""
 
     class Loaded(ast.NodeTransformer):
         def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -81,10 +81,10 @@ def test_layers_import_downwards_only(layer: str) -> None:
 
 
 def circle(imports: Mapping[str, set[str]]) -> str | None:
-    """Return a circle of modules that import each other, None if there is none."""
+    """Return a cycle of modules that import each other, None if there is none."""
     graph: dict[str, set[str]] = {}
     for name, targets in imports.items():
-        # `from package import module` loads the module; a name that is no module was taken from the package itself.
+        # `from package import module` loads the module; a name that is no module comes from the package itself.
         graph[name] = {target for target in targets if target in MODULES and target != name}
         packages = {p for p in graph[name] if MODULES[p].name == "__init__.py"}
         for package in packages:

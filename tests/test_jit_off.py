@@ -1,7 +1,7 @@
-"""A subset of the oracle tests with the JIT off: the kernels as plain Python, so that coverage sees into them.
+"""A subset of the oracle tests with the JIT off: the kernels as plain Python, so that coverage measures them.
 
-It runs in a process of its own, because numba decides at import. What it asks for: every kernel file the join tests go
-through is covered but for a few lines (room that only very large pushes need).
+It runs in a process of its own, because numba decides at import. It requires that all but a few lines of each
+kernel file that joins use are covered (only very large pushes need some of the code for room).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ FOR_COMPILED_KERNELS = (
     "windows_that_have_turned_over",
     "metrics_count_what_happened",
     "memory_follows_the_live_entries",
-    "another_process_writes_the_same_bytes",  # coverage does not follow it there
+    "another_process_writes_the_same_bytes",  # coverage does not follow the code into another process
 )
-"""Tests of those files that take seconds each in plain Python, half of the time of all, for a dozen lines of kernels
-that no other reaches (interning of many strings, mostly)."""
+"""Tests of these files that take seconds each in plain Python, and half of the total time. They alone cover a dozen
+lines of kernels, mostly the interning of many strings."""
 NO_LOOPS = ("__init__.py", "accelerate.py", "memory.py", "bits.py")
-"""Files among the kernels whose plain Python is not what numba compiles, or that compile."""
+"""Files of the kernel package that run other code in plain Python, or that do the compiling."""
 LEAST_PERCENT = 90
 
 
@@ -66,7 +66,7 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 
-    # Integers of numpy warn where those of the compiled kernels wrap around, as hashes do.
+    # NumPy integers warn on overflow; integers of compiled kernels wrap around, on which hashes rely.
     pytest_arguments = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::RuntimeWarning")
     chosen = ("-k", f"not ({' or '.join(FOR_COMPILED_KERNELS)})", *SUBSET)
     run("coverage", "run", "--branch", "--source=stairs/kernels", "-m", "pytest", *pytest_arguments, *chosen)

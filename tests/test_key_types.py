@@ -1,4 +1,4 @@
-"""The tests' own conversions: plain values survive the way into Arrow and back, in every type that holds them."""
+"""The tests' own conversions: plain values survive the conversion to Arrow and back, in every type that holds them."""
 
 from __future__ import annotations
 

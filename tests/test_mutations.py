@@ -1,7 +1,7 @@
-"""Does the fuzzer find what it is there to find? Defects that were made on purpose, one by one, in a copy of the code.
+"""The fuzzer finds defects that are made on purpose, one at a time, in a copy of the code.
 
-Each defect is a mistake that is easily made, and no other test is asked. The kernels run as plain Python: the fuzzer
-needs some seconds to find these, the compiler more to compile them.
+Each defect is a mistake that is easily made, and no other test runs. The kernels run as plain Python: the fuzzer finds
+the defects in some seconds, less time than compiling the kernels takes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__", "demo", "spark")
 
 @dataclass(frozen=True)
 class Edit:
-    """Text of a file, which stands there once, and what takes its place."""
+    """A text that occurs once in a file, and its replacement."""
 
     file: str
     before: str
@@ -34,7 +34,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Defect:
-    """A mistake: what it is, the edits that make it, and the strategy that shows it, over so many streams at most."""
+    """A mistake: its description, its edits, the strategy that shows it, and the largest number of streams."""
 
     what: str
     edits: tuple[Edit, ...]
@@ -161,12 +161,12 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fuzz(
     sources: Path, folder: Path, strategies: Iterable[str], cases: int, streams: int = 3, policies: Iterable[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run the fuzzer on a copy of the packages; what it finds is written into `folder`."""
+    """Run the fuzzer on a copy of the packages; the script of a failing case is written into `folder`."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(sources),
         "NUMBA_DISABLE_JIT": "1",
-        # Integers of numpy warn where those of the compiled kernels wrap around, as hashes do.
+        # NumPy integers warn on overflow; integers of compiled kernels wrap around, on which hashes rely.
         "PYTHONWARNINGS": "ignore::RuntimeWarning",
     }
     options = {"cases": cases, "seconds": 100, "streams": streams, "seed": SEED, "save": folder}

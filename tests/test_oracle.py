@@ -75,7 +75,7 @@ def test_range_includes_its_bound_and_does_not_depend_on_the_arrival_order() -> 
         return pair(stream("R", "range", 3, time="t"), stream("S", "range", 1, time="t"), **more)
 
     assert feed(with_ranges(), "R1@0 S1@3 S1@4") == [(), ((0, 0),), ()]
-    # The same tuples the other way round, let in by the lateness: the same results.
+    # The same tuples in reverse order, admitted by the lateness: the same results.
     assert feed(with_ranges(lateness=9), "S1@4 S1@3 R1@0") == [(), (), ((0, 1),)]
 
 
@@ -173,7 +173,7 @@ def test_unconnected_streams_are_refused() -> None:
 
 
 def changes(oracle: Oracle, arrivals: str) -> list[str]:
-    """Feed arrivals and write what each does: "-" for times that are up, "/" for tuples displaced, "+" for results."""
+    """Feed arrivals and return the changes of each: "-" for expired rows, "/" for displaced tuples, "+" for results."""
     told = []
     for word in arrivals.split():
         key, _, time = word[1:].partition("@")
@@ -202,7 +202,7 @@ def test_rows_that_can_not_join_displace_others_and_rows_that_never_arrive_do_no
 
 def test_a_row_leaves_a_range_when_more_than_its_span_has_passed() -> None:
     oracle = pair(stream("R", "range", 3, time="t"), stream("S", time="t"))
-    # At 4 the row of time 1 is 3 old, which is in; at 5 it is not. Any stream tells the time.
+    # At 4 the row of time 1 has age 3 and is in the window; at 5 it is not. Rows of any stream advance the time.
     assert changes(oracle, "R1@1 S1@2 S2@4 S2@5 S1@5") == ["", "+00", "", "-00", ""]
 
 
@@ -221,7 +221,7 @@ def test_with_lateness_a_row_stays_as_much_longer() -> None:
 def test_with_lateness_a_row_waits_for_those_that_came_before_it() -> None:
     ranged = stream("R", "range", 2, time="t")
     oracle = pair(ranged, stream("S", time="t"), lateness=5)
-    # The time of R1 is up after 12, but R0 came before it and stays to 16; alone it would have left at 13.
+    # R1 expires after 12, but R0 arrived before it and stays until 16; alone it would have left at 13.
     assert changes(oracle, "R7@9 R1@5 S1@5 S2@13 S2@16 S2@17") == ["", "", "+10", "", "", "-10"]
     alone = pair(ranged, stream("S", time="t"), lateness=5)
     assert changes(alone, "R1@5 S1@5 S2@12 S2@13") == ["", "+00", "", "-00"]
@@ -229,7 +229,7 @@ def test_with_lateness_a_row_waits_for_those_that_came_before_it() -> None:
 
 def test_a_result_ends_once_by_the_first_component_that_leaves() -> None:
     oracle = pair(stream("R", "range", 2, time="t"), stream("S", "rows", 1, time="t"))
-    # The S at time 9 ends both components of 00: the time comes first.
+    # The row of S at time 9 removes both components of 00: eviction by time comes first.
     assert changes(oracle, "R1@0 S1@0 S2@9 R2@9 S2@9 R2@20") == ["", "+00", "-00", "+11", "/11 +12", "-12 +22"]
 
 

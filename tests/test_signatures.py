@@ -1,6 +1,6 @@
-"""However the library is used, each kernel is compiled once: what comes in is made one kind of array at the boundary.
+"""Each kernel is compiled once, whatever the use: the library converts its input to one kind of array at the boundary.
 
-A kernel that meets another kind (int32, strided, read-only) would stop a stream for seconds while it is compiled again.
+A kernel that received another kind (int32, strided, read-only) would be compiled again and stop a stream for seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WITHIN_OTHERS = {
     "stairs.kernels.one_key.fetch_partners",
     "stairs.kernels.one_key.push_one_key",
 }
-"""Kernels that only kernels call, and so may not have been loaded by themselves."""
+"""Kernels that only other kernels call, so they may not be loaded as kernels of their own."""
 
 
 def test_each_kernel_has_one_signature() -> None:

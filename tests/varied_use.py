@@ -1,4 +1,4 @@
-"""A program that uses the library in every way that could compile a kernel once more, and prints what was compiled.
+"""A program that uses the library in every way that could compile a kernel again, and prints the compiled signatures.
 
     python -m tests.varied_use      {"stairs.kernels.push.push": 1, …}: signatures of each kernel, not of its steps
 
@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
 
 
 def batch(start: int, rows: int, nulls: bool = False) -> pa.RecordBatch:
-    """Give rows that are a slice of longer ones, in memory that cannot be written to."""
+    """Return rows that are a slice of longer ones, in read-only memory."""
     n = np.arange(start, start + rows + 2)
     columns: list[Any] = [
         pa.Array.from_buffers(pa.int64(), len(n), [None, pa.py_buffer(n.astype(np.int64).tobytes())]),
@@ -60,7 +60,7 @@ def batch(start: int, rows: int, nulls: bool = False) -> pa.RecordBatch:
     made = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).slice(1, rows)
     if start % 3:
         return made
-    # What was read from a stream lies in memory that cannot be written to, strings as well.
+    # Columns read from a stream lie in read-only memory, strings included.
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, SCHEMA) as writer:
         writer.write_batch(made)
@@ -68,7 +68,7 @@ def batch(start: int, rows: int, nulls: bool = False) -> pa.RecordBatch:
 
 
 def orders(total: int) -> list[Any]:
-    """Give the order "R and S in turn" as every kind of array."""
+    """Return the order "R and S in turn" as every kind of array."""
     turns = np.arange(total) % 2
     frozen = turns.astype(np.uint8)
     frozen.setflags(write=False)
@@ -124,7 +124,7 @@ def use_strategy(strategy: str, output: str) -> None:
     runtime.check()
     key = b"a secret of this program"
     with tempfile.TemporaryDirectory() as folder, EngineFile(Path(folder) / "engine", key) as live:
-        # Arrays over mapped memory, from here on.
+        # From here on arrays lie in mapped memory.
         live.save(runtime, b"1")
         loaded = live.load(b"1", one)
         assert loaded is not None
@@ -169,7 +169,7 @@ def use_all() -> None:
 
 
 def compiled() -> dict[str, int]:
-    """Give the number of signatures of each kernel of `stairs` and `eddy`."""
+    """Return the number of signatures of each kernel of `stairs` and `eddy`."""
     found = {}
     for package in (stairs, eddy):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):

@@ -98,13 +98,13 @@ class Figure:
     """A figure of the report, which is also a command of `eddy bench`.
 
     name     the command, and the start of the names of its plots
-    about    the workload, what is timed, and what differs from the source
+    about    the workload, what is timed, and the differences from the source
     points   the points of a full run (True), in the sizes of the source, or of a quick one (False)
     measure  measures a point and returns its rows. Raises Mismatch if ways to do the same work differ in their results.
              A point that cannot be measured here gives a row with the reason in column `skipped`
     title    its title; bench.contents fills it in
     source   the paper and the number of its figure there
-    printed  numbers that the source prints, as rows with the columns of a plot; drawn as the paper's
+    printed  numbers that the source prints, as rows with the columns of a plot; drawn as curves of the paper
     titles   descriptions of the rows that have columns `figure` (a name) and `value`
     bars     what such a row should reach or not exceed, such as "≥ 0.5"
     series   values of the rows that are drawn only and not kept in figures.json

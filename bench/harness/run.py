@@ -27,7 +27,7 @@ class Others:
         self._start, self._busy, self._own = perf_counter(), _busy_s(), _own_s()
 
     def cores(self) -> float:
-        """Return how many cores others have used since, on average."""
+        """Return the average number of cores that other processes have used since the start."""
         taken = (_busy_s() - self._busy) - (_own_s() - self._own)
         return max(taken, 0.0) / (perf_counter() - self._start)
 
@@ -47,14 +47,14 @@ def _own_s() -> float:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
-            continue  # it has ended since, and its time counts as its parent's
+            continue  # the child has ended since, and its time counts as time of its parent
         total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A point that could not be measured, and why."""
+    """A point that could not be measured, and the reason."""
 
     figure: str
     point: Point

@@ -41,7 +41,7 @@ def markdown(heads: Sequence[str], body: Sequence[Sequence[Scalar]]) -> list[str
 
 
 def table_text(table: Table, rows: Sequence[Row]) -> list[str]:
-    """Return a table as lines of Markdown, its title first; nothing if no row belongs to it.
+    """Return a table as lines of Markdown, its title first; no lines if no row belongs to the table.
 
     Columns without any value are left out.
     """

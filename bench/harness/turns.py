@@ -13,7 +13,8 @@ from bench.harness.figure import Row, Say, spread
 from eddy import EddyError
 
 Work = Callable[[], tuple[float, object]]
-"""Does the work once; returns its seconds and its results, usually their number, on which all ways must agree."""
+"""A function that does the work once and returns its seconds and its results, usually their number. All ways must
+return the same results."""
 Taken = dict[str, list[float]]
 """Seconds of each way, one entry for each round."""
 
@@ -23,7 +24,7 @@ class Mismatch(EddyError):
 
 
 def agree(name: str, found: Mapping[str, object]) -> None:
-    """Raise Mismatch unless all ways to do one work found the same."""
+    """Raise Mismatch unless all ways to do one work found the same results."""
     values = list(found.values())
     if any(value != values[0] for value in values):
         raise Mismatch(f"{name}: numbers of results differ: {dict(found)}; no figure of it means anything")

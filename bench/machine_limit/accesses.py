@@ -1,6 +1,6 @@
 """Random accesses to memory per arrival, counted from the layout and the counters of the engine.
 
-Counted are cache lines at a place that the key decides:
+The model counts the cache lines whose place depends on the key:
 
 directory   the slot of each key of the arrival in the hash table of the key directory (a slot has 16 bytes and the
             table is at most three quarters full, so a look-up hardly ever needs another line)
@@ -11,8 +11,8 @@ chain       the record of each match, whose link must be read to find the end of
 gather      the payload of each component of a result except the arrival, one line for each column
 
 Memory that is accessed in order (keys in, the slot written to the ring of the stream, row ids and columns out) counts
-by its bytes. Not counted: the sweep of dead keys, longer chains by other keys of a bucket (in the loop), and address
-translation beyond that of the measured accesses.
+by its bytes. The model does not count the sweep of dead keys, longer chains by other keys of a bucket (in the loop),
+and address translation beyond that of the measured accesses.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Traffic:
 
 
 def lines_of(n_bytes: int) -> float:
-    """Return how many cache lines a row of so many bytes touches on average, rows end to end from a line's start.
+    """Return the average number of cache lines that a row of this size in bytes touches; the first row starts a line.
 
     >>> lines_of(16), lines_of(84)
     (1.0, 2.25)
@@ -107,7 +107,7 @@ def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffi
     working_set = sum(
         modules.keys(c) * head_bytes[c] + modules.table.view(c).nbytes for c in range(graph.n_classes)
     ) + sum(KEY * len(own) * rows for own, rows in zip(graph.attributes, live, strict=True))
-    # The last component of a result is the arrival, and any stream's as often as any other's.
+    # The last component of a result is the arrival, which belongs to each stream equally often.
     others = columns * (graph.n_streams - 1) / graph.n_streams
     sequential = 2 * KEY * found.keys + ROW_ID * graph.n_streams * found.results
     if columns:
@@ -125,7 +125,7 @@ def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffi
 
 
 def loop_traffic(found: Counted, graph: JoinGraph, rows: int, bits: int) -> Traffic:
-    """Return the traffic of a hand-written loop: no directory, but a candidate is two lines, its key and its link.
+    """Return the traffic of a hand-written loop: no directory, but a candidate takes two lines, its key and its link.
 
     rows   tuples in all windows
     bits   each attribute has 2^bits buckets

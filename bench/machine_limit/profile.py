@@ -97,7 +97,7 @@ class TimedRuntime:
 class Kernel(NamedTuple):
     """CPU seconds of the kernel on some pushes, and results.
 
-    call    a call that has nothing to do, once for each push
+    call    a call without work, once for each push
     intern  the sweep of dead keys, and all keys of the push to key ids, less a call
     walk    the arrivals one by one, less a call
     """
@@ -111,7 +111,7 @@ class Kernel(NamedTuple):
 class Variant:
     """The kernel alone over SteMs of its own, with parts of it left out.
 
-    probing   False = nothing is probed: keys are interned and tuples inserted
+    probing   False = the kernel probes nothing: it interns keys and inserts tuples
     counting  True = results are counted, row ids are not written
     """
 
@@ -134,7 +134,7 @@ class Variant:
             interned = thread_time()
             found += modules.run(strategy.routes, order, self.counting, strategy.entries)
             walked = thread_time()
-            # Nothing is left to do.
+            # This call has no work left, so its time is the cost of a call.
             modules.run(strategy.routes, order, self.counting, strategy.entries)
             call = thread_time() - walked
             calling += call

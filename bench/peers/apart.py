@@ -26,7 +26,7 @@ TIMEOUT = 600.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a peer returned for a work.
+    """Result of a peer for a work.
 
     seconds  wall time of `arrivals` arrivals at full windows, once for each measurement
     results  number of results of all arrivals, including those before the clock; total: the sum of their values

@@ -1,4 +1,4 @@
-"""W1 in Polars and in DuckDB, one micro-batch at a time, as one would write it without a streaming join.
+"""W1 in Polars and in DuckDB, one micro-batch at a time, as a user would write it without a streaming join.
 
 Each step joins all rows that can matter (the windows and the new rows) on the key and keeps the combinations whose last
 component is new and whose others were in their windows when it came: each row has the time at which it leaves its
@@ -34,7 +34,7 @@ class Polars:
 
     def _end(self, name: str) -> Any:
         time = self.pl.col(f"ts{name}")
-        # The row that evicts it may not have come yet.
+        # The row that evicts this row may not have arrived yet.
         return time.shift(-WINDOW).fill_null(FOREVER) if self.rows else time + SPAN + 1
 
     def push(self, given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The work of all peers: W1 with windows of rows, and with windows of time; and how peers of this process take it.
+"""The work of all peers: W1 with windows of rows and of time; and the interface of the peers of this process.
 
 Four streams R, S, T, U of (k, ts, v), all int64, joined on k. The stream of an arrival is uniform, its key uniform in
 10 000; v is the number of the arrival and ts that number + 1, since Spark treats a row of tick 0 as late. A result has
@@ -114,7 +114,7 @@ class Work:
 
     @cached_property
     def most_live(self) -> int:
-        """The most rows that a window ever has."""
+        """The largest number of rows in a window."""
         if self.windows == ROWS:
             return WINDOW
         most = 0
@@ -172,7 +172,7 @@ class Peer:
 
 
 def found(peer: Peer, work: Work) -> tuple[int, int | None]:
-    """Return how many results all arrivals have, and the sum of all their values. Nothing is timed."""
+    """Return the number of results of all arrivals and the sum of all their values, without timing."""
     engine = peer.start(work)
     results, totals = 0, []
     for step in work.steps:

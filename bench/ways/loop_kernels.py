@@ -1,8 +1,9 @@
 """Hand-written loops, each for one query of the benchmarks: the limit that the engine is compared with.
 
-Each is the loop one would write in C for that query: the order of the joins and the number of streams are fixed in the
-code; each stream and attribute has a hash table with newest-first chains of sequence numbers; ROWS windows end at a low
-mark; the output is row ids. The loops share only the decorator and the multiplicative hash with the engine.
+Each is the loop that a programmer would write in C for that query: the order of the joins and the number of streams
+are fixed in the code; each stream and attribute has a hash table with newest-first chains of sequence numbers; ROWS
+windows end at a low mark; the output is row ids. The loops share only the decorator and the multiplicative hash with
+the engine.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def w1_loop(
 
     order uint8[n] the stream of each arrival, keys int64[n] in arrival order. Without times, windows are ROWS `width`;
     with times int64[n], ascending, they are RANGE `width`, and held_times int64[4, ring] keeps those of the rings. Then
-    a chain ends at the first tuple that is too old, or whose slot has been taken by another.
+    a chain ends at the first tuple that is too old or whose slot another tuple has taken.
     """
     heads, link, held, nxt, ids = kept.heads, kept.link, kept.held, kept.nxt, kept.ids
     mask = link.shape[1] - 1

@@ -1,4 +1,4 @@
-"""How long output pauses at a transition.
+"""The pause of output at a transition.
 
 A Runtime takes pushes of 1 000 arrivals and counts results. When its windows are full and its states complete, it takes
 one turnover of all windows, which shows the usual time of a push; then it changes to a plan that shares no state with
@@ -30,7 +30,7 @@ class Pause:
     """One transition, each time as [wall, CPU] seconds.
 
     call        `Runtime.transition`
-    latency     the call and the first push: how long until there is output again
+    latency     the call and the first push: the time until the next output
     longest     the latency, or a later push of the turnover that takes longer
     usual       the median push of the turnover before
     usual_most  the longest push of the turnover before

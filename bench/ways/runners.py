@@ -107,7 +107,7 @@ class EngineRunner:
 class LoopRunner:
     """A hand-written loop (loop_kernels.py): keys in as one array, row ids out in a buffer.
 
-    join   which loop
+    join   the query of the loop
     keys   distinct keys; the loop has the power of two of buckets above them, or above the rows of all windows
     """
 
@@ -129,8 +129,8 @@ class LoopRunner:
         streams, room = self.kept.ids.shape
         most = max(known)
         if room <= 2 * most:
-            # Twice the need, so that a wrong count is detected and does not crash. Written once, so that no page is
-            # mapped while the clock runs.
+            # The room is twice the need, so that a wrong count is detected and does not crash. It is written once, so
+            # that no page is mapped while the clock runs.
             self.kept = self.kept._replace(ids=np.full((streams, 3 * most + 1024), -1, np.int32))
         found = []
         start = thread_time()
@@ -158,7 +158,7 @@ class LoopRunner:
 
 
 class SmallPushes:
-    """Another way in pushes of another size."""
+    """Another Runner, with pushes of another size."""
 
     def __init__(self, runner: Runner, push: int) -> None:
         self.runner, self.push = runner, push
@@ -190,7 +190,7 @@ def turn(runners: Mapping[str, Runner], chunk: Chunk, first: int) -> tuple[dict[
 
 
 def fill(runners: Mapping[str, Runner], source: Source, arrivals: int, push: int) -> None:
-    """Let each way take at least so many arrivals, in pushes of `push`, comparing results as `turn` does."""
+    """Let each way take at least this many arrivals, in pushes of `push`, comparing results as `turn` does."""
     done = 0
     while done < arrivals:
         size = max(min(arrivals - done, LARGEST), push)
@@ -201,7 +201,7 @@ def fill(runners: Mapping[str, Runner], source: Source, arrivals: int, push: int
 def rounds(
     runners: Mapping[str, Runner], source: Source, arrivals: int, push: int, count: int, say: Say
 ) -> tuple[Taken, int]:
-    """Take `count` rounds of so many arrivals; return CPU seconds by way and round, and the results of all rounds.
+    """Take `count` rounds of `arrivals` each; return CPU seconds by way and round, and the results of all rounds.
 
     One round before them is not counted. Raises Mismatch if ways differ in the results of any push.
     """

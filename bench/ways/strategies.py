@@ -45,7 +45,7 @@ class StrategyEngine:
 
 
 def check_complete(runtime: eddy.Runtime) -> None:
-    """Raise Mismatch if a state is incomplete: the measurement would not be of what it claims."""
+    """Raise Mismatch if a state is incomplete: the measurement assumes complete states."""
     waiting = [stair.what for stair in runtime.stairs if stair.pending]
     if waiting:
         raise Mismatch(f"{runtime.strategy}: {waiting[0]} is still incomplete after a turnover of all windows")
@@ -78,7 +78,7 @@ class Run:
     def check_over(self) -> None:
         """Raise Mismatch unless the stage of the last transition is over and every state is complete.
 
-        A policy other than "fixed" may have begun another stage by itself, so it is not checked.
+        A policy other than "fixed" may have begun another stage, so it is not checked.
         """
         if self.runtime.policy != "fixed":
             return

@@ -20,14 +20,14 @@ MISSES = 1 << 12
 
 @dataclass(frozen=True)
 class Draw:
-    """How the values of one column are drawn.
+    """The distribution of the values of one column.
 
     size    keys are 0 .. size - 1
     hit     share of values that are keys
     skew    exponent of Zipf's law over the keys, 0 = uniform
-    hot     share of tuples, the luckiest, that have key 0 for it
-    luck    "" = whether a value is a key has nothing to do with the rest of the tuple; "a" = tuples lucky in column a
-            are lucky here; "-a" = the luckier in a, the less here. Shares stay as `hit` and `hot` say, so that
+    hot     share of tuples, the luckiest, that have key 0 in this column
+    luck    "" = whether a value is a key is independent of the rest of the tuple; "a" = tuples lucky in column a
+            are lucky here; "-a" = tuples lucky in a are unlucky here. Shares stay as `hit` and `hot` say, so that
             statistics of single columns show nothing
     """
 
@@ -58,7 +58,7 @@ def between(one: Draw, other: Draw, part: float) -> Draw:
 
 
 def keys(draw: Draw, count: int, rng: np.random.Generator) -> Int64s:
-    """Return so many keys, uniform or by Zipf's law. O(count log size)."""
+    """Return `count` keys, uniform or by Zipf's law. O(count log size)."""
     if not draw.skew:
         return rng.integers(0, draw.size, count)
     weights = np.arange(1, draw.size + 1, dtype=np.float64) ** -draw.skew
@@ -68,7 +68,7 @@ def keys(draw: Draw, count: int, rng: np.random.Generator) -> Int64s:
 
 
 def columns(draws: Mapping[str, Draw], stream: int, count: int, rng: np.random.Generator) -> list[Int64s]:
-    """Return so many tuples of a stream as columns, in the order of `draws`."""
+    """Return `count` tuples of a stream as columns, in the order of `draws`."""
     lucks = {name: rng.random(count) for name in draws}
     found = []
     for name, draw in draws.items():

@@ -10,7 +10,7 @@ chain-4     R(a) S(a, b) T(b, c) U(c): the same. With *skewed rates* most arriva
 chain-6     a tuple in the middle goes left or right first
 cycle-4     a tuple goes round in one direction or the other
 clique-4    a class for each pair of streams: any stream may come next
-snowflake   C(a, b, c) with arms S(a, x) X(x), T(b, y) Y(y), U(c, z) Z(z): which arm first
+snowflake   C(a, b, c) with arms S(a, x) X(x), T(b, y) Y(y), U(c, z) Z(z): one of the arms goes first
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ def _shapes() -> list[Shape]:
     rare = zip(fans, ("r, u", "p, s"), strict=True)
     pairs, others = (sized(CLIQUE, 2_000, own, f"{name} are rare", 0.003) for own, name in rare)
     third, turning, wide = arms(1_000, "U"), *([either(rows, killer) for killer in "US"] for rows in (1_000, 4_000))
-    # By single columns U eliminates least. But T passes all tuples that S passes, and U eliminates nearly all of them.
+    # Judged by single columns, U eliminates least. But T passes all tuples that S passes, and U eliminates nearly all
+        # of these.
     together = arms(1_000, "", C_a=Draw(83, 0.48), C_b=Draw(83, 0.48, luck="a"), C_c=Draw(83, 0.5212, luck="-a"))
     zipf = arms(1_000, "U", 9, C_a=Draw(111, skew=0.8), C_b=Draw(111, skew=0.8), T_b=Draw(111, skew=0.3))
     hot = arms(1_000, "U", 10, C_a=Draw(100, hot=0.1), T_b=Draw(100, hot=0.05))

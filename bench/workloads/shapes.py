@@ -1,10 +1,10 @@
 """Shapes: a query, and arrivals whose distribution changes from phase to phase.
 
-    family    how the streams hang together, and how many joins there are
-    keys      how keys are distributed: uniform, Zipf, correlated, hot key
-    change    how that changes with time (CHANGES)
+    family    the shape of the join graph and the number of joins
+    keys      distribution of the keys: uniform, Zipf, correlated, hot key
+    change    change of the distribution over time (CHANGES)
 
-A turnover is how many arrivals replace every row of all windows, on average. Arrivals are drawn anew for each seed.
+A turnover is the number of arrivals that replace every row of all windows, on average. Each seed draws new arrivals.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Phase:
     """Arrivals that are all drawn alike.
 
     name        phases of the same name are drawn alike, and one plan serves all of them
-    arrivals    how many
-    draws       "stream.column" -> how its values are drawn
+    arrivals    number of arrivals
+    draws       "stream.column" -> the draw of its values
     rates       the share of each stream in the arrivals, up to a factor
     """
 
@@ -49,7 +49,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What one seed made of a shape.
+    """The arrivals of a shape for one seed.
 
     order    uint8[n], the stream of each arrival
     keys     by stream: its columns, in order of arrival
@@ -64,7 +64,7 @@ class Arrivals:
     phases: list[tuple[str, int]]
 
     def pushes(self, size: int) -> list[tuple[str, Push]]:
-        """Return the arrivals as pushes of at most so many: (name of the phase, push); warm ones have no name."""
+        """Return the arrivals as pushes of limited size: (name of the phase, push); warm pushes have no name."""
         made = []
         at, taken = 0, [0] * len(self.keys)
         for name, arrivals in [("", self.warm), *self.phases]:
@@ -102,7 +102,7 @@ class Shape:
 
     @property
     def ordered(self) -> bool:
-        """Whether the order of joins matters."""
+        """True if the order of joins matters."""
         return not self.family.startswith(ORDERLESS)
 
     @property
@@ -116,7 +116,7 @@ class Shape:
         return sum(phase.arrivals for phase in self.phases)
 
     def turnover(self, phase: Phase) -> int:
-        """Return how many arrivals of a phase replace every row of all windows, on average."""
+        """Return the number of arrivals of a phase that replace every row of all windows, on average."""
         shares = np.array(phase.rates) / sum(phase.rates)
         return int(np.ceil((np.array(self.rows) / shares).max()))
 
@@ -143,7 +143,7 @@ class Shape:
         return replace(self, phases=tuple(phases))
 
     def draw(self, seed: int) -> Arrivals:
-        """Return the arrivals of a seed: the windows filled as the first phase has it, then all phases."""
+        """Return the arrivals of a seed: the windows are filled with draws of the first phase, then come all phases."""
         rng = np.random.default_rng(seed)
         warm = np.repeat(np.arange(len(self.rows), dtype=np.uint8), self.rows)
         rng.shuffle(warm)

@@ -25,7 +25,7 @@ Columns = list[list[Keys]]
 
 WINDOW = 10_000
 VALUE = "v"
-"""The column of a stream that is no key."""
+"""The payload column of a stream."""
 
 
 def _schema(*keys: str, values: bool = True) -> pa.Schema:
@@ -163,9 +163,9 @@ def workload(name: str, window: int = WINDOW, seed: int = 1) -> Source:
 
 
 def filling(windows: Sequence[int], push: int) -> int:
-    """Return how many arrivals fill all windows, with streams in random order, and bring buffers to their size.
+    """Return the number of arrivals, in random order of streams, that fill all windows and bring buffers to their size.
 
-    This is a fifth more than the rows, plus five standard deviations of what a stream may lag behind.
+    This is a fifth more than the rows, plus five standard deviations of the lag of a stream.
     """
     streams, most = len(windows), max(windows)
     return int(1.2 * streams * most + 5 * streams * most**0.5) + 2 * push

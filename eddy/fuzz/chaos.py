@@ -1,4 +1,4 @@
-"""A policy that goes over to any plan at any time. `eddy.fuzz.script` copies `Chaos` into the scripts it writes."""
+"""A policy that changes plans at random. `eddy.fuzz.script` copies `Chaos` into the scripts it writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from jisc.plan.tree import Tree, join
 
 
 class Chaos:
-    """Decides at random, and the same whenever it is asked as often: it looks at the query and at nothing else."""
+    """Policy that decides at random.
+
+    The k-th decision depends on the seed and the query only, so a second run of a case repeats it.
+    """
 
     name = "chaos"
 
@@ -18,7 +21,7 @@ class Chaos:
         self.random = random.Random(seed)
 
     def decide(self, view: View) -> Decision | None:
-        """Give any plan, left-deep or bushy, with any of its states stored; sometimes the present one, or none."""
+        """Return a random plan, left-deep or bushy, with random states stored; sometimes the present plan, or None."""
         pick = self.random.randrange(8)
         if pick == 0:
             return None

@@ -1,4 +1,4 @@
-"""The command `eddy fuzz`: draw cases until the time is over, stop at the first that goes wrong and make it small."""
+"""The command `eddy fuzz`: draw cases until the time is over, stop at the first failure and shrink the case."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Output(StrEnum):
 
 @app.command(name="fuzz")
 def fuzz(
-    seconds: Annotated[float, typer.Option(min=0, help="How long to draw cases.")] = 10.0,
-    cases: Annotated[int | None, typer.Option(min=1, help="How many cases to draw at most.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Where to begin: the same seed gives the same cases.")] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="Seconds for which cases are drawn.")] = 10.0,
+    cases: Annotated[int | None, typer.Option(min=1, help="The most cases to draw.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the cases: the same seed gives the same cases.")] = None,
     strategy: Annotated[
         list[str] | None, typer.Option(help="A strategy to run; may be given several times. All, if not given.")
     ] = None,
@@ -50,7 +50,7 @@ def fuzz(
     save: Annotated[
         Path | None, typer.Option(help="File or existing folder for the script of a case that fails; else this folder.")
     ] = None,
-    shrink: Annotated[bool, typer.Option(help="Make a case that fails smaller before it is shown.")] = True,
+    shrink: Annotated[bool, typer.Option(help="Shrink a failing case before it is shown.")] = True,
 ) -> None:
     """Run random queries and plan transitions against a reference join."""
     console = Console()
@@ -78,7 +78,7 @@ def fuzz(
 
 
 def known(chosen: list[str] | None, names: tuple[str, ...], what: str) -> tuple[str, ...]:
-    """Return what was chosen of some names, each once, all if nothing was. Raises BadParameter for another name."""
+    """Return the chosen names without duplicates, all names if none was chosen. Raises BadParameter for other names."""
     for name in chosen or ():
         if name not in names:
             message = f"there is no {what} {name!r}; there are {', '.join(names)}"
@@ -87,7 +87,7 @@ def known(chosen: list[str] | None, names: tuple[str, ...], what: str) -> tuple[
 
 
 def with_progress(console: Console, hunt: Hunt, seconds: float, cases: int | None) -> None:
-    """Run until the time is over, a number of cases is reached, or one fails."""
+    """Run until the time is over, the number of cases is reached, or a case fails."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -104,7 +104,7 @@ def with_progress(console: Console, hunt: Hunt, seconds: float, cases: int | Non
             progress.update(
                 task,
                 completed=time.monotonic() - start,
-                description="fuzz" if hunt.failure is None else "making the failing case smaller",
+                description="fuzz" if hunt.failure is None else "shrinking the failing case",
                 done=f"{total.cases} cases, {total.transitions} transitions, {total.results} results",
             )
 
@@ -112,7 +112,7 @@ def with_progress(console: Console, hunt: Hunt, seconds: float, cases: int | Non
 
 
 def print_summary(console: Console, hunt: Hunt) -> None:
-    """Print what was done, by the strategy that a case begins with."""
+    """Print the counts of the run by the strategy that a case begins with."""
     # Narrow enough for a terminal of 80 columns.
     table = Table(title=f"{hunt.seconds:.1f} s", box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("strategy", no_wrap=True)
@@ -130,7 +130,7 @@ def print_summary(console: Console, hunt: Hunt) -> None:
 
 
 def print_failure(console: Console, failure: Failure, save: Path | None, seed: int) -> None:
-    """Print what went wrong and the script, and write it."""
+    """Print the error and the script of the case, and write the script to a file."""
     folder = Path() if save is None else save
     target = folder / f"eddy_fuzz_{seed}.py" if folder.is_dir() else folder
     text = failure.script()

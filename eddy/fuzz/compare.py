@@ -1,4 +1,4 @@
-"""Compare a table of results with those expected. `eddy.fuzz.script` copies `compare` into the scripts it writes."""
+"""Compare a table of results with the expected rows. `eddy.fuzz.script` copies `compare` into the scripts it writes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 Group = Sequence[tuple[Any, ...]]
-"""Rows of results that may come in any order among themselves."""
+"""Rows of results that may come in any order within the group."""
 
 
 def compare(table: pa.Table, groups: Sequence[Group]) -> None:
-    """Raise AssertionError unless the rows of the table are those of the groups, group after group."""
+    """Raise AssertionError unless the table has exactly the rows of the groups, in the order of the groups."""
     got = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     wanted = [row for group in groups for row in group]
     missing, extra = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)

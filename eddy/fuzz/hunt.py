@@ -1,4 +1,4 @@
-"""Draw cases and play them until one fails; then let Hypothesis make it smaller."""
+"""Draw cases and play them until one fails; Hypothesis then shrinks the failing case."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from eddy.fuzz.play import Tally, play, refusals
 from eddy.fuzz.script import script
 
 ROUND = 200
-"""Cases drawn from one seed: Hypothesis remembers all it has drawn, so it is started anew now and then."""
+"""Cases drawn from one seed. Hypothesis keeps every case that it has drawn, so each round starts it anew."""
 SHRINK_SECONDS = 60.0
 CASE_SECONDS = 30.0
-"""A case that takes longer does not end. Usual ones take some milliseconds."""
+"""Time limit of a case; a case that takes longer counts as endless. Most cases take some milliseconds."""
 SMALL_CASE_SECONDS = 1.0
 
 
 class Enough(KeyboardInterrupt):
-    """Ends a round: what ordinary exceptions do to Hypothesis is make it search for a smaller example."""
+    """Raised to end a round. An ordinary exception would make Hypothesis search for a smaller example."""
 
 
 @contextmanager
 def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[None]:
-    """Raise `error`, TimeoutError by default, in a block that takes longer: between calls of kernels, by a signal.
+    """Raise `error`, TimeoutError by default, in a block that takes longer than `seconds`.
 
-    Without effect outside of the main thread and on platforms without `signal.setitimer`.
+    A signal raises the error, between two calls of kernels. The limit has no effect outside of the main thread and on
+    platforms without `signal.setitimer`.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
@@ -53,7 +54,7 @@ def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[N
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that went wrong, and how."""
+    """A case that failed, and its error."""
 
     case: Case
     error: Exception
@@ -61,11 +62,11 @@ class Failure:
 
     @property
     def message(self) -> str:
-        """What went wrong, in a line."""
+        """The type and the text of the error."""
         return f"{type(self.error).__name__}: {self.error}"
 
     def script(self) -> str:
-        """Give the case as a script."""
+        """Return the case as a script."""
         title = f"Found by `eddy fuzz --seed {self.seed}` with strategy {self.case.strategy}."
         with time_limit(CASE_SECONDS):
             refused = refusals(self.case)
@@ -74,7 +75,7 @@ class Failure:
 
 @dataclass
 class Hunt:
-    """A run of the fuzzer: what to draw, and what came of it."""
+    """A run of the fuzzer: its options, its first failure and the counts of its cases."""
 
     strategies: Sequence[str]
     outputs: Sequence[OutputMode]
@@ -92,14 +93,14 @@ class Hunt:
 
     @property
     def total(self) -> Tally:
-        """What was done over all strategies."""
+        """The counts of all strategies together."""
         total = Tally()
         for tally in self.tallies.values():
             total.add(tally)
         return total
 
     def run(self, seconds: float, most: int | None = None, tell: Callable[[], None] = lambda: None) -> None:
-        """Play cases for some seconds, or until there were `most`, or one failed. `tell` is called after each."""
+        """Play cases for `seconds`, but stop after `most` cases and after a failure; call `tell` after each case."""
         start = time.monotonic()
         end = start + seconds
 
@@ -108,7 +109,7 @@ class Hunt:
             self.seconds = now - start
             if self.failure is None and (now > end or self.total.cases == most):
                 raise Enough
-            # A case that does not end takes all its time again and again while it is made smaller.
+            # An endless case uses its whole time limit on each attempt to shrink it, so the limit is lower then.
             endless = self.failure is not None and isinstance(self.failure.error, TimeoutError)
             try:
                 with time_limit(SMALL_CASE_SECONDS if endless else CASE_SECONDS):
@@ -149,6 +150,6 @@ class Hunt:
         try:
             seeded(seed)(search(drawn))()
         except Exception:
-            # What failed last is the smallest: Hypothesis plays it once more in the end.
+            # The last failure is the smallest: Hypothesis plays the smallest case once more at the end.
             if self.failure is None:
                 raise

@@ -57,16 +57,16 @@ class Model:
 
     @property
     def fixed(self) -> bool:
-        """Whether the plan cannot change."""
+        """True if the strategy cannot change the plan."""
         return not STRATEGIES[self.strategy].changes
 
     @property
     def free(self) -> bool:
-        """Whether a policy may change the plan."""
+        """True if a policy may change the plan."""
         return not self.fixed and self.policy != "fixed"
 
     def at(self, step: Transition) -> int | None:
-        """Return the position of a transition, None for one at once."""
+        """Return the position of a transition, None for an immediate transition."""
         return None if step.ahead is None else self.oracle.position + step.ahead
 
     def change(self, step: Transition) -> None:
@@ -101,7 +101,7 @@ class Model:
 
 
 class Game:
-    """A runtime in the middle of a case, and the model of it."""
+    """A runtime in the middle of a case, and its model."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.model, self.tally = case, Model(case), Tally(cases=1)
@@ -157,7 +157,7 @@ class Game:
         self.tally.results += sum(len(v.results) + len(v.expired) + len(v.displaced) for v in outcomes)
 
     def fail(self, step: BadPush) -> None:
-        """Push rows and expect an error, if there must be one."""
+        """Push bad rows; expect an error if the push must fail."""
         if not must_fail(self.case, self.model.oracle, step):
             return
         order = [row.stream for row in step.rows] + [0] * (step.how == "order")
@@ -165,14 +165,14 @@ class Game:
         try:
             self.runtime.push(batches(self.case, step.rows, v=0 if step.how == "where" else 1), order)
         except InputError:
-            # A decision from before the first row may stand; one within the push must not.
+            # A decision made before the first row may remain; a decision made within the push must be undone.
             changed = self.runtime.history()["position"].to_pylist()[before:]
             assert set(changed) <= {self.runtime.position}, f"changes of plan at {changed} were not taken back"
             return
         raise AssertionError("a push that must fail did not")
 
     def change(self, step: Transition) -> None:
-        """Change the plan, or expect to be refused."""
+        """Change the plan, or expect an error if the strategy cannot change it."""
         if not self.model.fixed:
             self.runtime.transition(step.plan, self.model.at(step), step.store)
             self.model.change(step)
@@ -212,7 +212,7 @@ class Game:
 
 
 def play(case: Case) -> Tally:
-    """Play a case to its end and return the counts of its steps. Raises whatever goes wrong."""
+    """Play a case to its end and return the counts of its steps. Raises the error of the first step that fails."""
     game = Game(case)
     for step in case.steps:
         game.take(step)
@@ -241,7 +241,7 @@ def policy_of(name: str | None, seed: int) -> Policy | str | None:
 
 
 def expected_outcomes(case: Case, oracle: Oracle, rows: Iterable[Row]) -> tuple[list[Outcome], dict[str, list[int]]]:
-    """Let rows arrive; return their outcomes, and the numbers of the late rows by the name of their stream."""
+    """Feed rows to the oracle; return their outcomes, and the numbers of the late rows by name of stream."""
     outcomes: list[Outcome] = []
     late: dict[str, list[int]] = {}
     for row in rows:
@@ -252,7 +252,7 @@ def expected_outcomes(case: Case, oracle: Oracle, rows: Iterable[Row]) -> tuple[
 
 
 def must_fail(case: Case, oracle: Oracle, step: BadPush) -> bool:
-    """Return whether a bad push fails: see BadPush."""
+    """Return whether a bad push must fail (see BadPush)."""
     if step.how == "order" or not case.shape.breakable:
         return step.how == "order"
     first = len(oracle.tuples[NAMES[0]])
@@ -279,14 +279,14 @@ def expected_groups(case: Case, oracle: Oracle, outcomes: Iterable[Outcome]) -> 
 
 
 def expected_rows(case: Case, oracle: Oracle, results: Iterable[Result]) -> Iterator[tuple[int, ...]]:
-    """Yield results as a table has them: the column n of each of their rows, or arrival numbers."""
+    """Yield results in the form of a table: the column n of each of their rows, or arrival numbers."""
     for result in results:
         named = zip(case.shape.names, result, strict=True)
         yield result if case.results == "ids" else tuple(oracle.row(name, number)["n"] for name, number in named)
 
 
 def batches(case: Case, rows: Iterable[Row], v: int = 1) -> dict[str, pa.RecordBatch]:
-    """Return rows as the engine takes them; `v` is written into the rows of the first stream."""
+    """Return rows as the batches that a push takes; `v` is the value of column v in rows of the first stream."""
     found: dict[int, list[Row]] = {}
     for row in rows:
         found.setdefault(row.stream, []).append(row)

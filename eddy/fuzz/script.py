@@ -1,4 +1,4 @@
-"""Write a case as a Python script that anyone can run: the calls of the library, and the rows expected of each."""
+"""Write a case as a Python script that anyone can run: the calls of the library, and the expected rows of each call."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def push_in_vain(rows: Sequence[tuple[str, tuple[Any, ...]]], more: int) -> None
 _REFUSED = '''
 
 def transition_in_vain(plan: str, at: int | None) -> None:
-    """Ask for another plan and expect to be refused."""
+    """Request another plan and expect an error."""
     try:
         runtime.transition(plan, at=at)
     except eddy.PlanError:
@@ -82,7 +82,7 @@ def transition_in_vain(plan: str, at: int | None) -> None:
 _NO_ROOM = '''
 
 def refused(step: Callable[[], Any]) -> None:
-    """Do a step for which there is no room."""
+    """Do a step and expect an error for lack of room."""
     try:
         step()
     except eddy.CapacityError:
@@ -93,7 +93,7 @@ def refused(step: Callable[[], Any]) -> None:
 _DEMOTE = '''
 
 def demote(state: int, key: int) -> None:
-    """Drop what one state stores of one key; both are counted modulo how many there are."""
+    """Drop the entries of one key in one state; both numbers are taken modulo the numbers of states and keys."""
     if runtime.stairs:
         stair = runtime.stairs[state % len(runtime.stairs)]
         keys = int(stair.modules.classes[stair.by, C_NEXT])
@@ -103,9 +103,9 @@ def demote(state: int, key: int) -> None:
 
 
 def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
-    """Return a case as a script that raises AssertionError, or the engine's error, if the case goes wrong.
+    """Return a case as a script that raises AssertionError, or the engine's error, if the case fails.
 
-    refused   numbers of the steps for which there is no room (`eddy.fuzz.play.refusals`)
+    refused   numbers of the steps that are refused for lack of room (`eddy.fuzz.play.refusals`)
     """
     kinds = {type(step) for step in case.steps}
     imports = "import pyarrow.compute as pc\n" if case.shape.breakable else ""

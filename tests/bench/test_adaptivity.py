@@ -1,4 +1,4 @@
-"""The benchmark of adaptivity: all contenders do the same work, and ratios are what they say."""
+"""The benchmark of adaptivity: all contenders do the same work, and the ratios follow from the measured times."""
 
 from __future__ import annotations
 

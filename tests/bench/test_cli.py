@@ -23,7 +23,7 @@ def _places(folder: Path) -> list[str]:
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Two figures of one point each in place of all others; those whose names are put in here fail."""
+    """Replace all figures by two of one point each; a figure fails if its name is in the returned set."""
     names: set[str] = set()
 
     def figure(name: str) -> Figure:

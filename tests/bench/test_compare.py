@@ -1,4 +1,4 @@
-"""Two files of figures: what changed beyond the noise."""
+"""Comparison of two files of figures: the figures that changed by more than the noise."""
 
 from __future__ import annotations
 

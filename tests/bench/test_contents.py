@@ -1,4 +1,4 @@
-"""What the list of figures says is there, is there."""
+"""Every figure in the list of figures exists."""
 
 from __future__ import annotations
 

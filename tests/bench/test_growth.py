@@ -32,7 +32,7 @@ JOINS, WINDOWS, KEYS, _, _, RESULTS = FIGURES
 
 
 def quiet(what: str) -> None:
-    """Tell nobody."""
+    """Discard a progress message."""
 
 
 def small(one: Point) -> Point:
@@ -144,7 +144,7 @@ def test_windows_are_full_when_the_clock_runs(streams: int) -> None:
 
 
 class Wrong(RuntimeRunner):
-    """Finds one result too many."""
+    """A Runner that reports one result too many."""
 
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         seconds, found = super().take(chunk, known)

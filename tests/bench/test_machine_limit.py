@@ -20,7 +20,7 @@ KINDS = ("dependent", "independent", "sequential")
 
 
 def quiet(what: str) -> None:
-    """Tell nobody."""
+    """Discard a progress message."""
 
 
 def test_a_chase_comes_by_every_line_once() -> None:
@@ -82,7 +82,7 @@ def test_accesses_of_one_key_are_those_counted_one_by_one() -> None:
     chunk = source.draw(400, 90)
     for i, key in zip(chunk.order.tolist(), chunk.keys[:, 0].tolist(), strict=True):
         found = [rows[j][-20:].count(key) for j in range(3) if j != i]
-        # Chains are walked where each of them has something.
+        # The engine walks the chains only if each of them has an entry.
         matches += sum(found) if all(found) else 0
         results += int(np.prod(found))
         rows[i].append(key)
@@ -105,7 +105,7 @@ def test_keys_that_matches_bring_along_are_counted() -> None:
     query = chain(10_000)
     runner = EngineRunner(query)
     engine = runner
-    # R(1), S(1, 2), T(2, 3), U(3): the last one meets T, which brings b, then S, which brings a, then R.
+    # R(1), S(1, 2), T(2, 3), U(3): the arrival of U matches T, which binds b, then S, which binds a, then R.
     keys = np.array([[1, 0], [1, 2], [2, 3], [3, 0]])
     before = counters(engine.routes)
     assert runner.take(Chunk(query, np.arange(4, dtype=np.uint8), keys, 4), None)[1] == [1]

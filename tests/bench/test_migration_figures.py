@@ -152,7 +152,7 @@ def test_a_stage_of_parallel_track_lasts_as_long_as_the_window() -> None:
     assert list(found) == list(length.STRATEGIES)
     length_ms = found["parallel-track"]
     assert length_ms is not None
-    # To a push, and to the next tuple.
+    # The tolerances are one push below and the delay to the next tuple above.
     assert 300 - 2 * 300 / length.LOOKS < length_ms < 300 + 100
 
 
@@ -244,7 +244,7 @@ def test_the_level_is_reached_for_good() -> None:
 
 
 def columns_of(figure: Figure, rows: Sequence[Row]) -> None:
-    """Check that what is drawn is in the rows, with numbers, for each curve once an x."""
+    """Check that the rows have the drawn columns as numbers, and each curve has one value for each x."""
     for plot in figure.plots:
         shows = plot.where["shows"]
         own = [row for row in rows if row["shows"] == shows]

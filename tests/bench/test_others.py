@@ -27,7 +27,7 @@ def test_cores_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_started_is_not_other_work() -> None:
-    """Neither while it runs nor when it has ended."""
+    """A child process does not count as other work, neither while it runs nor when it has ended."""
     before = run._own_s()
     command = [sys.executable, "-c", SPIN]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -36,7 +36,7 @@ def test_what_was_started_is_not_other_work() -> None:
         running = run._own_s()
         child.communicate("\n")
     assert running - before >= 0.35
-    assert run._own_s() >= running - 0.001  # sums in another order
+    assert run._own_s() >= running - 0.001  # the sums are taken in another order
 
 
 def test_a_machine_at_work_is_busy() -> None:

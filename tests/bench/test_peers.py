@@ -1,4 +1,4 @@
-"""Peers of W1: those of this process agree; one that is missing or fails is a row that says why."""
+"""Peers of W1: the peers of this process agree; a missing or failing peer gives a row with the reason."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def reference(work: Work) -> tuple[int, int]:
 
 @cache
 def work_of(windows: str) -> tuple[Work, tuple[int, int]]:
-    """Return a work long enough for rows to leave every window, with a last step that is not whole; its results."""
+    """Return a work long enough for rows to leave every window, with a shorter last step; and its results."""
     work = Work(windows, 48_000, 6_500, 6_000, SEED)
     return work, reference(work)
 
@@ -86,7 +86,8 @@ def test_the_most_that_a_window_has_is_counted() -> None:
 
 
 def test_a_chain_ends_at_a_slot_that_another_row_took() -> None:
-    # In a ring for this work; the row of key 0 is within the span, but one ring of rows later its slot is another's.
+    # The ring has room for this work. The row of key 0 is within the span, but one ring of rows later another row
+    # has its slot.
     work = Work(RANGE, 60_000, 0, 60_000, SEED)
     cc = compiler()
     for peer in [*here.peers(), *(here.c_peers(cc) if cc else [])]:
@@ -228,7 +229,7 @@ def test_a_script_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> Non
     with pytest.raises(Unavailable, match="not done after 5 s"):
         run(script(tmp_path, text), timeout=5.0)
     assert time.monotonic() - start < 60
-    if born.exists():  # a machine under load may not have come so far
+    if born.exists():  # on a machine under load the child may not have started
         deadline = time.monotonic() + 30
         while _runs(int(born.read_text())) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -282,7 +283,7 @@ def test_the_slope_is_of_the_arrivals_after_those_before_the_clock() -> None:
         assert small.read_text() == large.read_text()[: len(small.read_text())]
         return [told(small, 1.0), told(large, 3.0), told(small, 1.5), told(large, 2.5)]
 
-    # Less the median of the two shorter runs.
+    # The median of the two shorter runs is subtracted.
     assert slope("engine", work, 2, runs) == Outcome([1.75, 1.25], 50, 150, 0, "1")
 
 

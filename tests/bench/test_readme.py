@@ -70,7 +70,7 @@ def test_the_table_of_the_readme_is_short() -> None:
 
 
 def test_the_committed_report_is_what_its_figures_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else run `eddy bench report`."""
+    """If this test fails, run `eddy bench report`."""
     committed = ROOT / "bench" / "report"
     for name in (FIGURES, *(f"plots/{path.name}" for path in (committed / "plots").iterdir())):
         (tmp_path / name).parent.mkdir(exist_ok=True)

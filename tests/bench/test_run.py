@@ -1,4 +1,4 @@
-"""Figures are measured point by point, kept, and taken up again."""
+"""Figures are measured point by point, kept, and an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.harness.store import Record, Store, StoreError, figures_text, flat, r
 
 
 class Work:
-    """Something to measure that notes what it was asked for."""
+    """A measurement that records the points it was called with."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

@@ -1,4 +1,4 @@
-"""The shapes of the benchmark of adaptivity: seeded, of all kinds, and drawn as they say."""
+"""The shapes of the benchmark of adaptivity: seeded, of all kinds, and drawn as declared."""
 
 from __future__ import annotations
 

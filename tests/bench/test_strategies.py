@@ -1,4 +1,4 @@
-"""The figure of all strategies: the same results, a row for each."""
+"""The figure of all strategies: all strategies give the same results, and each has a row."""
 
 from __future__ import annotations
 

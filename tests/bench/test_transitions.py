@@ -1,4 +1,4 @@
-"""The benchmark of strategies: all figures are there, and nothing is compared that did different work."""
+"""The benchmark of strategies: all figures exist, and only strategies that did the same work are compared."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def looks(runtime: Runtime) -> dict[str, Any]:
 
 
 class Life:
-    """A runtime that is in a file from the first `again` on."""
+    """A runtime that is saved in a file from the first call of `again` on."""
 
     def __init__(self, path: Path, runtime: Runtime) -> None:
         self.path, self.runtime = path, runtime

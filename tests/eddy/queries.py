@@ -1,4 +1,4 @@
-"""Queries by the columns of their streams, for tests that are about data and plans."""
+"""Queries by the columns of their streams, for tests of data and plans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import eddy
 
 
 def make_query(columns: Mapping[str, str], window: eddy.Rows | eddy.Unbounded) -> eddy.Query:
-    """Give a query over streams with these int64 columns, a letter each; columns of a name are equal."""
+    """Return a query over streams with these int64 columns, one letter each; columns of one name are equal."""
     streams, predicates, last = [], [], dict[str, str]()
     for name, own in columns.items():
         streams.append(eddy.Stream(name, pa.schema([(column, pa.int64()) for column in own]), window=window))

@@ -1,4 +1,4 @@
-"""Larger joins than a nested loop has time for, against DuckDB: growth of every room, long chains, long keys."""
+"""Joins too large for a nested loop, compared with DuckDB: growth of every room, long chains, long keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("r", "s", "t", "u")
 
 
 def tables(keys: int, seed: int) -> dict[str, pa.Table]:
-    """Make four tables with a number, a text and a pair of columns as keys, some null, and times that rise."""
+    """Return four tables with a number, a text and a pair of columns as keys, some null, and times that rise."""
     rng = np.random.default_rng(seed)
     made = {}
     for name in NAMES:
@@ -73,7 +73,7 @@ def test_one_key_in_range_windows(batch_rows: int) -> None:
     join = query(eddy.Range(1000), ["(r.a, r.b) = (s.a, s.b)", "s.a = t.a", "t.a = u.a"], made["r"].schema)
     newest = "greatest(r.t, s.t, t.t, u.t)"
     within = " AND ".join(f"{newest} - {name}.t <= 1000" for name in NAMES)
-    # What follows from it pair by pair, so that DuckDB need not join the whole streams first.
+    # These conditions on pairs follow from it, so that DuckDB need not join the whole streams first.
     within += "".join(f" AND abs({x}.t - {y}.t) <= 1000" for x, y in itertools.pairwise(NAMES))
     expected = from_duckdb(made, f"r.a = s.a AND r.b = s.b AND s.a = t.a AND t.a = u.a AND {within}")
     assert expected.num_rows > 500
@@ -82,7 +82,7 @@ def test_one_key_in_range_windows(batch_rows: int) -> None:
 
 @pytest.mark.parametrize("batch_rows", [500, ROWS])
 def test_rows_windows_two_streams(batch_rows: int) -> None:
-    # With two streams a ROWS window can be said in SQL: the n newest of the other stream by the time of the later row.
+    # With two streams SQL can express a ROWS window: the n newest of the other stream by the time of the later row.
     made = tables(keys=1000, seed=3)
     streams = [eddy.Stream(name, made[name].schema, window=eddy.Rows(800), time="t") for name in ("r", "s")]
     join = eddy.Query(streams=streams, predicates=["r.a = s.a"], select={"r": "r.id", "s": "s.id"})
@@ -95,7 +95,7 @@ def test_rows_windows_two_streams(batch_rows: int) -> None:
     connection = duckdb.connect()
     connection.register("r", made["r"])
     connection.register("s", made["s"])
-    # pos is the place in the order of arrival; before(x) how many of the other stream had come by then.
+    # pos is the position in the order of arrival; r_seen and s_seen count the rows of each stream up to that position.
     expected = connection.sql(
         """
         WITH every AS (

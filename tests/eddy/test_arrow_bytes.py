@@ -64,7 +64,7 @@ def test_bytes_altered_at_random_are_refused_or_safe(seed: int) -> None:
         return
     event("read")
     for batch in batches:
-        # Follows every offset and index.
+        # The concatenation reads every offset and index.
         pa.concat_arrays([batch.column(0), batch.column(0)]).nbytes  # noqa: B018
 
 

@@ -23,7 +23,7 @@ KINDS = {"number": pa.int64(), "text": pa.string()}
 
 
 class All:
-    """Stores every state, however little room there is."""
+    """A policy that stores every state, whatever the room."""
 
     name = "all"
 
@@ -32,7 +32,7 @@ class All:
 
 
 class Pair:
-    """A runtime with a bound, and one without bound and states (`mjoin`) that gets the pushes that the first takes."""
+    """A runtime with a bound, and one without bound and states (`mjoin`) that gets the pushes accepted by the first."""
 
     def __init__(self, window: int | None = 100, kind: str = "number", payload: bool = False, **options: Any) -> None:
         self.kind, self.random = kind, random.Random(5)

@@ -1,7 +1,7 @@
 """A failed push leaves the state as it was: the next good push gives the results of the oracle.
 
-The state machine drives one runtime through good and bad pushes; the tests after it are one bad push each, with what
-the message must name.
+The state machine drives one runtime through good and bad pushes; each test after it has one bad push and checks
+its error message.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
         self.runtime = eddy.Runtime(case.query(), plan, strategy=strategy, policy="fixed", ids_only=True)
         self.late: dict[str, list[tuple[str, ...]]] = {}
         self.bounded = False
-        """Whether there was a bound since late rows were collected."""
+        """True if a bound has been set since the last collection of late rows."""
 
     @rule(data=st.data(), shape=st.integers(0, 7**4 - 1))
     def push(self, data: st.DataObject, shape: int) -> None:
@@ -149,7 +149,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
 
     @rule(more=st.sampled_from([None, 0, 0, 100, 2_000, 20_000]))
     def move_the_bound(self, more: int | None) -> None:
-        """Leave no room, some, or unlimited room: requests are then refused somewhere within a push."""
+        """Set no room, some room, or unlimited room: requests are then refused somewhere within a push."""
         used = self.runtime._engine.bound.base() + self.runtime._engine.strategy.nbytes
         self.runtime.max_bytes = None if more is None else used + more
         self.bounded |= more is not None

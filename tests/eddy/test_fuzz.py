@@ -28,7 +28,7 @@ from tests.documents import ROOT
 RUNNER = CliRunner()
 CASES = cases(list(STRATEGIES), ["append", "changelog"])
 FEW = settings(max_examples=max(settings().max_examples // 4, 3))
-"""For what runs a case as a script."""
+"""Settings of tests that run a case as a script."""
 
 DEFECT = '''
 from eddy.query.windows import Rows
@@ -53,7 +53,7 @@ def invoke(*arguments: str) -> Any:
 
 @given(CASES)
 def test_the_standing_results_of_the_oracle_are_its_answer(case: Case) -> None:
-    """The results that began and have not ended are those found anew in the windows as they are."""
+    """The results that began and have not ended equal a new join of the present windows."""
     oracle = case.shape.oracle()
     for step in case.steps:
         for row in step.rows if isinstance(step, Push) else ():
@@ -69,7 +69,7 @@ def test_a_script_does_what_the_case_does(case: Case) -> None:
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
-    """Have cases noted instead of played."""
+    """Record cases instead of playing them."""
     seen: list[Case] = []
     monkeypatch.setattr(hunt, "play", lambda case: seen.append(case) or Tally(cases=1))
     return seen
@@ -115,7 +115,7 @@ def test_options_narrow_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 @FEW
 @given(CASES)
 def test_a_case_played_again_goes_over_to_the_same_plans(case: Case) -> None:
-    """What measures time is asked too often to have measured any: so a case shrinks, and its script shows it."""
+    """Decisions come too soon to depend on measured times, so a case repeats when it shrinks and in its script."""
 
     def decided() -> list[tuple[Any, ...]]:
         game = Game(case)
@@ -142,7 +142,7 @@ def test_policies_narrow_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_policy_decides_within_pushes() -> None:
-    """The fuzzer's own changes plans and what is stored, and its script does the same."""
+    """The fuzzer's own policy changes plans and stored states, and its script makes the same changes."""
     rows = tuple(Row(k % 3, {"k0": k // 3 % 2}, 0, k // 3) for k in range(30))
     shape = Shape((Rows(3),) * 3, (("k0",),) * 3, (((0, "k0"), (1, "k0")), ((1, "k0"), (2, "k0"))))
     case = Case(shape, "(R S) T", "eddy", policy="chaos", seed=3, decide_every=2, steps=(Push(rows),))
@@ -199,7 +199,7 @@ def test_a_defect_is_found_and_made_small_and_its_script_shows_it(tmp_path: Path
     text = target.read_text()
     assert text in result.output
     assert "AssertionError: missing rows" in result.output
-    # It takes two streams, one transition and three results; the policy finds the transition by itself.
+    # It takes two streams, one transition and three results; with a policy, the policy makes the transition.
     assert text.count("runtime.transition(") <= (policy == "fixed")
     assert text.count("class Chaos") == (policy == "chaos")
     assert text.count("        ('") <= (5 if policy == "fixed" else 8)

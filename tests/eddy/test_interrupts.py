@@ -72,7 +72,7 @@ class Tracer:
         self.seen = seen
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-        """Follow a call, unless all lines of its function have had their turn: tracing lines is most of the cost."""
+        """Trace a call, unless all lines of its function have raised before: tracing lines is most of the cost."""
         return None if lines_of(frame.f_code) <= self.seen else self.line
 
     def line(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any]:

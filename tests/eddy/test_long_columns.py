@@ -119,7 +119,7 @@ def test_a_table_whose_chunks_are_too_much_for_one_array_is_refused() -> None:
     ]
     with pytest.raises(eddy.InputError, match=r"stream R: column 'x' .*push fewer rows"):
         runtime.push({"R": pa.Table.from_batches(parts)})
-    # Dictionaries that differ are no obstacle by themselves.
+    # Different dictionaries alone are no obstacle.
     runtime.push({"R": pa.Table.from_batches([part.slice(0, 50) for part in parts])})
     assert runtime.position == 100
     runtime.check()

@@ -1,4 +1,4 @@
-"""Streams long enough that windows turn over many times, rooms grow, ids are used again: against the oracle."""
+"""Long streams compared with the oracle: windows turn over many times, buffers grow, ids are reused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS: tuple[Literal["rows", "range"], ...] = ("rows", "range")
 
 
 def drifting(seed: int, count: int, streams: int, kinds: int, jitter: int, text: bool = False) -> list[Arrival]:
-    """Give arrivals whose keys come from a window that moves along: each key lives for a while, then never again."""
+    """Return arrivals whose keys come from a moving window: each key occurs for a while and never again."""
     rng = random.Random(seed)
     arrivals: list[Arrival] = []
     for k in range(count):
@@ -39,7 +39,7 @@ def test_chain_on_two_classes(window: Literal["rows", "range"], push_rows: int, 
     streams = tuple(StreamCase(name, schema, window, size, "t") for name, size in zip("RST", sizes, strict=True))
     case = Case(streams, (((("R", "a"), ("S", "a")),), ((("S", "b"), ("T", "b")),)), lateness=8 * (window == "range"))
     arrivals = drifting(seed=7, count=1500, streams=3, kinds=12, jitter=5)
-    # Sequence numbers start anew long before the arrivals end, so that those of before and after meet in results.
+    # Sequence numbers are renumbered long before the arrivals end, so that results join rows from before and after.
     runtime = eddy.Runtime(case.query(), "R (S T)", ids_only=True, renumber_at=renumber_at)
     oracle = case.oracle()
     for at in range(0, len(arrivals), push_rows):
@@ -83,7 +83,7 @@ def test_a_result_larger_than_any_room_made_for_it() -> None:
     runtime.check()
     assert table.num_rows == 3 * 300 * 300
     assert set(table.column("T.n").to_pylist()) == {100, 101, 102}
-    # One row after the other gives them in the order of the arrivals.
+    # Pushes of single rows give the results in the order of the arrivals.
     assert table.column("T.n").to_pylist() == [n for n in (100, 101, 102) for _ in range(300 * 300)]
 
 

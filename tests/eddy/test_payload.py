@@ -1,4 +1,4 @@
-"""Columns of every type come out of a join as they went in: values, nulls, types, in pushes small and large."""
+"""Columns of every type leave a join unchanged: values, nulls and types, in small and large pushes."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ WINDOW = 40
 @pytest.mark.parametrize("kind", COLUMNS, ids=str)
 def test_a_column_comes_out_as_it_went_in(kind: pa.DataType, push_rows: int) -> None:
     values = COLUMNS[kind]
-    # No nulls at first, so that the first one is met by a runtime that has kept none.
+    # No nulls at first, so that the first null reaches a runtime that has stored none.
     taken = [values[k % len(values)] if k < 20 or k % 5 else None for k in range(ROWS)]
     schema = pa.schema([("k", pa.int64()), ("x", kind)])
-    # The first three rows are cut off again: arrays with offsets.
+    # Slicing off the first three rows gives arrays with offsets.
     every = pa.RecordBatch.from_arrays(
         [pa.array([None] * 3 + list(range(ROWS))), to_arrow([None] * 3 + taken, kind)], schema=schema
     ).slice(3)
     streams = [eddy.Stream(name, schema, window=eddy.Rows(WINDOW)) for name in ("R", "S")]
     query = eddy.Query(streams, ["R.k = S.k"], select={"left": "R.x", "right": "S.x"})
-    runtime = eddy.Runtime(query, renumber_at=100)  # sequence numbers start anew once or twice on the way
+    runtime = eddy.Runtime(query, renumber_at=100)  # sequence numbers are renumbered once or twice
     tables = []
     for at in range(0, ROWS, push_rows):
         part = every.slice(at, push_rows)

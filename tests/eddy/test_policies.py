@@ -222,7 +222,7 @@ def test_lottery_draws_connected_orders_and_favours_what_takes_and_keeps() -> No
             check_connected(left_deep(order), world.query.graph)
             firsts[names[order[0]]] += 1
     assert firsts["C"] > 150
-    # Tickets fade: a stream that is no longer probed has none left.
+    # Tickets decay: a stream that is no longer probed has no tickets left.
     for _ in range(100):
         policy.decide(replace(view, probed=np.ones((7, 2))))
     later = Counter(names[next(iter(decision.plan.leaves()))] for decision in (  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Every wrong query is refused with an error that names the stream and the column, and says what to do."""
+"""Every wrong query is refused with an error that names the stream and the column, and states what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored states that outgrow their room within an arrival: the walk is done again, nothing twice, nothing lost."""
+"""Stored states that outgrow their room within an arrival: the walk is repeated, without duplicates or losses."""
 
 from __future__ import annotations
 

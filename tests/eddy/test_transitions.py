@@ -1,4 +1,4 @@
-"""Single changes of plan: cases that are wrong in a paper or easily done wrong, under every strategy."""
+"""Single changes of plan: cases that a paper gets wrong or that are easy to get wrong, under every strategy."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_figure_4_with_no_arrival_between(strategy: str, output: str) -> None:
     assert len(twins.push("R1")) == 2
 
 
-# --- there and back --------------------------------------------------------------------------------------------------
+# --- back and forth --------------------------------------------------------------------------------------------------
 
 
 def test_back_to_a_plan_left_half_complete(strategy: str, output: str) -> None:

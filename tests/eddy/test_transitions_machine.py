@@ -1,8 +1,9 @@
 """Changing plans against the oracle: pushes, transitions, snapshots, demotions and failures in any order.
 
-One machine for all strategies and policies: results are the same under each of them, so a step may even change them.
+One machine serves all strategies and policies: results are the same under each of them, so a step may also change the
+strategy or the policy.
 A policy decides every few arrivals, so most of its decisions fall within pushes; the one called "trouble" raises now
-and then, and a bound on bytes is drawn as well: what such a push has done must be gone.
+and then, and a bound on bytes is drawn as well: a push that fails so must leave no trace.
 """
 
 from __future__ import annotations
@@ -185,12 +186,12 @@ class PlansInMotion(RuleBasedStateMachine):
 
     @property
     def fixed(self) -> bool:
-        """Whether the plan cannot change."""
+        """True if the strategy cannot change the plan."""
         return not STRATEGIES[self.strategy].changes
 
     @property
     def free(self) -> bool:
-        """Whether the policy may change the plan."""
+        """True if the policy may change the plan."""
         return not self.fixed and self.policy != "fixed"
 
     def _canonical(self, plan: str) -> str:
@@ -239,7 +240,7 @@ class PlansInMotion(RuleBasedStateMachine):
         self._pass()
 
     def _assert_late(self, expected: dict[str, list[tuple[str, ...]]], dropped: int) -> None:
-        """Compare the late rows of a push; for want of room the oldest may be dropped, which are counted."""
+        """Compare the late rows of a push; for lack of room the oldest may be dropped and are then counted."""
         late = {name: text_rows(found) for name, found in self.runtime.late().items()}
         lost = {name: len(rows) - len(late.get(name, ())) for name, rows in expected.items()}
         assert late == {name: rows[lost[name] :] for name, rows in expected.items() if lost[name] < len(rows)}
@@ -257,7 +258,7 @@ class PlansInMotion(RuleBasedStateMachine):
                 return table
             except eddy.CapacityError:
                 assert self.max_bytes is not None
-                # Not because of states that could be dropped.
+                # States that could be dropped are not the reason.
                 assert not self.runtime.stairs or self.strategy != "eddy" or self._too_large(one)
                 self._as_before(before)
                 return None
@@ -281,7 +282,7 @@ class PlansInMotion(RuleBasedStateMachine):
     def _as_before(self, before: tuple[Any, ...]) -> None:
         """Compare with the figures before a push that failed.
 
-        What was decided when it began may stand, and states may have gone for want of room.
+        A decision made at the beginning of the push may remain, and states may have been dropped for lack of room.
         """
         scheduled, position, plan, history = self._seen()
         assert (scheduled, position) == before[:2]

@@ -1,8 +1,8 @@
-"""Every Arrow type in every role: as key, payload or event time, with filters. It works on each path, or the query is
-refused.
+"""Every Arrow type in every role: as key, payload or event time, with filters. Each path works with the type, or the
+query is refused.
 
 A row of `TYPES` gives two values that differ. A cell is a query with a column of the type in a role; `LACKS` says which
-cells are refused. A query that is made goes through all paths: several rows and pushes, nulls, slices, tables of
+cells are refused. An accepted query goes through all paths: several rows and pushes, nulls, slices, tables of
 chunks, rows out of order and late, a push that fails, a snapshot, both outputs, conditions that narrow batches.
 """
 

@@ -1,4 +1,4 @@
-"""A runtime that changes its plan, and an oracle that has none.
+"""A runtime that changes its plan, and an oracle, which has no plan.
 
 Arrivals are written "R1 S1.2 T1@5": the stream, its keys in the order of its columns, and its event time.
 """
@@ -19,7 +19,7 @@ A, B, C = "((R S) T) U", "((S T) R) U", "((S T) U) R"
 
 
 def query(columns: Sequence[str], window: str = "rows", size: int = 100, lateness: int = 0, **sizes: int) -> Case:
-    """Give a query over R, S, T, … by the names of their key columns: "ab" has a and b. Columns of a name are equal."""
+    """Return a query over R, S, T, … by the names of their key columns: "ab" has a and b. Equal names join."""
     timed = window == "range"
     streams, predicates = [], []
     last: dict[str, str] = {}
@@ -38,7 +38,7 @@ CHAIN = query(["a", "ab", "bc", "c"])
 
 
 class Twins:
-    """A runtime and an oracle that are told the same."""
+    """A runtime and an oracle that receive the same arrivals."""
 
     def __init__(self, case: Case, plan: str, strategy: str, output: str = "changelog", **options: Any) -> None:
         self.case, self.output, self.oracle = case, output, case.oracle()

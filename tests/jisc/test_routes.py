@@ -1,4 +1,4 @@
-"""Routes: the order of probes, the classes probed by, and leaf hops. Examples first, then rules for random graphs."""
+"""Routes: the order of probes, the class of each probe, and leaf hops. Examples first, then rules for random graphs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A driver of state modules without a query, which turns rows of key words into results; and a model of the join.
 
 A key is a tuple of words, as wide as its class; a word that stands for a string is given as bytes. A row without keys
-(None) cannot join. Results are arrival numbers. `live_parts` reads everything that has a meaning from the arrays.
+(None) cannot join. Results are arrival numbers. `live_parts` reads all live content from the arrays.
 """
 
 from __future__ import annotations

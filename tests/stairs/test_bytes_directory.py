@@ -1,4 +1,4 @@
-"""The directory of byte strings, compared with a dict that counts users."""
+"""The directory of byte strings, compared with a dict of reference counts."""
 
 from __future__ import annotations
 

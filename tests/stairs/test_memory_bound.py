@@ -19,7 +19,7 @@ LIVE_ROWS = 2 * WINDOW_ROWS
 RECORD_BYTES = 8  # (link, key id)
 KEY_BYTES = 2 * 4 + 8 + 4 + 16 * 4 // 3  # heads of two streams, the word, an entry of the free stack, slots at 3/4
 LIVE_BYTES = LIVE_ROWS * (RECORD_BYTES + KEY_BYTES)
-"""What the live windows need at least, every tuple having a key of its own."""
+"""The least bytes that the live windows need if every tuple has a key of its own."""
 
 TEXT_BYTES = 20
 

@@ -1,4 +1,4 @@
-"""Rows of the route tables: their fields stand in the order of the columns that kernels read."""
+"""Rows of the route tables: their fields are in the order of the columns that kernels read."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_profiles_count_what_is_there(name: str, seed: int, renumber: bool) -> N
         fresh = samples.take()
         assert fresh.tolist() == [sum(row.stream == i for row in rows) for i in range(graph.n_streams)]
         for i in range(graph.n_streams):
-            # All of them, newest first: there are fewer than one sample takes.
+            # The sample has all tuples, newest first: there are fewer than one sample takes.
             wanted = live(driver, history, i)[::-1][: int(fresh[i])]
             assert samples.progress[i, 2] - before[i] == len(wanted)
             slots = np.arange(before[i], before[i] + len(wanted)) % ROWS

@@ -65,7 +65,7 @@ class StairMachine(RuleBasedStateMachine):
             if self._connected(streams, by)
         ]
         self.marks: dict[Stair, dict[Key, bool]] = {}
-        """Whether each key that stayed live should be attempted."""
+        """For each key that stayed live: whether it should be attempted."""
         for complete, pick in enumerate(picks):
             self.make_stair(pick, bool(complete))
         # Dead rows, so that sequence numbers are large enough to be renumbered while composites are live.
@@ -130,7 +130,7 @@ class StairMachine(RuleBasedStateMachine):
 
     @rule(picks=st.binary(min_size=12, max_size=24), storing=st.booleans(), often=st.integers(0, 3))
     def fail(self, picks: bytes, storing: bool, often: int) -> None:
-        """Undo a push, perhaps after it stored composites; let it through most of the time."""
+        """Undo a push, perhaps after it stored composites; most pushes are not undone."""
         if often:
             self.pair.push(self._rows(picks))
             return

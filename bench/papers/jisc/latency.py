@@ -1,4 +1,4 @@
-"""Figure 10: how long after a transition there is output again, by the size of the windows."""
+"""Figure 10: the time from a transition until the next output, by the size of the windows."""
 
 from __future__ import annotations
 

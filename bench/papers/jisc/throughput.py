@@ -64,7 +64,7 @@ def stage(case: str, point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy: stages there and back, each round by all strategies in turn.
 
     stored, promoted, duplicates   counts of the last stage
-    steady_seconds                 a turnover before, without a transition
+    steady_seconds                 the turnover before the stage, without a transition
     """
     turnover = _turnover(point, int(point["joins"]) + 1)
     pushes = turnover.pushes(PUSH)
@@ -126,7 +126,7 @@ def normal(point: Point, say: Say) -> list[Row]:
 
 
 def frequency_points(full: bool) -> list[Point]:
-    """Return a point for each period; period, tuples and windows are scaled alike, so windows turn over as often."""
+    """Return a point for each period; period, tuples and windows have one scale, so the turnovers stay the same."""
     window, periods = (10_000, (1, 2, 3, 5, 10)) if full else (250, (1, 2, 5, 10))
     million = 100 * window
     sizes = {"tuples": TOTAL * million, "rounds": 1, "seed": 5}

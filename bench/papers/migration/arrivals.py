@@ -1,7 +1,7 @@
 """The query and the streams of the plan migration paper: A, B, C and D in a chain, Poisson arrivals, one time window.
 
 Neighbours join on an attribute of their own: A.x = B.x, B.y = C.y, C.z = D.z. Keys are uniform over 1 / reduction
-factor values, which makes that the chance of two tuples to join.
+factor values, so the reduction factor is the probability that two tuples join.
 
 The paper's rates are some tens of tuples a second. At `scale` k there are k times as many tuples and k times as many
 keys, so each tuple has as many partners as in the paper, and every state has k times the entries.

@@ -235,7 +235,7 @@ FIGURES: tuple[Figure, ...] = (
         partial(points, SET_2, 100, {True: (1_000,), False: (1_000,)}, _DELAYS, True),
         log=True,
     ),
-    # Results a second grow with the third power of W; above 3 000 ms counting them would be nearly all of the work.
+    # Results per second grow with the third power of W; above 3 000 ms, counting would be nearly all of the work.
     _figure(
         12,
         ["T_PT", "T_MS"],

@@ -1,7 +1,7 @@
 """Figures 13 to 16: entries and output over time, before, during and after a migration stage.
 
-The machine of the paper could not keep up with the old plan in the high configuration; one of today can. So the time is
-that of a virtual clock: a push is available at the end of its stream time, and the processor takes the CPU seconds
+The machine of the paper could not keep up with the old plan in the high configuration; a present machine can. So times
+are times of a virtual clock: a push is available at the end of its stream time, and the processor takes the CPU seconds
 measured for it times a factor, one push after another. The factor is such that the old plan asks for `load` times the
 available time, and it is the same for all cases.
 """
@@ -29,7 +29,7 @@ CASES = (MS, PT, JISC, NEW_ONLY, OLD_ONLY)
 RATE_MS = 1_000
 """Time on the clock over which an output rate is taken."""
 LEVEL = 1.05
-"""Entries are at the level of the new plan when they are at most this times its own."""
+"""Entries are at the level of the new plan when they are at most this multiple of that level."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Served:
 
 
 def slow_down(seconds: Sequence[float], stream_ms: float, load: float) -> float:
-    """Return the factor by which these pushes, over so much stream time, make that load."""
+    """Return the factor by which these pushes, over this much stream time, make the given load."""
     return load * stream_ms / (1e3 * sum(seconds))
 
 
@@ -133,7 +133,7 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
     runs: dict[str, list[Run]] = {case: [] for case in CASES}
     with without_gc():
         say(f"{name}: when the plan changes")
-        # The second run: the first one finds memory and caches cold.
+        # These seconds are from the second run: memory and caches are cold in the first run.
         seconds = [run(setting, pushes, OLD_ONLY, None).seconds for _ in range(2)][1]
         served = serve(edges, seconds, slow_down(seconds, stream_ms, load), [0.0] * len(edges))
         later = (k for k, begun in enumerate(served.begun) if begun >= float(point["change_ms"]))
@@ -144,7 +144,7 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
                 runs[case].append(run(setting, pushes, case, change))
     agree(name, {f"{case} {turn}": one.results for case, own in runs.items() for turn, one in enumerate(own)})
     found = {case: _medians(own) for case, own in runs.items()}
-    # Not the factor of the run before: a machine that has become slower would make another load of it.
+    # The factor comes from these runs, not from the one above: the speed of the machine may have changed since.
     factor = slow_down(found[OLD_ONLY].seconds, stream_ms, load)
     rows: list[Row] = []
     for case, one in found.items():
