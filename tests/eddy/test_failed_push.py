@@ -33,7 +33,7 @@ from tests.cases import (
     results,
     text_rows,
 )
-from tests.strategies import TIME, VALUE, arrivals, cases, neighbours_by_predicate, plans
+from tests.draws import TIME, VALUE, arrivals, cases, neighbours_by_predicate, plans
 
 Batches = dict[str, Any]
 Spoil = Callable[[Case, Batches, np.ndarray], tuple[Batches, Any]]

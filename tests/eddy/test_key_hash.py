@@ -11,7 +11,7 @@ import eddy
 from eddy.fuzz.oracle import Row
 from eddy.ingest.keys import key_hash
 from tests.cases import Arrival, Case, arrow_rows
-from tests.strategies import arrivals, cases
+from tests.draws import arrivals, cases
 
 
 def plain_key(row: Row, components: tuple[tuple[str, ...], ...]) -> tuple[Any, ...] | None:

@@ -18,8 +18,8 @@ from eddy.live.engine_file import EngineFile
 from jisc.strategies import STRATEGIES
 from jisc.strategies.history import CHAPTER
 from tests.cases import Case, text_rows
+from tests.draws import arrivals, cases, neighbours_by_predicate, plans, splits
 from tests.eddy.lives import KEY, Life, in_child, long_query, long_rows, looks
-from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
 
 ROOT = Path(__file__).parent.parent.parent
 CASES = cases(max_streams=4)

@@ -8,8 +8,8 @@ import pytest
 
 import eddy
 from tests.cases import text_rows
+from tests.draws import PAYLOADS
 from tests.key_types import FAMILIES, to_arrow
-from tests.strategies import PAYLOADS
 
 COLUMNS = {
     **{kind: family.domain(kind, family.values) for family in FAMILIES.values() for kind in family.types},

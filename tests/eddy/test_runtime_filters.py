@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import eddy
 from eddy.filters import sampling
 from tests.cases import Case, Condition, assert_same, feed, results, text_rows
-from tests.strategies import VALUE, arrivals, cases, neighbours_by_predicate, plans, splits
+from tests.draws import VALUE, arrivals, cases, neighbours_by_predicate, plans, splits
 
 
 @dataclass(frozen=True)

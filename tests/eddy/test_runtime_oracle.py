@@ -23,7 +23,7 @@ from tests.cases import (
     sorted_by_time,
     text_rows,
 )
-from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
+from tests.draws import arrivals, cases, neighbours_by_predicate, plans, splits
 
 CASES = cases()
 

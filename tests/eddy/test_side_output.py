@@ -18,8 +18,8 @@ import eddy
 from eddy.live.engine_file import EngineFile
 from eddy.query.lateness import LATE_ROWS
 from tests.cases import Case, feed, late_rows, results, text_rows
+from tests.draws import arrivals, cases, splits
 from tests.eddy.lives import KEY
-from tests.strategies import arrivals, cases, splits
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
 CASES = cases()

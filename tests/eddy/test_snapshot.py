@@ -21,9 +21,9 @@ import eddy
 from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Unbounded
 from stairs.stems import RENUMBER_AT
 from tests.cases import assert_same, feed, id_rows, late_rows, results, text_rows
+from tests.draws import PAYLOADS, arrivals, cases, neighbours_by_predicate, plans, splits
 from tests.eddy.snapshots import filled, make_query
 from tests.key_types import to_arrow
-from tests.strategies import PAYLOADS, arrivals, cases, neighbours_by_predicate, plans, splits
 
 CASES = cases()
 MODES: tuple[dict[str, Any], ...] = ({}, {"ids_only": True}, {"count_only": True}, {"strategy": "cacq"})

@@ -30,7 +30,7 @@ from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import C_NEXT
 from tests.cases import Arrival, Case, Condition, Push, StreamCase, assert_changes, changes, late_rows, text_rows
-from tests.strategies import TIME, VALUE, plans
+from tests.draws import TIME, VALUE, plans
 
 MOST_RESULTS = 60
 """Upper bound of the results of one arrival: rows with more are not pushed."""

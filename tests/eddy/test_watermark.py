@@ -28,8 +28,8 @@ from tests.cases import (
     sorted_by_time,
     text_rows,
 )
+from tests.draws import arrivals, cases, neighbours_by_predicate, plans, splits
 from tests.key_types import UNIT_NS
-from tests.strategies import arrivals, cases, neighbours_by_predicate, plans, splits
 
 RANGED = cases(max_streams=4).filter(lambda case: any(stream.window == "range" for stream in case.streams))
 ANY = cases(max_streams=4)

@@ -15,8 +15,9 @@ from eddy.spark.partitioning import engine, merge, split
 from eddy.spark.partitioning.job import make_job
 from eddy.spark.types import sortable_type
 from stairs.plain_types import to_plain
-from tests import strategies
 from tests.cases import Arrival, Case, arrow_rows, assert_same, feed, results, text_rows
+from tests.draws import arrivals as draw_arrivals
+from tests.draws import cases
 from tests.spark.pipeline import run_here
 
 
@@ -79,8 +80,8 @@ def cut(data: st.DataObject, case: Case, arrivals: list[Arrival]) -> dict[str, l
 
 @given(st.data())
 def test_any_query_through_the_pipeline(data: st.DataObject) -> None:
-    case = data.draw(strategies.cases())
-    arrivals = data.draw(strategies.arrivals(case))
+    case = data.draw(cases())
+    arrivals = data.draw(draw_arrivals(case))
     counted = any(stream.window == "rows" for stream in case.streams)
     query = case.query()
     partitions = 1 if counted else data.draw(st.sampled_from([1, 2, 3, 4, 6]))
