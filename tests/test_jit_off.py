@@ -29,6 +29,8 @@ SUBSET = (
     "tests/stairs/test_stair.py",
     "tests/stairs/test_stair_machine.py",
     "tests/stairs/test_one_key.py",
+    # A changelog with Range windows and a given watermark. The drawn cases of the other files reach it by chance only.
+    "tests/eddy/test_watermark.py::test_a_watermark_that_fails_leaves_no_trace",
 )
 FOR_COMPILED_KERNELS = (
     "larger_than_any_room",  # 270 000 results
@@ -76,8 +78,7 @@ def test_subset_with_jit_off(tmp_path: Path) -> None:
     covered = {
         name: (figures["summary"]["percent_covered"], figures["missing_lines"])
         for name, figures in files.items()
-        if Path(name).name not in NO_LOOPS
-        and figures["summary"]["covered_lines"]
+        if Path(name).name not in NO_LOOPS and figures["summary"]["covered_lines"]
     }
     assert covered, f"no kernel was run: {sorted(files)}"
     thin = {name: found for name, found in covered.items() if found[0] < LEAST_PERCENT}
