@@ -8,9 +8,10 @@ Later pushes give the results of the oracle.
 from __future__ import annotations
 
 import dis
+import logging
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import cycle, dropwhile, islice
 from pathlib import Path
@@ -34,6 +35,18 @@ ROOT = Path(eddy.__file__).parents[1]
 TRACED = (*(str(ROOT / package) for package in ("eddy", "jisc", "stairs")), "sortedcontainers")
 KEY, NUMBER, TIME, VALUE, TEXT = "k", "j", "t", "v", "p"
 PLANS = ("((R S) T) U", "((U T) S) R", "(R S) (T U)")
+
+
+@pytest.fixture(autouse=True)
+def _no_lock_of_a_log_handler_is_left() -> Iterator[None]:
+    """Keep records from handlers of pytest: an interrupt between `acquire` and `try` in `logging` leaves the lock held.
+
+    The main thread could log on, and the first other thread that logs would wait for ever.
+    """
+    log = logging.getLogger("eddy")
+    log.propagate = False
+    yield
+    log.propagate = True
 
 
 class Interrupted(BaseException):
