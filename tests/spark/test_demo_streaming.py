@@ -117,8 +117,9 @@ def test_a_worker_that_computes_is_found_below_its_own_jvm_only(spark: SparkSess
             yield pa.RecordBatch.from_arrays([pa.array([os.getpid()] * batch.num_rows)], names=["pid"])
 
     told: list[int] = []
+    # One partition: a second worker could begin after the first was found, and would never be seen to compute.
     job = threading.Thread(
-        target=lambda: told.extend(row.pid for row in spark.range(1).mapInArrow(spin, "pid bigint").collect())
+        target=lambda: told.extend(row.pid for row in spark.range(0, 1, 1, 1).mapInArrow(spin, "pid bigint").collect())
     )
     job.start()
     found: set[int] = set()
