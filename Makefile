@@ -55,12 +55,12 @@ docs: $(DOCS_STAMP)
 	@echo "build/docs/index.html"
 
 bench: $(STAMP)
-	$(BIN)/eddy bench
+	$(BIN)/python -m eddy bench
 
 # Prints changes and does not fail: on a busy machine the ratios of a few rounds prove nothing.
 guard: $(STAMP)
-	$(BIN)/eddy bench guard --again --json build/guard.json
-	$(BIN)/eddy bench --compare bench/report/figures.json build/guard.json
+	$(BIN)/python -m eddy bench guard --again --json build/guard.json
+	$(BIN)/python -m eddy bench --compare bench/report/figures.json build/guard.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
