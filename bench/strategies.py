@@ -143,7 +143,7 @@ FIGURES = (
     Figure(
         "strategies",
         "Seeded workloads; half-way, all strategies whose plan can be set change to another left-deep plan, the "
-        "default (`eddy`) decides by itself and `cacq` ranks. Throughput by CPU time, latencies by wall time. The "
+        "default (`eddy`) follows its policy and `cacq` ranks. Throughput by CPU time, latencies by wall time. The "
         "latency of a result lasts from the arrival of the last tuple of its push until the push is done, with "
         "arrivals by a Poisson process at half the rate that the slowest strategy can take, so it includes waiting.",
         _points,

@@ -6,6 +6,7 @@ command is loaded when it is called or listed. If that fails, the other commands
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import EntryPoint, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,8 @@ EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz"}
 """The extra that has the dependencies of each command."""
 BENCH = EntryPoint("bench", "bench.cli:app", GROUP)
 """The benchmarks, which are in the repository and not in the wheel."""
+HOME = Path(__file__).resolve().parents[1]
+"""The folder of this package: the repository in an editable installation, else site-packages."""
 BENCH_MISSING = "the benchmarks are not in the wheel: clone the repository of eddy-join and run `make bench` there"
 
 
@@ -43,6 +46,8 @@ class Commands(TyperGroup):
         if found is not None or cmd_name not in registered():
             return found
         entry = registered()[cmd_name]
+        if entry == BENCH and (HOME / "bench" / "cli.py").is_file() and str(HOME) not in sys.path:
+            sys.path.append(str(HOME))  # An editable installation exposes only the packages of the wheel.
         try:
             command = get_command(entry.load())
         except ImportError as error:
@@ -74,7 +79,7 @@ def _hidden(module: str) -> str | None:
     if top not in OURS or spec is None:
         return None
     places = [str(Path(place).resolve()) for place in spec.submodule_search_locations or [spec.origin or ""]]
-    return None if str(Path(__file__).resolve().parents[1] / top) in places else places[0]
+    return None if str(HOME / top) in places else places[0]
 
 
 def _broken(entry: EntryPoint, error: ImportError) -> Any:

@@ -127,7 +127,7 @@ class Engine:
 
     @property
     def watermark(self) -> int | None:
-        """The watermark in ticks, None = there is none yet; see `Runtime.watermark`."""
+        """The watermark in ticks, or None before the first; see `Runtime.watermark`."""
         modules, graph = self.modules, self.query.graph
         if modules.given is not None or not graph.timed:
             return modules.given

@@ -216,7 +216,7 @@ class Runtime:
 
     @in_turn
     def last_push(self) -> LastPush | None:
-        """Return the last push that happened (the position after it, and its results), None if there is none.
+        """Return the last push that happened (the position after it, and its results), or None before the first.
 
         For a caller whose `push` was interrupted, by Ctrl-C for example: if `pushes` has increased, the push happened,
         and these are its results. If not, push the rows again. The results are kept until the next push.
@@ -325,7 +325,7 @@ class Runtime:
 
     @property
     def watermark(self) -> int | None:
-        """The watermark: older rows are late. In ticks of the common time type; None = there is none yet.
+        """The watermark: older rows are late. In ticks of the common time type, or None before the first.
 
         It is the greatest event time that arrived minus `Query.lateness`, or the one given with the last push.
         """

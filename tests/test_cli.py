@@ -99,6 +99,14 @@ def test_without_the_repository_bench_says_how_to_get_it(monkeypatch: pytest.Mon
     assert result.output.splitlines()[0] == f"eddy bench: {cli.BENCH_MISSING}"
 
 
+def test_a_clone_has_the_benchmarks_in_any_directory(tmp_path: Path) -> None:
+    """An editable installation exposes only the packages of the wheel, which `bench` is not one of."""
+    command = [str(Path(sys.executable).with_name("eddy")), "bench", "--help"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    assert "guard" in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize("missing", ["psutil", "matplotlib"])
 def test_an_extra_that_is_missing_is_named(missing: str) -> None:
     """The message is the same whether the package is missing when the command is loaded or while it runs."""

@@ -81,7 +81,7 @@ def test_layers_import_downwards_only(layer: str) -> None:
 
 
 def circle(imports: Mapping[str, set[str]]) -> str | None:
-    """Return a cycle of modules that import each other, None if there is none."""
+    """Return a cycle of modules that import each other, or None if the imports have no cycle."""
     graph: dict[str, set[str]] = {}
     for name, targets in imports.items():
         # `from package import module` loads the module; a name that is no module comes from the package itself.

@@ -25,7 +25,7 @@ STREAMS = 4
 
 
 def compiler() -> str | None:
-    """Return the C compiler: `CC` of the environment, else `cc`; None if there is none."""
+    """Return the C compiler: `CC` of the environment, else `cc`; None if neither is installed."""
     return shutil.which(os.environ.get("CC", "cc"))
 
 

@@ -179,7 +179,7 @@ class _ScenarioRun:
             self._start(partitions)
 
     def _killed_worker(self, jvm: int) -> int | None:
-        """Kill a worker that computes while tasks run; return its process id, None if there is none for a while."""
+        """Kill a worker that computes; return its process id, or None if no worker computed in time."""
         ends = time.monotonic() + POLL_S
         while time.monotonic() < ends:
             for pid in busy_workers(jvm):

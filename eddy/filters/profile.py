@@ -163,7 +163,7 @@ class Profile:
         return seconds
 
     def better(self, order: Sequence[int], costs: Sequence[CallCost], rows: float) -> list[int] | None:
-        """Return a better order for batches of this many rows, None if there is none. O(n² WINDOW)."""
+        """Return a clearly better order for batches of this many rows, or None if none is found. O(n² WINDOW)."""
         if self.rows < MIN_ROWS:
             return None
         left, remaining, found, reaching = np.ones(self.rows, np.bool_), list(order), [], rows

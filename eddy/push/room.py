@@ -25,7 +25,7 @@ def make_room(engine: Engine, rows: Sequence[int]) -> None:
 
 
 def drop_state(engine: Engine) -> bool:
-    """Drop the stored state with the least benefit; return False if there is none that can be dropped.
+    """Drop the stored state with the least benefit; return False if no stored state can be dropped.
 
     A push that fails afterwards does not bring the state back.
     """

@@ -95,7 +95,7 @@ class Strategy(ABC):
 
     @property
     def entries(self) -> Entries | None:
-        """The tables of the STAIRs, None = there are none."""
+        """The tables of the STAIRs, or None for a strategy without STAIRs."""
         return None
 
     @property

@@ -75,7 +75,7 @@ class History:
 
     @property
     def newest(self) -> Transition | None:
-        """The newest transition, None if there is none. O(1)."""
+        """The newest transition, or None before the first. O(1)."""
         return self._newer[-1] if self._newer else None
 
     # A new transition, and what follows it

@@ -193,7 +193,7 @@ def _stage_figure(number: int, case: str) -> Figure:
 def _frequency_figure(number: int, case: str) -> Figure:
     return Figure(
         f"fig{number}",
-        f"20 joins, 20 million tuples, and every so many tuples a transition that makes "
+        f"20 joins, 20 million tuples, and at regular intervals a transition that makes "
         f"{'one state' if case == 'best' else 'all states'} incomplete. Windows of 10 000 rows, full at the start "
         "(quick: all sizes divided by 40). CPU time. mjoin and eddy are not in the paper.",
         frequency_points,

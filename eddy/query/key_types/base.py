@@ -30,7 +30,7 @@ class KeyType:
         raise NotImplementedError
 
     def unified(self, kinds: list[pa.DataType]) -> pa.DataType | None:
-        """Return the type that holds all values of these types of the family exactly, None if there is none.
+        """Return the type that holds all values of these types of the family exactly, or None if no type does.
 
         It may belong to another family, which then makes the words.
         """

@@ -1,1 +1,1 @@
-"""What Spark needs around the engine: a Java, a session, Python workers that can import this package."""
+"""The environment that Spark needs: a Java, a session, Python workers that can import this package."""

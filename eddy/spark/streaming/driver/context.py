@@ -1,4 +1,4 @@
-"""What the driver holds from one start of a job to the next stop."""
+"""The state of the driver from one start of a job to the next stop."""
 
 from __future__ import annotations
 

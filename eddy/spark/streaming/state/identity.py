@@ -159,7 +159,7 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 def _difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | None:
-    """Return a text on the first difference, None if there is none."""
+    """Return a text on the first difference, or None if the two agree."""
     found = difference(saved["query"], job.query, where="the checkpoint", results=False)
     if found is not None:
         return found
