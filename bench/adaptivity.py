@@ -130,23 +130,23 @@ def points(full: bool) -> list[Point]:
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Return the row of a shape."""
-    return [measure_shape(SHAPES[str(point["shape"])], point, say)]
+    return [measure_shape(SHAPES[point["shape"]], point, say)]
 
 
 def measure_shape(shape: Shape, point: Point, say: Say) -> Row:
     """Return the ratios of a shape and how the fixed plans compare. Raises Mismatch when contenders disagree."""
-    fixed = fixed_plans(shape.query.graph, int(point["plans"])).texts(shape.query.graph)
+    fixed = fixed_plans(shape.query.graph, point["plans"]).texts(shape.query.graph)
     say(f"{shape.name}, short version")
     names = [DEFAULT, CACQ, ALL_STORED, *fixed]
-    short = race(shape.scaled(float(point["short"])), names, fixed[0], 0).times
+    short = race(shape.scaled(point["short"]), names, fixed[0], 0).times
     totals = {plan: short.total(plan) for plan in fixed}
     least = min(totals.values())
     near = in_the_running(short, fixed, SLACK)
     kept = [fixed[0], *(plan for plan in near if plan != fixed[0])]
     others = [name for name in (CACQ, ALL_STORED) if short.total(name) <= SLACK * least]
     rounds, changes, results = [], [], []
-    scaled = shape.scaled(float(point["part"]))
-    for turn in range(int(point["rounds"])):
+    scaled = shape.scaled(point["part"])
+    for turn in range(point["rounds"]):
         say(f"{shape.name}, round {turn + 1}")
         run = race(scaled, [DEFAULT, *others, GATHERING, NOT_GATHERING, *kept], fixed[0], turn + 1)
         rounds.append(ratios(run.times, kept))

@@ -108,7 +108,7 @@ def workloads(phase_rows: int) -> list[Workload]:
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Return a row for each workload: how many times as fast the adaptive filter is as fixed orders."""
-    return [_row(workload, int(point["rounds"]), say) for workload in workloads(int(point["rows"]))]
+    return [_row(workload, point["rounds"], say) for workload in workloads(point["rows"])]
 
 
 def _row(workload: Workload, count: int, say: Say) -> Row:

@@ -28,12 +28,12 @@ def runners(point: Point) -> dict[str, RuntimeRunner | LoopRunner]:
     jisc      all inner states of the plan stored, no statistics
     loop      the hand-written loop, row ids out
     """
-    streams, window = int(point["streams"]), int(point["window"])
+    streams, window = point["streams"], point["window"]
     query = one_key(streams, window)
     made: dict[str, RuntimeRunner | LoopRunner] = {}
-    for way in str(point["ways"]).split():
+    for way in point["ways"].split():
         if way == LOOP:
-            made[way] = LoopRunner(FOUR if streams == 4 else ONE_KEY, streams, window, int(point["keys"]))
+            made[way] = LoopRunner(FOUR if streams == 4 else ONE_KEY, streams, window, point["keys"])
         elif way == DEFAULT:
             made[way] = RuntimeRunner(query)
         else:
@@ -43,11 +43,9 @@ def runners(point: Point) -> dict[str, RuntimeRunner | LoopRunner]:
 
 def source(point: Point) -> Source:
     """Return the arrivals of a point: `draw` is "permuted" or "drawn", of `keys` keys, the latter with a `skew`."""
-    query = one_key(int(point["streams"]), int(point["window"]))
-    keys, seed = int(point["keys"]), int(point["seed"])
-    return (
-        Permuted(query, keys, seed) if point["draw"] == "permuted" else Drawn(query, keys, seed, float(point["skew"]))
-    )
+    query = one_key(point["streams"], point["window"])
+    keys, seed = point["keys"], point["seed"]
+    return Permuted(query, keys, seed) if point["draw"] == "permuted" else Drawn(query, keys, seed, point["skew"])
 
 
 def measure(point: Point, say: Say) -> list[Row]:
@@ -57,12 +55,12 @@ def measure(point: Point, say: Say) -> list[Row]:
     the time spent on samples and decisions; state_bytes is `bytes` without the room for a push and its results.
     Raises Mismatch if two ways differ in the results of a push.
     """
-    streams, window, push = int(point["streams"]), int(point["window"]), int(point["push"])
-    arrivals, count = int(point["arrivals"]), int(point["rounds"])
+    streams, window, push = point["streams"], point["window"], point["push"]
+    arrivals, count = point["arrivals"], point["rounds"]
     ways, arriving = runners(point), source(point)
     say(f"filling {streams} windows of {window:,}")
     warm = max(push, WARM)
-    fill(ways, arriving, filling([window] * streams, warm) + int(point["settle"]), warm)
+    fill(ways, arriving, filling([window] * streams, warm) + point["settle"], warm)
     began = {way: _decided(runner) for way, runner in ways.items()}
     taken, results = rounds(ways, arriving, arrivals, push, count, say)
     live = next(runner.live for runner in ways.values() if isinstance(runner, RuntimeRunner))

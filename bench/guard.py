@@ -42,7 +42,7 @@ def _strategies(turnover: Turnover) -> dict[str, Work]:
 
 
 def _measure(point: Point, say: Say) -> list[Row]:
-    count, share = int(point["rounds"]), int(point["share"])
+    count, share = point["rounds"], point["share"]
     taken: dict[str, Taken] = {}
     for name in ("W1", "W2"):
         say(name)

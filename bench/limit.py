@@ -37,14 +37,14 @@ def ways(name: str, push: int) -> dict[str, Runner]:
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Return ratios and amounts by name, and the throughput of each way."""
-    name, arrivals, count = str(point["workload"]), int(point["arrivals"]), int(point["rounds"])
+    name, arrivals, count = point["workload"], point["arrivals"], point["rounds"]
     if name == SPARK:
         if not find_spec("pyspark"):
             return [{"skipped": "the transports of Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
         from bench.spark import spark_ratios
 
-        return spark_ratios(arrivals, count, int(point["seed"]), say)
-    found, source = ways(name, LARGE), workload(name, seed=int(point["seed"]))
+        return spark_ratios(arrivals, count, point["seed"], say)
+    found, source = ways(name, LARGE), workload(name, seed=point["seed"])
     query = source.query
     found["engine, small"] = SmallPushes(EngineRunner(query), SMALL)
     small = RuntimeRunner(query)

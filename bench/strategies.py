@@ -44,13 +44,13 @@ class Work:
 
 def work_of(point: Point) -> Work:
     """Draw the arrivals of a point."""
-    push, part, seed = int(point["push"]), float(point["part"]), int(point["seed"])
+    push, part, seed = point["push"], point["part"], point["seed"]
     if point["workload"] == PERMUTED:
         turnover = permutations(11, 2_000, seed)
         pushes = turnover.pushes(push)
         again = [one for _ in range(max(2, round(40 * part))) for one in pushes]
         return Work(turnover.query, pushes, again, (turnover.plan, turnover.reversed_plan))
-    shape = SHAPES[WORKLOADS[str(point["workload"])]].scaled(part)
+    shape = SHAPES[WORKLOADS[point["workload"]]].scaled(part)
     drawn = shape.draw(seed).pushes(push)
     warm, timed = [one for phase, one in drawn if not phase], [one for phase, one in drawn if phase]
     graph = shape.query.graph
@@ -104,7 +104,7 @@ def run_of(work: Work, strategy: str) -> Run:
 def _measure(point: Point, say: Say) -> list[Row]:
     work = work_of(point)
     runs: dict[str, list[Run]] = {name: [] for name in STRATEGIES}
-    for turn in range(int(point["rounds"]) + 1):
+    for turn in range(point["rounds"] + 1):
         for name in STRATEGIES:
             say(f"{point['workload']}: {name}")
             run = run_of(work, name)

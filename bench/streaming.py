@@ -48,7 +48,7 @@ def measure(point: Point, say: Say) -> list[Row]:
             return _scaling(point, Path(folder), say)
         parts = {"results": _results, "throughput": _throughput, "fixed cost": _fixed_cost}
         with bench_session("local[2]") as spark:
-            return parts[str(point["part"])](spark, point, Path(folder), say)
+            return parts[point["part"]](spark, point, Path(folder), say)
 
 
 def _place(folder: Path) -> Path:
@@ -78,7 +78,7 @@ def _empty(spark: SparkSession, feed: Feed, checkpoint: Path) -> list[float]:
 
 def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
     """Compare the results of all ways."""
-    feed = _fed(folder, int(point["rows"]), 3)
+    feed = _fed(folder, point["rows"], 3)
     ways: dict[str, Callable[[Path, Path], object]] = {
         name: lambda checkpoint, out, name=name: _eddy(spark, feed, checkpoint, name, out)  # type: ignore[misc]
         for name in TRANSPORTS
@@ -99,7 +99,7 @@ def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[
 
 def _throughput(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
     """Measure rows a second of both transports, and of Spark with both settings."""
-    rows, batches, theirs = (int(point[name]) for name in ("rows", "batches", "spark_batches"))
+    rows, batches, theirs = (point[name] for name in ("rows", "batches", "spark_batches"))
     taken = {}
     for name in TRANSPORTS:
         say(f"{rows:,} rows: {name} transport")
@@ -132,7 +132,7 @@ def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
     """Measure micro-batches of few rows over a large state, and the first one after all live engines were lost."""
     from eddy.spark import join
 
-    live_rows, rows, repeats = (int(point[name]) for name in ("live_rows", "rows", "batches"))
+    live_rows, rows, repeats = (point[name] for name in ("live_rows", "rows", "batches"))
     feed = Feed(_place(folder), keys=live_rows)
     # Windows are twice as long as the first file, so no row leaves them.
     live, checkpoint = query(live_rows // len(STREAMS) * 2), _place(folder) / "checkpoint"
@@ -173,7 +173,7 @@ def _fixed_cost(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
 
 def _scaling(point: Point, folder: Path, say: Say) -> list[Row]:
     """Measure the packed transport with two cores and with one."""
-    rows, batches, taken = int(point["rows"]), int(point["batches"]), {}
+    rows, batches, taken = point["rows"], point["batches"], {}
     for cores in (2, 1):
         say(f"{rows:,} rows, {cores} cores")
         with bench_session(f"local[{cores}]") as spark:

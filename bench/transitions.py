@@ -40,16 +40,16 @@ def points(full: bool) -> list[Point]:
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Measure one part."""
-    return {"normal": _normal, "pause": _pause, "call": _call}[str(point["part"])](point, say)
+    return {"normal": _normal, "pause": _pause, "call": _call}[point["part"]](point, say)
 
 
 def _normal(point: Point, say: Say) -> list[Row]:
     """Return the times of jisc over those of symmetric-hash, and the speeds of all strategies, without transitions."""
-    window = int(point["window"])
+    window = point["window"]
     rows: list[Row] = []
     against: list[Row] = []
     for turnover in (uniform(window, 10 * window), permutations(21, window)):
-        taken = _steady(turnover, int(point["rounds"]), say)
+        taken = _steady(turnover, point["rounds"], say)
         head = f"normal.{turnover.name}"
         against.append({"figure": f"{head}.jisc_vs_symmetric_hash", **time(taken, "jisc", "symmetric-hash")})
         moved = time(taken, MOVED, "symmetric-hash")
@@ -82,8 +82,8 @@ def _steady(turnover: Turnover, count: int, say: Say) -> Taken:
 
 def _pause(point: Point, say: Say) -> list[Row]:
     """Return how long output pauses under each strategy."""
-    window, times = int(point["window"]), int(point["transitions"])
-    turnover = permutations(int(point["streams"]), window)
+    window, times = point["window"], point["transitions"]
+    turnover = permutations(point["streams"], window)
     pushes, warm = turnover.pushes(PUSH), permutations(3, 10)
     found: dict[str, list[Pause]] = {}
     counts: dict[str, list[int]] = {}
@@ -128,7 +128,7 @@ def _against_usual(found: list[Pause]) -> list[Row]:
 
 def _call(point: Point, say: Say) -> list[Row]:
     """Return how long `Runtime.transition` takes under jisc, back and forth, and to plans it has not seen before."""
-    turnover, count = permutations(21, int(point["window"])), int(point["calls"])
+    turnover, count = permutations(21, point["window"]), point["calls"]
     runtime = eddy.Runtime(turnover.query, turnover.plan, strategy="jisc", count_only=True)
     pushes = turnover.pushes(PUSH)
     say("calls of transition")

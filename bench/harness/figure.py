@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from eddy import EddyError
 
 Scalar = str | int | float | bool | None
-Point = Mapping[str, str | int | float | bool]
-"""Names and sizes, the seed included, that distinguish one measurement from the others of its figure.
+Point = Mapping[str, Any]
+"""Names and sizes (str, int, float, bool), the seed included, that distinguish a measurement from others of its figure.
 
 Two points are the same when all values are equal. A resumed run skips the points that it already has, so a point
 holds everything that changes the work, and nothing else.

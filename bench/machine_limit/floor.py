@@ -25,8 +25,8 @@ def points(full: bool) -> list[Point]:
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Return a row for each way: measured ns per arrival, those of the model, and the counts of the model."""
-    name, window, push = str(point["workload"]), int(point["window"]), int(point["push"])
-    arrivals, count, seed = int(point["arrivals"]), int(point["rounds"]), int(point["seed"])
+    name, window, push = point["workload"], point["window"], point["push"]
+    arrivals, count, seed = point["arrivals"], point["rounds"], point["seed"]
     source = workload(name, window, seed)
     graph = source.query.graph
     loop = LoopRunner(JOINS[name], graph.n_streams, window, window)

@@ -85,9 +85,9 @@ def _points(full: bool) -> list[Point]:
 
 def _measure(point: Point, say: Say) -> list[Row]:
     """Return a row for each kind of access: `ns` for a line of 64 bytes, and that as `gb_per_s`."""
-    n_bytes = int(point["bytes"])
+    n_bytes = point["bytes"]
     say(f"{n_bytes:,} bytes")
-    found = costs(n_bytes, int(point["rounds"]), int(point["accesses"]), int(point["seed"]))
+    found = costs(n_bytes, point["rounds"], point["accesses"], point["seed"])
     taken = {kind: spread(getattr(found, kind), "ns") for kind in ("dependent", "independent", "sequential")}
     return [{"access": kind, **own, "gb_per_s": LINE / number(own, "ns")} for kind, own in taken.items()]
 

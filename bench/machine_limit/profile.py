@@ -169,9 +169,9 @@ def measure(point: Point, say: Say) -> list[Row]:
     kernel_ns, the same in all rows, is the time of the kernel within the Runtime. Raises Mismatch if the runs of the
     kernel alone find other numbers of results.
     """
-    workload, window, push = str(point["workload"]), int(point["window"]), int(point["push"])
-    arrivals, count = int(point["arrivals"]), int(point["rounds"])
-    source = source_of(workload, window, int(point["seed"]))
+    workload, window, push = point["workload"], point["window"], point["push"]
+    arrivals, count = point["arrivals"], point["rounds"]
+    source = source_of(workload, window, point["seed"])
     runtime, full = TimedRuntime(source.query), Variant(source.query)
     counting, inserting = Variant(source.query, counting=True), Variant(source.query, probing=False)
     say(f"{workload}: filling")

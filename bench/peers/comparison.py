@@ -49,7 +49,7 @@ def contenders() -> tuple[list[Peer], list[Row]]:
 
 
 def _work(point: Point) -> Work:
-    return Work(str(point["windows"]), *(int(point[name]) for name in ("warm", "arrivals", "batch", "seed")))
+    return Work(point["windows"], *(point[name] for name in ("warm", "arrivals", "batch", "seed")))
 
 
 def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
@@ -66,7 +66,7 @@ def _in_turns(point: Point, peers: Sequence[Peer], say: Say) -> list[Row]:
     agree(f"W1 {work.windows}: sums of the values", totals)
     taken: Taken = {name: [] for name in turns}
     first, on_wall = peers[0].name, []
-    for turn in range(int(point["rounds"])):
+    for turn in range(point["rounds"]):
         counts = {}
         for name, one in turns.items():
             say(f"{work.windows}, round {turn + 1}: {name}")
@@ -98,10 +98,10 @@ def _row(name: str, rates: Sequence[float], ratio: float, results: int, version:
 
 def _apart(point: Point, say: Say) -> list[Row]:
     """Measure a peer that runs apart, and eddy on the same arrivals."""
-    work, threads = _work(point), int(point["threads_given"])
-    name, measured = APART[str(point["peers"])]
+    work, threads = _work(point), point["threads_given"]
+    name, measured = APART[point["peers"]]
     try:
-        outcome = measured(work, int(point["rounds"]), threads, say)
+        outcome = measured(work, point["rounds"], threads, say)
     except Unavailable as reason:
         return [{"peer": name, "skipped": str(reason)}]
     mine = here.eddy_peer()

@@ -165,7 +165,7 @@ def _shapes() -> list[Shape]:
     pairs, others = (sized(CLIQUE, 2_000, own, f"{name} are rare", 0.003) for own, name in rare)
     third, turning, wide = arms(1_000, "U"), *([either(rows, killer) for killer in "US"] for rows in (1_000, 4_000))
     # Judged by single columns, U eliminates least. But T passes all tuples that S passes, and U eliminates nearly all
-        # of these.
+    # of these.
     together = arms(1_000, "", C_a=Draw(83, 0.48), C_b=Draw(83, 0.48, luck="a"), C_c=Draw(83, 0.5212, luck="-a"))
     zipf = arms(1_000, "U", 9, C_a=Draw(111, skew=0.8), C_b=Draw(111, skew=0.8), T_b=Draw(111, skew=0.3))
     hot = arms(1_000, "U", 10, C_a=Draw(100, hot=0.1), T_b=Draw(100, hot=0.05))

@@ -44,6 +44,7 @@ profile by more than DRIFT and the error of the profile."""
 TAKE_CALL_S, TAKE_ROW_S = 20e-6, 20e-9
 """Seconds that narrowing takes until it was measured: per call, and per row and column."""
 
+
 class AdaptiveFilter:
     """A filter that learns the best order of its conditions.
 

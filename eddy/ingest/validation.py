@@ -76,8 +76,7 @@ def checked_order(order: object, rows: list[int], names: Sequence[str]) -> Order
         given = given.astype(np.uint8)
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise InputError(
-            f"order must be a one-dimensional array of integers, one per row, not {given.dtype} of shape"
-            f" {given.shape}"
+            f"order must be a one-dimensional array of integers, one per row, not {given.dtype} of shape {given.shape}"
         )
     if len(given) != sum(rows):
         raise InputError(f"order has {len(given)} entries for {sum(rows)} rows; give the stream of each row")

@@ -64,9 +64,7 @@ class Stream:
         if self.time is not None:
             self.type_of(self.time)
         elif isinstance(self.window, Range):
-            raise QueryError(
-                f"stream {self.name}: a RANGE window needs event times; name its time column with time=…"
-            )
+            raise QueryError(f"stream {self.name}: a RANGE window needs event times; name its time column with time=…")
         if self.late is not None:
             check_late(self.late, f"stream {self.name}: ")
         # A frozen class can set a field in this way only.

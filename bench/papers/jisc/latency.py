@@ -33,12 +33,12 @@ def points(full: bool) -> list[Point]:
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy."""
-    joins, window, transitions = (int(point[name]) for name in ("joins", "window", "transitions"))
+    joins, window, transitions = (point[name] for name in ("joins", "window", "transitions"))
     name = f"latency, {PANELS[str(point['panel'])]}, {joins} joins, windows of {window:,}"
     results: dict[str, object] = {}
     rows: list[Row] = []
     if point["panel"] == "a":
-        turnover = permutations(joins + 1, window, int(point["seed"]))
+        turnover = permutations(joins + 1, window, point["seed"])
         # The first push after a transition has one arrival, which has one result.
         pushes = turnover.pushes(PUSH, first=1)
         started(turnover, pushes, STRATEGIES)
@@ -52,7 +52,7 @@ def measure(point: Point, say: Say) -> list[Row]:
         for strategy in MODELS:
             say(f"{name}: {strategy}")
             with without_gc():
-                taken = [first_output(joins + 1, window, strategy, int(point["seed"]) + n) for n in range(transitions)]
+                taken = [first_output(joins + 1, window, strategy, point["seed"] + n) for n in range(transitions)]
             results[strategy] = [sorted(found) for *_, found in taken]
             latency = spread([seconds for _, seconds, _ in taken], "latency_s")
             rows.append({"strategy": strategy, "curve": f"{strategy}, {joins} joins", **latency})

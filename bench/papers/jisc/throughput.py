@@ -43,7 +43,7 @@ def _changed(turnover: Turnover, case: str) -> str:
 
 
 def _turnover(point: Point, streams: int) -> Turnover:
-    return permutations(streams, int(point["window"]), int(point["seed"]))
+    return permutations(streams, point["window"], point["seed"])
 
 
 def _against_jisc(strategy: str, taken: Taken, name: str) -> Row:
@@ -66,7 +66,7 @@ def stage(case: str, point: Point, say: Say) -> list[Row]:
     stored, promoted, duplicates   counts of the last stage
     steady_seconds                 the turnover before the stage, without a transition
     """
-    turnover = _turnover(point, int(point["joins"]) + 1)
+    turnover = _turnover(point, point["joins"] + 1)
     pushes = turnover.pushes(PUSH)
     runs = started(turnover, pushes, STAGE)
     name = f"{case} case, {point['joins']} joins"
@@ -74,7 +74,7 @@ def stage(case: str, point: Point, say: Say) -> list[Row]:
     with without_gc():
         take_pushes(f"{name}, windows fill", runs, len(pushes), say=say)
         steady = take_pushes(f"{name}, before the transition", runs, len(pushes), say=say)
-        for turn in range(int(point["rounds"])):
+        for turn in range(point["rounds"]):
             plan = turnover.plan if turn % 2 else _changed(turnover, case)
             for strategy, seconds in take_pushes(f"{name}, round {turn + 1}", runs, len(pushes), plan, say).items():
                 runs[strategy].check_over()
@@ -106,10 +106,10 @@ def normal_points(full: bool) -> list[Point]:
 
 def normal(point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy and step, with accumulated times; the strategies take each step in turn."""
-    turnover = _turnover(point, int(point["streams"]))
-    pushes, step = turnover.pushes(PUSH), int(point["step"])
+    turnover = _turnover(point, point["streams"])
+    pushes, step = turnover.pushes(PUSH), point["step"]
     steps: list[Taken] = [{name: [] for name in NORMAL} for _ in range(STEPS)]
-    for turn in range(int(point["rounds"])):
+    for turn in range(point["rounds"]):
         runs = started(turnover, pushes, NORMAL)
         total = dict.fromkeys(runs, 0.0)
         with without_gc():
@@ -135,15 +135,15 @@ def frequency_points(full: bool) -> list[Point]:
 
 def frequency(case: str, point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy: a transition at once and after each period; strategies take periods in turn."""
-    turnover = _turnover(point, int(point["streams"]))
-    pushes, period, tuples = turnover.pushes(PUSH), int(point["period"]), int(point["tuples"])
+    turnover = _turnover(point, point["streams"])
+    pushes, period, tuples = turnover.pushes(PUSH), point["period"], point["tuples"]
     plans = cycle([_changed(turnover, case), turnover.plan])
     runs = started(turnover, pushes, COMPARED)
     name = f"{case} case, a transition every {period:,} tuples"
     taken: Taken = {strategy: [] for strategy in runs}
     with without_gc():
         take_pushes(f"{name}, windows fill", runs, len(pushes), say=say)
-        for _ in range(int(point["rounds"])):
+        for _ in range(point["rounds"]):
             total = dict.fromkeys(runs, 0.0)
             for done in range(0, tuples, period):
                 say(f"{name}: {done:,} of {tuples:,}")

@@ -148,9 +148,9 @@ def measure(shows: Sequence[str], point: Point, say: Say) -> list[Row]:
 
     Columns `shows` says in which plot a row is drawn: T_PT and T_MS in one, latency in none.
     """
-    setting, change = Setting.of(point), int(point["change_ms"])
-    stream_ms = int(point["stream_ms"])
-    arrivals = draw(setting, stream_ms, int(point["seed"]))
+    setting, change = Setting.of(point), point["change_ms"]
+    stream_ms = point["stream_ms"]
+    arrivals = draw(setting, stream_ms, point["seed"])
     drawn, rate = "both" if len(shows) > 1 else shows[0], setting.rates[1]
     rows: list[Row] = []
     if "T_PT" in shows:
@@ -163,7 +163,7 @@ def measure(shows: Sequence[str], point: Point, say: Say) -> list[Row]:
         }
         rows += [_row(drawn, curve, [ms], rate) for curve, ms in lengths.items() if ms is not None]
     if "T_MS" in shows:
-        repeats = int(point["repeats"])
+        repeats = point["repeats"]
         with without_gc():
             taken = stalls(arrivals, change, repeats, say)
         for strategy, own in taken.items():

@@ -127,8 +127,8 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
 
     Raises Mismatch if a push has different numbers of results in two cases.
     """
-    setting, stream_ms, load = Setting.of(point), int(point["stream_ms"]), float(point["load"])
-    arrivals, edges = draw(setting, stream_ms, int(point["seed"])), steps(0, stream_ms, PUSH_MS)
+    setting, stream_ms, load = Setting.of(point), point["stream_ms"], point["load"]
+    arrivals, edges = draw(setting, stream_ms, point["seed"]), steps(0, stream_ms, PUSH_MS)
     pushes, name = arrivals.pushes(edges), f"windows of {setting.w_ms} ms, scale {setting.scale}"
     runs: dict[str, list[Run]] = {case: [] for case in CASES}
     with without_gc():
@@ -136,9 +136,9 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
         # These seconds are from the second run: memory and caches are cold in the first run.
         seconds = [run(setting, pushes, OLD_ONLY, None).seconds for _ in range(2)][1]
         served = serve(edges, seconds, slow_down(seconds, stream_ms, load), [0.0] * len(edges))
-        later = (k for k, begun in enumerate(served.begun) if begun >= float(point["change_ms"]))
+        later = (k for k, begun in enumerate(served.begun) if begun >= point["change_ms"])
         change = next(later, len(edges))
-        for turn in range(int(point["repeats"])):
+        for turn in range(point["repeats"]):
             for case in CASES:
                 say(f"{name}, round {turn + 1}: {case}")
                 runs[case].append(run(setting, pushes, case, change))
