@@ -22,7 +22,7 @@ class UnknownFigure(EddyError):
 
 @dataclass(frozen=True)
 class Chapter:
-    """Figures that belong together, as {name: title}, defined in one module as FIGURES."""
+    """Figures that belong together, as {name: title}, among the FIGURES of one module."""
 
     title: str
     module: str
@@ -78,7 +78,7 @@ CHAPTERS = (
             "growth-results": "Throughput and bytes by results per arrival",
         },
     ),
-    Chapter("Regression guard", "bench.guard", {"guard": "A few ratios, to see that a change made nothing slower"}),
+    Chapter("Regression guard", "bench.limit", {"guard": "A few ratios, to see that a change made nothing slower"}),
 )
 
 TITLES = {name: title for chapter in CHAPTERS for name, title in chapter.figures.items()}

@@ -1,18 +1,51 @@
-"""`eddy bench limit`: the engine compared with hand-written loops, and the transports of Spark."""
+"""`eddy bench limit`: the engine compared with hand-written loops, and the transports of Spark; `eddy bench guard`.
+
+`guard` measures a few ratios in half a minute, which show whether a change slowed anything down. Ratios of times taken
+in turns in one process are much the same on another machine, so they can be compared with a file of an earlier run made
+elsewhere.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 
 from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
-from bench.harness.turns import speed
+from bench.harness.turns import Taken, Work, speed, take_turns
 from bench.ways.c_loop import PayloadLoop, compiler
 from bench.ways.runners import JOINS, EngineRunner, LoopRunner, Runner, RuntimeRunner, SmallPushes, fill, rounds
+from bench.ways.strategies import PUSH, StrategyEngine
 from bench.workloads.sources import WINDOW, filling, workload
+from bench.workloads.turnover import Turnover, permutations
 
 LARGE, SMALL = 100_000, 1_000
 """Arrivals of a push."""
 SPARK = "Spark"
+RATIOS = {
+    "engine_vs_loop": ("engine", "loop"),
+    "arrow_vs_loop": ("arrow", "loop"),
+    "arrow_vs_payload_loop": ("arrow", "payload loop"),
+    "batch1000_vs_batch100000": ("engine, small", "engine"),
+    "arrow_batch1000_vs_batch100000": ("arrow, small", "arrow"),
+}
+"""The ways that are compared on each workload."""
+BARS = {
+    "engine_vs_loop": {"W1": "≥ 0.5", "W2": "≥ 0.5", "W21": "≥ 0.4"},
+    "arrow_vs_loop": {"W1": "≥ 0.25", "W2": "≥ 0.25"},
+    "batch1000_vs_batch100000": {"W1": "≥ 0.6", "W2": "≥ 0.6"},
+}
+BY_PUSH = "{}, pushes of 1 000 / pushes of 100 000"
+TITLES = {
+    f"{name}.{figure}": f"{name}: {BY_PUSH.format(other) if 'small' in one else f'{one} / {other}'}"
+    for name in JOINS
+    for figure, (one, other) in RATIOS.items()
+}
+GUARDED = {
+    **{name: TITLES[name] for name in ("W1.engine_vs_loop", "W1.arrow_vs_loop", "W2.engine_vs_loop")},
+    "W21.jisc_vs_mjoin": "20 joins on one key: all states stored / none stored",
+    "W21.transition_vs_jisc": "20 joins, all states stored: a transition of all states each turnover / no transition",
+}
+"""Ratios of `guard`, and their descriptions."""
 
 
 def points(full: bool) -> list[Point]:
@@ -53,16 +86,9 @@ def measure(point: Point, say: Say) -> list[Row]:
     say(f"{name}: filling")
     fill(found, source, filling([WINDOW] * query.graph.n_streams, LARGE), LARGE)
     taken, _ = rounds(found, source, arrivals, LARGE, count, say)
-    pairs = {
-        "engine_vs_loop": ("engine", "loop"),
-        "arrow_vs_loop": ("arrow", "loop"),
-        "arrow_vs_payload_loop": ("arrow", "payload loop"),
-        "batch1000_vs_batch100000": ("engine, small", "engine"),
-        "arrow_batch1000_vs_batch100000": ("arrow, small", "arrow"),
-    }
     rows: list[Row] = [
         {"figure": f"{name}.{figure}", **speed(taken, one, other)}
-        for figure, (one, other) in pairs.items()
+        for figure, (one, other) in RATIOS.items()
         if one in taken and other in taken
     ]
     if name == "W1":
@@ -70,6 +96,41 @@ def measure(point: Point, say: Say) -> list[Row]:
     return rows + [
         {"way": way, **spread([arrivals / one for one in own], "tuples_per_s")} for way, own in taken.items()
     ]
+
+
+def _strategies(turnover: Turnover) -> dict[str, Work]:
+    pushes = turnover.columns(PUSH)
+    engines = {name: StrategyEngine(turnover, name) for name in ("mjoin", "jisc")}
+    moving = StrategyEngine(turnover, "jisc")
+    plans = [turnover.reversed_plan, turnover.plan]
+    for engine in (*engines.values(), moving):
+        engine.turn(pushes)
+
+    def transition() -> tuple[float, int]:
+        moving.transition(plans[0])
+        plans.reverse()
+        return moving.turn(pushes)
+
+    return {**{name: partial(engine.turn, pushes) for name, engine in engines.items()}, "transition": transition}
+
+
+def measure_guarded(point: Point, say: Say) -> list[Row]:
+    """Return the ratios of `guard`."""
+    count, share = point["rounds"], point["share"]
+    taken: dict[str, Taken] = {}
+    for name in ("W1", "W2"):
+        say(name)
+        push = LARGE // share
+        found, source = ways(name, push), workload(name)
+        fill(found, source, filling([WINDOW] * 4, push), push)
+        taken[name], _ = rounds(found, source, 1_000_000 // share, push, count, say)
+    taken["W21"] = take_turns("W21", _strategies(permutations(21, WINDOW // share)), count, say)
+    rows: list[Row] = []
+    for figure in GUARDED:
+        name, _, pair = figure.partition(".")
+        one, _, other = pair.partition("_vs_")
+        rows.append({"figure": f"guard.{figure}", **speed(taken[name], one, other)})
+    return rows
 
 
 FIGURES = (
@@ -85,31 +146,24 @@ FIGURES = (
         measure,
         tables=(NAMED, Table("Tuples/s", {"workload": "workload"}, {"tuples_per_s": "CPU time"}, across="way")),
         titles={
-            "W1.engine_vs_loop": "W1: engine / loop",
-            "W1.arrow_vs_loop": "W1: arrow / loop",
-            "W1.arrow_vs_payload_loop": "W1: arrow / payload loop",
-            "W1.batch1000_vs_batch100000": "W1: engine, pushes of 1 000 / pushes of 100 000",
-            "W1.arrow_batch1000_vs_batch100000": "W1: arrow, pushes of 1 000 / pushes of 100 000",
-            "W2.engine_vs_loop": "W2: engine / loop",
-            "W2.arrow_vs_loop": "W2: arrow / loop",
-            "W2.batch1000_vs_batch100000": "W2: engine, pushes of 1 000 / pushes of 100 000",
-            "W2.arrow_batch1000_vs_batch100000": "W2: arrow, pushes of 1 000 / pushes of 100 000",
-            "W21.engine_vs_loop": "W21: engine / loop",
-            "W21.batch1000_vs_batch100000": "W21: engine, pushes of 1 000 / pushes of 100 000",
+            **TITLES,
             "spark.rows_vs_identity": "Spark, rows transport: join / identity on the same rows",
             "spark.packed_vs_rows": "Spark: packed transport / rows transport",
             "state.bytes_per_live_tuple": "W1: bytes of state for each live tuple, payload included",
         },
         bars={
-            "W1.engine_vs_loop": "≥ 0.5",
-            "W1.arrow_vs_loop": "≥ 0.25",
-            "W1.batch1000_vs_batch100000": "≥ 0.6",
-            "W2.engine_vs_loop": "≥ 0.5",
-            "W2.arrow_vs_loop": "≥ 0.25",
-            "W2.batch1000_vs_batch100000": "≥ 0.6",
-            "W21.engine_vs_loop": "≥ 0.4",
+            **{f"{name}.{figure}": bar for figure, bars in BARS.items() for name, bar in bars.items()},
             "spark.rows_vs_identity": "≥ 0.5",
             "spark.packed_vs_rows": "≥ 2",
         },
+    ),
+    Figure(
+        "guard",
+        "Speeds, in turns in one process: the engine and Arrow in and out against the loops of `limit`, and "
+        "strategies against each other. `eddy bench --compare` compares two files of them.",
+        lambda full: [{"rounds": 7, "share": 2}],
+        measure_guarded,
+        tables=(NAMED,),
+        titles={f"guard.{name}": title for name, title in GUARDED.items()},
     ),
 )
