@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.harness.figure import Row, Say
-from bench.harness.turns import agree, speed
+from bench.harness.turns import agree, speed, take_turns
 from eddy import Query, Range, Stream
 
 if TYPE_CHECKING:
@@ -201,15 +201,12 @@ def spark_ratios(arrivals: int, turns: int, seed: int, say: Say) -> list[Row]:
             "packed": lambda: join(query(), frames, transport="packed"),
         }
         agree("W1 on Spark: (results, sums)", {name: summed(ways[name]()) for name in ("rows", "packed")})
-        taken: dict[str, list[float]] = {name: [] for name in ways}
-        for turn in range(turns + 1):  # in the first turn the JVM compiles
-            for name, way in ways.items():
-                say(f"Spark, turn {turn} of {turns}: {name}")
-                start = time.perf_counter()
-                way().write.format("noop").mode("overwrite").save()
-                if turn:
-                    taken[name].append(time.perf_counter() - start)
-    return [
-        {"figure": f"spark.{one}_vs_{other}", **speed(taken, one, other)}
-        for one, other in (("rows", "identity"), ("packed", "rows"))
-    ]
+
+        def work(way: Callable[[], DataFrame]) -> tuple[float, None]:
+            start = time.perf_counter()
+            way().write.format("noop").mode("overwrite").save()
+            return time.perf_counter() - start, None
+
+        taken = take_turns("Spark", {name: partial(work, way) for name, way in ways.items()}, turns, say)
+    pairs = (("rows", "identity"), ("packed", "rows"))
+    return [{"figure": f"spark.{one}_vs_{other}", **speed(taken, one, other)} for one, other in pairs]

@@ -131,71 +131,64 @@ def low_mark(nxt: np.ndarray, stream: int, window: int) -> int:
 
 
 @inlined
-def chain_from_end(kept: Tables, key: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
-    """Join and insert an arrival at an end of the chain; return the number of results so far.
+def chain_onward(kept: Tables, s0: int, s1: int, key: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
+    """Join rows s0 and s1 of the first two streams with the other two; return the number of results so far.
 
-    j   the streams from this end to the other; x: the indexes on that way
+    key  that of s1 for the third stream; j: the streams from one end of the chain to the other; x: the indexes on it
     """
-    heads, link, held, nxt, ids = kept.heads, kept.link, kept.held, kept.nxt, kept.ids
+    link, held, ids = kept.link, kept.held, kept.ids
     mask = link.shape[1] - 1
-    low_1, low_2, low_3 = low_mark(nxt, j[1], window), low_mark(nxt, j[2], window), low_mark(nxt, j[3], window)
-    s = nxt[j[0]]
-    s1 = np.int64(heads[u64(head_at(x[1], key, bits))])
-    while s1 >= low_1:
-        if held[x[1], u64(s1 & mask)] == key:
-            kb = held[x[2], u64(s1 & mask)]
-            s2 = np.int64(heads[u64(head_at(x[3], kb, bits))])
-            while s2 >= low_2:
-                if held[x[3], u64(s2 & mask)] == kb:
-                    kc = held[x[4], u64(s2 & mask)]
-                    s3 = np.int64(heads[u64(head_at(x[5], kc, bits))])
-                    while s3 >= low_3:
-                        if held[x[5], u64(s3 & mask)] == kc:
-                            ids[j[0], u64(n)] = s
-                            ids[j[1], u64(n)] = s1
-                            ids[j[2], u64(n)] = s2
-                            ids[j[3], u64(n)] = s3
-                            n += 1
-                        s3 = np.int64(link[x[5], u64(s3 & mask)])
-                s2 = np.int64(link[x[3], u64(s2 & mask)])
-        s1 = np.int64(link[x[1], u64(s1 & mask)])
-    place = u64(head_at(x[0], key, bits))
-    held[x[0], u64(s & mask)] = key
-    link[x[0], u64(s & mask)] = heads[place]
-    heads[place] = s
+    low_2, low_3 = low_mark(kept.nxt, j[2], window), low_mark(kept.nxt, j[3], window)
+    s2 = np.int64(kept.heads[u64(head_at(x[3], key, bits))])
+    while s2 >= low_2:
+        if held[x[3], u64(s2 & mask)] == key:
+            last = held[x[4], u64(s2 & mask)]
+            s3 = np.int64(kept.heads[u64(head_at(x[5], last, bits))])
+            while s3 >= low_3:
+                if held[x[5], u64(s3 & mask)] == last:
+                    ids[j[0], u64(n)] = s0
+                    ids[j[1], u64(n)] = s1
+                    ids[j[2], u64(n)] = s2
+                    ids[j[3], u64(n)] = s3
+                    n += 1
+                s3 = np.int64(link[x[5], u64(s3 & mask)])
+        s2 = np.int64(link[x[3], u64(s2 & mask)])
+    return n
+
+
+@inlined
+def insert(kept: Tables, index: int, key: int, s: int, bits: int) -> None:
+    """Put a row into an index of the chain."""
+    slot, place = u64(s & (kept.link.shape[1] - 1)), u64(head_at(index, key, bits))
+    kept.held[index, slot] = key
+    kept.link[index, slot] = kept.heads[place]
+    kept.heads[place] = s
+
+
+@inlined
+def chain_from_end(kept: Tables, key: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
+    """Join and insert an arrival at an end of the chain; as `chain_onward`."""
+    mask, low, s = kept.link.shape[1] - 1, low_mark(kept.nxt, j[1], window), kept.nxt[j[0]]
+    s1 = np.int64(kept.heads[u64(head_at(x[1], key, bits))])
+    while s1 >= low:
+        if kept.held[x[1], u64(s1 & mask)] == key:
+            n = chain_onward(kept, s, s1, kept.held[x[2], u64(s1 & mask)], window, bits, n, j, x)
+        s1 = np.int64(kept.link[x[1], u64(s1 & mask)])
+    insert(kept, x[0], key, s, bits)
     return n
 
 
 @inlined
 def chain_from_middle(kept: Tables, ka: int, kb: int, window: int, bits: int, n: int, j: tuple, x: tuple) -> int:
-    """Join and insert an arrival next to an end of the chain, first with that end; as `chain_from_end`."""
-    heads, link, held, nxt, ids = kept.heads, kept.link, kept.held, kept.nxt, kept.ids
-    mask = link.shape[1] - 1
-    low_0, low_2, low_3 = low_mark(nxt, j[0], window), low_mark(nxt, j[2], window), low_mark(nxt, j[3], window)
-    s = nxt[j[1]]
-    s0 = np.int64(heads[u64(head_at(x[0], ka, bits))])
-    while s0 >= low_0:
-        if held[x[0], u64(s0 & mask)] == ka:
-            s2 = np.int64(heads[u64(head_at(x[3], kb, bits))])
-            while s2 >= low_2:
-                if held[x[3], u64(s2 & mask)] == kb:
-                    kc = held[x[4], u64(s2 & mask)]
-                    s3 = np.int64(heads[u64(head_at(x[5], kc, bits))])
-                    while s3 >= low_3:
-                        if held[x[5], u64(s3 & mask)] == kc:
-                            ids[j[0], u64(n)] = s0
-                            ids[j[1], u64(n)] = s
-                            ids[j[2], u64(n)] = s2
-                            ids[j[3], u64(n)] = s3
-                            n += 1
-                        s3 = np.int64(link[x[5], u64(s3 & mask)])
-                s2 = np.int64(link[x[3], u64(s2 & mask)])
-        s0 = np.int64(link[x[0], u64(s0 & mask)])
-    for index, key in ((x[1], ka), (x[2], kb)):
-        place = u64(head_at(index, key, bits))
-        held[index, u64(s & mask)] = key
-        link[index, u64(s & mask)] = heads[place]
-        heads[place] = s
+    """Join and insert an arrival next to an end of the chain, first with that end; as `chain_onward`."""
+    mask, low, s = kept.link.shape[1] - 1, low_mark(kept.nxt, j[0], window), kept.nxt[j[1]]
+    s0 = np.int64(kept.heads[u64(head_at(x[0], ka, bits))])
+    while s0 >= low:
+        if kept.held[x[0], u64(s0 & mask)] == ka:
+            n = chain_onward(kept, s0, s, kb, window, bits, n, j, x)
+        s0 = np.int64(kept.link[x[0], u64(s0 & mask)])
+    insert(kept, x[1], ka, s, bits)
+    insert(kept, x[2], kb, s, bits)
     return n
 
 
