@@ -1,7 +1,7 @@
 """`eddy bench adaptivity`: a Runtime that chooses its own plan, compared with all fixed plans while data drift.
 
 All contenders take the same pushes in turn and count results; the numbers are compared push by push. Fixed plans store
-nothing; of the plans that do the same work only one runs (left_deep.py). All plans run on a short version of each
+nothing; of the plans that do the same work only one runs (fixed_plans.py). All plans run on a short version of each
 shape; plans that take several times the least time in every phase do not run again. Ratios to CACQ and to all states
 stored also come from the short version where these contenders are that slow.
 """
@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from bench.fixed_plans import Times, best_fixed, best_per_phase, fixed_plans, in_the_running
 from bench.harness.figure import Figure, Point, Row, Say, Table, spread
 from bench.harness.turns import agree, without_gc
-from bench.hindsight import Times, best_fixed, best_per_phase, in_the_running
-from bench.left_deep import fixed_plans
 from bench.workloads.families import SHAPES
 from bench.workloads.shapes import FAST_OSCILLATION, STATIONARY, Shape
 from eddy import Query, Runtime

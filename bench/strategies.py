@@ -11,9 +11,9 @@ from time import perf_counter, thread_time
 
 import numpy as np
 
+from bench.fixed_plans import from_the_end
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
 from bench.harness.turns import agree, without_gc
-from bench.left_deep import from_the_end
 from bench.workloads.families import SHAPES
 from bench.workloads.shapes import Push
 from bench.workloads.turnover import permutations

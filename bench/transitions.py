@@ -15,8 +15,7 @@ import numpy as np
 import eddy
 from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, number, spread
 from bench.harness.turns import Taken, agree, speed, take_turns, time, without_gc
-from bench.ways.pauses import Pause, pauses, timed_pushes
-from bench.ways.strategies import PUSH, StrategyEngine
+from bench.ways.strategies import PUSH, Pause, StrategyEngine, pauses, timed_pushes
 from bench.workloads.turnover import Turnover, permutations, uniform
 from jisc.strategies import STRATEGIES
 

@@ -13,8 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import eddy
 from bench.harness.figure import Figure, Point
-from bench.harness.stamp import machine, sources
-from bench.harness.store import Store, record_of
+from bench.harness.store import Store, machine, record_of, sources
 
 BUSY = 0.5
 """Load average above which a run warns when it begins."""

@@ -10,31 +10,74 @@ committed file `figures.json` has the same rows without the long series of some 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from bench.harness.figure import Figure, Point, Row, Scalar
-from bench.harness.stamp import machine, sources
 from eddy import EddyError
 
 FIGURES = "figures.json"
 KEPT = ("machine", "day", "others")
 """Columns of `figures.json` beyond those of points and rows."""
+PACKAGES = ("numba", "numpy", "pyarrow", "pyspark", "polars", "duckdb")
+MEASURED = ("stairs", "jisc", "eddy", "bench")
+"""Packages whose sources change what is measured; `bench.harness` only reports it."""
 
 
 class StoreError(EddyError):
     """A file of points or figures cannot be read."""
 
 
+def processor() -> str:
+    """Return the number of cores and the name of the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} × {names[0]}" if names else f"{os.cpu_count()} × {platform.machine()}"
+
+
+@cache
+def machine() -> str:
+    """Return processor, memory, operating system, and the versions of Python and the packages that are installed."""
+    found = [f"Python {'.'.join(map(str, sys.version_info[:3]))}"]
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    system = f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}"
+    return f"{processor()}, {memory:.0f} GiB, {system}, {', '.join(found)}"
+
+
+@cache
+def sources() -> str:
+    """Return a digest of the sources that are measured."""
+    root = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for package in MEASURED:
+        for source in sorted((root / package).rglob("*.py")):
+            if "harness" not in source.parts:
+                digest.update(source.relative_to(root).as_posix().encode())
+                digest.update(source.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 @dataclass(frozen=True)
 class Record:
     """One measured point.
 
-    machine  the machine and the versions, as `stamp.machine` returns them
+    machine  the machine and the versions, as `machine` returns them
     day      the date, YYYY-MM-DD
     others   cores that other processes used in the meantime, on average; None: not recorded
     sources  digest of the sources, empty for a record read from figures.json

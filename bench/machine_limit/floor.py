@@ -1,15 +1,149 @@
-"""The figure `floor`: time per arrival compared with the time that its memory accesses alone would take."""
+"""The figure `floor`: time per arrival compared with the time that its memory accesses alone would take.
+
+Random accesses per arrival are counted from the layout and the counters of the engine. The model counts the cache
+lines whose place depends on the key:
+
+directory   the slot of each key of the arrival in the hash table of the key directory (a slot has 16 bytes and the
+            table is at most three quarters full, so a look-up hardly ever needs another line)
+heads       the head row of each key: the keys of the arrival, and those that a match of a trunk hop adds. Probing and
+            inserting use the same row; a row of several streams may span several lines
+chain       the record of each match, whose link must be read to find the end of the chain; the engine counts them
+            (`H_MATCHES`)
+gather      the payload of each component of a result except the arrival, one line for each column
+
+Memory that is accessed in order (keys in, the slot written to the ring of the stream, row ids and columns out) counts
+by its bytes. The model does not count the sweep of dead keys, longer chains by other keys of a bucket (in the loop),
+and address translation beyond that of the measured accesses.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
-from bench.machine_limit.accesses import Traffic, counted, counters, engine_traffic, loop_traffic
 from bench.machine_limit.memory import LINE, costs, powers_of_two
 from bench.ways.runners import JOINS, EngineRunner, LoopRunner, Runner, RuntimeRunner, fill, rounds
 from bench.workloads.sources import filling, workload
-from stairs.descriptors import M_RESULTS
+from jisc.strategies.base import COUNTERS
+from stairs.descriptors import H_MATCHES, H_OPS0, H_OPS1, H_PROBES, M_RESULTS, O_CHECK, R_END, R_TRUNK
+from stairs.graph import JoinGraph
+from stairs.memory.arena import Int64s, Routes
+from stairs.modules import Modules
+
+KEY = 8
+"""Bytes of a key word, of a (link, key id) in a record, of a value of the payload."""
+ROW_ID = 4
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Counts per arrival: random accesses by purpose, and bytes read or written in order.
+
+    working_set   bytes in which the random accesses lie
+    """
+
+    directory: float
+    heads: float
+    chain: float
+    gather: float
+    sequential: float
+    working_set: float
+
+    @property
+    def random(self) -> float:
+        """Random accesses per arrival."""
+        return self.directory + self.heads + self.chain + self.gather
+
+
+def lines_of(n_bytes: int) -> float:
+    """Return the average number of cache lines that a row of this size in bytes touches; the first row starts a line.
+
+    >>> lines_of(16), lines_of(84)
+    (1.0, 2.25)
+    """
+    starts = (np.arange(LINE) * n_bytes) % LINE
+    return float(((starts + n_bytes + LINE - 1) // LINE).mean())
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Counts of the engine, per arrival.
+
+    keys      keys of the arrival
+    bindings  keys that matches of trunk hops added
+    matches   tuples found in chains
+    results   results
+    """
+
+    keys: float
+    bindings: float
+    matches: float
+    results: float
+
+
+def counters(routes: Routes) -> Int64s:
+    """Return the counts of all hops so far: int64[hops, 2], probes and matches."""
+    return routes.hops[:, COUNTERS].copy()
+
+
+def counted(graph: JoinGraph, routes: Routes, before: Int64s, arrivals: int, results: int) -> Counted:
+    """Return the counts of the arrivals since `counters` gave `before`; streams come equally often."""
+    matches = routes.hops[:, H_MATCHES] - before[:, H_MATCHES - H_PROBES]
+    bindings = 0
+    for route in range(graph.n_streams):
+        for h in range(int(routes.span[route, R_TRUNK]), int(routes.span[route, R_END])):
+            ops = routes.ops[int(routes.hops[h, H_OPS0]) : int(routes.hops[h, H_OPS1])]
+            bindings += int(matches[h]) * int((ops[:, O_CHECK] == 0).sum())
+    keys = sum(map(len, graph.attributes)) / graph.n_streams
+    return Counted(keys, bindings / arrivals, float(matches.sum()) / arrivals, results / arrivals)
+
+
+def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffic:
+    """Return the traffic of the engine. `columns` are those of payload that results carry: 0 = row ids only."""
+    graph = modules.graph
+    live = [modules.rows(i) for i in range(graph.n_streams)]
+    head_bytes = [ROW_ID * len(members) for members in graph.members]
+    per_key = sum(map(lines_of, head_bytes)) / len(head_bytes)
+    working_set = sum(
+        modules.keys(c) * head_bytes[c] + modules.table.view(c).nbytes for c in range(graph.n_classes)
+    ) + sum(KEY * len(own) * rows for own, rows in zip(graph.attributes, live, strict=True))
+    # The last component of a result is the arrival, which belongs to each stream equally often.
+    others = columns * (graph.n_streams - 1) / graph.n_streams
+    sequential = 2 * KEY * found.keys + ROW_ID * graph.n_streams * found.results
+    if columns:
+        working_set += KEY * columns * sum(live) // graph.n_streams
+        # Columns in: read and written; columns out: row ids read, values written.
+        sequential += 2 * KEY * columns / graph.n_streams + found.results * columns * (ROW_ID + KEY)
+    return Traffic(
+        directory=found.keys,
+        heads=per_key * (found.keys + found.bindings),
+        chain=found.matches,
+        gather=others * found.results,
+        sequential=sequential,
+        working_set=working_set,
+    )
+
+
+def loop_traffic(found: Counted, graph: JoinGraph, rows: int, bits: int) -> Traffic:
+    """Return the traffic of a hand-written loop: no directory, but a candidate takes two lines, its key and its link.
+
+    rows   tuples in all windows
+    bits   each attribute has 2^bits buckets
+    """
+    per_row = [ROW_ID * len(members) for members in graph.members]
+    per_key = sum(map(lines_of, per_row)) / len(per_row)
+    return Traffic(
+        directory=0.0,
+        heads=per_key * (found.keys + found.bindings),
+        chain=2 * found.matches,
+        gather=0.0,
+        # A key and a link are written, a key is read.
+        sequential=(2 * KEY + ROW_ID) * found.keys + ROW_ID * graph.n_streams * found.results,
+        working_set=sum((n << bits) for n in per_row) + (KEY + ROW_ID) * found.keys * rows,
+    )
 
 
 def points(full: bool) -> list[Point]:
@@ -78,7 +212,7 @@ def _model(traffic: Traffic, ns: float, seed: int) -> Row:
     }
 
 
-KEY = {"workload": "workload", "window": "window", "way": "way"}
+ROW = {"workload": "workload", "window": "window", "way": "way"}
 
 FIGURES = (
     Figure(
@@ -105,7 +239,7 @@ FIGURES = (
         tables=[
             Table(
                 "Measured and predicted ns per arrival",
-                KEY,
+                ROW,
                 {
                     "random": "random accesses",
                     "dependent_ns": "dependent, ns each",
@@ -119,7 +253,7 @@ FIGURES = (
             ),
             Table(
                 "Random accesses per arrival",
-                KEY,
+                ROW,
                 {
                     "directory": "key directory",
                     "heads": "head rows",

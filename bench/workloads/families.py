@@ -19,8 +19,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from bench.workloads.draws import Draw, between
-from bench.workloads.shapes import ABRUPT, FAST_OSCILLATION, SLOW_DRIFT, SLOW_OSCILLATION, STATIONARY, Phase, Shape
+from bench.workloads.shapes import (
+    ABRUPT,
+    FAST_OSCILLATION,
+    SLOW_DRIFT,
+    SLOW_OSCILLATION,
+    STATIONARY,
+    Draw,
+    Phase,
+    Shape,
+    between,
+)
 
 Draws = dict[str, Draw]
 Regime = tuple[str, Draws, tuple[float, ...]]

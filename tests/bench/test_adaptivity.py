@@ -20,12 +20,10 @@ from bench.adaptivity import (
     ratios,
     wanted,
 )
+from bench.fixed_plans import Times, best_fixed, best_per_phase, fixed_plans, in_the_running
 from bench.harness.figure import number
-from bench.hindsight import Times, best_fixed, best_per_phase, in_the_running
-from bench.left_deep import fixed_plans
-from bench.workloads.draws import Draw
 from bench.workloads.families import SHAPES, SNOWFLAKE, STAR, ZIPF, arms, either, points, shape, turns
-from bench.workloads.shapes import ABRUPT, STATIONARY, Shape
+from bench.workloads.shapes import ABRUPT, STATIONARY, Draw, Shape
 
 FLAKE = "snowflake-7"
 TINY = [

@@ -7,7 +7,7 @@ import pytest
 
 from bench.harness.turns import Mismatch
 from bench.machine_limit import floor, memory, profile
-from bench.machine_limit.accesses import KEY, counted, counters, engine_traffic, lines_of, loop_traffic
+from bench.machine_limit.floor import KEY, counted, counters, engine_traffic, lines_of, loop_traffic
 from bench.machine_limit.memory import LINE, costs, cycle, powers_of_two
 from bench.machine_limit.memory_kernels import chase, scatter, sweep_over
 from bench.machine_limit.profile import CASES, PARTS, Kernel, Stopwatch, TimedRuntime, Variant, split

@@ -7,9 +7,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bench.workloads.draws import Draw, between, columns
 from bench.workloads.families import CORRELATED, HOT, SHAPES, UNIFORM, ZIPF
-from bench.workloads.shapes import CHANGES, FAST_OSCILLATION, SLOW_OSCILLATION, STATIONARY, Arrivals, Shape
+from bench.workloads.shapes import (
+    CHANGES,
+    FAST_OSCILLATION,
+    SLOW_OSCILLATION,
+    STATIONARY,
+    Arrivals,
+    Draw,
+    Shape,
+    between,
+    columns,
+)
 
 ALL = pytest.mark.parametrize("shape", list(SHAPES.values()), ids=list(SHAPES))
 

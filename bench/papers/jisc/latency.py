@@ -6,8 +6,7 @@ from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
 from bench.harness.turns import agree, without_gc
 from bench.papers.jisc.nested_loops import STRATEGIES as MODELS
 from bench.papers.jisc.nested_loops import first_output
-from bench.ways.pauses import pauses
-from bench.ways.strategies import PUSH, started
+from bench.ways.strategies import PUSH, pauses, started
 from bench.workloads.turnover import permutations
 
 STRATEGIES = ("jisc", "moving-state", "stairs")

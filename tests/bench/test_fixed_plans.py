@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.left_deep import MOST_LISTED, all_orders, extensions, fixed_plans, work
+from bench.fixed_plans import MOST_LISTED, all_orders, extensions, fixed_plans, work
 from bench.workloads.families import SHAPES
 from jisc.plan.tree import check_connected, default_plan, left_deep
 
