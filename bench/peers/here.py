@@ -11,10 +11,9 @@ from typing import Any
 import numba
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 import eddy
-from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, Step, Work
+from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Engine, Peer, Step, Work, total_of
 from bench.ways.c_loop import CLoop, compiled, compiler_version
 from bench.ways.loop_kernels import tables, w1_loop
 from bench.ways.runners import EngineRunner
@@ -25,7 +24,7 @@ BITS = WINDOW.bit_length()
 LEAST_ROOM = 1 << 16
 
 
-class Arrow:
+class Arrow(Engine):
     """Arrow batches in, Arrow tables with the key and all values out; the default policy, which adapts."""
 
     def __init__(self, work: Work, count_only: bool = False) -> None:
@@ -39,28 +38,24 @@ class Arrow:
         return int(results["count"][0].as_py()) if self.count_only else int(results.num_rows)
 
     def total(self, results: pa.Table) -> int | None:
-        if self.count_only:
-            return None
-        return sum(pa.compute.sum(results[f"{name}.v"]).as_py() or 0 for name in STREAMS)
+        return None if self.count_only else total_of(results)
 
 
-class Kernels:
+class Kernels(Engine):
     """The engine without Arrow: keys in as arrays, row ids out in a buffer, one plan."""
 
     def __init__(self, work: Work) -> None:
         self.engine = EngineRunner(work.query)
 
+    @staticmethod
+    def prepare(step: Step) -> Any:
+        return step.order, [[step.keys[step.order == i]] for i in range(len(STREAMS))]
+
     def push(self, given: Any) -> int:
         return self.engine.push(*given)
 
-    def count(self, results: int) -> int:
-        return results
 
-    def total(self, results: int) -> None:
-        return None
-
-
-class Loop:
+class Loop(Engine):
     """The loop in numba; the loops do not check whether there is room for results."""
 
     def __init__(self, work: Work) -> None:
@@ -69,6 +64,10 @@ class Loop:
         self.room = max(4 * work.batch, LEAST_ROOM)  # about one result an arrival
         self.values = [np.flatnonzero(work.order == i) for i in range(len(STREAMS))]
         self.make()
+
+    @staticmethod
+    def prepare(step: Step) -> Any:
+        return step.order, step.keys, step.times, step.times - 1
 
     def make(self) -> None:
         """Make the tables."""
@@ -79,9 +78,6 @@ class Loop:
     def push(self, given: Any) -> int:
         order, keys, times, _ = given
         return int(w1_loop(order, keys, times if self.by_time else None, self.width, BITS, self.kept, self.times))
-
-    def count(self, results: int) -> int:
-        return results
 
     def total(self, results: int) -> int:
         return sum(int(own[ids[:results]].sum()) for own, ids in zip(self.values, self.kept.ids, strict=True))
@@ -107,7 +103,7 @@ class LoopInC(Loop):
         return int(self.loop.out[1:, :results].sum()) if self.payload else super().total(results)
 
 
-class Plain:
+class Plain(Engine):
     """Plain Python: a dictionary of deques for each stream, and the rows of the windows in the order of arrival.
 
     RANGE windows all have the same length, so they share one order of arrival.
@@ -118,6 +114,10 @@ class Plain:
         self.rows = work.windows == ROWS
         self.windows: list[deque[tuple[int, deque[int]]]]
         self.windows = [deque() for _ in STREAMS] if self.rows else [deque()] * len(STREAMS)
+
+    @staticmethod
+    def prepare(step: Step) -> Any:
+        return tuple(array.tolist() for array in Loop.prepare(step))
 
     def push(self, given: Any) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
@@ -142,42 +142,23 @@ class Plain:
                 window.popleft()[1].popleft()
         return found
 
-    def count(self, results: list[tuple[int, ...]]) -> int:
-        return len(results)
-
     def total(self, results: list[tuple[int, ...]]) -> int:
         return sum(sum(values) for _, *values in results)
 
 
-def _batches(work: Work, step: Step) -> Any:
-    return step.batches, step.order
-
-
-def _columns(work: Work, step: Step) -> Any:
-    return step.order, [[step.keys[step.order == i]] for i in range(len(STREAMS))]
-
-
-def _arrays(work: Work, step: Step) -> Any:
-    return step.order, step.keys, step.times, step.times - 1
-
-
-def _lists(work: Work, step: Step) -> Any:
-    return tuple(array.tolist() for array in _arrays(work, step))
-
-
 def eddy_peer() -> Peer:
     """Return eddy with its defaults."""
-    return Peer(EDDY, Arrow, _batches, eddy.__version__)
+    return Peer(EDDY, Arrow, eddy.__version__)
 
 
 def peers() -> list[Peer]:
     """Return the peers that need nothing else installed, eddy first."""
     return [
         eddy_peer(),
-        Peer("eddy, counting", partial(Arrow, count_only=True), _batches, eddy.__version__),
-        Peer("eddy, engine", Kernels, _columns, eddy.__version__, windows=(ROWS,)),
-        Peer(NUMBA, Loop, _arrays, numba.__version__),
-        Peer("plain Python", Plain, _lists, platform.python_version()),
+        Peer("eddy, counting", partial(Arrow, count_only=True), eddy.__version__),
+        Peer("eddy, engine", Kernels, eddy.__version__, windows=(ROWS,)),
+        Peer(NUMBA, Loop, numba.__version__),
+        Peer("plain Python", Plain, platform.python_version()),
     ]
 
 
@@ -185,6 +166,6 @@ def c_peers(cc: str) -> list[Peer]:
     """Return the loops in C, compiled by this compiler. Raises EddyError."""
     compiled(cc)
     return [
-        Peer(name, partial(LoopInC, cc=cc, payload=payload), _arrays, compiler_version(cc))
+        Peer(name, partial(LoopInC, cc=cc, payload=payload), compiler_version(cc))
         for name, payload in ((C, False), (C_PAYLOAD, True))
     ]

@@ -13,16 +13,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
-from bench.peers.works import ROWS, SCHEMA, SPAN, STREAMS, WALL, Peer, Step, Work
+from bench.peers.works import ROWS, SCHEMA, SPAN, STREAMS, WALL, Engine, Peer, Step, Work, total_of
 from bench.workloads.sources import WINDOW
 
 FOREVER = 1 << 62
 TIMES, ENDS = [f"ts{name}" for name in STREAMS], [f"end{name}" for name in STREAMS]
 
 
-class Polars:
+class Micro(Engine):
+    """An engine that is given the first tick of a step, the tick after it, and the rows."""
+
+    @staticmethod
+    def prepare(step: Step) -> Any:
+        return int(step.times[0]), step.following, step.batches
+
+
+class Polars(Micro):
     """The rows of the windows as one frame for each stream."""
 
     def __init__(self, work: Work) -> None:
@@ -61,9 +68,6 @@ class Polars:
             self.kept = [frame.filter(pl.col(time) >= following - SPAN) for frame, time in ends]
         return joined.select("k", *(f"v{name}" for name in STREAMS))
 
-    def count(self, results: Any) -> int:
-        return len(results)
-
     def total(self, results: Any) -> int:
         return int(sum(results[f"v{name}"].sum() for name in STREAMS))
 
@@ -79,7 +83,7 @@ QUERY = (
 )
 
 
-class DuckDB:
+class DuckDB(Micro):
     """The rows of the windows as one Arrow table for each stream, joined by one SQL query."""
 
     def __init__(self, work: Work, threads: int) -> None:
@@ -106,15 +110,8 @@ class DuckDB:
             self.kept[name] = whole.slice(max(0, left))
         return results
 
-    def count(self, results: pa.Table) -> int:
-        return int(results.num_rows)
-
     def total(self, results: pa.Table) -> int:
-        return sum(pa.compute.sum(results[f"v{name}"]).as_py() or 0 for name in STREAMS)
-
-
-def _batches(work: Work, step: Step) -> Any:
-    return int(step.times[0]), step.following, step.batches
+        return total_of(results)
 
 
 def polars_peers() -> list[Peer]:
@@ -125,7 +122,7 @@ def polars_peers() -> list[Peer]:
 
     threads = pl.thread_pool_size()
     clock = "CPU, process" if threads == 1 else WALL
-    return [Peer("Polars, micro-batch", Polars, _batches, pl.__version__, clock=clock, threads=threads)]
+    return [Peer("Polars, micro-batch", Polars, pl.__version__, clock=clock, threads=threads)]
 
 
 def duckdb_peers() -> list[Peer]:
@@ -133,6 +130,6 @@ def duckdb_peers() -> list[Peer]:
     import duckdb
 
     return [
-        Peer(f"DuckDB, micro-batch, {text}", partial(DuckDB, threads=n), _batches, duckdb.__version__, clock, n)
+        Peer(f"DuckDB, micro-batch, {text}", partial(DuckDB, threads=n), duckdb.__version__, clock, n)
         for n, text, clock in ((1, "1 thread", "CPU, process"), (2, "2 threads", WALL))
     ]

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter, process_time, thread_time
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 
 from bench.harness.turns import without_gc
@@ -61,9 +62,12 @@ class Step:
         return made
 
 
-@dataclass(frozen=True)
+@dataclass
 class Work:
-    """Arrivals: `warm` of them fill the windows, `timed` come after them, `batch` in a step."""
+    """Arrivals: `warm` of them fill the windows, `timed` come after them, `batch` in a step.
+
+    order, keys   uint8 and int64[arrivals], the stream and the key of each
+    """
 
     windows: str
     warm: int
@@ -74,27 +78,9 @@ class Work:
     def __post_init__(self) -> None:
         if self.warm % self.batch:
             raise InputError(f"{self.warm} arrivals before the clock are no whole number of steps of {self.batch}")
-
-    @property
-    def arrivals(self) -> int:
-        """All arrivals."""
-        return self.warm + self.timed
-
-    @cached_property
-    def _drawn(self) -> tuple[Order, Keys]:
-        rng = np.random.default_rng(self.seed)
-        order = rng.integers(0, len(STREAMS), self.arrivals).astype(np.uint8)
-        return order, rng.integers(0, KEYS, self.arrivals)
-
-    @property
-    def order(self) -> Order:
-        """uint8[arrivals], the stream of each."""
-        return self._drawn[0]
-
-    @property
-    def keys(self) -> Keys:
-        """int64[arrivals]."""
-        return self._drawn[1]
+        self.arrivals, rng = self.warm + self.timed, np.random.default_rng(self.seed)
+        self.order = rng.integers(0, len(STREAMS), self.arrivals).astype(np.uint8)
+        self.keys = rng.integers(0, KEYS, self.arrivals)
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -139,32 +125,43 @@ CLOCKS: dict[str, Callable[[], float]] = {"CPU, thread": thread_time, "CPU, proc
 thread; wall time for more threads."""
 
 
-class Engine(Protocol):
+class Engine:
     """An engine with the windows of the work, empty at first."""
 
+    @staticmethod
+    def prepare(step: Step) -> Any:
+        """Return a step in the form in which the engine takes it."""
+        return step.batches, step.order
+
     def push(self, given: Any) -> Any:
-        """Take a prepared step and return its results."""
+        """Take a prepared step and return its results, or how many there are."""
+        raise NotImplementedError
 
     def count(self, results: Any) -> int:
         """Return how many results there are."""
+        return results if isinstance(results, int) else len(results)
 
     def total(self, results: Any) -> int | None:
         """Return the sum of all values in the results, or None if they have no values."""
+        return None
+
+
+def total_of(results: pa.Table) -> int:
+    """Return the sum of the columns after the first, which is the key."""
+    return sum(pa.compute.sum(column).as_py() or 0 for column in results.columns[1:])
 
 
 @dataclass(frozen=True)
 class Peer:
     """A way to do the work in this process.
 
-    start    returns an engine for a work; not timed
-    prepare  returns a step in the form in which the engine takes it; not timed
+    start    returns an engine for a work; not timed, nor is preparing its steps
     clock    one of CLOCKS
     windows  the works that it can do
     """
 
     name: str
     start: Callable[[Work], Engine]
-    prepare: Callable[[Work, Step], Any]
     version: str
     clock: str = "CPU, thread"
     threads: int = 1
@@ -176,7 +173,7 @@ def found(peer: Peer, work: Work) -> tuple[int, int | None]:
     engine = peer.start(work)
     results, totals = 0, []
     for step in work.steps:
-        table = engine.push(peer.prepare(work, step))
+        table = engine.push(engine.prepare(step))
         results += engine.count(table)
         totals.append(engine.total(table))
     return results, None if None in totals else sum(one or 0 for one in totals)
@@ -186,9 +183,9 @@ class Turn:
     """One peer over one work, run repeatedly: each time from empty windows, timed when they are full."""
 
     def __init__(self, peer: Peer, work: Work) -> None:
-        self.peer = peer
-        self.work = work
-        self.given = [peer.prepare(work, step) for step in work.steps]
+        self.peer, self.work = peer, work
+        prepare = peer.start(work).prepare
+        self.given = [prepare(step) for step in work.steps]
         self.wall = 0.0
         """Wall seconds of the last run, for the comparison with a peer that has no other clock."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from bench.peers import apart, comparison, environment, here
 from bench.peers.apart import Measure, Outcome, slope
 from bench.peers.comparison import ALL, BATCHED, contenders, measure
 from bench.peers.environment import Unavailable
-from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, Turn, Work, found
+from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, Step, Turn, Work, found
 from bench.ways.c_loop import SOURCE, compiler
 from bench.workloads.sources import WINDOW, Order
 from eddy import EddyError
@@ -106,7 +106,7 @@ def test_a_chain_ends_at_a_slot_that_another_row_took() -> None:
 def test_a_turn_counts_the_timed_arrivals_alone() -> None:
     peer, work = contenders()[0][0], Work(ROWS, 12_000, 6_000, 6_000, SEED)
     engine, turn = peer.start(work), Turn(peer, work)
-    of_steps = [engine.count(engine.push(peer.prepare(work, step))) for step in work.steps]
+    of_steps = [engine.count(engine.push(engine.prepare(step))) for step in work.steps]
     seconds, results = turn.run()
     assert seconds > 0
     assert results == of_steps[-1] > 0
@@ -142,8 +142,12 @@ def test_the_size_of_a_push_is_a_point() -> None:
 
 
 def test_results_are_compared_before_anything_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine, counting, *_ = contenders()[0]
-    short = Peer("fewer", counting.start, lambda work, step: _cut(counting.prepare(work, step)), "0")
+    class Fewer(here.Arrow):
+        @staticmethod
+        def prepare(step: Step) -> object:
+            return _cut(here.Arrow.prepare(step))
+
+    mine, short = here.eddy_peer(), Peer("fewer", partial(Fewer, count_only=True), "0")
     monkeypatch.setattr(comparison, "contenders", lambda: ([mine, short], []))
     monkeypatch.setattr(Turn, "run", lambda self: pytest.fail("timed before the results were compared"))
     with pytest.raises(Mismatch, match="results"):
