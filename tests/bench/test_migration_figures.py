@@ -14,6 +14,7 @@ import pytest
 from bench.harness.figure import Figure, Point, Row, number
 from bench.harness.turns import Mismatch
 from bench.papers.migration import FIGURES, length, over_time
+from bench.papers.migration import arrivals as streams
 from bench.papers.migration.arrivals import NAMES, Arrivals, Setting, counted, draw, steps
 from bench.papers.migration.cost_model import Costs, by_hash, calibrate, entries, eq4, eq8
 from bench.papers.migration.over_time import (
@@ -196,16 +197,16 @@ def one_more_in_call(number: int) -> Callable[[pa.Table], int]:
 
 
 def test_nothing_is_told_of_a_stage_whose_results_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(length, "counted", one_more_in_call(3))
+    monkeypatch.setattr(streams, "counted", one_more_in_call(3))
     with pytest.raises(Mismatch):
         length.stages(drawn(), 1_000, 3_000, silent)
-    monkeypatch.setattr(length, "counted", one_more_in_call(3))
+    monkeypatch.setattr(streams, "counted", one_more_in_call(3))
     with pytest.raises(Mismatch):
         length.stalls(drawn(), 1_000, 1, silent)
 
 
 def test_nothing_is_told_of_cases_whose_results_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_time, "counted", one_more_in_call(50))
+    monkeypatch.setattr(streams, "counted", one_more_in_call(50))
     with pytest.raises(Mismatch):
         over_time.measure("rate", POINT, silent)
 
@@ -291,7 +292,7 @@ def test_rows_over_time(name: str) -> None:
 def test_states_are_those_of_the_plans() -> None:
     arrivals = drawn()
     pushes = arrivals.pushes(steps(0, 3_000, 250))
-    runs = {case: over_time.run(SMALL, pushes, case, 5) for case in CASES}
+    runs = {case: over_time.run_case(SMALL, pushes, case, 5) for case in CASES}
     old, new = runs["old plan only"].entries, runs["new plan only"].entries
     for case in CASES[:3]:
         assert runs[case].entries[:5] == old[:5]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
+from time import thread_time
 from typing import cast
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bench.harness.figure import Row, number
-from eddy import Query, Range, Stream
+from eddy import Query, Range, Runtime, Stream
 
 NAMES = "ABCD"
 PAIRS = ("ab", "bc", "cd")
@@ -148,6 +149,45 @@ def _poisson(delay: float, until: float, rng: np.random.Generator) -> Int64s:
     expected = until / delay
     found = np.cumsum(rng.exponential(delay, int(expected + 8 * np.sqrt(expected) + 16)))
     return cast(Int64s, found[found < until].astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A strategy through the stream, one entry for each push: CPU seconds of the push and of the transition before it,
+    results, and entries of inner states of all running plans after it.
+
+    made   entries straight after the transition
+    ended  the number of the tuple with which its stage ended, None if it did not
+    """
+
+    seconds: list[float]
+    stall: list[float]
+    results: list[int]
+    entries: list[int]
+    made: int = 0
+    ended: int | None = None
+
+
+def run(setting: Setting, pushes: Sequence[Push], strategy: str, change: int | None, plan: str = OLD) -> Run:
+    """Take the pushes, and change from `plan` to the new one before push number `change`."""
+    runtime = Runtime(setting.query(), plan, strategy=strategy, count_only=True)
+    seconds, stall, results, entries, made = [], [], [], [], 0
+    for k, push in enumerate(pushes):
+        start = thread_time()
+        if k == change:
+            runtime.transition(NEW)
+        middle = thread_time()
+        if k == change:
+            made = sum(stair.rows for stair in runtime.stairs)
+        again = thread_time()
+        table = runtime.push(*push)
+        seconds.append(thread_time() - again)
+        stall.append(middle - start if k == change else 0.0)
+        results.append(counted(table))
+        entries.append(sum(stair.rows for stair in runtime.stairs))
+    history = runtime.history()
+    runtime.dismantle()
+    return Run(seconds, stall, results, entries, made, history["ended"][0].as_py() if history.num_rows else None)
 
 
 def counted(table: pa.Table) -> int:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from time import thread_time
 
 import numpy as np
 
 import eddy
 from bench.harness.figure import Figure, Plot, Point, Row, Say, spread
 from bench.harness.turns import agree, without_gc
-from bench.papers.migration.arrivals import NEW, OLD, Arrivals, Setting, counted, draw, steps
+from bench.papers.migration.arrivals import Arrivals, Setting, draw, run, steps
 from bench.papers.migration.cost_model import by_hash, calibrate, eq4, eq8
 
 STRATEGIES = ("moving-state", "parallel-track", "jisc", "mjoin")
@@ -76,12 +75,9 @@ def stages(arrivals: Arrivals, change_ms: int, stream_ms: int, say: Say) -> dict
     found: dict[str, float | None] = {}
     for strategy in STRATEGIES:
         say(f"windows of {window} ms, stage of {strategy}")
-        runtime = eddy.Runtime(arrivals.setting.query(), OLD, strategy=strategy, count_only=True)
-        results[strategy] = [counted(runtime.push(*push)) for push in pushes[:before]]
-        runtime.transition(NEW)
-        results[strategy] += [counted(runtime.push(*push)) for push in pushes[before:]]
-        ended = runtime.history().column("ended")[0].as_py()
-        found[strategy] = None if ended is None else float(arrivals.times[ended - 1]) / 1e3 - change_ms
+        own = run(arrivals.setting, pushes, strategy, before)
+        results[strategy] = own.results
+        found[strategy] = None if own.ended is None else float(arrivals.times[own.ended - 1]) / 1e3 - change_ms
     agree(f"windows of {window} ms", results)
     return found
 
@@ -123,18 +119,10 @@ def stalls(arrivals: Arrivals, change_ms: int, repeats: int, say: Say) -> dict[s
         results: dict[str, list[int]] = {}
         for strategy in STRATEGIES:
             say(f"windows of {arrivals.setting.w_ms} ms, round {turn} of {repeats}: {strategy}")
-            runtime = eddy.Runtime(arrivals.setting.query(), OLD, strategy=strategy, count_only=True)
-            own = results[strategy] = [counted(runtime.push(*push)) for push in pushes[:-1]]
-            start = thread_time()
-            runtime.transition(NEW)
-            call = thread_time() - start
-            entries = sum(stair.rows for stair in runtime.stairs)
-            start = thread_time()
-            own.append(counted(runtime.push(*pushes[-1])))
-            latency = call + thread_time() - start
-            runtime.dismantle()
+            own = run(arrivals.setting, pushes, strategy, len(pushes) - 1)
+            results[strategy] = own.results
             if turn:
-                found[strategy].append((call, latency, entries))
+                found[strategy].append((own.stall[-1], own.stall[-1] + own.seconds[-1], own.made))
         agree(f"windows of {arrivals.setting.w_ms} ms", results)
     return found
 

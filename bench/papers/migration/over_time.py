@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from time import thread_time
 
-import eddy
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Table
 from bench.harness.turns import agree, without_gc
-from bench.papers.migration.arrivals import NEW, OLD, Push, Setting, counted, draw, steps
+from bench.papers.migration.arrivals import NEW, OLD, Push, Run, Setting, draw, run, steps
 from bench.papers.migration.length import PUSH_MS
 
 LOW = Setting(1_000, (100, 100, 100, 100), (0.1, 0.02, 0.02))
@@ -84,35 +82,11 @@ def level_ms(entries: Sequence[int], new: Sequence[int], served: Served, change:
     return None if first >= len(entries) else served.done[first] - served.begun[change]
 
 
-@dataclass(frozen=True)
-class Run:
-    """One case through the stream, one entry for each push: CPU seconds of the push and of the transition before it,
-    results, and entries of inner states of all running plans after it."""
-
-    seconds: list[float]
-    stall: list[float]
-    results: list[int]
-    entries: list[int]
-
-
-def run(setting: Setting, pushes: Sequence[Push], case: str, change: int | None) -> Run:
-    """Take the pushes, and change from the old plan to the new one before push number `change`."""
-    alone = case in (NEW_ONLY, OLD_ONLY)
-    plan, strategy = NEW if case == NEW_ONLY else OLD, "symmetric-hash" if alone else case
-    runtime = eddy.Runtime(setting.query(), plan, strategy=strategy, count_only=True)
-    made = Run([], [], [], [])
-    for k, push in enumerate(pushes):
-        start = thread_time()
-        if k == change and not alone:
-            runtime.transition(NEW)
-        middle = thread_time()
-        table = runtime.push(*push)
-        made.seconds.append(thread_time() - middle)
-        made.stall.append(middle - start if k == change and not alone else 0.0)
-        made.results.append(counted(table))
-        made.entries.append(sum(stair.rows for stair in runtime.stairs))
-    runtime.dismantle()
-    return made
+def run_case(setting: Setting, pushes: Sequence[Push], case: str, change: int | None) -> Run:
+    """Take the pushes; in a case of two plans, change to the new one before push number `change`."""
+    if case in (NEW_ONLY, OLD_ONLY):
+        return run(setting, pushes, "symmetric-hash", None, NEW if case == NEW_ONLY else OLD)
+    return run(setting, pushes, case, change)
 
 
 def _medians(runs: Sequence[Run]) -> Run:
@@ -134,14 +108,14 @@ def measure(series: str, point: Point, say: Say) -> list[Row]:
     with without_gc():
         say(f"{name}: when the plan changes")
         # These seconds are from the second run: memory and caches are cold in the first run.
-        seconds = [run(setting, pushes, OLD_ONLY, None).seconds for _ in range(2)][1]
+        seconds = [run_case(setting, pushes, OLD_ONLY, None).seconds for _ in range(2)][1]
         served = serve(edges, seconds, slow_down(seconds, stream_ms, load), [0.0] * len(edges))
         later = (k for k, begun in enumerate(served.begun) if begun >= point["change_ms"])
         change = next(later, len(edges))
         for turn in range(point["repeats"]):
             for case in CASES:
                 say(f"{name}, round {turn + 1}: {case}")
-                runs[case].append(run(setting, pushes, case, change))
+                runs[case].append(run_case(setting, pushes, case, change))
     agree(name, {f"{case} {turn}": one.results for case, own in runs.items() for turn, one in enumerate(own)})
     found = {case: _medians(own) for case, own in runs.items()}
     # The factor comes from these runs, not from the one above: the speed of the machine may have changed since.
