@@ -8,7 +8,7 @@ enlarges or moves a ring takes long at any time, so the longest push of the turn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter, thread_time
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 import eddy
 from bench.harness.figure import Say
-from bench.harness.turns import Mismatch, agree, without_gc
+from bench.harness.turns import Mismatch, Taken, agree, without_gc
 from bench.ways.runners import open_push
 from bench.workloads.sources import Keys, Order
 from bench.workloads.turnover import Pushes, Turnover, permutations
@@ -101,21 +101,26 @@ class Run:
             raise Mismatch(f"{self.runtime.strategy}: the stage is not over after a turnover of all windows")
 
 
-def take_pushes(
-    name: str, runs: Mapping[str, Run], count: int, plan: str | None = None, say: Say | None = None
-) -> dict[str, float]:
-    """Let each run take `count` pushes, one run after the other; return the CPU seconds of each.
+def raced(
+    name: str, runs: Mapping[str, Run], parts: Sequence[tuple[int, str | None]], say: Say, check: bool = False
+) -> Taken:
+    """Let runs take each part in turn, (pushes, plan to change to before them); return the CPU seconds of the parts.
 
-    Raises Mismatch if they differ in the number of results.
+    Raises Mismatch if runs differ in the number of results of a part; and with `check`, unless the stage of a
+    transition is over at the end of its part.
     """
-    seconds: dict[str, float] = {}
-    results: dict[str, int] = {}
-    for strategy, run in runs.items():
-        if say is not None:
-            say(f"{name}: {strategy}")
-        seconds[strategy], results[strategy] = run.take(count, plan)
-    agree(name, results)
-    return seconds
+    taken: Taken = {strategy: [] for strategy in runs}
+    with without_gc():
+        for number, (count, plan) in enumerate(parts, 1):
+            results = {}
+            for strategy, run in runs.items():
+                say(f"{name}, part {number} of {len(parts)}: {strategy}")
+                seconds, results[strategy] = run.take(count, plan)
+                taken[strategy].append(seconds)
+                if check and plan is not None:
+                    run.check_over()
+            agree(name, results)
+    return taken
 
 
 def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> dict[str, Run]:

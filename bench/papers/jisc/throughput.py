@@ -7,13 +7,14 @@ root; in the worst case all states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import cycle
+from typing import Any
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, number, spread
-from bench.harness.turns import Taken, time, without_gc
-from bench.ways.strategies import PUSH, started, take_pushes
+from bench.harness.turns import Taken, time
+from bench.ways.strategies import PUSH, raced, started
 from bench.workloads.turnover import Turnover, permutations
 
 COMPARED = ("jisc", "cacq", "parallel-track", "mjoin", "eddy")
@@ -68,17 +69,11 @@ def stage(case: str, point: Point, say: Say) -> list[Row]:
     """
     turnover = _turnover(point, point["joins"] + 1)
     pushes = turnover.pushes(PUSH)
-    runs = started(turnover, pushes, STAGE)
-    name = f"{case} case, {point['joins']} joins"
-    taken: Taken = {strategy: [] for strategy in runs}
-    with without_gc():
-        take_pushes(f"{name}, windows fill", runs, len(pushes), say=say)
-        steady = take_pushes(f"{name}, before the transition", runs, len(pushes), say=say)
-        for turn in range(point["rounds"]):
-            plan = turnover.plan if turn % 2 else _changed(turnover, case)
-            for strategy, seconds in take_pushes(f"{name}, round {turn + 1}", runs, len(pushes), plan, say).items():
-                runs[strategy].check_over()
-                taken[strategy].append(seconds)
+    runs, once = started(turnover, pushes, STAGE), (len(pushes), None)
+    plans = [turnover.plan if turn % 2 else _changed(turnover, case) for turn in range(point["rounds"])]
+    parts = [once, once, *((len(pushes), plan) for plan in plans)]
+    seconds = raced(f"{case} case, {point['joins']} joins", runs, parts, say, check=True)
+    taken = {strategy: own[2:] for strategy, own in seconds.items()}
     rows: list[Row] = []
     for strategy, run in runs.items():
         change, own = run.changed, _against_jisc(strategy, taken, "speedup")
@@ -89,7 +84,7 @@ def stage(case: str, point: Point, say: Say) -> list[Row]:
                 "tuples": len(turnover.order),
                 **own,
                 "us_per_tuple": 1e6 * number(own, "seconds") / len(turnover.order),
-                "steady_seconds": steady[strategy],
+                "steady_seconds": seconds[strategy][1],
                 "stored": change.intermediate,
                 "promoted": change.promoted,
                 "duplicates": change.duplicates,
@@ -108,19 +103,15 @@ def normal(point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy and step, with accumulated times; the strategies take each step in turn."""
     turnover = _turnover(point, point["streams"])
     pushes, step = turnover.pushes(PUSH), point["step"]
-    steps: list[Taken] = [{name: [] for name in NORMAL} for _ in range(STEPS)]
-    for turn in range(point["rounds"]):
-        runs = started(turnover, pushes, NORMAL)
-        total = dict.fromkeys(runs, 0.0)
-        with without_gc():
-            for n, taken in enumerate(steps, 1):
-                say(f"normal operation, round {turn + 1}: {n * step:,} tuples")
-                for strategy, seconds in take_pushes("normal operation", runs, step // PUSH).items():
-                    total[strategy] += seconds
-                    taken[strategy].append(total[strategy])
+    parts = [(step // PUSH, None)] * STEPS
+    rounds = [
+        raced(f"normal operation, round {turn + 1}", started(turnover, pushes, NORMAL), parts, say)
+        for turn in range(point["rounds"])
+    ]
+    taken = [{name: [sum(one[name][:n]) for one in rounds] for name in NORMAL} for n in range(1, STEPS + 1)]
     return [
-        {"strategy": name, "tuples_m": n * step / 1e6, **_against_jisc(name, taken, "vs_jisc")}
-        for n, taken in enumerate(steps, 1)
+        {"strategy": name, "tuples_m": n * step / 1e6, **_against_jisc(name, own, "vs_jisc")}
+        for n, own in enumerate(taken, 1)
         for name in NORMAL
     ]
 
@@ -137,21 +128,12 @@ def frequency(case: str, point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy: a transition at once and after each period; strategies take periods in turn."""
     turnover = _turnover(point, point["streams"])
     pushes, period, tuples = turnover.pushes(PUSH), point["period"], point["tuples"]
-    plans = cycle([_changed(turnover, case), turnover.plan])
-    runs = started(turnover, pushes, COMPARED)
-    name = f"{case} case, a transition every {period:,} tuples"
-    taken: Taken = {strategy: [] for strategy in runs}
-    with without_gc():
-        take_pushes(f"{name}, windows fill", runs, len(pushes), say=say)
-        for _ in range(point["rounds"]):
-            total = dict.fromkeys(runs, 0.0)
-            for done in range(0, tuples, period):
-                say(f"{name}: {done:,} of {tuples:,}")
-                count = min(period, tuples - done) // PUSH
-                for strategy, seconds in take_pushes(name, runs, count, next(plans)).items():
-                    total[strategy] += seconds
-            for strategy, seconds in total.items():
-                taken[strategy].append(seconds)
+    plans, runs = cycle([_changed(turnover, case), turnover.plan]), started(turnover, pushes, COMPARED)
+    counts = [min(period, tuples - done) // PUSH for done in range(0, tuples, period)]
+    parts = [(len(pushes), None), *((count, next(plans)) for count in counts * point["rounds"])]
+    seconds = raced(f"{case} case, a transition every {period:,} tuples", runs, parts, say)
+    firsts = range(1, len(parts), len(counts))
+    taken = {name: [sum(own[first : first + len(counts)]) for first in firsts] for name, own in seconds.items()}
     return [
         {
             "strategy": strategy,
@@ -164,63 +146,65 @@ def frequency(case: str, point: Point, say: Say) -> list[Row]:
     ]
 
 
-def _plots(x: str, label: str, ratio: str, log: str = "") -> Sequence[Plot]:
-    return (
-        Plot("Execution time", x, "seconds", "strategy", name="time", x_label=label, y_label="CPU seconds", log=log),
-        Plot("In terms of jisc", x, ratio, "strategy", name="ratio", x_label=label, y_label="time / time of jisc"),
-    )
+def _look(x: str, label: str, ratio: str, log: str = "") -> dict[str, Any]:
+    """Return the plots of a figure and its table, of the times of strategies and of their ratios to that of jisc."""
+    heading = "CPU time" if ratio == "speedup" else "CPU"
+    return {
+        "plots": (
+            Plot("Execution time", x, "seconds", "strategy", "time", label, "CPU seconds", log),
+            Plot("In terms of jisc", x, ratio, "strategy", "ratio", label, "time / time of jisc"),
+        ),
+        "tables": (
+            Table("Time over that of jisc", {x: label.partition(" between")[0]}, {ratio: heading}, across="strategy"),
+        ),
+    }
 
 
-def _stage_figure(number: int, case: str) -> Figure:
-    return Figure(
-        f"fig{number}",
-        f"The migration stage with {'one state' if case == 'best' else 'all states'} incomplete: the transition and a "
-        "turnover of all windows (10 000 rows; quick: 500). CPU time, pushes of 1 000, counting. moving-state, mjoin "
-        "and eddy are not in the paper's figure; the paper used Java on a Core2 Duo of 2.1 GHz.",
-        stage_points,
-        partial(stage, case),
-        source=f"Aly, Aref, Ouzzani, Mahmoud, EDBT 2014, figure {number}",
-        plots=_plots("joins", "joins", "speedup", log="y"),
-        tables=[Table("Time over that of jisc", {"joins": "joins"}, {"speedup": "CPU time"}, across="strategy")],
-        printed=[
-            {"joins": joins, "strategy": name, "seconds": seconds, "speedup": seconds / found["jisc"]}
-            for joins, found in PAPER[case].items()
-            for name, seconds in found.items()
-        ],
-    )
-
-
-def _frequency_figure(number: int, case: str) -> Figure:
-    return Figure(
-        f"fig{number}",
-        f"20 joins, 20 million tuples, and at regular intervals a transition that makes "
-        f"{'one state' if case == 'best' else 'all states'} incomplete. Windows of 10 000 rows, full at the start "
-        "(quick: all sizes divided by 40). CPU time. mjoin and eddy are not in the paper.",
-        frequency_points,
-        partial(frequency, case),
-        source=f"Aly, Aref, Ouzzani, Mahmoud, EDBT 2014, figure {number}",
-        plots=_plots("period_m", "million tuples between transitions", "vs_jisc"),
-        tables=[Table("Time over that of jisc", {"period_m": "million tuples"}, {"vs_jisc": "CPU"}, across="strategy")],
-    )
-
-
+SOURCE = "Aly, Aref, Ouzzani, Mahmoud, EDBT 2014, figure {}"
+INCOMPLETE = {"best": "one state", "worst": "all states"}
 FIGURES = (
-    _stage_figure(7, "best"),
-    _stage_figure(8, "worst"),
+    *(
+        Figure(
+            f"fig{number}",
+            f"The migration stage with {INCOMPLETE[case]} incomplete: the transition and a turnover of all windows "
+            "(10 000 rows; quick: 500). CPU time, pushes of 1 000, counting. moving-state, mjoin and eddy are not in "
+            "the paper's figure; the paper used Java on a Core2 Duo of 2.1 GHz.",
+            stage_points,
+            partial(stage, case),
+            source=SOURCE.format(number),
+            **_look("joins", "joins", "speedup", log="y"),
+            printed=[
+                {"joins": joins, "strategy": name, "seconds": seconds, "speedup": seconds / found["jisc"]}
+                for joins, found in PAPER[case].items()
+                for name, seconds in found.items()
+            ],
+        )
+        for number, case in ((7, "best"), (8, "worst"))
+    ),
     Figure(
         "fig9",
         "20 joins, no transition, windows of 10 000 rows (quick: 1 000) that are empty at the start; the time of each "
         "tenth of the tuples accumulates. CPU time. mjoin and eddy are not in the paper.",
         normal_points,
         normal,
-        source="Aly, Aref, Ouzzani, Mahmoud, EDBT 2014, figure 9",
-        plots=_plots("tuples_m", "million tuples", "vs_jisc"),
-        tables=[Table("Time over that of jisc", {"tuples_m": "million tuples"}, {"vs_jisc": "CPU"}, across="strategy")],
+        source=SOURCE.format(9),
+        **_look("tuples_m", "million tuples", "vs_jisc"),
         printed=[
             {"strategy": name, "tuples_m": 10.0, "seconds": seconds, "vs_jisc": seconds / PAPER_NORMAL["jisc"]}
             for name, seconds in PAPER_NORMAL.items()
         ],
     ),
-    _frequency_figure(11, "worst"),
-    _frequency_figure(12, "best"),
+    *(
+        Figure(
+            f"fig{number}",
+            "20 joins, 20 million tuples, and at regular intervals a transition that makes "
+            f"{INCOMPLETE[case]} incomplete. Windows of 10 000 rows, full at the start (quick: all sizes divided by "
+            "40). CPU time. mjoin and eddy are not in the paper.",
+            frequency_points,
+            partial(frequency, case),
+            source=SOURCE.format(number),
+            **_look("period_m", "million tuples between transitions", "vs_jisc"),
+        )
+        for number, case in ((11, "worst"), (12, "best"))
+    ),
 )
