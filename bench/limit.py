@@ -99,7 +99,7 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 
 def _strategies(turnover: Turnover) -> dict[str, Work]:
-    pushes = turnover.columns(PUSH)
+    pushes = turnover.cut(PUSH).columns
     engines = {name: StrategyEngine(turnover, name) for name in ("mjoin", "jisc")}
     moving = StrategyEngine(turnover, "jisc")
     plans = [turnover.reversed_plan, turnover.plan]

@@ -47,7 +47,7 @@ def work_of(point: Point) -> Work:
     push, part, seed = point["push"], point["part"], point["seed"]
     if point["workload"] == PERMUTED:
         turnover = permutations(11, 2_000, seed)
-        pushes = turnover.pushes(push)
+        pushes = turnover.cut(push).arrow
         again = [one for _ in range(max(2, round(40 * part))) for one in pushes]
         return Work(turnover.query, pushes, again, (turnover.plan, turnover.reversed_plan))
     shape = SHAPES[WORKLOADS[point["workload"]]].scaled(part)

@@ -65,7 +65,7 @@ def worst_of(rows: list[Row]) -> Row:
 
 
 def _steady(turnover: Turnover, count: int, say: Say) -> Taken:
-    pushes = turnover.columns(PUSH)
+    pushes = turnover.cut(PUSH).columns
     engines = {name: StrategyEngine(turnover, name) for name in STRATEGIES}
     engines[MOVED] = StrategyEngine(turnover, "jisc")
     for engine in engines.values():
@@ -83,12 +83,12 @@ def _pause(point: Point, say: Say) -> list[Row]:
     """Return how long output pauses under each strategy."""
     window, times = point["window"], point["transitions"]
     turnover = permutations(point["streams"], window)
-    pushes, warm = turnover.pushes(PUSH), permutations(3, 10)
+    pushes, warm = turnover.cut(PUSH).arrow, permutations(3, 10)
     found: dict[str, list[Pause]] = {}
     counts: dict[str, list[int]] = {}
     for strategy in CHANGING:
         say(f"pause, windows of {window:,}: {strategy}")
-        pauses(warm, warm.pushes(PUSH), strategy, 2)  # compiles or loads what only a transition calls
+        pauses(warm, warm.cut(PUSH).arrow, strategy, 2)  # compiles or loads what only a transition calls
         found[strategy], counts[strategy] = pauses(turnover, pushes, strategy, times)
     agree(f"pause.{window}", counts)
     rows: list[Row] = []
@@ -129,7 +129,7 @@ def _call(point: Point, say: Say) -> list[Row]:
     """Return how long `Runtime.transition` takes under jisc, back and forth, and to plans it has not seen before."""
     turnover, count = permutations(21, point["window"]), point["calls"]
     runtime = eddy.Runtime(turnover.query, turnover.plan, strategy="jisc", count_only=True)
-    pushes = turnover.pushes(PUSH)
+    pushes = turnover.cut(PUSH).arrow
     say("calls of transition")
     timed_pushes(runtime, pushes)
     rng = np.random.default_rng(6)

@@ -19,8 +19,8 @@ import eddy
 from bench.harness.figure import Say
 from bench.harness.turns import Mismatch, Taken, agree, without_gc
 from bench.ways.runners import open_push
-from bench.workloads.sources import Keys, Order
-from bench.workloads.turnover import Pushes, Turnover, permutations
+from bench.workloads.sources import Columns, Order, Pushes
+from bench.workloads.turnover import Turnover, permutations
 from eddy.routing.strategies import make_strategy
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES, Transition
@@ -46,12 +46,12 @@ class StrategyEngine:
         """Change to another plan."""
         self.strategy.change(parse(plan, self.graph.names))
 
-    def turn(self, pushes: list[tuple[Order, list[Keys]]]) -> tuple[float, int]:
+    def turn(self, pushes: list[tuple[Order, Columns]]) -> tuple[float, int]:
         """Return (CPU seconds, results) of these pushes, including the bookkeeping of the strategy after each."""
         modules, strategy, results = self.modules, self.strategy, 0
         start = thread_time()
         for order, columns in pushes:
-            open_push(modules, [[keys] for keys in columns])
+            open_push(modules, columns)
             results += modules.run(strategy.routes, order, True, strategy.entries)
             modules.commit()
             strategy.after_push(len(order))
@@ -128,7 +128,7 @@ def started(turnover: Turnover, pushes: Pushes, strategies: Iterable[str]) -> di
     names = list(strategies)
     small = permutations(3, 10)
     for name in names:
-        run = Run(small, small.pushes(PUSH), name)
+        run = Run(small, small.cut(PUSH).arrow, name)
         run.take(2)
         if STRATEGIES[name].changes:
             run.take(2, small.reversed_plan)

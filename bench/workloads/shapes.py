@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bench.workloads.sources import Order, batches
 from eddy import Query, Rows, Stream
 
 Int64s = npt.NDArray[np.int64]
-Order = npt.NDArray[np.uint8]
 Push = tuple[dict[str, pa.RecordBatch], Order]
 
 STATIONARY, ABRUPT, SLOW_DRIFT = "stationary", "abrupt drift", "slow drift"
@@ -144,13 +144,10 @@ class Arrivals:
             while at < end:
                 order = self.order[at : min(at + size, end)]
                 at += len(order)
-                rows = {}
-                for i, count in enumerate(np.bincount(order, minlength=len(self.keys)).tolist()):
-                    stream = self.query.streams[i]
-                    own = [pa.array(column[taken[i] : taken[i] + count]) for column in self.keys[i]]
-                    taken[i] += count
-                    rows[stream.name] = pa.RecordBatch.from_arrays(own, schema=stream.schema)
-                made.append((name, (rows, order)))
+                ends = [t + n for t, n in zip(taken, np.bincount(order, minlength=len(taken)).tolist(), strict=True)]
+                own = [[one[t:e] for one in keys] for keys, t, e in zip(self.keys, taken, ends, strict=True)]
+                made.append((name, (batches(self.query, own), order)))
+                taken = ends
         return made
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ Order = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.int64]
 Columns = list[list[Keys]]
 """Key columns: by stream, then by column, in order of arrival."""
+Pushes = list[tuple[dict[str, pa.RecordBatch], Order]]
 
 WINDOW = 10_000
 VALUE = "v"
@@ -52,6 +54,12 @@ def chain(window: int) -> Query:
     )
 
 
+def batches(query: Query, columns: Columns) -> dict[str, pa.RecordBatch]:
+    """Return rows by stream; `columns` are those of each schema."""
+    own = zip(query.streams, columns, strict=True)
+    return {s.name: pa.RecordBatch.from_arrays([pa.array(one) for one in c], schema=s.schema) for s, c in own}
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Arrivals that are timed together, cut into pushes.
@@ -59,43 +67,36 @@ class Chunk:
     order   uint8[n], the stream of each arrival
     keys    int64[n, words], the key columns of its stream; further columns are ignored
     push    arrivals of a push; the last push may have fewer
+    first   arrivals of the first push, if not 0
     """
 
     query: Query
     order: Order
     keys: Keys
     push: int
+    first: int = 0
 
     @cached_property
     def raw(self) -> list[tuple[Order, Keys]]:
         """The pushes as (order, keys)."""
-        starts = range(0, len(self.order), self.push)
-        return [(self.order[k : k + self.push], self.keys[k : k + self.push]) for k in starts]
+        edges = [0, *range(self.first or self.push, len(self.order), self.push), len(self.order)]
+        return [(self.order[low:high], self.keys[low:high]) for low, high in pairwise(edges)]
 
     @cached_property
     def columns(self) -> list[tuple[Order, Columns]]:
         """The pushes as (order, key columns)."""
-        counts = [len(own) for own in self.query.graph.attributes]
-        made = []
-        for order, keys in self.raw:
-            own = [keys[order == i] for i in range(len(counts))]
-            made.append((order, [[o[:, k].copy() for k in range(n)] for o, n in zip(own, counts, strict=True)]))
-        return made
+        counts = list(enumerate(map(len, self.query.graph.attributes)))
+        return [(order, [[keys[order == i, k] for k in range(n)] for i, n in counts]) for order, keys in self.raw]
 
     @cached_property
-    def arrow(self) -> list[tuple[dict[str, pa.RecordBatch], Order]]:
+    def arrow(self) -> Pushes:
         """The pushes as (rows by stream, order). A value is the position of the arrival in its push."""
+        valued = [VALUE in stream.schema.names for stream in self.query.streams]
         made = []
-        for order, keys in self.raw:
-            rows = {}
-            for i, stream in enumerate(self.query.streams):
-                own = np.flatnonzero(order == i)
-                plain = [name for name in stream.schema.names if name != VALUE]
-                arrays: list[Any] = [pa.array(keys[own, k]) for k in range(len(plain))]
-                if len(plain) < len(stream.schema):
-                    arrays.append(pa.array(own))
-                rows[stream.name] = pa.RecordBatch.from_arrays(arrays, schema=stream.schema)
-            made.append((rows, order))
+        for order, keys in self.columns:
+            values = [[np.flatnonzero(order == i)] if has else [] for i, has in enumerate(valued)]
+            rows = [[*own, *value] for own, value in zip(keys, values, strict=True)]
+            made.append((batches(self.query, rows), order))
         return made
 
 

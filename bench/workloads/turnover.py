@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pyarrow as pa
 
-from bench.workloads.sources import WINDOW, Keys, Order, one_key
+from bench.workloads.sources import WINDOW, Chunk, Keys, Order, one_key
 from eddy import Query
-
-Pushes = list[tuple[dict[str, pa.RecordBatch], Order]]
 
 
 @dataclass(frozen=True)
@@ -52,22 +49,9 @@ class Turnover:
         """`plan` with the last two streams swapped: one state differs, the one just below the root."""
         return " ".join([*self.names[:-2], self.names[-1], self.names[-2]])
 
-    def columns(self, arrivals: int, first: int = 0) -> list[tuple[Order, list[Keys]]]:
-        """Return pushes of `arrivals` each as (order, keys by stream); `first`, if not 0, is the size of the first."""
-        made = []
-        starts = [*([0] if first else []), *range(first, len(self.order), arrivals)]
-        for start, end in zip(starts, [*starts[1:], len(self.order)], strict=True):
-            order, keys = self.order[start:end], self.keys[start:end]
-            made.append((order, [keys[order == i] for i in range(len(self.names))]))
-        return made
-
-    def pushes(self, arrivals: int, first: int = 0) -> Pushes:
-        """Return pushes of `arrivals` each as (rows by stream, order); `first` as in `columns`."""
-        made = []
-        for order, keys in self.columns(arrivals, first):
-            rows = zip(self.query.streams, keys, strict=True)
-            made.append(({s.name: pa.RecordBatch.from_arrays([pa.array(k)], schema=s.schema) for s, k in rows}, order))
-        return made
+    def cut(self, arrivals: int, first: int = 0) -> Chunk:
+        """Return the arrivals in pushes of `arrivals` each; `first`, if not 0, is the size of the first."""
+        return Chunk(self.query, self.order, self.keys.reshape(-1, 1), arrivals, first)
 
 
 def _shuffled(streams: int, each: int, rng: np.random.Generator) -> Order:

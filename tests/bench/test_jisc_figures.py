@@ -139,7 +139,7 @@ def test_results_after_the_transition_are_compared(point: Mapping[str, Any], mon
 
 def test_a_stage_that_goes_on_is_told() -> None:
     turnover = permutations(4, 20)
-    pushes = turnover.pushes(10)
+    pushes = turnover.cut(10).arrow
     for strategy in ("jisc", "parallel-track"):
         run = started(turnover, pushes, [strategy])[strategy]
         run.take(len(pushes))
@@ -153,7 +153,7 @@ def test_a_stage_that_goes_on_is_told() -> None:
 
 def test_turns_go_on_where_the_last_ended() -> None:
     turnover = permutations(3, 20)
-    runs = started(turnover, turnover.pushes(10), ["jisc", "mjoin"])
+    runs = started(turnover, turnover.cut(10).arrow, ["jisc", "mjoin"])
     taken = raced("turns", runs, [(4, None), (5, None)], lambda said: None)
     assert {name: len(own) for name, own in taken.items()} == {"jisc": 2, "mjoin": 2}
     assert {run.runtime.position for run in runs.values()} == {60 + 30}

@@ -54,7 +54,7 @@ def test_a_turnover_gives_the_same_results_again_under_every_strategy(turnover: 
     found = {}
     for name in STRATEGIES:
         engine = StrategyEngine(turnover, name)
-        columns = turnover.columns(7)
+        columns = turnover.cut(7).columns
         found[name] = [engine.turn(columns)[1] for _ in range(3)]
         if STRATEGIES[name].changes:
             engine.transition(turnover.reversed_plan)
@@ -67,7 +67,7 @@ def test_a_turnover_gives_the_same_results_again_under_every_strategy(turnover: 
     if turnover.name == "W5":
         assert counts[1] == len(turnover.order)
     runtime = eddy.Runtime(turnover.query, count_only=True)
-    assert timed_pushes(runtime, turnover.pushes(9))[1] == counts[0]
+    assert timed_pushes(runtime, turnover.cut(9).arrow)[1] == counts[0]
 
 
 def test_a_stream_repeats_one_permutation() -> None:
@@ -92,7 +92,7 @@ def test_plans_differ_in_all_states_or_in_the_one_below_the_root(plan: str, new:
 @pytest.mark.parametrize("strategy", CHANGING)
 def test_a_pause_is_the_longest_of_what_was_timed(strategy: str) -> None:
     turnover = permutations(4, 6)
-    found, counts = pauses(turnover, turnover.pushes(5), strategy, 2)
+    found, counts = pauses(turnover, turnover.cut(5).arrow, strategy, 2)
     assert len(found) == 2
     assert len(counts) == 5
     for pause in found:
@@ -111,7 +111,7 @@ def test_different_numbers_of_results_are_no_comparison() -> None:
 def test_an_incomplete_state_is_told() -> None:
     turnover = permutations(4, 6)
     runtime = eddy.Runtime(turnover.query, turnover.plan, strategy="jisc", count_only=True)
-    pushes = turnover.pushes(24)
+    pushes = turnover.cut(24).arrow
     timed_pushes(runtime, pushes)
     runtime.transition(turnover.reversed_plan)
     with pytest.raises(Mismatch, match="incomplete"):

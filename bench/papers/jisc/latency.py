@@ -39,7 +39,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     if point["panel"] == "a":
         turnover = permutations(joins + 1, window, point["seed"])
         # The first push after a transition has one arrival, which has one result.
-        pushes = turnover.pushes(PUSH, first=1)
+        pushes = turnover.cut(PUSH, first=1).arrow
         started(turnover, pushes, STRATEGIES)
         for strategy in STRATEGIES:
             say(f"{name}: {strategy}")

@@ -68,7 +68,7 @@ def stage(case: str, point: Point, say: Say) -> list[Row]:
     steady_seconds                 the turnover before the stage, without a transition
     """
     turnover = _turnover(point, point["joins"] + 1)
-    pushes = turnover.pushes(PUSH)
+    pushes = turnover.cut(PUSH).arrow
     runs, once = started(turnover, pushes, STAGE), (len(pushes), None)
     plans = [turnover.plan if turn % 2 else _changed(turnover, case) for turn in range(point["rounds"])]
     parts = [once, once, *((len(pushes), plan) for plan in plans)]
@@ -102,7 +102,7 @@ def normal_points(full: bool) -> list[Point]:
 def normal(point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy and step, with accumulated times; the strategies take each step in turn."""
     turnover = _turnover(point, point["streams"])
-    pushes, step = turnover.pushes(PUSH), point["step"]
+    pushes, step = turnover.cut(PUSH).arrow, point["step"]
     parts = [(step // PUSH, None)] * STEPS
     rounds = [
         raced(f"normal operation, round {turn + 1}", started(turnover, pushes, NORMAL), parts, say)
@@ -127,7 +127,7 @@ def frequency_points(full: bool) -> list[Point]:
 def frequency(case: str, point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy: a transition at once and after each period; strategies take periods in turn."""
     turnover = _turnover(point, point["streams"])
-    pushes, period, tuples = turnover.pushes(PUSH), point["period"], point["tuples"]
+    pushes, period, tuples = turnover.cut(PUSH).arrow, point["period"], point["tuples"]
     plans, runs = cycle([_changed(turnover, case), turnover.plan]), started(turnover, pushes, COMPARED)
     counts = [min(period, tuples - done) // PUSH for done in range(0, tuples, period)]
     parts = [(len(pushes), None), *((count, next(plans)) for count in counts * point["rounds"])]
