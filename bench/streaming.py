@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -79,19 +79,15 @@ def _empty(spark: SparkSession, feed: Feed, checkpoint: Path) -> list[float]:
 def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
     """Compare the results of all ways."""
     feed = _fed(folder, point["rows"], 3)
-    ways: dict[str, Callable[[Path, Path], object]] = {
-        name: lambda checkpoint, out, name=name: _eddy(spark, feed, checkpoint, name, out)  # type: ignore[misc]
-        for name in TRANSPORTS
+    ways: dict[str, Callable[..., object]] = {
+        **{name: partial(_eddy, spark, feed, transport=name) for name in TRANSPORTS},
+        **{name: partial(spark_triggers, spark, feed, settings=name) for name in (DEFAULT, BEST)},
     }
-    for name in (DEFAULT, BEST):
-        ways[name] = lambda checkpoint, out, name=name: spark_triggers(  # type: ignore[misc]
-            spark, feed, checkpoint, name, out
-        )
     found = {}
     for name, way in ways.items():
         say(f"results of {name}")
         place = _place(folder)
-        way(place / "checkpoint", place / "out")
+        way(checkpoint=place / "checkpoint", out=place / "out")
         found[name] = summed(spark.read.parquet(str(place / "out")))
     agree("W1 streamed: (results, sums of the columns)", found)
     return [{"figure": "streaming.results_compared", "value": found[DEFAULT][0]}]

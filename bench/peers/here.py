@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,8 +15,7 @@ import pyarrow as pa
 
 import eddy
 from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Engine, Peer, Step, Work, total_of
-from bench.ways.c_loop import CLoop, compiled, compiler_version
-from bench.ways.loop_kernels import tables, w1_loop
+from bench.ways.c_loop import CLoop, Loop, compiled, compiler_version
 from bench.ways.runners import EngineRunner
 from bench.workloads.sources import WINDOW
 
@@ -55,52 +55,30 @@ class Kernels(Engine):
         return self.engine.push(*given)
 
 
-class Loop(Engine):
-    """The loop in numba; the loops do not check whether there is room for results."""
+class ByHand(Engine):
+    """A hand-written loop, which does not check whether there is room for results.
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.by_time = work, work.windows == RANGE
-        self.width = SPAN if self.by_time else WINDOW
-        self.room = max(4 * work.batch, LEAST_ROOM)  # about one result an arrival
+    payload   it returns the key and all values, else row ids
+    """
+
+    def __init__(self, work: Work, loop: Callable[[int, int, int, int], Loop] = Loop, payload: bool = False) -> None:
+        self.by_time, self.payload = work.windows == RANGE, payload
+        room = max(4 * work.batch, LEAST_ROOM)  # about one result an arrival
+        self.loop = loop(SPAN if self.by_time else WINDOW, BITS, work.most_live, room)
         self.values = [np.flatnonzero(work.order == i) for i in range(len(STREAMS))]
-        self.make()
 
     @staticmethod
     def prepare(step: Step) -> Any:
         return step.order, step.keys, step.times, step.times - 1
-
-    def make(self) -> None:
-        """Make the tables."""
-        self.kept = tables(len(STREAMS), len(STREAMS), len(STREAMS), BITS, self.work.most_live, self.room)
-        self.kept.ids.fill(0)
-        self.times = np.zeros(self.kept.held.shape, np.int64)
-
-    def push(self, given: Any) -> int:
-        order, keys, times, _ = given
-        return int(w1_loop(order, keys, times if self.by_time else None, self.width, BITS, self.kept, self.times))
-
-    def total(self, results: int) -> int:
-        return sum(int(own[ids[:results]].sum()) for own, ids in zip(self.values, self.kept.ids, strict=True))
-
-
-class LoopInC(Loop):
-    """The loop in C; with payload it returns the key and all values, else row ids."""
-
-    def __init__(self, work: Work, cc: str, payload: bool) -> None:
-        self.cc, self.payload = cc, payload
-        super().__init__(work)
-
-    def make(self) -> None:
-        """Make the tables."""
-        self.loop = CLoop(self.cc, self.width, BITS, self.work.most_live, self.room)
-        self.kept = self.loop.kept
 
     def push(self, given: Any) -> int:
         order, keys, times, values = given
         return self.loop.push(order, keys, times if self.by_time else None, values if self.payload else None)
 
     def total(self, results: int) -> int:
-        return int(self.loop.out[1:, :results].sum()) if self.payload else super().total(results)
+        if isinstance(self.loop, CLoop) and self.payload:
+            return int(self.loop.out[1:, :results].sum())
+        return sum(int(own[ids[:results]].sum()) for own, ids in zip(self.values, self.loop.kept.ids, strict=True))
 
 
 class Plain(Engine):
@@ -117,7 +95,7 @@ class Plain(Engine):
 
     @staticmethod
     def prepare(step: Step) -> Any:
-        return tuple(array.tolist() for array in Loop.prepare(step))
+        return tuple(array.tolist() for array in ByHand.prepare(step))
 
     def push(self, given: Any) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
@@ -157,7 +135,7 @@ def peers() -> list[Peer]:
         eddy_peer(),
         Peer("eddy, counting", partial(Arrow, count_only=True), eddy.__version__),
         Peer("eddy, engine", Kernels, eddy.__version__, windows=(ROWS,)),
-        Peer(NUMBA, Loop, numba.__version__),
+        Peer(NUMBA, ByHand, numba.__version__),
         Peer("plain Python", Plain, platform.python_version()),
     ]
 
@@ -166,6 +144,6 @@ def c_peers(cc: str) -> list[Peer]:
     """Return the loops in C, compiled by this compiler. Raises EddyError."""
     compiled(cc)
     return [
-        Peer(name, partial(LoopInC, cc=cc, payload=payload), compiler_version(cc))
+        Peer(name, partial(ByHand, loop=partial(CLoop, cc), payload=payload), compiler_version(cc))
         for name, payload in ((C, False), (C_PAYLOAD, True))
     ]

@@ -1,4 +1,4 @@
-"""The loop for W1 in C (w1_loop.c), compiled for the run if there is a compiler."""
+"""The loop for W1: in numba, and in C (w1_loop.c), compiled for the run if there is a compiler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from time import thread_time
 import numpy as np
 import numpy.typing as npt
 
-from bench.ways.loop_kernels import tables
+from bench.ways.loop_kernels import tables, w1_loop
 from bench.workloads.sources import Chunk, Keys, Order
 from eddy import EddyError, StateError
 
@@ -59,22 +59,34 @@ class _Tables(ctypes.Structure):
     ]
 
 
-class CLoop:
-    """The loop over tables of its own.
+class Loop:
+    """The loop in numba, over tables of its own.
 
     width      rows of a window, or its length in ticks
     most_live  rows that a window has at most
     room       results of a push at most; the loop does not check it
     """
 
-    def __init__(self, cc: str, width: int, bits: int, most_live: int, room: int) -> None:
-        self.width, self.room = width, room
+    def __init__(self, width: int, bits: int, most_live: int, room: int) -> None:
+        self.width, self.bits, self.room = width, bits, room
         self.kept = tables(STREAMS, STREAMS, STREAMS, bits, most_live, room)
         self.kept.ids.fill(0)
-        ring = self.kept.link.shape[1]
-        self.times, self.pairs = np.zeros((STREAMS, ring), np.int64), np.zeros((STREAMS, ring, 2), np.int64)
-        self.out = np.full((STREAMS + 1, room), -1, np.int64)
-        kept = self.kept
+        self.times = np.zeros(self.kept.held.shape, np.int64)
+
+    def push(
+        self, order: Order, keys: Keys, times: Keys | None = None, values: npt.NDArray[np.int64] | None = None
+    ) -> int:
+        """Join arrivals and return the number of results, as row ids in `kept.ids`; without times by rows."""
+        return int(w1_loop(order, keys, times, self.width, self.bits, self.kept, self.times))
+
+
+class CLoop(Loop):
+    """The loop in C."""
+
+    def __init__(self, cc: str, width: int, bits: int, most_live: int, room: int) -> None:
+        super().__init__(width, bits, most_live, room)
+        kept, ring = self.kept, self.kept.link.shape[1]
+        self.pairs, self.out = np.zeros((STREAMS, ring, 2), np.int64), np.full((STREAMS + 1, room), -1, np.int64)
         arrays = (kept.heads, kept.link, kept.held, self.times, kept.nxt, kept.ids, self.pairs, self.out)
         self._tables = _Tables(*(array.ctypes.data for array in arrays), ring - 1, ring, room, bits)
         self._join = compiled(cc).w1

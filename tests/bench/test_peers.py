@@ -92,9 +92,9 @@ def test_a_chain_ends_at_a_slot_that_another_row_took() -> None:
     cc = compiler()
     for peer in [*here.peers(), *(here.c_peers(cc) if cc else [])]:
         engine = peer.start(work)
-        if not isinstance(engine, here.Loop):
+        if not isinstance(engine, here.ByHand):
             continue
-        ring = engine.kept.link.shape[1]
+        ring = engine.loop.kept.link.shape[1]
         assert WINDOW < ring < SPAN
         order = np.zeros(ring + 2, np.uint8)
         order[-1] = 1
