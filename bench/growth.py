@@ -61,7 +61,7 @@ def measure(point: Point, say: Say) -> list[Row]:
     say(f"filling {streams} windows of {window:,}")
     warm = max(push, WARM)
     fill(ways, arriving, filling([window] * streams, warm) + point["settle"], warm)
-    began = {way: _decided(runner) for way, runner in ways.items()}
+    began = {way: runner.deciding for way, runner in ways.items()}
     taken, results = rounds(ways, arriving, arrivals, push, count, say)
     live = next(runner.live for runner in ways.values() if isinstance(runner, RuntimeRunner))
     per_arrival = results / (arrivals * count)
@@ -75,7 +75,7 @@ def measure(point: Point, say: Say) -> list[Row]:
                 "ns_per_outcome": number(ns, "ns") / (1 + per_arrival),
                 **spread([arrivals / seconds for seconds in taken[way]], "tuples_per_s"),
                 # It includes the round that is not counted.
-                "deciding_ns": 1e9 * (_decided(runner) - began[way]) / (arrivals * (count + 1)),
+                "deciding_ns": 1e9 * (runner.deciding - began[way]) / (arrivals * (count + 1)),
                 "bytes": runner.nbytes,
                 "live": live,
                 "bytes_per_tuple": runner.nbytes / live,
@@ -85,11 +85,6 @@ def measure(point: Point, say: Say) -> list[Row]:
             }
         )
     return rows
-
-
-def _decided(runner: RuntimeRunner | LoopRunner) -> float:
-    """Return the CPU seconds that a way has spent on samples and decisions."""
-    return runner.deciding if isinstance(runner, RuntimeRunner) else 0.0
 
 
 def point(**given: str | float) -> Point:

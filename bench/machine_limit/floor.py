@@ -18,7 +18,7 @@ and address translation beyond that of the measured accesses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 
 import numpy as np
@@ -49,7 +49,7 @@ class Traffic:
     heads: float
     chain: float
     gather: float
-    sequential: float
+    sequential_bytes: float
     working_set: float
 
     @property
@@ -122,7 +122,7 @@ def engine_traffic(found: Counted, modules: Modules, columns: int = 0) -> Traffi
         heads=per_key * (found.keys + found.bindings),
         chain=found.matches,
         gather=others * found.results,
-        sequential=sequential,
+        sequential_bytes=sequential,
         working_set=working_set,
     )
 
@@ -141,7 +141,7 @@ def loop_traffic(found: Counted, graph: JoinGraph, rows: int, bits: int) -> Traf
         chain=2 * found.matches,
         gather=0.0,
         # A key and a link are written, a key is read.
-        sequential=(2 * KEY + ROW_ID) * found.keys + ROW_ID * graph.n_streams * found.results,
+        sequential_bytes=(2 * KEY + ROW_ID) * found.keys + ROW_ID * graph.n_streams * found.results,
         working_set=sum((n << bits) for n in per_row) + (KEY + ROW_ID) * found.keys * rows,
     )
 
@@ -193,16 +193,11 @@ def measure(point: Point, say: Say) -> list[Row]:
 def _model(traffic: Traffic, ns: float, seed: int) -> Row:
     latency = costs(powers_of_two(traffic.working_set), 3, 1_000_000, seed)
     dependent, independent = median(latency.dependent), median(latency.independent)
-    in_order = traffic.sequential / LINE * median(latency.sequential)
+    in_order = traffic.sequential_bytes / LINE * median(latency.sequential)
     best, worst = traffic.random * independent + in_order, traffic.random * dependent + in_order
     return {
-        "directory": traffic.directory,
-        "heads": traffic.heads,
-        "chain": traffic.chain,
-        "gather": traffic.gather,
+        **asdict(traffic),
         "random": traffic.random,
-        "sequential_bytes": traffic.sequential,
-        "working_set": traffic.working_set,
         "dependent_ns": dependent,
         "independent_ns": independent,
         "best_ns": best,

@@ -172,10 +172,11 @@ def measure(point: Point, say: Say) -> list[Row]:
     workload, window, push = point["workload"], point["window"], point["push"]
     arrivals, count = point["arrivals"], point["rounds"]
     source = source_of(workload, window, point["seed"])
-    runtime, full = TimedRuntime(source.query), Variant(source.query)
-    counting, inserting = Variant(source.query, counting=True), Variant(source.query, probing=False)
+    query = source.query
+    runtime, variants = TimedRuntime(query), {"full": Variant(query), "counting": Variant(query, counting=True)}
+    variants["inserting"] = Variant(query, probing=False)
     say(f"{workload}: filling")
-    done, most = 0, filling([window] * source.query.graph.n_streams, push)
+    done, most = 0, filling([window] * query.graph.n_streams, push)
     taken: dict[str, list[float]] = {name: [] for name in (*PARTS, "whole")}
     kernel: list[float] = []
     with without_gc():
@@ -187,15 +188,13 @@ def measure(point: Point, say: Say) -> list[Row]:
             done += arrivals
             stages, results = runtime.take(chunk)
             # The order changes with each round, so no variant always runs after the same other one.
-            order = [(full, counting, inserting)[(k + number) % 3] for k in range(3)]
-            found = {id(variant): variant.take(chunk) for variant in order}
-            whole, count_only, insert_only = (found[id(variant)] for variant in (full, counting, inserting))
-            counts = {"runtime": results, "kernel": whole.results, "kernel, counting": count_only.results}
+            names = [list(variants)[(k + number) % 3] for k in range(3)]
+            found = {name: variants[name].take(chunk) for name in names}
+            counts = {"runtime": results} | {name: found[name].results for name in ("full", "counting")}
             agree(f"profile of {workload}", counts)
             if timed:
-                for name, one in split(stages, whole, count_only, insert_only).items():
+                for name, one in {**split(stages, **found), "whole": stages["whole"]}.items():
                     taken[name].append(1e9 * one / arrivals)
-                taken["whole"].append(1e9 * stages["whole"] / arrivals)
                 kernel.append(1e9 * stages["kernel"] / arrivals)
     return _rows(taken, median(kernel))
 

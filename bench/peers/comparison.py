@@ -126,13 +126,9 @@ def points(full: bool) -> list[Point]:
     """Return both works for the peers of this process, and a point for each peer that runs apart."""
     timed, rounds = (1_000_000, 7) if full else (100_000, 3)
     spark = (100_000, 250_000, 50_000, 1) if full else (40_000, 20_000, 20_000, 1)
-    sizes = {
-        "Spark": spark,
-        "Spark, best settings": spark,
-        "Flink": (50_000, 300_000, 50_000, 3) if full else (50_000, 100_000, 50_000, 1),
-        "Flink MultiJoin": (50_000, 300_000, 50_000, 3) if full else (50_000, 100_000, 50_000, 1),
-        "Pathway": (50_000, 100_000, 50_000, 3) if full else (50_000, 50_000, 50_000, 1),
-    }
+    flink = (50_000, 300_000, 50_000, 3) if full else (50_000, 100_000, 50_000, 1)
+    pathway = (50_000, 100_000, 50_000, 3) if full else (50_000, 50_000, 50_000, 1)
+    sizes = dict(zip(APART, (spark, spark, flink, flink, pathway), strict=True))
     return [
         *(_point(ALL, windows, 200_000, timed, 50_000, rounds, 1) for windows in (ROWS, RANGE)),
         *(_point(name, RANGE, *own, 2) for name, own in sizes.items()),

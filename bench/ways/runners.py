@@ -111,6 +111,9 @@ class LoopRunner:
     keys   distinct keys; the loop has the power of two of buckets above them, or above the rows of all windows
     """
 
+    deciding = 0.0
+    """As of a RuntimeRunner; a loop decides nothing."""
+
     def __init__(self, join: str, streams: int, window: int, keys: int) -> None:
         self.join, self.window = join, window
         self.bits = max(min(keys, streams * window).bit_length(), 4)

@@ -101,6 +101,12 @@ class NestedLoops:
         last = self.next[stream] - 1
         return last - (last - slots) % self.window
 
+    def _alone(self, matches: Int64s) -> Int64s:
+        """Return rows of the lowest stream as combinations."""
+        rows = np.full((len(matches), len(self.plan)), -1)
+        rows[:, self.plan[0]] = matches
+        return rows
+
     def _extended(self, rows: Int64s, level: int, value: int) -> Int64s:
         """Join combinations of the levels below with the window of a level, one scan for each."""
         stream = self.plan[level]
@@ -114,10 +120,7 @@ class NestedLoops:
     def _asked(self, level: int, value: int) -> Int64s:
         """Return the combinations of levels 0 to `level` with a value; incomplete states store what they learn."""
         if level == 0:
-            matches = self._matches(self.plan[0], value)
-            rows = np.full((len(matches), len(self.plan)), -1)
-            rows[:, self.plan[0]] = matches
-            return rows
+            return self._alone(self._matches(self.plan[0], value))
         state = self.states[level]
         if state.knows(value):
             return state.rows[np.flatnonzero(state.keys == value)].copy()
@@ -131,9 +134,7 @@ class NestedLoops:
         state, below = State(len(self.plan)), self.states.get(level - 1)
         if below is None:
             live = np.arange(max(self.next[self.plan[0]] - self.window, 0), self.next[self.plan[0]])
-            rows = np.full((len(live), len(self.plan)), -1)
-            rows[:, self.plan[0]] = live
-            keys = self.values[self.plan[0], live % self.window]
+            rows, keys = self._alone(live), self.values[self.plan[0], live % self.window]
         else:
             rows, keys = below.rows, below.keys
         made = [self._extended(rows[e : e + 1], level, int(key)) for e, key in enumerate(keys)]

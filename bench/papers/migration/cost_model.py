@@ -45,11 +45,9 @@ def eq4(setting: Setting) -> float:
 
 def eq8(setting: Setting, costs: Costs) -> float:
     """Return the seconds of a stage of moving-state, eqs. 3 and 8."""
-    _, b, c, d = setting.rates
     bc, bcd = (sigma / setting.scale for sigma in setting.sigmas[1:])
-    w = setting.w_ms / 1e3
-    pairs = b * c * w**2 + 2 * b * c * d * w**3 * bc
-    stored = b * c * w**2 * bc + 2 * b * c * d * w**3 * bc * bcd
+    first, second = entries(setting)
+    pairs, stored = first / bc + 2 * second / bcd, first + 2 * second
     return costs.fixed + costs.join * pairs + costs.store * stored
 
 
