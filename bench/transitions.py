@@ -7,7 +7,6 @@ windows the numbers of results are compared. The cost of a whole migration stage
 from __future__ import annotations
 
 from functools import partial
-from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -92,36 +91,28 @@ def _pause(point: Point, say: Say) -> list[Row]:
         found[strategy], counts[strategy] = pauses(turnover, pushes, strategy, times)
     agree(f"pause.{window}", counts)
     rows: list[Row] = []
-    longest, latency = {}, {}
+    columns = {"latency_ms": "latency", "pause_ms": "longest", "steady_max_ms": "usual_most"}
     for name, own in found.items():
-        parts = {
-            "latency_ms": [1e3 * float(pause.latency[0]) for pause in own],
-            "pause_ms": [1e3 * float(pause.longest[0]) for pause in own],
-            "steady_max_ms": [1e3 * float(pause.usual_most[0]) for pause in own],
-        }
-        longest[name], latency[name] = median(parts["pause_ms"]), median(parts["latency_ms"])
-        spreads = [spread(values, column) for column, values in parts.items()]
+        taken = {column: [1e3 * float(getattr(one, part)[0]) for one in own] for column, part in columns.items()}
+        spreads = [spread(values, column) for column, values in taken.items()]
         rows.append({"strategy": name, **{column: value for one in spreads for column, value in one.items()}})
-    for figure, amounts in (("pause", longest), ("latency", latency)):
-        value = amounts["moving-state"] / amounts["jisc"]
-        rows.append({"figure": f"{figure}.moving_state_vs_jisc.{window}", "value": value})
+    by_name = {row["strategy"]: row for row in rows}
+    for figure in ("pause", "latency"):
+        jisc, moving = (number(by_name[name], f"{figure}_ms") for name in ("jisc", "moving-state"))
+        rows.append({"figure": f"{figure}.moving_state_vs_jisc.{window}", "value": moving / jisc})
     return rows + (_against_usual(found["jisc"]) if window == HEADLINE else [])
 
 
 def _against_usual(found: list[Pause]) -> list[Row]:
     """Return times over the median push before, by wall time and by CPU time."""
-    amounts = {
-        "jisc": [pause.longest for pause in found],
-        "jisc_latency": [pause.latency for pause in found],
-        "steady_max": [pause.usual_most for pause in found],
-    }
+    parts = {"jisc": "longest", "jisc_latency": "latency", "steady_max": "usual_most"}
     return [
         {
             "figure": f"pause.{name}_vs_steady_batch{clock}",
-            **spread([float(one[k] / of.usual[k]) for one, of in zip(times, found, strict=True)], "value"),
+            **spread([float(getattr(one, part)[k] / one.usual[k]) for one in found], "value"),
         }
         for k, clock in enumerate(("", "_cpu"))
-        for name, times in amounts.items()
+        for name, part in parts.items()
     ]
 
 

@@ -6,7 +6,7 @@ T_MS  processing time of the call of `transition` under moving-state, during whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -31,6 +31,8 @@ SET_1 = Setting(1_000, (100, 100, 100, 100), (0.1, 0.05, 0.02))
 SET_2 = Setting(1_000, (50, 50, 50, 50), (0.1, 0.05, 0.02))
 SET_3 = Setting(1_000, (100, 12, 12, 12), (0.1, 0.1, 0.1))
 WINDOWS = tuple(range(500, 5_001, 500))
+ALL = {True: WINDOWS, False: (1_000, 5_000)}
+"""Windows of a full run and of a quick one."""
 Stall = tuple[float, float, int]
 """Seconds of a call of `transition`, seconds of the call and the push after it, entries of inner states."""
 
@@ -40,23 +42,22 @@ def points(
     scale: int,
     windows: Mapping[bool, Sequence[int]],
     delays: Mapping[bool, Sequence[float]] | None,
-    repeated: bool,
+    timed: bool,
+    widest: int,
     full: bool,
-    widest: int = WINDOWS[-1],
 ) -> list[Point]:
     """Return the points over windows and I_B, at the paper's rates and at a scale; `full` is the key of the mappings.
 
-    widest  the widest window at the scale
+    timed   transitions are repeated; widest: the widest window at the scale
     """
     a, b, c, d = base.delays
     found: list[Point] = []
     for factor, window, delay in product((1, scale), windows[full], delays[full] if delays else (b,)):
-        if factor > 1 and window > widest:
-            continue
-        setting = replace(base, w_ms=window, delays=(a, delay, c, d), scale=factor)
-        stream_ms = STREAM_MS if factor == 1 else SHORT_STREAM_MS
-        point = {**setting.columns(), "change_ms": CHANGE_MS, "stream_ms": stream_ms, "seed": 9}
-        found.append(point | ({"repeats": 9 if full else 2} if repeated else {}))
+        if factor == 1 or window <= widest:
+            setting = replace(base, w_ms=window, delays=(a, delay, c, d), scale=factor)
+            stream_ms = STREAM_MS if factor == 1 else SHORT_STREAM_MS
+            point = {**setting.columns(), "change_ms": CHANGE_MS, "stream_ms": stream_ms, "seed": 9}
+            found.append(point | ({"repeats": 9 if full else 2} if timed else {}))
     return found
 
 
@@ -182,14 +183,21 @@ STALL = (
 
 
 def _figure(
-    number: int, shows: Sequence[str], x: str, scale: int, of_points: Callable[[bool], list[Point]], log: bool
+    number: int,
+    shows: Sequence[str],
+    base: Setting,
+    scale: int,
+    windows: Mapping[bool, Sequence[int]] = ALL,
+    delays: Mapping[bool, Sequence[float]] | None = None,
+    widest: int = WINDOWS[-1],
 ) -> Figure:
-    drawn = "both" if len(shows) > 1 else shows[0]
-    label = {"w_ms": "window W in ms", "lambda_b": "tuples of B a second"}[x]
+    """Return a figure over windows, or over the rate of B if there are several delays."""
+    drawn, timed = "both" if len(shows) > 1 else shows[0], "T_MS" in shows
+    x, label = ("lambda_b", "tuples of B a second") if delays else ("w_ms", "window W in ms")
     return Figure(
         f"migration-fig{number}",
         ABOUT.format(scale=scale, more="".join({"T_PT": STAGE, "T_MS": STALL}[one] for one in shows)),
-        of_points,
+        partial(points, base, scale, windows, delays, timed, widest),
         partial(measure, shows),
         source=f"Zhu, Rundensteiner, Heineman, SIGMOD 2004, figure {number}",
         plots=[
@@ -201,7 +209,7 @@ def _figure(
                 name="" if factor == 1 else "scaled",
                 x_label=label,
                 y_label="ms",
-                log="xy" if log else "",
+                log="xy" if timed else "",
                 where={"shows": drawn, "scale": factor},
             )
             for factor in (1, scale)
@@ -209,27 +217,11 @@ def _figure(
     )
 
 
-_ALL = {True: WINDOWS, False: (1_000, 5_000)}
-_DELAYS = {True: (100.0, 50.0, 25.0, 20.0, 12.5, 10.0, 5.0), False: (100.0, 25.0, 5.0)}
-
+DELAYS = {True: (100.0, 50.0, 25.0, 20.0, 12.5, 10.0, 5.0), False: (100.0, 25.0, 5.0)}
 FIGURES: tuple[Figure, ...] = (
-    _figure(9, ["T_PT"], "w_ms", 100, partial(points, SET_1, 100, _ALL, None, False), log=False),
-    _figure(10, ["T_MS"], "w_ms", 300, partial(points, SET_1, 300, _ALL, None, True), log=True),
-    _figure(
-        11,
-        ["T_PT", "T_MS"],
-        "lambda_b",
-        100,
-        partial(points, SET_2, 100, {True: (1_000,), False: (1_000,)}, _DELAYS, True),
-        log=True,
-    ),
+    _figure(9, ["T_PT"], SET_1, 100),
+    _figure(10, ["T_MS"], SET_1, 300),
+    _figure(11, ["T_PT", "T_MS"], SET_2, 100, {True: (1_000,), False: (1_000,)}, DELAYS),
     # Results per second grow with the third power of W; above 3 000 ms, counting would be nearly all of the work.
-    _figure(
-        12,
-        ["T_PT", "T_MS"],
-        "w_ms",
-        10,
-        partial(points, SET_3, 10, {True: WINDOWS, False: (500, 1_500)}, None, True, widest=3_000),
-        log=True,
-    ),
+    _figure(12, ["T_PT", "T_MS"], SET_3, 10, {True: WINDOWS, False: (500, 1_500)}, widest=3_000),
 )
