@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from bench.harness.store import StoreError, flat, read_figures
+from bench.harness.store import Measured, StoreError, flat, read_figures
 from eddy import EddyError
 
 FLOOR = 0.03
@@ -35,15 +35,6 @@ class CompareError(EddyError):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A figure of one run; low and high are None for one that was measured once."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The change of a figure: SAME, BETTER, WORSE, or CHANGED if no side is better; `ratio` is after / before."""
 
@@ -60,7 +51,7 @@ def read(path: Path) -> dict[str, Measured]:
         records = read_figures(path)
     except StoreError as error:
         raise CompareError(f"{error}: write it with `eddy bench … --json FILE`") from error
-    found = {name: Measured(*ends) for figure, own in records.items() for name, ends in flat(figure, own).items()}
+    found = {name: one for figure, own in records.items() for name, one in flat(figure, own).items()}
     if not found:
         raise CompareError(f"{path} holds no figure: write it with `eddy bench … --json FILE`")
     return found

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TRANSPORTS = ("rows", "packed")
+RIVALS = {"vs_spark_stream_joins": DEFAULT, "vs_spark_best_settings": BEST}
 LARGE, LARGEST = 500_000, 4_000_000
 """Rows of the micro-batches in which throughput and scaling are headlines."""
 
@@ -119,7 +120,7 @@ def _throughput(spark: SparkSession, point: Point, folder: Path, say: Say) -> li
     ]
     return rows_of + [
         {"figure": f"{figure}.{name}.{rows}", "value": median(taken[way]) / median(taken[f"eddy, {name} transport"])}
-        for figure, way in (("vs_spark_stream_joins", DEFAULT), ("vs_spark_best_settings", BEST))
+        for figure, way in RIVALS.items()
         for name in TRANSPORTS
     ]
 
@@ -178,10 +179,6 @@ def _scaling(point: Point, folder: Path, say: Say) -> list[Row]:
     return [{"figure": f"scaling_1_to_2.{rows}", "value": taken[1] / taken[2]}]
 
 
-def _title(denominator: str, transport: str) -> str:
-    return f"Micro-batches of 500 000 rows: {transport} transport / {denominator}"
-
-
 FIGURES = (
     Figure(
         "streaming",
@@ -208,10 +205,11 @@ FIGURES = (
             ),
         ),
         titles={
-            f"vs_spark_stream_joins.rows.{LARGE}": _title(DEFAULT, "rows"),
-            f"vs_spark_stream_joins.packed.{LARGE}": _title(DEFAULT, "packed"),
-            f"vs_spark_best_settings.rows.{LARGE}": _title(BEST, "rows"),
-            f"vs_spark_best_settings.packed.{LARGE}": _title(BEST, "packed"),
+            **{
+                f"{figure}.{name}.{LARGE}": f"Micro-batches of 500 000 rows: {name} transport / {rival}"
+                for figure, rival in RIVALS.items()
+                for name in TRANSPORTS
+            },
             "fixed_cost_s": "Micro-batch of 4 000 rows over 1 M live rows, 64 key groups, less an empty one, s",
             "recovery_s": "The same after every live engine was lost, less a usual one, s",
             f"scaling_1_to_2.{LARGEST}": "Packed transport, micro-batches of 4 M rows: two cores / one",

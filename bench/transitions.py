@@ -168,10 +168,11 @@ FIGURES = (
         ),
         titles={
             "normal.jisc_vs_symmetric_hash": "No transition, the worse of W1 and W21: time, jisc / symmetric-hash",
-            "normal.W1.jisc_vs_symmetric_hash": "W1: time, jisc / symmetric-hash",
-            "normal.W1.jisc_after_transitions_vs_symmetric_hash": "W1: time, jisc after transitions / symmetric-hash",
-            "normal.W21.jisc_vs_symmetric_hash": "W21: time, jisc / symmetric-hash",
-            "normal.W21.jisc_after_transitions_vs_symmetric_hash": "W21: time, jisc after transitions / symmetric-hash",
+            **{
+                f"normal.{name}.{way}_vs_symmetric_hash": f"{name}: time, {way.replace('_', ' ')} / symmetric-hash"
+                for name in ("W1", "W21")
+                for way in ("jisc", "jisc_after_transitions")
+            },
             **{
                 f"pause.{name}_vs_steady_batch{end}": f"20 joins, {what} / median push before{clock}"
                 for end, clock in (("", ""), ("_cpu", ", CPU time"))

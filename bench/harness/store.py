@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.harness.figure import Figure, Point, Row, Scalar
 from eddy import EddyError
@@ -203,17 +203,21 @@ def _records(table: Mapping[str, Any], machines: Sequence[str]) -> list[Record]:
     return list(found.values())
 
 
-Flat = dict[str, tuple[float, float | None, float | None]]
-"""(value, low, high) by name; low and high are None for a figure measured once."""
+class Measured(NamedTuple):
+    """A figure of one run; low and high are None for one that was measured once."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
 
 
-def flat(figure: str, records: Sequence[Record]) -> Flat:
+def flat(figure: str, records: Sequence[Record]) -> dict[str, Measured]:
     """Return the figures of records by name, for comparing two runs.
 
     A row with columns `figure` and `value` names its own figure. Other rows give each column that has a spread, named
     after the figure, its point and the texts of the row.
     """
-    found: Flat = {}
+    found = {}
     for record in records:
         for row in record.rows:
             if isinstance(row.get("figure"), str):
@@ -226,5 +230,5 @@ def flat(figure: str, records: Sequence[Record]) -> Flat:
                 value, low, high = (row.get(end) for end in (column, f"{column}_low", f"{column}_high"))
                 if isinstance(value, int | float):
                     ends = [end if isinstance(end, int | float) else None for end in (low, high)]
-                    found[name] = (float(value), ends[0], ends[1])
+                    found[name] = Measured(float(value), ends[0], ends[1])
     return found
