@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import expm1, log1p
+from typing import Any
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Scalar, Table, number, spread
 from bench.ways.runners import FOUR, ONE_KEY, LoopRunner, RuntimeRunner, fill, rounds
-from bench.workloads.sources import Drawn, Permuted, Source, filling, one_key
+from bench.workloads.sources import WINDOW, Drawn, Permuted, Source, filling, one_key
 
 DEFAULT, MJOIN, JISC, LOOP = "default", "mjoin", "jisc", "loop"
 WAYS = (DEFAULT, MJOIN, JISC, LOOP)
-COMMON: Point = {"draw": "drawn", "skew": 0.0, "ways": " ".join(WAYS), "settle": 0, "seed": 7}
-"""Columns that all points have."""
+COMMON: Point = {
+    "draw": "drawn",
+    "skew": 0.0,
+    "ways": " ".join(WAYS),
+    "settle": 0,
+    "seed": 7,
+    "streams": 4,
+    "window": WINDOW,
+    "keys": WINDOW,
+    "push": 10_000,
+}
+"""Columns that all points have, and their usual values."""
 WARM = 1_000
 """The least push by which windows are filled; the size of these pushes does not change what the windows hold."""
 MOST_STORED = 1_000_000
@@ -87,29 +98,24 @@ def measure(point: Point, say: Say) -> list[Row]:
     return rows
 
 
-def point(**given: str | float) -> Point:
-    """Return a point for `measure`: COMMON and the given columns."""
-    return {**COMMON, **given}
-
-
-def _size(full: bool, arrivals: int, quick: int) -> dict[str, int]:
-    return {"arrivals": arrivals, "rounds": 7} if full else {"arrivals": quick, "rounds": 4}
+def point(full: bool, arrivals: tuple[int, int], **given: Any) -> Point:
+    """Return a point for `measure`: COMMON and the given columns; `arrivals` are those of a full and a quick run."""
+    return {**COMMON, "arrivals": arrivals[not full], "rounds": 7 if full else 4, **given}
 
 
 def _joins(full: bool) -> list[Point]:
     rows = 1_000 if full else 500
     # The first decisions of a join of this many streams are expensive and follow each other closely.
-    sizes = {"window": rows, "keys": rows, "push": 10_000, "settle": 150_000, **_size(full, 50_000, 10_000)}
+    sizes = {"window": rows, "keys": rows, "settle": 150_000, "draw": "permuted"}
     joins = (2, 5, 10, 20, 35, 50, 70, 100) if full else (2, 10, 30, 100)
-    return [point(streams=n + 1, joins=n, draw="permuted", **sizes) for n in joins]
+    return [point(full, (50_000, 10_000), streams=n + 1, joins=n, **sizes) for n in joins]
 
 
 def _windows(full: bool) -> list[Point]:
-    sizes = {"streams": 4, "push": 10_000, **_size(full, 400_000, 100_000)}
     found = []
-    for window in [10**k for k in range(3, 8)] if full else [1_000, 10_000, 100_000]:
+    for window in [10**k for k in range(3, 8 if full else 6)]:
         ways = WAYS if window <= MOST_STORED else (DEFAULT, MJOIN, LOOP)
-        found.append(point(window=window, keys=window, ways=" ".join(ways), **sizes))
+        found.append(point(full, (400_000, 100_000), window=window, keys=window, ways=" ".join(ways)))
     return found
 
 
@@ -117,11 +123,11 @@ DISTINCT, SKEWED = "distinct keys", "skew"
 
 
 def _keys(full: bool) -> list[Point]:
-    common = {"streams": 2, "window": 10_000, "push": 10_000, **_size(full, 100_000, 30_000)}
     distinct = (1_000, 3_000, 10_000, 30_000, 100_000, 1_000_000) if full else (1_000, 10_000, 100_000, 1_000_000)
     skews = (0.0, 0.25, 0.5, 0.75, 1.0) if full else (0.0, 0.5, 0.9)
-    found = [point(keys=keys, series=DISTINCT, **common) for keys in distinct]
-    return found + [point(keys=10_000, skew=skew, series=SKEWED, **common) for skew in skews]
+    own = [{"series": DISTINCT, "keys": keys} for keys in distinct]
+    own += [{"series": SKEWED, "skew": skew} for skew in skews]
+    return [point(full, (100_000, 30_000), streams=2, **one) for one in own]
 
 
 def partner_share(keys: int, window: int) -> float:
@@ -130,22 +136,18 @@ def partner_share(keys: int, window: int) -> float:
 
 
 def _selectivity(full: bool) -> list[Point]:
-    window, sizes = 10_000, _size(full, 200_000, 50_000)
     # With half a window of keys an arrival gives eight results; with 1 000 windows of keys it gives hardly any.
-    shares = (0.5, 1, 2, 4, 10, 30, 100, 1_000) if full else (0.5, 2, 10, 100)
-    keys = [int(share * window) for share in shares]
-    return [
-        point(streams=4, window=window, keys=n, push=10_000, partners=partner_share(n, window), **sizes) for n in keys
-    ]
+    keys = [int(share * WINDOW) for share in ((0.5, 1, 2, 4, 10, 30, 100, 1_000) if full else (0.5, 2, 10, 100))]
+    return [point(full, (200_000, 50_000), keys=n, partners=partner_share(n, WINDOW)) for n in keys]
 
 
 def _pushes(full: bool) -> list[Point]:
     found = []
-    for push in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) if full else (1, 10, 100, 1_000, 10_000, 100_000):
+    for push in [10**k for k in range(7 if full else 6)]:
         # A round is a few thousand calls at most, and one push at least.
         least = 100_000 if full else 20_000
-        arrivals = [max(push, min(calls * push, least)) for calls in (4_000, 500)]
-        found.append(point(streams=4, window=10_000, keys=10_000, push=push, **_size(full, *arrivals)))
+        arrivals = (max(push, min(4_000 * push, least)), max(push, min(500 * push, least)))
+        found.append(point(full, arrivals, push=push))
     return found
 
 
@@ -154,12 +156,10 @@ TIMES = 3
 
 
 def _results(full: bool) -> list[Point]:
-    window = 10_000
     found = []
     for wanted in (0.01, 0.1, 1, 10, 100) if full else (0.01, 1, 100):
-        keys = round(window / wanted ** (1 / TIMES))
-        sizes = _size(full, 200_000, 50_000) if wanted <= 1 else _size(full, 40_000, 10_000)
-        found.append(point(streams=4, window=window, keys=keys, push=10_000, wanted=wanted, **sizes))
+        arrivals = (200_000, 50_000) if wanted <= 1 else (40_000, 10_000)
+        found.append(point(full, arrivals, keys=round(WINDOW / wanted ** (1 / TIMES)), wanted=wanted))
     return found
 
 

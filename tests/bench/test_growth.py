@@ -221,5 +221,6 @@ def test_partner_share_is_what_is_drawn() -> None:
 
 
 def test_a_point_says_all_that_it_is_measured_by() -> None:
-    assert point(streams=2, keys=3)["seed"] == 7
-    assert point(ways=LOOP)["ways"] == LOOP
+    assert point(True, (5, 3), streams=2, keys=3)["seed"] == 7
+    assert point(False, (5, 3), ways=LOOP)["ways"] == LOOP
+    assert [point(full, (5, 3))["arrivals"] for full in (True, False)] == [5, 3]
