@@ -15,8 +15,7 @@ from bench.harness.turns import Taken, Work, speed, take_turns
 from bench.ways.c_loop import PayloadLoop, compiler
 from bench.ways.runners import JOINS, EngineRunner, LoopRunner, Runner, RuntimeRunner, SmallPushes, fill, rounds
 from bench.ways.strategies import PUSH, StrategyEngine
-from bench.workloads.sources import WINDOW, filling, workload
-from bench.workloads.turnover import Turnover, permutations
+from bench.workloads.sources import WINDOW, Turnover, filling, permutations, workload
 
 LARGE, SMALL = 100_000, 1_000
 """Arrivals of a push."""

@@ -16,7 +16,7 @@ from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
 from bench.harness.turns import agree, without_gc
 from bench.workloads.families import SHAPES
 from bench.workloads.shapes import Push
-from bench.workloads.turnover import permutations
+from bench.workloads.sources import permutations
 from eddy import Query, Runtime
 from jisc.plan.tree import default_plan, left_deep
 from jisc.strategies import STRATEGIES

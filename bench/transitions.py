@@ -15,7 +15,7 @@ import eddy
 from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, number, spread
 from bench.harness.turns import Taken, agree, speed, take_turns, time, without_gc
 from bench.ways.strategies import PUSH, Pause, StrategyEngine, pauses, timed_pushes
-from bench.workloads.turnover import Turnover, permutations, uniform
+from bench.workloads.sources import Turnover, permutations, uniform
 from jisc.strategies import STRATEGIES
 
 CHANGING = tuple(name for name, kind in STRATEGIES.items() if kind.changes)

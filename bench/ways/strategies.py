@@ -19,8 +19,7 @@ import eddy
 from bench.harness.figure import Say
 from bench.harness.turns import Mismatch, Taken, agree, without_gc
 from bench.ways.runners import open_push
-from bench.workloads.sources import Columns, Order, Pushes
-from bench.workloads.turnover import Turnover, permutations
+from bench.workloads.sources import Columns, Order, Pushes, Turnover, permutations
 from eddy.routing.strategies import make_strategy
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES, Transition

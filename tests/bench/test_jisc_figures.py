@@ -15,7 +15,7 @@ from bench.papers.jisc import FIGURES, latency
 from bench.papers.jisc.nested_loops import STRATEGIES, NestedLoops, first_output
 from bench.papers.jisc.throughput import NORMAL, STEPS, TOTAL
 from bench.ways.strategies import Run, raced, started
-from bench.workloads.turnover import permutations
+from bench.workloads.sources import permutations
 from eddy import EddyError
 
 FIGURE = {figure.name: figure for figure in FIGURES}

@@ -10,7 +10,7 @@ from bench.harness.figure import Row, number
 from bench.harness.turns import Mismatch, agree
 from bench.transitions import CHANGING, FIGURES, HEADLINE, worst_of
 from bench.ways.strategies import StrategyEngine, check_complete, pauses, timed_pushes
-from bench.workloads.turnover import Turnover, permutations, uniform
+from bench.workloads.sources import Turnover, permutations, uniform
 from jisc.plan.states import Masks, difference
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES

@@ -7,7 +7,7 @@ from bench.harness.turns import agree, without_gc
 from bench.papers.jisc.nested_loops import STRATEGIES as MODELS
 from bench.papers.jisc.nested_loops import first_output
 from bench.ways.strategies import PUSH, pauses, started
-from bench.workloads.turnover import permutations
+from bench.workloads.sources import permutations
 
 STRATEGIES = ("jisc", "moving-state", "stairs")
 PUSHES = 20

@@ -15,7 +15,7 @@ from typing import Any
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, number, spread
 from bench.harness.turns import Taken, time
 from bench.ways.strategies import PUSH, raced, started
-from bench.workloads.turnover import Turnover, permutations
+from bench.workloads.sources import Turnover, permutations
 
 COMPARED = ("jisc", "cacq", "parallel-track", "mjoin", "eddy")
 """Strategies of the paper's figures, then mjoin, which stores nothing, and the default."""
