@@ -38,19 +38,8 @@ def draw(plot: Plot, rows: Sequence[Row], path: Path) -> bool:
     with mpl.rc_context(STYLE):
         canvas = Canvas(figsize=(6.4, 3.6), layout="constrained")
         axes = canvas.subplots()
-        if plot.kind == "bars":
-            _bars(axes, plot, rows)
-        else:
-            _lines(axes, plot, rows)
-        labels = [plot.x_label or plot.x, plot.y_label or plot.y]
-        if plot.kind == "bars":  # bars are horizontal, and each has its name next to it
-            labels = [labels[1], plot.x_label]
-        axes.set_xlabel(labels[0])
-        axes.set_ylabel(labels[1])
+        (_bars if plot.kind == "bars" else _lines)(axes, plot, rows)
         axes.set_title(plot.title, fontsize=10)
-        if plot.kind != "bars":
-            axes.set_xscale("log" if "x" in plot.log else "linear")
-            axes.set_yscale("log" if "y" in plot.log else "linear")
         for at, label in plot.marked.items():
             axes.axvline(at, color="0.5", linestyle=":", linewidth=1, label=label)
         if plot.by is not None or plot.marked:
@@ -86,6 +75,8 @@ def _lines(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
         if all(row.get(end) is not None for row in own for end in ends):
             low, high = ([number(row, end) for row in own] for end in ends)
             axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    axes.set(xlabel=plot.x_label or plot.x, ylabel=plot.y_label or plot.y)
+    axes.set(xscale="log" if "x" in plot.log else "linear", yscale="log" if "y" in plot.log else "linear")
 
 
 def _bars(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
@@ -100,7 +91,6 @@ def _bars(axes: mpl.axes.Axes, plot: Plot, rows: Sequence[Row]) -> None:
         axes.bar_label(bars, [number_text(value) for value in values], padding=3, fontsize=8)
     axes.set_yticks(range(len(places)), places)
     axes.invert_yaxis()
-    if "y" in plot.log:
-        axes.set_xscale("log")
+    axes.set(xlabel=plot.y_label or plot.y, ylabel=plot.x_label, xscale="log" if "y" in plot.log else "linear")
     axes.margins(x=0.15)
     axes.grid(axis="y", visible=False)
