@@ -192,8 +192,8 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 def _model(traffic: Traffic, ns: float, seed: int) -> Row:
     latency = costs(powers_of_two(traffic.working_set), 3, 1_000_000, seed)
-    dependent, independent = median(latency.dependent), median(latency.independent)
-    in_order = traffic.sequential_bytes / LINE * median(latency.sequential)
+    dependent, independent, sequential = (median(latency[kind]) for kind in ("dependent", "independent", "sequential"))
+    in_order = traffic.sequential_bytes / LINE * sequential
     best, worst = traffic.random * independent + in_order, traffic.random * dependent + in_order
     return {
         **asdict(traffic),

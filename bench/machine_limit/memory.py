@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import thread_time
 
 import numpy as np
@@ -30,31 +29,21 @@ def cycle(lines: int, seed: int) -> npt.NDArray[np.int32]:
     return made
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Nanoseconds at one size of working set, a list entry for each round.
+def costs(n_bytes: int, rounds: int, accesses: int, seed: int = 1) -> dict[str, list[float]]:
+    """Return the nanoseconds of accesses to n_bytes (a power of two >= 4096) of memory, by kind and round.
 
     dependent    an access to a random line that has to end before the next one begins
     independent  an access to a random line, many of them in flight
     sequential   a line read in order
-    """
 
-    dependent: list[float]
-    independent: list[float]
-    sequential: list[float]
-
-
-def costs(n_bytes: int, rounds: int, accesses: int, seed: int = 1) -> Costs:
-    """Measure accesses to n_bytes (a power of two >= 4096) of memory, `accesses` of each kind a round.
-
-    The memory comes from NumPy, as the engine's does, so its pages have the same size. A first round, which warms the
-    caches, is not counted; each round continues where the one before ended.
+    There are `accesses` of each kind a round. The memory comes from NumPy, as the engine's does, so its pages have the
+    same size. A first round, which warms the caches, is not counted; each round continues where the one before ended.
     """
     lines = cycle(n_bytes // LINE, seed)
     words = lines.reshape(-1).view(np.int64)
     shift = 64 - (len(lines).bit_length() - 1)
     passes = max(1, accesses // len(lines))
-    found = Costs([], [], [])
+    found: dict[str, list[float]] = {"dependent": [], "independent": [], "sequential": []}
     at = 0
     with without_gc():
         for number in range(rounds + 1):
@@ -66,9 +55,9 @@ def costs(n_bytes: int, rounds: int, accesses: int, seed: int = 1) -> Costs:
             sweep_over(words, passes)
             three = thread_time()
             if number:
-                found.dependent.append(1e9 * (one - start) / accesses)
-                found.independent.append(1e9 * (two - one) / accesses)
-                found.sequential.append(1e9 * (three - two) / (passes * len(lines)))
+                taken = (one - start) / accesses, (two - one) / accesses, (three - two) / (passes * len(lines))
+                for own, seconds in zip(found.values(), taken, strict=True):
+                    own.append(1e9 * seconds)
     return found
 
 
@@ -88,7 +77,7 @@ def _measure(point: Point, say: Say) -> list[Row]:
     n_bytes = point["bytes"]
     say(f"{n_bytes:,} bytes")
     found = costs(n_bytes, point["rounds"], point["accesses"], point["seed"])
-    taken = {kind: spread(getattr(found, kind), "ns") for kind in ("dependent", "independent", "sequential")}
+    taken = {kind: spread(own, "ns") for kind, own in found.items()}
     return [{"access": kind, **own, "gb_per_s": LINE / number(own, "ns")} for kind, own in taken.items()]
 
 
