@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.fixed_plans import Times, best_fixed, best_per_phase, fixed_plans, in_the_running
+from bench.fixed_plans import Times, best_fixed, best_per_phase, fixed_plans, in_the_running, texts
 from bench.harness.figure import Figure, Point, Row, Say, Table, spread
 from bench.harness.turns import agree, without_gc
 from bench.workloads.families import SHAPES
@@ -134,7 +134,7 @@ def measure(point: Point, say: Say) -> list[Row]:
 
 def measure_shape(shape: Shape, point: Point, say: Say) -> Row:
     """Return the ratios of a shape and how the fixed plans compare. Raises Mismatch when contenders disagree."""
-    fixed = fixed_plans(shape.query.graph, point["plans"]).texts(shape.query.graph)
+    fixed = texts(fixed_plans(shape.query.graph, point["plans"]), shape.query.graph)
     say(f"{shape.name}, short version")
     names = [DEFAULT, CACQ, ALL_STORED, *fixed]
     short = race(shape.scaled(point["short"]), names, fixed[0], 0).times

@@ -29,15 +29,9 @@ MOST_LISTED = 2_000
 """Left-deep orders that are examined at most."""
 
 
-@dataclass(frozen=True)
-class FixedPlans:
-    """Plans to run: one order of streams for each kind of work, the default order first."""
-
-    orders: list[Order]
-
-    def texts(self, graph: JoinGraph) -> list[str]:
-        """Return the plans as text."""
-        return [left_deep(order).text(graph.names) for order in self.orders]
+def texts(orders: list[Order], graph: JoinGraph) -> list[str]:
+    """Return left-deep plans as text."""
+    return [left_deep(order).text(graph.names) for order in orders]
 
 
 def extensions(order: Order, graph: JoinGraph) -> list[int]:
@@ -76,15 +70,15 @@ def work(order: Order, graph: JoinGraph) -> Work:
     return tuple(done)
 
 
-def fixed_plans(graph: JoinGraph, most: int = 50) -> FixedPlans:
+def fixed_plans(graph: JoinGraph, most: int = 50) -> list[Order]:
     """Return one left-deep plan of each kind of work, at most `most`, the default order first."""
     default = tuple(default_plan(graph).leaves())
     if graph.n_classes == 1:  # every hop is bound by the arrival
-        return FixedPlans([default])
+        return [default]
     kinds: dict[Work, Order] = {work(default, graph): default}
     for order in islice(all_orders(graph), MOST_LISTED):
         kinds.setdefault(work(order, graph), order)
-    return FixedPlans(list(kinds.values())[:most])
+    return list(kinds.values())[:most]
 
 
 @dataclass(frozen=True)

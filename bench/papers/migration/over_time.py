@@ -93,7 +93,7 @@ def _medians(runs: Sequence[Run]) -> Run:
     """Return runs of one case as one: the median seconds of each push; counts are the same in all of them."""
     seconds = [median(own) for own in zip(*(one.seconds for one in runs), strict=True)]
     stall = [median(own) for own in zip(*(one.stall for one in runs), strict=True)]
-    return Run(seconds, stall, runs[0].results, runs[0].entries)
+    return replace(runs[0], seconds=seconds, stall=stall)
 
 
 def measure(series: str, point: Point, say: Say) -> list[Row]:
