@@ -12,9 +12,9 @@ from importlib.util import find_spec
 
 from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
 from bench.harness.turns import Taken, Work, speed, take_turns
-from bench.ways.c_loop import PayloadLoop, compiler
 from bench.ways.runners import JOINS, EngineRunner, LoopRunner, Runner, RuntimeRunner, SmallPushes, fill, rounds
 from bench.ways.strategies import PUSH, StrategyEngine
+from bench.ways.w1_loops import PayloadLoop, compiler
 from bench.workloads.sources import WINDOW, Turnover, filling, permutations, workload
 
 LARGE, SMALL = 100_000, 1_000

@@ -17,7 +17,7 @@ from bench.peers.apart import APART
 from bench.peers.environment import Unavailable
 from bench.peers.microbatch import duckdb_peers, polars_peers
 from bench.peers.works import RANGE, ROWS, WALL, Peer, Turn, Work, found
-from bench.ways.c_loop import compiler
+from bench.ways.w1_loops import compiler
 from eddy import EddyError
 
 TURNS = 5

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 import eddy
 from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Engine, Peer, Step, Work, total_of
-from bench.ways.c_loop import CLoop, Loop, compiled, compiler_version
 from bench.ways.runners import EngineRunner
+from bench.ways.w1_loops import CLoop, Loop, compiled, compiler_version
 from bench.workloads.sources import WINDOW
 
 EDDY, NUMBA, C, C_PAYLOAD = "eddy", "loop, numba", "loop, C", "loop, C, with payload"

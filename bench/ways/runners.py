@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import eddy
 from bench.harness.figure import Say
 from bench.harness.turns import Taken, agree, without_gc
-from bench.ways.c_loop import PayloadLoop
 from bench.ways.loop_kernels import tables, w1_loop, w2_loop, w21_loop
+from bench.ways.w1_loops import PayloadLoop
 from bench.workloads.sources import Chunk, Columns, Order, Source
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import default_plan

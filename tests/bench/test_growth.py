@@ -12,7 +12,6 @@ import pytest
 from bench.growth import DEFAULT, FIGURES, LOOP, MJOIN, WAYS, measure, partner_share, point
 from bench.harness.figure import Figure, Point, Row
 from bench.harness.turns import Mismatch
-from bench.ways.c_loop import PayloadLoop, compiler
 from bench.ways.runners import (
     FOUR,
     ONE_KEY,
@@ -25,6 +24,7 @@ from bench.ways.runners import (
     rounds,
     turn,
 )
+from bench.ways.w1_loops import PayloadLoop, compiler
 from bench.workloads.sources import Chunk, Drawn, Permuted, filling, one_key
 from eddy import StateError
 

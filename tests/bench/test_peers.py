@@ -20,7 +20,7 @@ from bench.peers.apart import Measure, Outcome, slope
 from bench.peers.comparison import ALL, BATCHED, contenders, measure
 from bench.peers.environment import Unavailable
 from bench.peers.works import RANGE, ROWS, SPAN, STREAMS, Peer, Step, Turn, Work, found
-from bench.ways.c_loop import SOURCE, compiler
+from bench.ways.w1_loops import SOURCE, compiler
 from bench.workloads.sources import WINDOW, Order
 from eddy import EddyError
 
