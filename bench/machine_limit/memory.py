@@ -62,14 +62,9 @@ def costs(n_bytes: int, rounds: int, accesses: int, seed: int = 1) -> dict[str, 
 
 
 def _points(full: bool) -> list[Point]:
-    most, factor = (1 << 30, 2) if full else (1 << 28, 4)
     accesses, rounds = (4_000_000, 7) if full else (1_000_000, 3)
-    found: list[Point] = []
-    size = LEAST
-    while size <= most:
-        found.append({"bytes": size, "accesses": accesses, "rounds": rounds, "seed": 1})
-        size *= factor
-    return found
+    powers = range(12, 31) if full else range(12, 29, 2)
+    return [{"bytes": 1 << power, "accesses": accesses, "rounds": rounds, "seed": 1} for power in powers]
 
 
 def _measure(point: Point, say: Say) -> list[Row]:

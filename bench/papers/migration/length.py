@@ -15,7 +15,7 @@ import numpy as np
 
 import eddy
 from bench.harness.figure import Figure, Plot, Point, Row, Say, spread
-from bench.harness.turns import agree, without_gc
+from bench.harness.turns import agree, take_turns
 from bench.papers.migration.arrivals import Arrivals, Setting, draw, run, steps
 from bench.papers.migration.cost_model import by_hash, calibrate, eq4, eq8
 
@@ -116,16 +116,15 @@ def stalls(arrivals: Arrivals, change_ms: int, repeats: int, say: Say) -> dict[s
     """
     pushes = arrivals.pushes(steps(0, change_ms + PUSH_MS, PUSH_MS))
     found: dict[str, list[Stall]] = {strategy: [] for strategy in STRATEGIES}
-    for turn in range(repeats + 1):
-        results: dict[str, list[int]] = {}
-        for strategy in STRATEGIES:
-            say(f"windows of {arrivals.setting.w_ms} ms, round {turn} of {repeats}: {strategy}")
-            own = run(arrivals.setting, pushes, strategy, len(pushes) - 1)
-            results[strategy] = own.results
-            if turn:
-                found[strategy].append((own.stall[-1], own.stall[-1] + own.seconds[-1], own.made))
-        agree(f"windows of {arrivals.setting.w_ms} ms", results)
-    return found
+
+    def work(strategy: str) -> tuple[float, list[int]]:
+        own = run(arrivals.setting, pushes, strategy, len(pushes) - 1)
+        found[strategy].append((own.stall[-1], own.stall[-1] + own.seconds[-1], own.made))
+        return own.stall[-1], own.results
+
+    works = {strategy: partial(work, strategy) for strategy in STRATEGIES}
+    take_turns(f"windows of {arrivals.setting.w_ms} ms", works, repeats, say)
+    return {strategy: own[1:] for strategy, own in found.items()}
 
 
 def _row(shows: str, curve: str, ms: Sequence[float], rate: float) -> Row:
@@ -153,8 +152,7 @@ def measure(shows: Sequence[str], point: Point, say: Say) -> list[Row]:
         rows += [_row(drawn, curve, [ms], rate) for curve, ms in lengths.items() if ms is not None]
     if "T_MS" in shows:
         repeats = point["repeats"]
-        with without_gc():
-            taken = stalls(arrivals, change, repeats, say)
+        taken = stalls(arrivals, change, repeats, say)
         for strategy, own in taken.items():
             curve = "T_MS measured" if strategy == "moving-state" else f"call of {strategy}"
             calls, latencies, entries = zip(*own, strict=True)
