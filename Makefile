@@ -40,9 +40,13 @@ lint: $(STAMP)
 kernels: $(STAMP)
 	$(BIN)/python -c 'import eddy; eddy.warmup()'
 
+# A JVM of a test takes Spark's classes from here. Without Java there is none, and tests say so.
+$(VENV)/spark-classes.jsa: $(STAMP)
+	-$(BIN)/python -m tests.spark.class_archive
+
 # loadgroup keeps the Spark tests, marked as one group, in one process: one JVM at a time.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory -j2 lint kernels
+	@$(MAKE) --no-print-directory -j2 kernels lint $(VENV)/spark-classes.jsa
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 $(DOCS_STAMP): $(STAMP)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark.class_archive import jvm_options
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The JVM of a test lives for a few minutes at most, too short for its second compiler to pay off on two cores.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook

@@ -1,0 +1,57 @@
+"""Spark's classes in an archive of the JVM, from which a start takes them ready: the tests start a dozen JVMs.
+
+    python -m tests.spark.class_archive
+
+writes the archive beside the installed packages, by a small job in a JVM that dumps its classes at its exit. An archive
+that does not fit a JVM or its jars is ignored by that JVM, and tests run without one as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
+"""Empty if the JVM could not make one; then there is no second attempt."""
+# The JVM of a test lives for a few minutes at most, too short for its second compiler to pay off on two cores.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# The JVM would print a warning for each class that does not go into an archive, and for an archive that does not fit.
+_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+
+
+def jvm_options() -> str:
+    """Return the options of a JVM that tests start."""
+    if not ARCHIVE.exists() or not ARCHIVE.stat().st_size:
+        return _SHORT_LIVED
+    return f"{_SHORT_LIVED} {_QUIET} -XX:SharedArchiveFile={ARCHIVE}"
+
+
+def main() -> None:
+    """Write the archive. It appears as a whole or not at all."""
+    from pyspark import SparkContext
+
+    from eddy.spark import session
+    from tests.spark.streaming.stops import start, stop
+
+    with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as folder:
+        root = Path(folder)
+        made = root / ARCHIVE.name
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{_SHORT_LIVED} {_QUIET} -XX:ArchiveClassesAtExit={made}"
+        spark = session("local[2,1]", **{"spark.driver.memory": "1g", "spark.local.dir": str(root / "local")})
+        running = start(spark, root / "job", 2)
+        running.processAllAvailable()
+        stop(running)
+        gateway: Any = SparkContext._gateway
+        spark.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when it is closed
+        gateway.proc.wait(120)
+        made.touch()
+        made.replace(ARCHIVE)
+
+
+if __name__ == "__main__":
+    main()
