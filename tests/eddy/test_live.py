@@ -69,7 +69,8 @@ def test_what_is_kept_goes_on_as_if_it_had_not_been(data: st.DataObject) -> None
                 for runtime in (whole, kept):
                     with pytest.raises(InputError):
                         runtime.push(one.batches(case), [0] * (len(one.arrivals) + 1))
-            tables = [runtime.push(one.batches(case), one.order()) for runtime in (whole, kept)]
+            batches, order = one.batches(case), one.order()
+            tables = [runtime.push(batches, order) for runtime in (whole, kept)]
             assert text_rows(tables[1]) == text_rows(tables[0])
             assert tables[1].schema == tables[0].schema
             if data.draw(st.booleans()):

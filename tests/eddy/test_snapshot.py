@@ -104,8 +104,8 @@ def test_the_same_plan_gives_the_very_same_tables(data: st.DataObject) -> None:
     whole, broken = (Runtime(case.query(), plan, policy="fixed", **mode) for _ in range(2))
     every = data.draw(st.sampled_from((1, 3)))
     for n, one in enumerate(pushes):
-        expected = whole.push(one.batches(case), one.order())
-        table = broken.push(one.batches(case), one.order())
+        batches, order = one.batches(case), one.order()
+        expected, table = (runtime.push(batches, order) for runtime in (whole, broken))
         assert table.schema == expected.schema
         assert text_rows(table) == text_rows(expected)
         assert totals(broken) == totals(whole)
