@@ -25,7 +25,7 @@ from eddy.spark import SparkJoinError, join, session
 from tests.spark.streaming.faults.damage import Damager
 from tests.spark.streaming.faults.points import Points
 from tests.spark.streaming.faults.traps import Injected, Traps
-from tests.spark.streaming.faults.workload import PLANS, SPARK_SCHEMA, STREAMS, counted, query
+from tests.spark.streaming.faults.workload import ONE_DAEMON, PLANS, SPARK_SCHEMA, STREAMS, counted, query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,6 +57,7 @@ class Driver:
             "local[3,4]",
             **{
                 "spark.driver.memory": "700m",
+                **ONE_DAEMON,
                 "spark.local.dir": str(self._local),
                 "spark.sql.warehouse.dir": str(root / "warehouse"),
             },

@@ -18,7 +18,7 @@ from eddy.spark import join, session
 from eddy.spark.environment.java import java_home
 from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from tests.spark.streaming.faults.traps import Traps
-from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, query
+from tests.spark.streaming.faults.workload import LATENESS, ONE_DAEMON, SPARK_SCHEMA, STREAMS, query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,6 +84,7 @@ def main(root: Path) -> None:
         cluster(root),
         **{
             **EAGER,
+            **ONE_DAEMON,
             "spark.driver.host": HOSTS[0],
             "spark.executor.memory": "600m",
             "spark.executor.cores": 1,
