@@ -118,7 +118,29 @@ T_DONE = 3  # two words each
 T_READY = 5
 T_FIELDS = 7
 
-# meta; the first seven belong to the open push and are 0 when it begins
+# chunk.streams[i]: the arrivals of a stream in the open chunk
+K_FIRST = 0  # sequence number of the first of them
+K_COUNT = 1  # how many there are
+K_START = 2  # where their places start in `chunk.places`
+K_LOW = 3  # the low mark when the chunk began
+K_STAY = 4  # a tuple from here on is in the window of each arrival of the chunk, once it has arrived
+K_FIELDS = 5
+
+# chunk.levels[i, l]: the partial results of the arrivals of stream i, after hop l of its route
+L_AT = 0  # where they start in `chunk.partials`
+L_SIZE = 1  # how many there are
+L_MATCHES = 2  # tuples that the hop found
+L_PROBES = 3  # chains that the hop walked
+L_FIELDS = 4
+
+# partials: int32s of one partial result
+Q_PARENT = 0  # the partial result of the level before that it extends, counted within the level
+Q_TUPLE = 1  # sequence number of the component that the hop added
+Q_PLACE = 2  # place of the arrival in the chunk
+Q_HEAD = 3  # the newest tuple of the key by which the next hop probes
+Q_FIELDS = 4
+
+# meta; those before M_OF_PUSH belong to the open push and are 0 when it begins
 M_ARRIVAL = 0  # arrivals of the push processed so far
 M_INTERN_ATTR = 1  # progress of the interning: attribute row, row of the batch
 M_INTERN_ROW = 2
@@ -126,21 +148,22 @@ M_OUT = 3  # results of the push so far
 M_STARTED = 4  # 1 = the kernel has swept, and recorded NEXT0 and FREE0 of all classes
 M_TALLIED = 5  # 1 = the counters already include the walk that is repeated
 M_DELETED = 6  # results of the push that are deletions
-M_OF_PUSH = 7
-M_WATERMARK = 7  # greatest event time seen; if the caller gives watermarks, the one given, between pushes
-M_LATENESS = 8
-M_TIMED = 9  # 1 = event times are stored
-M_NEED = 10  # the room a status asks for: results in all, tuples in the lists, or the class that needs keys
-M_RESULTS = 11  # results since the start
-M_ARRIVALS = 12  # arrivals since the start
-M_SHORT = 13  # bits: the walk lacked room for results, for lists, for entries
-M_STOP = 14  # arrivals of the push to process before the kernel returns
-M_MODE = 15  # how tuples are routed: VIRTUAL, STORED, ROUTED
-M_CHANGELOG = 16  # 1 = results are deleted when a component leaves its window
-M_SUPPRESSED = 17  # results that one plan found and another plan reports
-M_CAP = 18  # upper bound of the watermark while a push runs
-M_GIVEN = 19  # the watermark that the caller gave with the last push, below -FOREVER = the caller gives none
-M_FIELDS = 20
+M_INSERTED = 7  # arrivals of the push inserted so far; those after M_ARRIVAL have yet to probe
+M_OF_PUSH = 8
+M_WATERMARK = 8  # greatest event time seen; if the caller gives watermarks, the one given, between pushes
+M_LATENESS = 9
+M_TIMED = 10  # 1 = event times are stored
+M_NEED = 11  # the room a status asks for: results in all, tuples in the lists, partials, or the class that needs keys
+M_RESULTS = 12  # results since the start
+M_ARRIVALS = 13  # arrivals since the start
+M_SHORT = 14  # bits: the walk lacked room for results, for lists, for entries
+M_STOP = 15  # arrivals of the push to process before the kernel returns
+M_MODE = 16  # how tuples are routed: VIRTUAL, STORED, ROUTED
+M_CHANGELOG = 17  # 1 = results are deleted when a component leaves its window
+M_SUPPRESSED = 18  # results that one plan found and another plan reports
+M_CAP = 19  # upper bound of the watermark while a push runs
+M_GIVEN = 20  # the watermark that the caller gave with the last push, below -FOREVER = the caller gives none
+M_FIELDS = 21
 
 VIRTUAL = 0
 STORED = 1
@@ -157,6 +180,7 @@ NEED_OUTPUT = 1
 NEED_KEYS = 2
 NEED_LISTS = 3
 NEED_ENTRIES = 4
+NEED_PARTIALS = 5
 
 INSERTED = 0
 DELETED = 1

@@ -43,6 +43,7 @@ from stairs.descriptors import (
     NEED_KEYS,
     NEED_LISTS,
     NEED_OUTPUT,
+    NEED_PARTIALS,
     S_BASE,
     S_LO,
     S_NEXT,
@@ -197,11 +198,13 @@ class Modules(Stems):
         try:
             for cache in self.caches:
                 cache.follow()
-            while (status := push(self.arena, tables, routes, batch, scratch.walk, self._rows, count_only)) != DONE:
+            while (status := self._push(tables, routes, batch, count_only)) != DONE:
                 if status == NEED_OUTPUT:
                     scratch.grow_results(int(meta[M_OUT]), int(meta[M_NEED]), bool(meta[M_CHANGELOG]))
                 elif status == NEED_LISTS:
                     scratch.grow_lists(int(meta[M_NEED]))
+                elif status == NEED_PARTIALS:
+                    scratch.grow_partials()
                 elif status == NEED_KEYS:
                     self._grow_keys(int(meta[M_NEED]))
                     for cache in self.caches:
@@ -213,6 +216,10 @@ class Modules(Stems):
             self.undo()
             raise
         return int(self.meta[M_OUT])
+
+    def _push(self, entries: Entries, routes: Routes, batch: Batch, count_only: bool) -> int:
+        walk, chunk = self.scratch.walk, self.scratch.chunk
+        return push(self.arena, entries, routes, batch, walk, chunk, self._rows, count_only)
 
     @property
     def walk(self) -> Walk:

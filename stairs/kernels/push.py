@@ -68,12 +68,13 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.batched import push_batched
 from stairs.kernels.cacq import route
 from stairs.kernels.climb import climb, take_back
 from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
 from stairs.kernels.one_key import joins_on_one_key, push_one_key
 from stairs.kernels.walk import RANGE, ROWS, expire_range, probe, shortage
-from stairs.memory.arena import Arena, Batch, Entries, Routes, Walk
+from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
 
 
 @inlined
@@ -291,7 +292,14 @@ def retire_all(
 
 @jit
 def push(
-    arena: Arena, entries: Entries, routes: Routes, batch: Batch, walk: Walk, rows: np.ndarray, count_only: bool
+    arena: Arena,
+    entries: Entries,
+    routes: Routes,
+    batch: Batch,
+    walk: Walk,
+    chunk: Chunk,
+    rows: np.ndarray,
+    count_only: bool,
 ) -> int:
     """Process the arrivals of a push from M_ARRIVAL to M_STOP, or until room is needed; return the status.
 
@@ -311,6 +319,11 @@ def push(
     meta[M_NEED] = 0
     if not strict and joins_on_one_key(arena):
         status = push_one_key(arena, routes, batch, walk, count_only)
+        if status != DONE:
+            return status
+        out = meta[M_OUT]
+    elif not changelog and (meta[M_MODE] == VIRTUAL or meta[M_MODE] == LOADING):
+        status = push_batched(arena, routes, batch, chunk, walk, strict, count_only)
         if status != DONE:
             return status
         out = meta[M_OUT]

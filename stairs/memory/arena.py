@@ -107,6 +107,32 @@ class Walk(NamedTuple):
     lows: Int32s
 
 
+class Chunk(NamedTuple):
+    """Memory of the open chunk (`stairs.kernels.chunk`), which has up to CHUNK arrivals, and of their probes.
+
+    streams    int64[streams, K_FIELDS]           the arrivals of each stream
+    places     int32[arrivals]                    their places, ascending, stream by stream (K_START)
+    tuples     int32[arrivals]                    by place, the sequence number of the arrival
+    clock      int64[arrivals]                    by place, the watermark there (only in timed queries)
+    counts     int64[arrivals]                    by place, the results of the arrival; then where the next one goes
+    levels     int64[streams, streams, L_FIELDS]  per stream, the arrivals; then the partial results after each trunk
+                                                  hop; then the lists of each leaf hop
+    sources    int64[classes, 3]                  where the key of each class comes from: level, stream, offset in its
+                                                  record
+    partials   int32[room]                        levels: Q_FIELDS for each partial result; lists: first and end of the
+                                                  list of each partial result of the last level, then sequence numbers
+    """
+
+    streams: Int64s
+    places: Int32s
+    tuples: Int32s
+    clock: Int64s
+    counts: Int64s
+    levels: Int64s
+    sources: Int64s
+    partials: Int32s
+
+
 class Entries(NamedTuple):
     """The STAIRs (see `stairs.stair`); `states` contains the addresses of their heads and rings.
 

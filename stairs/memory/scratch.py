@@ -6,18 +6,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stairs.descriptors import T_FIELDS
+from stairs.descriptors import K_FIELDS, L_FIELDS, T_FIELDS
 from stairs.errors import CapacityError
 from stairs.kernels.one_key import BLOCK
 from stairs.kernels.walk import MOST_RESULTS
-from stairs.memory.arena import Bytes, Int64s, Walk
+from stairs.memory.arena import Bytes, Chunk, Int64s, Walk
 
 FIRST_LISTS = 2 * BLOCK
 FIRST_RESULTS = 1024
+CHUNK = 1024
+"""Most arrivals of a chunk: enough that the descriptors of a route are read seldom, few enough that its partial results
+stay in a core's own cache."""
+FIRST_PARTIALS = 1 << 10
 
 
 class Room(NamedTuple):
-    """Sizes of the scratch memory: key words, rows, results, signs of results, tuples in lists, tuples in flight."""
+    """Sizes of the scratch memory.
+
+    Key words, rows, results, signs of results, tuples in lists, tuples in flight, arrivals of a chunk, and int32s of
+    partial results.
+    """
 
     words: int = 0
     rows: int = 0
@@ -25,6 +33,8 @@ class Room(NamedTuple):
     signs: int = 0
     lists: int = FIRST_LISTS
     frames: int = 1
+    chunk: int = 0
+    partials: int = FIRST_PARTIALS
 
 
 class Scratch:
@@ -33,6 +43,7 @@ class Scratch:
     words    int64[], the key words of a push, starting at `address`
     dead     uint8[], a mark for each row of the push
     walk     arrays in which kernels walk, with the results that they found
+    chunk    arrays in which the arrivals of a chunk probe
     """
 
     def __init__(self, n_streams: int, n_classes: int, room: Room | None = None) -> None:
@@ -54,18 +65,28 @@ class Scratch:
             frames=np.zeros((room.frames, T_FIELDS + 2 * (m + n)), np.int64),
             lows=np.zeros(m, np.int32),
         )
+        self.chunk = Chunk(
+            streams=np.zeros((m, K_FIELDS), np.int64),
+            places=np.zeros(room.chunk, np.int32),
+            tuples=np.zeros(room.chunk, np.int32),
+            clock=np.zeros(room.chunk, np.int64),
+            counts=np.zeros(room.chunk, np.int64),
+            levels=np.zeros((m, m, L_FIELDS), np.int64),
+            sources=np.zeros((n, 3), np.int64),
+            partials=np.empty(room.partials, np.int32),
+        )
 
     @property
     def room(self) -> Room:
         """The present sizes."""
-        walk = self.walk
-        results = len(walk.ids) // self._streams
-        return Room(len(self.words), len(self.dead), results, len(walk.signs), len(walk.lists), len(walk.frames))
+        walk, chunk, words, rows = self.walk, self.chunk, len(self.words), len(self.dead)
+        results, lists, frames = len(walk.ids) // self._streams, len(walk.lists), len(walk.frames)
+        return Room(words, rows, results, len(walk.signs), lists, frames, len(chunk.places), len(chunk.partials))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(array.nbytes for array in (*self.walk, self.words, self.dead))
+        return sum(array.nbytes for array in (*self.walk, *self.chunk, self.words, self.dead))
 
     def take_in(self, words: int, rows: int) -> None:
         """Make room for `words` key words and `rows` rows, and clear the marks of the rows."""
@@ -77,6 +98,10 @@ class Scratch:
         if len(self.dead) < rows:
             self.dead = np.empty(2 * rows, np.uint8)
         self.dead[:rows] = 0
+        if len(self.chunk.places) < min(rows, CHUNK):
+            n = min(2 * rows, CHUNK)
+            places, tuples, clock, counts = (np.zeros(n, kind) for kind in (np.int32, np.int32, np.int64, np.int64))
+            self.chunk = self.chunk._replace(places=places, tuples=tuples, clock=clock, counts=counts)
 
     def grow_results(self, used: int, need: int, signed: bool) -> None:
         """Make room for `need` results, and for their signs if they are `signed`; the first `used` results stay.
@@ -100,6 +125,11 @@ class Scratch:
     def grow_lists(self, need: int) -> None:
         """Make room for twice `need` tuples in lists."""
         self.walk = self.walk._replace(lists=np.zeros(2 * need, np.int64))
+
+    def grow_partials(self) -> None:
+        """Double the room for partial results."""
+        room = 2 * len(self.chunk.partials)
+        self.chunk = self.chunk._replace(partials=np.empty(room, np.int32))
 
     def open_frames(self) -> None:
         """Make room for the tuples in flight under CACQ."""
