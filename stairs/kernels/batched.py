@@ -87,6 +87,22 @@ MUCH = 1 << 18
 
 
 @inlined
+def last_level(routes: Routes, i: int) -> int:
+    """Return the last level of stream i. One leaf hop alone makes a level; several make lists."""
+    leaf, end = routes.span[i, R_LEAF], routes.span[i, R_END]
+    return (end if end - leaf == 1 else leaf) - routes.span[i, R_TRUNK]
+
+
+@inlined
+def was_probed(routes: Routes, i: int, h: int) -> bool:
+    """Return whether hop h is the last leaf hop of the route and `keep_live` probed it last, for the last level."""
+    trunk, leaf, end = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], routes.span[i, R_END]
+    if h < leaf or h + 1 < end:
+        return False
+    return leaf == trunk or routes.hops[u64(leaf - 1), H_LEAF0] < routes.hops[u64(leaf - 1), H_LEAF1]
+
+
+@inlined
 def ancestor(chunk: Chunk, i: int, q: int, level: int, above: int) -> int:
     """Return the tuple that partial result q of a level has at the level `above` it."""
     while level > above:
@@ -138,8 +154,9 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
             live = s >= low
             if s >= newer or (live and s < stay):
                 live = newest_seen(arena, chunk, j, offset, s, np.int64(partials[u64(p + Q_PLACE)])) >= 0
-            for field in range(Q_HEAD):
-                partials[u64(kept + field)] = partials[u64(p + field)]
+            parent, tuple_, place = partials[u64(p)], partials[u64(p + Q_TUPLE)], partials[u64(p + Q_PLACE)]
+            partials[u64(kept)], partials[u64(kept + Q_TUPLE)], partials[u64(kept + Q_PLACE)] = parent, tuple_, place
+            partials[u64(kept + Q_HEAD)] = s
             kept += Q_FIELDS if live else 0
         levels[i, u64(level), L_SIZE] = (kept - at) // Q_FIELDS
 
@@ -193,12 +210,13 @@ def agrees(arena: Arena, routes: Routes, walk: Walk, h: int, record: int) -> boo
 
 @inlined
 def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: int, h: int, at: int) -> int:
-    """Start level + 1 of stream i: each partial result with each match of trunk hop h; return its end, -1 without room.
+    """Start level + 1 of stream i: each partial result with each match of hop h; return its end, -1 without room.
 
     The leaf hops whose keys the matches bind are probed as well.
     """
     streams, recs, partials, levels, hops = arena.streams, arena.recs, chunk.partials, chunk.levels, routes.hops
-    write_heads(arena, routes, chunk, i, level, h)
+    if not was_probed(routes, i, h):
+        write_heads(arena, routes, chunk, i, level, h)
     j = u64(hops[u64(h), H_TARGET])
     ring, mask, width, offset = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH], hops[u64(h), H_OFFSET]
     own = chunk.streams[j]
@@ -250,7 +268,8 @@ def list_matches(
     are only counted begin at 0.
     """
     streams, recs, partials, levels, hops = arena.streams, arena.recs, chunk.partials, chunk.levels, routes.hops
-    write_heads(arena, routes, chunk, i, level, h)
+    if not was_probed(routes, i, h):
+        write_heads(arena, routes, chunk, i, level, h)
     j = u64(hops[u64(h), H_TARGET])
     ring, mask, width = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH]
     offset, shared = hops[u64(h), H_OFFSET], h < routes.span[i, R_ROOT]
@@ -306,19 +325,19 @@ def probe_stream(
 
     count_only   the elements of the lists are only counted
     """
-    trunk, leaf = routes.span[i, R_TRUNK], routes.span[i, R_LEAF]
+    trunk, leaf, last_one = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], last_level(routes, i)
     at = begin_level(arena, chunk, u64(i), at, first, last)
     if at < 0:
         return at
     keep_live(arena, routes, chunk, u64(i), 0, leaf, routes.span[i, R_ROOT])
     chunk.levels[i, 0, L_MATCHES] = chunk.levels[i, 0, L_SIZE]
     at = chunk.levels[i, 0, L_AT] + chunk.levels[i, 0, L_SIZE] * Q_FIELDS
-    for level in range(leaf - trunk):
+    for level in range(last_one):
         at = extend(arena, routes, chunk, walk, u64(i), level, trunk + level, at)
         if at < 0:
             return at
-    for h in range(leaf, routes.span[i, R_END]):
-        at = list_matches(arena, routes, chunk, u64(i), leaf - trunk, h, h - trunk + 1, at, count_only)
+    for h in range(routes.span[i, R_END] - 1, trunk + last_one - 1, -1):
+        at = list_matches(arena, routes, chunk, u64(i), last_one, h, h - trunk + 1, at, count_only)
         if at < 0:
             return at
     return at
@@ -333,7 +352,8 @@ def first_in_time(
     again   False begins with the first combination; True goes on after the one in `turn`. Return False if none is left.
     """
     hops, streams, partials, levels = routes.hops, arena.streams, chunk.partials, chunk.levels
-    trunk, leaf, end = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], routes.span[i, R_END]
+    trunk, end = routes.span[i, R_TRUNK], routes.span[i, R_END]
+    leaf = trunk + last_level(routes, i)
     if not again:
         for h in range(leaf, end):
             span = levels[i, u64(h - trunk + 1), L_AT] + 2 * q
@@ -369,7 +389,7 @@ def first_in_time(
 def bind_components(routes: Routes, chunk: Chunk, walk: Walk, i: int, q: int) -> None:
     """Write the components of partial result q of the last level to `walk.current`."""
     trunk, levels = routes.span[i, R_TRUNK], chunk.levels
-    for level in range(routes.span[i, R_LEAF] - trunk, 0, -1):
+    for level in range(last_level(routes, i), 0, -1):
         p = levels[i, u64(level), L_AT] + q * Q_FIELDS
         walk.current[u64(routes.hops[u64(trunk + level - 1), H_TARGET])] = chunk.partials[u64(p + Q_TUPLE)]
         q = np.int64(chunk.partials[u64(p + Q_PARENT)])
@@ -379,10 +399,10 @@ def bind_components(routes: Routes, chunk: Chunk, walk: Walk, i: int, q: int) ->
 @jit
 def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, strict: bool) -> int:
     """Add the results of the arrivals of stream i to `chunk.counts`; return their number, at most MOST_RESULTS."""
-    trunk, leaf, end = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], routes.span[i, R_END]
+    trunk, last, end = routes.span[i, R_TRUNK], last_level(routes, i), routes.span[i, R_END]
     partials, levels, turn = chunk.partials, chunk.levels, walk.levels[2]
-    p, found = levels[i, u64(leaf - trunk), L_AT] + Q_PLACE, np.int64(0)
-    for q in range(levels[i, u64(leaf - trunk), L_SIZE]):
+    p, found = levels[i, u64(last), L_AT] + Q_PLACE, np.int64(0)
+    for q in range(levels[i, u64(last), L_SIZE]):
         total = np.int64(1)
         if strict:
             bind_components(routes, chunk, walk, u64(i), q)
@@ -392,7 +412,7 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
         else:
             # The float cannot wrap around.
             size = 1.0
-            for k in range(leaf - trunk + 1, end - trunk + 1):
+            for k in range(last + 1, end - trunk + 1):
                 span = levels[i, u64(k), L_AT] + 2 * q
                 n = np.int64(partials[u64(span + 1)]) - np.int64(partials[u64(span)])
                 size *= n
@@ -404,50 +424,92 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
 
 
 @jit
-def write_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, strict: bool) -> None:
+def write_in_time(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int) -> None:
+    """Do the work of `write_results`, but only for combinations whose components are all in time."""
+    hops, partials, levels, ids = routes.hops, chunk.partials, chunk.levels, walk.ids
+    last, end = last_level(routes, i), routes.span[i, R_END]
+    lists = routes.span[i, R_TRUNK] + last
+    m, turn = walk.current.shape[0], walk.levels[2]
+    p = levels[i, u64(last), L_AT] + Q_PLACE
+    for q in range(levels[i, u64(last), L_SIZE]):
+        place = u64(partials[u64(p)])
+        bind_components(routes, chunk, walk, u64(i), q)
+        more = first_in_time(arena, routes, chunk, walk, u64(i), q, turn, False)
+        while more:
+            origin = chunk.counts[place] * m
+            for j in range(m):
+                ids[u64(origin + j)] = walk.current[u64(j)]
+            for h in range(lists, end):
+                ids[u64(origin + hops[u64(h), H_TARGET])] = partials[u64(turn[u64(h - lists)])]
+            chunk.counts[place] += 1
+            more = first_in_time(arena, routes, chunk, walk, u64(i), q, turn, True)
+        p += Q_FIELDS
+
+
+@inlined
+def origin_of(partials: np.ndarray, p: int) -> int:
+    """Return where in `walk.ids` the first result of the partial result at p is, after `write_components`."""
+    return np.int64(partials[u64(p + Q_PLACE)]) << 31 | np.int64(partials[u64(p + Q_TUPLE)])
+
+
+@inlined
+def write_components(routes: Routes, chunk: Chunk, walk: Walk, i: int) -> None:
+    """Write the first result of each partial result of the last level, without the components from lists.
+
+    Level after level: in short loops, the look-ups of neighbours do not wait for each other. The partial results of the
+    last level are overwritten: by the place of the first result, and by their ancestor at the present level.
+    """
+    partials, levels, ids, m = chunk.partials, chunk.levels, walk.ids, walk.current.shape[0]
+    trunk, last, end = routes.span[i, R_TRUNK], last_level(routes, i), routes.span[i, R_END]
+    at, size = levels[i, u64(last), L_AT], levels[i, u64(last), L_SIZE]
+    target = i if last == 0 else routes.hops[u64(trunk + last - 1), H_TARGET]
+    for q in range(size):
+        p, results = at + q * Q_FIELDS, np.int64(1)
+        for k in range(last + 1, end - trunk + 1):
+            span = levels[i, u64(k), L_AT] + 2 * q
+            results *= np.int64(partials[u64(span + 1)]) - np.int64(partials[u64(span)])
+        place = u64(partials[u64(p + Q_PLACE)])
+        origin = chunk.counts[place] * m
+        chunk.counts[place] += results
+        ids[u64(origin + target)] = partials[u64(p + Q_TUPLE)]
+        partials[u64(p + Q_TUPLE)] = origin & ((np.int64(1) << 31) - 1)
+        partials[u64(p + Q_PLACE)] = origin >> 31
+    for level in range(last - 1, -1, -1):
+        above = levels[i, u64(level), L_AT]
+        target = i if level == 0 else routes.hops[u64(trunk + level - 1), H_TARGET]
+        for p in range(at, at + size * Q_FIELDS, Q_FIELDS):
+            parent = above + np.int64(partials[u64(p + Q_PARENT)]) * Q_FIELDS
+            ids[u64(origin_of(partials, p) + target)] = partials[u64(parent + Q_TUPLE)]
+            partials[u64(p + Q_PARENT)] = partials[u64(parent + Q_PARENT)]
+
+
+@jit
+def write_results(routes: Routes, chunk: Chunk, walk: Walk, i: int) -> None:
     """Write the results of the arrivals of stream i to `walk.ids`, those of each arrival from its count on.
 
     The first combination of the lists of a partial result forms a block. For each list, the block is copied once per
     further element of the list, which replaces the first element in the copy. So lists of one element cost nothing.
     """
-    hops, partials, levels, ids = routes.hops, chunk.partials, chunk.levels, walk.ids
-    trunk, leaf, end = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], routes.span[i, R_END]
-    current, m, turn = walk.current, walk.current.shape[0], walk.levels[2]
-    p = levels[i, u64(leaf - trunk), L_AT] + Q_PLACE
-    for q in range(levels[i, u64(leaf - trunk), L_SIZE]):
-        place = u64(partials[u64(p)])
-        out = chunk.counts[place]
-        bind_components(routes, chunk, walk, u64(i), q)
-        if strict:
-            more = first_in_time(arena, routes, chunk, walk, u64(i), q, turn, False)
-            while more:
-                for h in range(leaf, end):
-                    current[u64(hops[u64(h), H_TARGET])] = partials[u64(turn[u64(h - leaf)])]
-                for j in range(m):
-                    ids[u64(out * m + j)] = current[u64(j)]
-                out += 1
-                more = first_in_time(arena, routes, chunk, walk, u64(i), q, turn, True)
-        else:
-            for h in range(leaf, end):
-                first = partials[u64(levels[i, u64(h - trunk + 1), L_AT] + 2 * q)]
-                current[u64(hops[u64(h), H_TARGET])] = partials[u64(first)]
-            origin = out * m
-            for j in range(m):
-                ids[u64(origin + j)] = current[u64(j)]
-            block = m
-            for h in range(end - 1, leaf - 1, -1):
-                span = levels[i, u64(h - trunk + 1), L_AT] + 2 * q
-                at, target = origin + block, np.int64(hops[u64(h), H_TARGET])
-                for e in range(np.int64(partials[u64(span)]) + 1, np.int64(partials[u64(span + 1)])):
-                    for b in range(block):
-                        ids[u64(at + b)] = ids[u64(origin + b)]
-                    for b in range(at + target, at + block, m):
-                        ids[u64(b)] = partials[u64(e)]
-                    at += block
-                block = at - origin
-            out += block // m
-        chunk.counts[place] = out
-        p += Q_FIELDS
+    write_components(routes, chunk, walk, i)
+    hops, partials, levels, ids, m = routes.hops, chunk.partials, chunk.levels, walk.ids, walk.current.shape[0]
+    trunk, last, end = routes.span[i, R_TRUNK], last_level(routes, i), routes.span[i, R_END]
+    if trunk + last == end:
+        return
+    for q in range(levels[i, u64(last), L_SIZE]):
+        origin, block = origin_of(partials, levels[i, u64(last), L_AT] + q * Q_FIELDS), m
+        for h in range(end - 1, trunk + last - 1, -1):
+            span = levels[i, u64(h - trunk + 1), L_AT] + 2 * q
+            at, target = origin + block, np.int64(hops[u64(h), H_TARGET])
+            first = np.int64(partials[u64(span)])
+            for b in range(origin + target, at, m):
+                ids[u64(b)] = partials[u64(first)]
+            for e in range(first + 1, np.int64(partials[u64(span + 1)])):
+                for b in range(block):
+                    ids[u64(at + b)] = ids[u64(origin + b)]
+                for b in range(at + target, at + block, m):
+                    ids[u64(b)] = partials[u64(e)]
+                at += block
+            block = at - origin
 
 
 @inlined
@@ -498,7 +560,10 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
         out += count
     for i in range(m):
         if chunk.streams[i, K_COUNT] > 0:
-            write_results(arena, routes, chunk, walk, i, strict)
+            if strict:
+                write_in_time(arena, routes, chunk, walk, i)
+            else:
+                write_results(routes, chunk, walk, i)
     return n
 
 

@@ -100,8 +100,12 @@ class Scratch:
         self.dead[:rows] = 0
         if len(self.chunk.places) < min(rows, CHUNK):
             n = min(2 * rows, CHUNK)
-            places, tuples, clock, counts = (np.zeros(n, kind) for kind in (np.int32, np.int32, np.int64, np.int64))
-            self.chunk = self.chunk._replace(places=places, tuples=tuples, clock=clock, counts=counts)
+            self.chunk = self.chunk._replace(
+                places=np.zeros(n, np.int32),
+                tuples=np.zeros(n, np.int32),
+                clock=np.zeros(n, np.int64),
+                counts=np.zeros(n, np.int64),
+            )
 
     def grow_results(self, used: int, need: int, signed: bool) -> None:
         """Make room for `need` results, and for their signs if they are `signed`; the first `used` results stay.
