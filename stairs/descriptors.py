@@ -118,15 +118,18 @@ T_DONE = 3  # two words each
 T_READY = 5
 T_FIELDS = 7
 
-# chunk.streams[i]: the arrivals of a stream in the open chunk
-K_FIRST = 0  # sequence number of the first of them
-K_COUNT = 1  # how many there are
+# chunk.streams[i]: the events of a stream in the open chunk
+K_FIRST = 0  # sequence number of its first arrival
+K_COUNT = 1  # its arrivals
 K_START = 2  # where their places start in `chunk.places`
 K_LOW = 3  # the low mark when the chunk began
-K_STAY = 4  # a tuple from here on is in the window of each arrival of the chunk, once it has arrived
-K_FIELDS = 5
+K_STAY = 4  # a tuple from here on is in its window at each event of the chunk, once it has arrived
+K_GONE = 5  # its departures (only in a changelog)
+K_GONE_AT = 6  # where their places start in `chunk.departures`
+K_MOST = 7  # the most arrivals that the chunk may have
+K_FIELDS = 8
 
-# chunk.levels[i, l]: the partial results of the arrivals of stream i, after hop l of its route
+# chunk.levels[i, l]: the partial results of the events of stream i, after hop l of its route
 L_AT = 0  # where they start in `chunk.partials`
 L_SIZE = 1  # how many there are
 L_MATCHES = 2  # tuples that the hop found
@@ -136,7 +139,7 @@ L_FIELDS = 4
 # partials: int32s of one partial result
 Q_PARENT = 0  # the partial result of the level before that it extends, counted within the level
 Q_TUPLE = 1  # sequence number of the component that the hop added
-Q_PLACE = 2  # place of the arrival in the chunk
+Q_PLACE = 2  # place of the event in the chunk
 Q_HEAD = 3  # the newest tuple of the key by which the next hop probes
 Q_FIELDS = 4
 
@@ -153,10 +156,10 @@ M_OF_PUSH = 8
 M_WATERMARK = 8  # greatest event time seen; if the caller gives watermarks, the one given, between pushes
 M_LATENESS = 9
 M_TIMED = 10  # 1 = event times are stored
-M_NEED = 11  # the room a status asks for: results in all, tuples in the lists, partials, or the class that needs keys
+M_NEED = 11  # the room a status asks for: results in all, or the class that needs keys
 M_RESULTS = 12  # results since the start
 M_ARRIVALS = 13  # arrivals since the start
-M_SHORT = 14  # bits: the walk lacked room for results, for lists, for entries
+M_SHORT = 14  # bits: the walk lacked room for results, for entries
 M_STOP = 15  # arrivals of the push to process before the kernel returns
 M_MODE = 16  # how tuples are routed: VIRTUAL, STORED, ROUTED
 M_CHANGELOG = 17  # 1 = results are deleted when a component leaves its window
@@ -171,16 +174,14 @@ ROUTED = 2
 LOADING = 3  # not at all: arrivals are inserted, without a probe or a stored composite
 
 SHORT_OUTPUT = 1
-SHORT_LISTS = 2
-SHORT_ENTRIES = 4
+SHORT_ENTRIES = 2
 
 # status of a kernel
 DONE = 0
 NEED_OUTPUT = 1
 NEED_KEYS = 2
-NEED_LISTS = 3
-NEED_ENTRIES = 4
-NEED_PARTIALS = 5
+NEED_ENTRIES = 3
+NEED_PARTIALS = 4
 
 INSERTED = 0
 DELETED = 1

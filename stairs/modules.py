@@ -41,7 +41,6 @@ from stairs.descriptors import (
     M_WATERMARK,
     NEED_ENTRIES,
     NEED_KEYS,
-    NEED_LISTS,
     NEED_OUTPUT,
     NEED_PARTIALS,
     S_BASE,
@@ -201,8 +200,6 @@ class Modules(Stems):
             while (status := self._push(tables, routes, batch, count_only)) != DONE:
                 if status == NEED_OUTPUT:
                     scratch.grow_results(int(meta[M_OUT]), int(meta[M_NEED]), bool(meta[M_CHANGELOG]))
-                elif status == NEED_LISTS:
-                    scratch.grow_lists(int(meta[M_NEED]))
                 elif status == NEED_PARTIALS:
                     scratch.grow_partials()
                 elif status == NEED_KEYS:

@@ -74,17 +74,60 @@ DEFECTS = (
                 "set_low(arena, entries, np.int64(i), s + 2 - streams[i, S_SIZE])",
             ),
         ),
-        "mjoin",
+        "jisc",
     ),
     Defect(
         "a row leaves a range one tick early",
         (
             Edit(
-                "stairs/kernels/walk.py",
+                "stairs/kernels/windows.py",
                 "arena.times[u64(ring + (lo & mask))] < horizon",
                 "arena.times[u64(ring + (lo & mask))] <= horizon",
             ),
         ),
+        "jisc",
+    ),
+    Defect(
+        "in a chunk, a row leaves a window of rows one row early",
+        (
+            Edit(
+                "stairs/kernels/chunk.py",
+                "stay = max(stay, following - size)",
+                "stay = max(stay, following - size + 1)",
+            ),
+            Edit("stairs/kernels/chunk.py", "s + row[S_SIZE] - own[K_FIRST])", "s + row[S_SIZE] - 1 - own[K_FIRST])"),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "in a chunk, no row leaves its range",
+        (
+            Edit(
+                "stairs/kernels/chunk.py",
+                "elif streams[j, S_KIND] == RANGE and not strict:",
+                "elif strict and strict != strict:",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "an arrival sees a tuple that arrives after it in the same chunk",
+        (Edit("stairs/kernels/chunk.py", "s - own[K_FIRST])] < place", "s - own[K_FIRST])] < place or True"),),
+        "mjoin",
+    ),
+    Defect(
+        "a chunk that lacked room is inserted again",
+        (Edit("stairs/kernels/batched.py", "inserted = meta[M_INSERTED] > start", "inserted = False"),),
+        "mjoin",
+    ),
+    Defect(
+        "in a changelog, a tuple that left its window is still seen in the chunk",
+        (Edit("stairs/kernels/chunk.py", "            stay += own[j, K_GONE]\n", "            stay += 0\n"),),
+        "mjoin",
+    ),
+    Defect(
+        "residual predicates of a cycle are not checked",
+        (Edit("stairs/kernels/levels.py", "checked |= routes.ops[u64(o), O_CHECK] != 0", "checked |= False"),),
         "mjoin",
     ),
     Defect(

@@ -39,8 +39,8 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.bits import lowest_bit
 from stairs.kernels.climb import wanted
+from stairs.kernels.combinations import write
 from stairs.kernels.hop import record_of
-from stairs.kernels.walk import write
 from stairs.memory.arena import Arena, Entries, Routes, Walk
 
 

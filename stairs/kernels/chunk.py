@@ -1,13 +1,15 @@
 """A chunk: successive arrivals that are inserted first and probe afterwards, all together.
 
-Since all arrivals of a chunk are in their SteMs before the first of them probes, a probe decides for each tuple that it
-finds whether its arrival may see that tuple. The *place* of an arrival is its position in the chunk. An arrival sees a
-tuple that arrived before it and has not left its window. Only two sorts of tuples need a closer look: tuples of the
-chunk, whose places are compared, and the tuples that leave their window during the chunk. All others are seen by every
-arrival of the chunk.
+In a changelog, a tuple that leaves its window probes as well, to find the results to delete. So a chunk is a sequence
+of *events*: arrivals and departures. The *place* of an event is its position in the chunk.
+
+Since all arrivals of a chunk are in their SteMs before the first event probes, a probe decides for each tuple that it
+finds whether its event may see that tuple. An event sees a tuple that arrived before it and has not left its window.
+Only two sorts of tuples need a closer look: tuples of the chunk, whose places are compared, and the tuples that leave
+their window during the chunk. All others are seen by every event of the chunk.
 
 A chunk ends early if a stream would have more arrivals in it than live tuples. So chains contain few tuples that came
-later than the arrival that probes.
+later than the event that probes.
 """
 
 from __future__ import annotations
@@ -20,12 +22,19 @@ from stairs.descriptors import (
     A_OFFSET,
     C_HEADS,
     C_STRIDE,
+    DELETED,
+    INSERTED,
     K_COUNT,
     K_FIRST,
+    K_GONE,
+    K_GONE_AT,
     K_LOW,
+    K_MOST,
     K_START,
     K_STAY,
     M_CAP,
+    M_CHANGELOG,
+    M_LATENESS,
     M_TIMED,
     M_WATERMARK,
     S_ATTR0,
@@ -40,7 +49,7 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import inlined, u64
-from stairs.kernels.walk import RANGE, ROWS
+from stairs.kernels.windows import RANGE, ROWS, expire_range
 from stairs.memory.arena import Arena, Batch, Chunk
 
 FEW = 32
@@ -48,80 +57,137 @@ FEW = 32
 
 
 @inlined
-def cut(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int) -> int:
-    """Return where the chunk that begins with arrival `start` ends, at the latest before arrival `stop`."""
-    streams, own = arena.streams, chunk.streams
-    for i in range(streams.shape[0]):
-        own[u64(i), K_COUNT] = max(FEW, streams[u64(i), S_NEXT] - streams[u64(i), S_LO])
-    stop = min(stop, start + chunk.places.shape[0])
-    for a in range(start, stop):
-        i = u64(batch.order[u64(a)])
-        if own[i, K_COUNT] == 0:
-            return a
-        own[i, K_COUNT] -= 1
-    return stop
+def depart(chunk: Chunk, n: int, j: int, watermark: int) -> int:
+    """Append the departure of the oldest tuple of stream j as event n of the chunk; return the number of events."""
+    own = chunk.streams[u64(j)]
+    chunk.owners[u64(n)] = j
+    chunk.signs[u64(n)] = DELETED
+    chunk.tuples[u64(n)] = own[K_LOW] + own[K_GONE]
+    chunk.clock[u64(n)] = watermark
+    own[K_GONE] += 1
+    return n + 1
 
 
 @inlined
-def lay_out(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int, inserted: bool) -> None:
-    """Describe the chunk of arrivals start .. stop - 1.
+def depart_all(arena: Arena, chunk: Chunk, n: int, i: int, watermark: int) -> int:
+    """Append the departures of expired tuples, and of the tuple that the next arrival of stream i displaces (-1: none).
 
-    inserted   the sequence numbers of these arrivals are assigned already
+    Return the number of events; if it is the most that the chunk has room for, departures may be missing.
     """
-    streams, own, places, meta = arena.streams, chunk.streams, chunk.places, arena.meta
-    for i in range(streams.shape[0]):
-        own[u64(i), K_COUNT] = 0
-    for a in range(start, stop):
-        own[u64(batch.order[u64(a)]), K_COUNT] += 1
-    at = np.int64(0)
+    streams, most = arena.streams, chunk.places.shape[0]
     for j in range(streams.shape[0]):
-        i = u64(j)
-        own[i, K_FIRST] = streams[i, S_NEXT] - (own[i, K_COUNT] if inserted else 0)
-        own[i, K_START] = at
-        at += own[i, K_COUNT]
-        own[i, K_COUNT] = 0
-    timed, watermark = meta[M_TIMED] != 0, meta[M_WATERMARK]
+        row, own = streams[u64(j)], chunk.streams[u64(j)]
+        if row[S_KIND] == RANGE:
+            horizon = watermark - arena.meta[M_LATENESS] - row[S_SIZE]
+            s = own[K_LOW] + own[K_GONE]
+            while n < most and s < own[K_FIRST] + own[K_COUNT]:
+                if arena.times[u64(row[S_TIMES] + (s & row[S_MASK]))] >= horizon:
+                    break
+                n = depart(chunk, n, j, watermark)
+                s += 1
+    if i >= 0 and n < most and streams[u64(i), S_KIND] == ROWS:
+        own = chunk.streams[u64(i)]
+        if own[K_FIRST] + own[K_COUNT] + 1 - streams[u64(i), S_SIZE] > own[K_LOW] + own[K_GONE]:
+            n = depart(chunk, n, i, watermark)
+    return n
+
+
+@inlined
+def list_events(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int) -> int:
+    """Write the events of the chunk that begins with arrival `start` and ends before `stop`; return their number.
+
+    With start = stop, only the departures at the present watermark are listed.
+    """
+    streams, meta, most = arena.streams, arena.meta, chunk.places.shape[0]
+    timed, changelog, watermark = meta[M_TIMED] != 0, meta[M_CHANGELOG] != 0, meta[M_WATERMARK]
+    n = np.int64(0)
     for a in range(start, stop):
         i = u64(batch.order[u64(a)])
-        r, place = own[i, K_COUNT], a - start
-        own[i, K_COUNT] = r + 1
-        places[u64(own[i, K_START] + r)] = place
-        s = own[i, K_FIRST] + r
-        chunk.tuples[u64(place)] = s
+        own = chunk.streams[i]
+        s = own[K_FIRST] + own[K_COUNT]
+        if own[K_COUNT] == own[K_MOST]:
+            return n
         if timed:
             time = arena.times[u64(streams[i, S_TIMES] + (s & streams[i, S_MASK]))]
             watermark = min(max(watermark, time), meta[M_CAP])
-            chunk.clock[u64(place)] = watermark
+        if changelog:
+            n = depart_all(arena, chunk, n, np.int64(i), watermark)
+        if n == most:
+            return n
+        chunk.owners[u64(n)] = i
+        chunk.signs[u64(n)] = INSERTED
+        chunk.tuples[u64(n)] = s
+        chunk.clock[u64(n)] = watermark
+        own[K_COUNT] += 1
+        n += 1
+    if start == stop:
+        n = depart_all(arena, chunk, n, np.int64(-1), watermark)
+    return n
+
+
+@inlined
+def open_chunk(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int, inserted: bool) -> int:
+    """Lay out the chunk that begins with arrival `start` and ends before `stop`; return the number of its events.
+
+    inserted   the arrivals up to `stop` are in their SteMs already
+    """
+    streams, own, changelog = arena.streams, chunk.streams, arena.meta[M_CHANGELOG] != 0
+    for j in range(streams.shape[0]):
+        i = u64(j)
+        own[i, K_FIRST], own[i, K_COUNT], own[i, K_GONE] = streams[i, S_NEXT], 0, 0
+        own[i, K_MOST] = stop - start if inserted else max(FEW, streams[i, S_NEXT] - streams[i, S_LO])
+    if inserted:
+        for a in range(start, stop):
+            own[u64(batch.order[u64(a)]), K_FIRST] -= 1
+    for j in range(streams.shape[0]):
+        i = u64(j)
+        own[i, K_LOW] = streams[i, S_LO]
+        if streams[i, S_KIND] == ROWS and not changelog:
+            own[i, K_LOW] = max(streams[i, S_LO], own[i, K_FIRST] - streams[i, S_SIZE])
+    n = list_events(arena, batch, chunk, start, stop)
+    at, gone_at = np.int64(0), np.int64(0)
+    for j in range(streams.shape[0]):
+        i = u64(j)
+        own[i, K_START], own[i, K_GONE_AT] = at, gone_at
+        at += own[i, K_COUNT]
+        gone_at += own[i, K_GONE]
+        own[i, K_COUNT], own[i, K_GONE] = 0, 0
+    for place in range(n):
+        i = u64(chunk.owners[u64(place)])
+        if chunk.signs[u64(place)] == INSERTED:
+            chunk.places[u64(own[i, K_START] + own[i, K_COUNT])] = place
+            own[i, K_COUNT] += 1
+        else:
+            chunk.departures[u64(own[i, K_GONE_AT] + own[i, K_GONE])] = place
+            own[i, K_GONE] += 1
+    return n
 
 
 @inlined
 def find_stay(arena: Arena, chunk: Chunk, n: int, strict: bool) -> None:
-    """Set for each stream the first tuple that no arrival of the chunk of n arrivals sees leave its window.
+    """Set for each stream the first tuple that no event of the chunk, which has n, sees outside its window.
 
     If event times are compared in each result (`strict`), a tuple of a RANGE window need not leave it within a chunk.
     """
     streams, own = arena.streams, chunk.streams
     for i in range(streams.shape[0]):
         j = u64(i)
-        following, size = own[j, K_FIRST] + own[j, K_COUNT], streams[j, S_SIZE]
-        if streams[j, S_KIND] == ROWS:
-            own[j, K_LOW] = max(streams[j, S_LO], own[j, K_FIRST] - size)
-            own[j, K_STAY] = max(own[j, K_LOW], following - size)
-        else:
-            own[j, K_LOW] = streams[j, S_LO]
-            stay = streams[j, S_LO]
-            if streams[j, S_KIND] == RANGE and not strict:
-                horizon = chunk.clock[u64(n - 1)] - size
-                while (
-                    stay < following and arena.times[u64(streams[j, S_TIMES] + (stay & streams[j, S_MASK]))] < horizon
-                ):
-                    stay += 1
-            own[j, K_STAY] = stay
+        stay, following, size = own[j, K_LOW], own[j, K_FIRST] + own[j, K_COUNT], streams[j, S_SIZE]
+        if arena.meta[M_CHANGELOG] != 0:
+            stay += own[j, K_GONE]
+        elif streams[j, S_KIND] == ROWS:
+            stay = max(stay, following - size)
+        elif streams[j, S_KIND] == RANGE and not strict:
+            ring, mask, horizon = streams[j, S_TIMES], streams[j, S_MASK], chunk.clock[u64(n - 1)] - size
+            while stay < following and arena.times[u64(ring + (stay & mask))] < horizon:
+                stay += 1
+        own[j, K_STAY] = stay
 
 
 @inlined
-def insert_chunk(arena: Arena, chunk: Chunk) -> None:
-    """Insert the arrivals of the chunk into their SteMs, one attribute of one stream after another."""
+def insert_chunk(arena: Arena, chunk: Chunk) -> int:
+    """Insert the arrivals of the chunk into their SteMs, attribute by attribute; return the number of arrivals."""
+    arrivals = np.int64(0)
     streams, attrs, recs, heads = arena.streams, arena.attrs, arena.recs, arena.heads
     for j in range(streams.shape[0]):
         i = u64(j)
@@ -139,12 +205,23 @@ def insert_chunk(arena: Arena, chunk: Chunk) -> None:
                         recs[u64(at)] = heads[p]
                         heads[p] = s
             streams[i, S_NEXT] = first + n
+        arrivals += n
+    return arrivals
+
+
+@inlined
+def has_arrived(chunk: Chunk, j: int, s: int, place: int) -> bool:
+    """Return whether tuple s >= K_FIRST of stream j has arrived when the event at `place` probes."""
+    own = chunk.streams[u64(j)]
+    return chunk.places[u64(own[K_START] + s - own[K_FIRST])] < place
 
 
 @inlined
 def has_left(arena: Arena, chunk: Chunk, j: int, s: int, place: int) -> bool:
-    """Return whether tuple s < K_STAY of stream j has left its window when the arrival at `place` probes."""
+    """Return whether tuple s < K_STAY of stream j has left its window when the event at `place` probes."""
     row, own = arena.streams[u64(j)], chunk.streams[u64(j)]
+    if arena.meta[M_CHANGELOG] != 0:
+        return chunk.departures[u64(own[K_GONE_AT] + s - own[K_LOW])] < place
     if row[S_KIND] == ROWS:
         return chunk.places[u64(own[K_START] + s + row[S_SIZE] - own[K_FIRST])] < place
     return arena.times[u64(row[S_TIMES] + (s & row[S_MASK]))] < chunk.clock[u64(place)] - row[S_SIZE]
@@ -152,13 +229,40 @@ def has_left(arena: Arena, chunk: Chunk, j: int, s: int, place: int) -> bool:
 
 @inlined
 def newest_seen(arena: Arena, chunk: Chunk, j: int, offset: int, s: int, place: int) -> int:
-    """Return the newest tuple that the arrival at `place` sees, from tuple s of stream j down its chain; -1 for none.
+    """Return the newest tuple that the event at `place` sees, from tuple s of stream j down its chain; -1 for none.
 
     offset   where (link, key id) of the chain lies in a record
     """
     row, own = arena.streams[u64(j)], chunk.streams[u64(j)]
-    while s >= own[K_FIRST] and chunk.places[u64(own[K_START] + s - own[K_FIRST])] > place:
+    while s >= own[K_FIRST] and not has_arrived(chunk, j, s, place):
         s = np.int64(arena.recs[u64(row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + offset)])
     if s < own[K_LOW] or (s < own[K_STAY] and has_left(arena, chunk, j, s, place)):
         return np.int64(-1)
     return s
+
+
+@inlined
+def close_events(arena: Arena, chunk: Chunk, n: int) -> int:
+    """Set watermark and low marks to those after the first n events of the chunk; return the number of arrivals.
+
+    Afterwards K_FIRST is the number that follows those of these arrivals.
+    """
+    streams, meta, own = arena.streams, arena.meta, chunk.streams
+    arrivals = np.int64(0)
+    if n > 0 and meta[M_TIMED] != 0:
+        meta[M_WATERMARK] = chunk.clock[u64(n - 1)]
+    for place in range(n):
+        i = u64(chunk.owners[u64(place)])
+        if chunk.signs[u64(place)] == INSERTED:
+            own[i, K_FIRST] += 1
+            arrivals += 1
+        else:
+            streams[i, S_LO] += 1
+    if meta[M_CHANGELOG] == 0:
+        for j in range(streams.shape[0]):
+            i = u64(j)
+            if streams[i, S_KIND] == ROWS:
+                streams[i, S_LO] = max(streams[i, S_LO], own[i, K_FIRST] - streams[i, S_SIZE])
+            elif streams[i, S_KIND] == RANGE:
+                expire_range(arena, j)
+    return arrivals

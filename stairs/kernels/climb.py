@@ -54,11 +54,12 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.combinations import write
 from stairs.kernels.hop import after, entry_at, floor, head_at, take
 from stairs.kernels.memory import peek_int32, poke_int32
 from stairs.kernels.promotion import promote
 from stairs.kernels.stair import GONE, make_slots
-from stairs.kernels.walk import RANGE, write
+from stairs.kernels.windows import RANGE
 from stairs.memory.arena import Arena, Entries, Routes, Walk
 
 

@@ -2,7 +2,7 @@
 
 Here the plan decides little. The heads of all partners of an arrival are in one row, one column per stream. So one
 comparison of that row with the low marks of all windows decides whether the arrival has results; the kernel binds and
-checks no key and walks no levels. It reads the descriptors of hops, as a general walk (`stairs.kernels.walk`) does,
+checks no key and walks no levels. It reads the descriptors of hops, as a general walk (`stairs.kernels.levels`) does,
 only for arrivals with results. It follows the order of the route then, so the order of results and the counters are
 those of the general walk.
 
@@ -45,14 +45,15 @@ from stairs.descriptors import (
     VIRTUAL,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.combinations import MOST_RESULTS, shortage
 from stairs.kernels.memory import NEAR, prefetch
-from stairs.kernels.walk import MOST_RESULTS, RANGE, ROWS, expire_range, shortage
+from stairs.kernels.windows import RANGE, ROWS, expire_range
 from stairs.memory.arena import Arena, Batch, Routes, Walk
 
 RECORD = 2
 """int32s in a record of a stream with one attribute: link, key id."""
 BLOCK = 32
-"""Number of arrivals that are prefetched together; `walk.lists` has room for two blocks in progress."""
+"""Number of arrivals that are prefetched together; `walk.ahead` has room for two blocks in progress."""
 
 
 @inlined
@@ -137,7 +138,7 @@ def is_large(arena: Arena) -> bool:
 
 @jit
 def fetch_heads(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -> None:
-    """Prefetch the heads of arrivals first .. last - 1, and write their positions to `walk.lists`.
+    """Prefetch the heads of arrivals first .. last - 1, and write their positions to `walk.ahead`.
 
     `walk.current` counts the tuples of each stream that were prefetched.
     """
@@ -148,7 +149,7 @@ def fetch_heads(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -
         kid = np.int64(recs[u64(streams[i, S_RECS] + (following[i] & streams[i, S_MASK]) * RECORD + 1)])
         following[i] += 1
         row = base + kid * m if kid >= 0 else np.int64(-1)
-        walk.lists[u64(a % (2 * BLOCK))] = row
+        walk.ahead[u64(a % (2 * BLOCK))] = row
         if kid >= 0:
             prefetch(origin + 4 * row)
 
@@ -159,7 +160,7 @@ def fetch_partners(arena: Arena, batch: Batch, walk: Walk, first: int, last: int
     streams, heads = arena.streams, arena.heads
     origin = np.int64(arena.recs.ctypes.data)
     for a in range(first, last):
-        row = walk.lists[u64(a % (2 * BLOCK))]
+        row = walk.ahead[u64(a % (2 * BLOCK))]
         if row >= 0 and all_meet(arena, walk, np.int64(batch.order[u64(a)]), row):
             for j in range(streams.shape[0]):
                 slot = np.int64(heads[u64(row + j)]) & streams[u64(j), S_MASK]

@@ -1,13 +1,13 @@
 """The kernel of a push: one call interns the keys of all rows, probes and inserts each arrival, and writes the results.
 
-An arrival probes before it is inserted. So it meets every older tuple once, and its last component finds each result
-exactly once. The mode decides how an arrival probes: along a compiled route over SteMs (`stairs.kernels.walk`), through
-stored states (`stairs.kernels.climb`), or hop by hop (`stairs.kernels.cacq`). In a changelog, a tuple that leaves its
-window probes once more before it leaves, and finds the results to delete.
+An arrival meets every older tuple once, so the last component of each result finds it, exactly once. The mode decides
+how arrivals probe. Along routes over SteMs, they probe in chunks (`stairs.kernels.batched`). Through stored states
+(`stairs.kernels.climb`) or hop by hop (`stairs.kernels.cacq`), they probe one by one, each before it is inserted. In a
+changelog, a tuple that leaves its window probes once more before it leaves, and finds the results to delete.
 
-No code is compiled for a plan: routes are tables. A walk belongs to an arrival, or to a tuple that leaves. If a walk
-lacks room, it runs to its end without writing, so that the room it needs is known and the counters are right. Then the
-kernel returns a status, the caller makes room and calls again, and the kernel repeats that walk.
+No code is compiled for a plan: routes are tables. The walk of one tuple that lacks room runs to its end without
+writing, so that the room it needs is known and the counters are right. Then the kernel returns a status, the caller
+makes room and calls again, and the kernel repeats that walk.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ from stairs.descriptors import (
     S_RECS,
     S_SIZE,
     S_TIMES,
-    S_WALKED,
     S_WIDTH,
     VIRTUAL,
 )
@@ -71,9 +70,10 @@ from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.batched import push_batched
 from stairs.kernels.cacq import route
 from stairs.kernels.climb import climb, take_back
+from stairs.kernels.combinations import shortage
 from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
 from stairs.kernels.one_key import joins_on_one_key, push_one_key
-from stairs.kernels.walk import RANGE, ROWS, expire_range, probe, shortage
+from stairs.kernels.windows import RANGE, ROWS, expire_range
 from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
 
 
@@ -222,17 +222,12 @@ def emit(
     out: int,
 ) -> int:
     """Find all results of the tuple bound in `walk`, and return the number of results now."""
-    mode = arena.meta[M_MODE]
-    if mode == VIRTUAL:
-        return probe(arena, routes, walk, u64(i), strict, count_only, tally, out)
-    if mode == LOADING:
-        return out
     if arena.meta[M_TIMED] != 0 and arena.meta[M_CHANGELOG] == 0:
         for j in range(arena.streams.shape[0]):
             if arena.streams[u64(j), S_KIND] == RANGE:
                 expire_range(arena, j)
                 set_low(arena, entries, j, arena.streams[u64(j), S_LO])
-    if mode == ROUTED:
+    if arena.meta[M_MODE] == ROUTED:
         return route(arena, entries, routes, walk, i, strict, count_only, tally, out)
     return probe_stored(arena, entries, routes, walk, i, storing, strict, count_only, tally, out)
 
@@ -254,9 +249,7 @@ def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, s
         out = meta[M_OUT]
         bind(arena, walk, j, record)
         walk.current[u64(j)] = s
-        walked = streams[j, S_WALKED]
         found = emit(arena, entries, routes, walk, j, False, strict, count_only, 1 - meta[M_TALLIED], out)
-        streams[j, S_WALKED] = walked
         if meta[M_SHORT] != 0:
             return shortage(arena, found)
         meta[M_TALLIED] = 0
@@ -314,6 +307,7 @@ def push(
     timed, given, changelog = meta[M_TIMED] != 0, meta[M_GIVEN] >= -FOREVER, meta[M_CHANGELOG] != 0
     # If arrivals may be older than earlier ones, the event times of all components are compared.
     strict = given or meta[M_LATENESS] > 0
+    batched = meta[M_MODE] == VIRTUAL or meta[M_MODE] == LOADING
     out = meta[M_OUT]
     meta[M_SHORT] = 0
     meta[M_NEED] = 0
@@ -322,7 +316,7 @@ def push(
         if status != DONE:
             return status
         out = meta[M_OUT]
-    elif not changelog and (meta[M_MODE] == VIRTUAL or meta[M_MODE] == LOADING):
+    elif batched and meta[M_ARRIVAL] < meta[M_STOP]:
         status = push_batched(arena, routes, batch, chunk, walk, strict, count_only)
         if status != DONE:
             return status
@@ -366,7 +360,10 @@ def push(
     if given and meta[M_STOP] == batch.order.shape[0]:
         meta[M_WATERMARK] = meta[M_GIVEN]
         if changelog:
-            status = retire_all(arena, entries, routes, walk, np.int64(-1), strict, count_only)
+            if batched:
+                status = push_batched(arena, routes, batch, chunk, walk, strict, count_only)
+            else:
+                status = retire_all(arena, entries, routes, walk, np.int64(-1), strict, count_only)
             if status != DONE:
                 return status
     if timed:

@@ -1,8 +1,8 @@
 """Kernels that read live state for a sample of tuples; they change only the arrays for their output.
 
 `sample` picks recent tuples, and counts for each pick its partners in every SteM. `trace` walks a route as
-`stairs.kernels.walk.probe` does, but counts its steps instead of writing results, and stops when a budget of steps is
-spent. So a plan can be tried on the present state at a bounded cost, even if the plan is bad.
+`stairs.kernels.levels` does, but depth first; it counts its steps and writes no results, and it stops when a budget of
+steps is spent. So a plan can be tried on the present state at a bounded cost, even if the plan is bad.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ from stairs.descriptors import (
     A_STREAM,
     C_HEADS,
     C_STRIDE,
+    H_CLASS,
+    H_COLUMN,
     H_LEAF0,
     H_LEAF1,
     H_OFFSET,
     H_OPS0,
     H_OPS1,
     H_TARGET,
+    O_CHECK,
+    O_CLASS,
+    O_OFFSET,
     R_END,
     R_LEAF,
     R_ROOT,
@@ -36,7 +41,6 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
-from stairs.kernels.walk import agree, all_live, head
 from stairs.memory.arena import Arena, Routes, Walk
 
 GOLDEN = 2654435769
@@ -141,6 +145,38 @@ def follow(arena: Arena, routes: Routes, j: int, h: int, s: int) -> int:
     row = arena.streams[u64(j)]
     at = row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + routes.hops[u64(h), H_OFFSET]
     return int(arena.recs[u64(at)])
+
+
+@inlined
+def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, last: int) -> bool:
+    """Check and bind the keys of the tuple whose record starts at `record`: ops first .. last - 1."""
+    ops, classes = routes.ops, arena.classes
+    for o in range(first, last):
+        c = u64(ops[u64(o), O_CLASS])
+        kid = arena.recs[u64(record + ops[u64(o), O_OFFSET] + 1)]
+        row = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
+        if ops[u64(o), O_CHECK] == 0:
+            walk.bound[c] = row
+        elif walk.bound[c] != row:
+            return False
+    return True
+
+
+@inlined
+def head(arena: Arena, routes: Routes, walk: Walk, h: int) -> int:
+    """Return the newest sequence number that a hop finds for the bound key of its class."""
+    at = walk.bound[u64(routes.hops[u64(h), H_CLASS])] + routes.hops[u64(h), H_COLUMN]
+    return int(arena.heads[u64(at)])
+
+
+@inlined
+def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) -> bool:
+    """Return whether each leaf hop first .. last - 1 finds a live tuple; if not, the walk has no result."""
+    # Without an early exit: the heads are adjacent, and one branch is mispredicted less often than several.
+    live = True
+    for h in range(first, last):
+        live &= head(arena, routes, walk, h) >= arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO]
+    return live
 
 
 @inlined

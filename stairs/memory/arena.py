@@ -83,11 +83,9 @@ class Walk(NamedTuple):
 
     ids       int32[room * streams] sequence numbers of the components, result by result, streams in query order
     signs     uint8[room]           INSERTED or DELETED, result by result (only in a changelog)
-    lists     int64[room]           sequence numbers that the leaf hops of the present arrival found; in joins on one
-                                    key, the head rows that were prefetched
-    ends      int64[streams + 1]    leaf hop k found `lists[ends[k]:ends[k + 1]]`
-    levels    int64[3, streams]     per level of the walk: the candidate to resume with, the level to resume after it;
-                                    the position of each leaf hop
+    ahead     int64[2 * BLOCK]      in joins on one key, the head rows that were prefetched
+    levels    int64[2, streams]     per level of a walk: the candidate to resume with, the level to resume after it
+    turn      int64[streams]        the element of each list in the present combination
     bound     int64[classes]        where the head row of the key bound for each class starts
     kids      int64[classes]        the key id bound for each class (only with stored states)
     current   int64[streams]        sequence number bound for each stream; in joins on one key, the next to prefetch
@@ -97,9 +95,9 @@ class Walk(NamedTuple):
 
     ids: Int32s
     signs: Bytes
-    lists: Int64s
-    ends: Int64s
+    ahead: Int64s
     levels: Int64s
+    turn: Int64s
     bound: Int64s
     kids: Int64s
     current: Int64s
@@ -108,23 +106,29 @@ class Walk(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Memory of the open chunk (`stairs.kernels.chunk`), which has up to CHUNK arrivals, and of their probes.
+    """Memory of the open chunk (`stairs.kernels.chunk`), which has up to CHUNK events, and of their probes.
 
-    streams    int64[streams, K_FIELDS]           the arrivals of each stream
-    places     int32[arrivals]                    their places, ascending, stream by stream (K_START)
-    tuples     int32[arrivals]                    by place, the sequence number of the arrival
-    clock      int64[arrivals]                    by place, the watermark there (only in timed queries)
-    counts     int64[arrivals]                    by place, the results of the arrival; then where the next one goes
-    levels     int64[streams, streams, L_FIELDS]  per stream, the arrivals; then the partial results after each trunk
-                                                  hop; then the lists of each leaf hop
-    sources    int64[classes, 3]                  where the key of each class comes from: level, stream, offset in its
-                                                  record
-    partials   int32[room]                        levels: Q_FIELDS for each partial result; lists: first and end of the
-                                                  list of each partial result of the last level, then sequence numbers
+    streams     int64[streams, K_FIELDS]           the events of each stream
+    places      int32[events]                      places of arrivals, ascending, stream by stream (K_START)
+    departures  int32[events]                      places of departures, ascending, stream by stream (K_GONE_AT)
+    owners      uint8[events]                      by place, the stream
+    signs       uint8[events]                      by place, INSERTED for an arrival or DELETED for a departure
+    tuples      int32[events]                      by place, the sequence number of the tuple
+    clock       int64[events]                      by place, the watermark there
+    counts      int64[events]                      by place, the results of the event; then where the next one goes
+    levels      int64[streams, streams, L_FIELDS]  per stream, the events; then the partial results after each hop that
+                                                   makes a level; then the lists of each other leaf hop
+    sources     int64[classes, 3]                  where the key of each class comes from: level, stream, offset in its
+                                                   record
+    partials    int32[room]                        levels: Q_FIELDS for each partial result; lists: first and end of the
+                                                   list of each partial result of the last level, then sequence numbers
     """
 
     streams: Int64s
     places: Int32s
+    departures: Int32s
+    owners: Bytes
+    signs: Bytes
     tuples: Int32s
     clock: Int64s
     counts: Int64s

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stairs.descriptors import K_FIELDS, L_FIELDS, T_FIELDS
 from stairs.errors import CapacityError
+from stairs.kernels.combinations import MOST_RESULTS
 from stairs.kernels.one_key import BLOCK
-from stairs.kernels.walk import MOST_RESULTS
 from stairs.memory.arena import Bytes, Chunk, Int64s, Walk
 
-FIRST_LISTS = 2 * BLOCK
 FIRST_RESULTS = 1024
 CHUNK = 1024
-"""Most arrivals of a chunk: enough that the descriptors of a route are read seldom, few enough that its partial results
+"""Most events of a chunk: enough that the descriptors of a route are read seldom, few enough that its partial results
 stay in a core's own cache."""
+FIRST_EVENTS = 64
 FIRST_PARTIALS = 1 << 10
 
 
 class Room(NamedTuple):
     """Sizes of the scratch memory.
 
-    Key words, rows, results, signs of results, tuples in lists, tuples in flight, arrivals of a chunk, and int32s of
+    Key words, rows, results, signs of results, tuples in flight, events of a chunk, and int32s of
     partial results.
     """
 
@@ -31,10 +31,16 @@ class Room(NamedTuple):
     rows: int = 0
     results: int = 0
     signs: int = 0
-    lists: int = FIRST_LISTS
     frames: int = 1
     chunk: int = 0
     partials: int = FIRST_PARTIALS
+
+
+def _events(room: int) -> dict[str, Any]:
+    """Return the arrays of a chunk that have an element for each event."""
+    kinds = {"places": np.int32, "departures": np.int32, "owners": np.uint8, "signs": np.uint8}
+    kinds |= {"tuples": np.int32, "clock": np.int64, "counts": np.int64}
+    return {name: np.zeros(room, kind) for name, kind in kinds.items()}
 
 
 class Scratch:
@@ -43,7 +49,7 @@ class Scratch:
     words    int64[], the key words of a push, starting at `address`
     dead     uint8[], a mark for each row of the push
     walk     arrays in which kernels walk, with the results that they found
-    chunk    arrays in which the arrivals of a chunk probe
+    chunk    arrays in which the events of a chunk probe
     """
 
     def __init__(self, n_streams: int, n_classes: int, room: Room | None = None) -> None:
@@ -56,9 +62,9 @@ class Scratch:
         self.walk = Walk(
             ids=np.empty(room.results * m, np.int32),
             signs=np.empty(room.signs, np.uint8),
-            lists=np.empty(room.lists, np.int64),
-            ends=np.zeros(m + 1, np.int64),
-            levels=np.zeros((3, m), np.int64),
+            ahead=np.zeros(2 * BLOCK, np.int64),
+            levels=np.zeros((2, m), np.int64),
+            turn=np.zeros(m, np.int64),
             bound=np.zeros(n, np.int64),
             kids=np.zeros(n, np.int64),
             current=np.zeros(m, np.int64),
@@ -67,10 +73,7 @@ class Scratch:
         )
         self.chunk = Chunk(
             streams=np.zeros((m, K_FIELDS), np.int64),
-            places=np.zeros(room.chunk, np.int32),
-            tuples=np.zeros(room.chunk, np.int32),
-            clock=np.zeros(room.chunk, np.int64),
-            counts=np.zeros(room.chunk, np.int64),
+            **_events(room.chunk),
             levels=np.zeros((m, m, L_FIELDS), np.int64),
             sources=np.zeros((n, 3), np.int64),
             partials=np.empty(room.partials, np.int32),
@@ -80,8 +83,8 @@ class Scratch:
     def room(self) -> Room:
         """The present sizes."""
         walk, chunk, words, rows = self.walk, self.chunk, len(self.words), len(self.dead)
-        results, lists, frames = len(walk.ids) // self._streams, len(walk.lists), len(walk.frames)
-        return Room(words, rows, results, len(walk.signs), lists, frames, len(chunk.places), len(chunk.partials))
+        results, signs, frames = len(walk.ids) // self._streams, len(walk.signs), len(walk.frames)
+        return Room(words, rows, results, signs, frames, len(chunk.places), len(chunk.partials))
 
     @property
     def nbytes(self) -> int:
@@ -99,13 +102,7 @@ class Scratch:
             self.dead = np.empty(2 * rows, np.uint8)
         self.dead[:rows] = 0
         if len(self.chunk.places) < min(rows, CHUNK):
-            n = min(2 * rows, CHUNK)
-            self.chunk = self.chunk._replace(
-                places=np.zeros(n, np.int32),
-                tuples=np.zeros(n, np.int32),
-                clock=np.zeros(n, np.int64),
-                counts=np.zeros(n, np.int64),
-            )
+            self.chunk = self.chunk._replace(**_events(min(max(2 * rows, FIRST_EVENTS), CHUNK)))
 
     def grow_results(self, used: int, need: int, signed: bool) -> None:
         """Make room for `need` results, and for their signs if they are `signed`; the first `used` results stay.
@@ -125,10 +122,6 @@ class Scratch:
         if signed:
             signs[:used] = self.walk.signs[:used]
         self.walk = self.walk._replace(ids=ids, signs=signs)
-
-    def grow_lists(self, need: int) -> None:
-        """Make room for twice `need` tuples in lists."""
-        self.walk = self.walk._replace(lists=np.zeros(2 * need, np.int64))
 
     def grow_partials(self) -> None:
         """Double the room for partial results."""
