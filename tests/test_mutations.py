@@ -116,11 +116,6 @@ DEFECTS = (
         "mjoin",
     ),
     Defect(
-        "a chunk that lacked room is inserted again",
-        (Edit("stairs/kernels/batched.py", "inserted = meta[M_INSERTED] > start", "inserted = False"),),
-        "mjoin",
-    ),
-    Defect(
         "in a changelog, a tuple that left its window is still seen in the chunk",
         (Edit("stairs/kernels/chunk.py", "            stay += own[j, K_GONE]\n", "            stay += 0\n"),),
         "mjoin",

@@ -5,7 +5,7 @@ key. The eddy takes the newest tuple in flight, chooses the SteM of lowest rank 
 the tuple there. Each match returns as a tuple of its own, and a tuple that visited every SteM is a result. Ranks are
 data: bit k of a tuple of stream i stands for the k-th SteM of i's ranking, so the choice is the lowest set bit.
 
-Hops share no work, unlike in `stairs.kernels.walk`: no list of matches is multiplied out, and no route is fixed in
+Hops share no work, unlike in `stairs.kernels.levels`: no list of matches is multiplied out, and no route is fixed in
 advance.
 Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous queries over streams", SIGMOD 2002.
 """

@@ -1,7 +1,7 @@
 """The walk of a plan with stored states: an arrival climbs from its leaf to the root and probes SteMs and STAIRs.
 
-The walk goes depth first over the hops of the route, as in `stairs.kernels.walk.probe`, but a hop may probe a STAIR,
-and the composite after a hop may be stored in one. Two functions here keep every state correct. `newest` probes a STAIR
+The walk goes depth first over the hops of the route. A hop may probe a STAIR, and the composite after a hop may be
+stored in one. Two functions here keep every state correct. `newest` probes a STAIR
 for a key only if the key is attempted, and promotes the key first if not (just-in-time completion). `store` stores a
 composite only if its key is attempted; a later promotion finds the other composites in the SteMs.
 
