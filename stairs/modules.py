@@ -11,7 +11,7 @@ and the counts of strings are recomputed if a sequence that changes them was int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import add
 
@@ -26,12 +26,14 @@ from stairs.descriptors import (
     C_NEXT,
     C_NEXT0,
     DONE,
+    LOADING,
     M_ARRIVAL,
     M_ARRIVALS,
     M_CAP,
     M_CHANGELOG,
     M_GIVEN,
     M_LATENESS,
+    M_MODE,
     M_NEED,
     M_OF_PUSH,
     M_OUT,
@@ -46,12 +48,15 @@ from stairs.descriptors import (
     S_BASE,
     S_LO,
     S_NEXT,
+    VIRTUAL,
 )
 from stairs.errors import CapacityError
 from stairs.graph import FOREVER, JoinGraph
 from stairs.kernels.arena import transpose, undo
+from stairs.kernels.batched import push_batched
 from stairs.kernels.keys import sweep
-from stairs.kernels.push import push
+from stairs.kernels.one_by_one import push_singly
+from stairs.kernels.one_key import push_one_key
 from stairs.memory.arena import Batch, Bytes, Entries, Int64s, Routes, Walk
 from stairs.memory.scratch import Room, Scratch
 from stairs.routes import no_entries
@@ -76,6 +81,7 @@ class Modules(Stems):
         self.scratch = Scratch(m, graph.n_classes)
         self._no_entries = no_entries()
         self._attribute_widths = [(i, graph.widths[c]) for i in range(m) for c in graph.attributes[i]]
+        self._one_key = graph.n_classes == 1 and all(len(classes) == 1 for classes in graph.attributes)
         self.following = [0] * m
         self._saved: tuple[Int64s, Int64s] | None = None
         self._doubt = False
@@ -214,9 +220,18 @@ class Modules(Stems):
             raise
         return int(self.meta[M_OUT])
 
+    @property
+    def kernel(self) -> Callable[..., int]:
+        """The kernel of a push in the present mode. Each is compiled at its first use."""
+        mode, given, lateness, changelog = self.meta[[M_MODE, M_GIVEN, M_LATENESS, M_CHANGELOG]].tolist()
+        if mode not in (VIRTUAL, LOADING):
+            return push_singly
+        in_order = not lateness and given < -FOREVER
+        return push_one_key if self._one_key and in_order and not changelog else push_batched
+
     def _push(self, entries: Entries, routes: Routes, batch: Batch, count_only: bool) -> int:
         walk, chunk = self.scratch.walk, self.scratch.chunk
-        return push(self.arena, entries, routes, batch, walk, chunk, self._rows, count_only)
+        return self.kernel(self.arena, entries, routes, batch, walk, chunk, self._rows, count_only)
 
     @property
     def walk(self) -> Walk:

@@ -69,7 +69,7 @@ DEFECTS = (
         "a row leaves a window of rows one row early",
         (
             Edit(
-                "stairs/kernels/push.py",
+                "stairs/kernels/one_by_one.py",
                 "set_low(arena, entries, np.int64(i), s + 1 - streams[i, S_SIZE])",
                 "set_low(arena, entries, np.int64(i), s + 2 - streams[i, S_SIZE])",
             ),

@@ -1,6 +1,6 @@
 """A program that uses the library in every way that could compile a kernel again, and prints the compiled signatures.
 
-    python -m tests.varied_use      {"stairs.kernels.push.push": 1, …}: signatures of each kernel, not of its steps
+    python -m tests.varied_use      {"stairs.kernels.arena.undo": 1, …}: signatures of each kernel, not of its steps
 
 Arrays come as int32 and uint16, with strides, read-only; columns sliced, from read-only memory, with and without nulls;
 pushes of one row and of many; some fail.

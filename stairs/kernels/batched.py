@@ -27,22 +27,27 @@ from stairs.descriptors import (
     M_ARRIVAL,
     M_CHANGELOG,
     M_DELETED,
+    M_GIVEN,
     M_INSERTED,
     M_MODE,
     M_NEED,
     M_OUT,
     M_STOP,
+    M_WATERMARK,
     NEED_OUTPUT,
     NEED_PARTIALS,
     R_END,
     R_TRUNK,
     S_WALKED,
 )
+from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
 from stairs.kernels.combinations import MOST_RESULTS, count_results, write_in_time, write_results
 from stairs.kernels.levels import probe_stream
-from stairs.memory.arena import Arena, Batch, Chunk, Routes, Walk
+from stairs.kernels.opening import is_strict, open_push
+from stairs.kernels.windows import expire_ranges
+from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
 
 MUCH = 1 << 18
 """int32s of partial results that a core's own cache holds. If they do not suffice, fewer events walk at once."""
@@ -115,10 +120,10 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
 
 
 @jit
-def push_batched(
+def probe_chunks(
     arena: Arena, routes: Routes, batch: Batch, chunk: Chunk, walk: Walk, strict: bool, count_only: bool
 ) -> int:
-    """Do the work of `stairs.kernels.push.push` for arrivals that probe SteMs or none (LOADING); return the status.
+    """Process the arrivals from M_ARRIVAL to M_STOP chunk by chunk; return the status.
 
     If M_ARRIVAL is M_STOP, only the tuples that the watermark has passed leave.
     """
@@ -142,3 +147,32 @@ def push_batched(
         meta[M_ARRIVAL] = start + close_events(arena, chunk, n)
         if start < stop and meta[M_ARRIVAL] == stop:
             return DONE
+
+
+@jit
+def push_batched(
+    arena: Arena,
+    entries: Entries,
+    routes: Routes,
+    batch: Batch,
+    walk: Walk,
+    chunk: Chunk,
+    rows: np.ndarray,
+    count_only: bool,
+) -> int:
+    """Do the work of `stairs.kernels.one_by_one.push_singly` for arrivals that probe SteMs, or none (LOADING)."""
+    meta = arena.meta
+    status = open_push(arena, batch, rows)
+    if status != DONE:
+        return status
+    strict = is_strict(arena)
+    if meta[M_ARRIVAL] < meta[M_STOP]:
+        status = probe_chunks(arena, routes, batch, chunk, walk, strict, count_only)
+        if status != DONE:
+            return status
+    if meta[M_GIVEN] >= -FOREVER and meta[M_STOP] == batch.order.shape[0]:
+        meta[M_WATERMARK] = meta[M_GIVEN]
+        if meta[M_CHANGELOG] != 0:
+            return probe_chunks(arena, routes, batch, chunk, walk, strict, count_only)
+        expire_ranges(arena)
+    return DONE

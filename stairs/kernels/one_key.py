@@ -6,7 +6,7 @@ checks no key and walks no levels. It reads the descriptors of hops, as a genera
 only for arrivals with results. It follows the order of the route then, so the order of results and the counters are
 those of the general walk.
 
-A walk that lacks room runs to its end without writing, as in `stairs.kernels.push`.
+A walk that lacks room runs to its end without writing, as in `stairs.kernels.one_by_one`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from stairs.descriptors import (
     H_MATCHES,
     H_PROBES,
     H_TARGET,
-    LOADING,
     M_ARRIVAL,
     M_CAP,
-    M_CHANGELOG,
     M_MODE,
     M_OUT,
     M_SHORT,
@@ -47,21 +45,14 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.combinations import MOST_RESULTS, shortage
 from stairs.kernels.memory import NEAR, prefetch
-from stairs.kernels.windows import RANGE, ROWS, expire_range
-from stairs.memory.arena import Arena, Batch, Routes, Walk
+from stairs.kernels.opening import open_push
+from stairs.kernels.windows import RANGE, ROWS, expire_range, expire_ranges
+from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
 
 RECORD = 2
 """int32s in a record of a stream with one attribute: link, key id."""
 BLOCK = 32
 """Number of arrivals that are prefetched together; `walk.ahead` has room for two blocks in progress."""
-
-
-@inlined
-def joins_on_one_key(arena: Arena) -> bool:
-    """Return whether each stream has one attribute, all in one class, without stored states and without a changelog."""
-    meta = arena.meta
-    one = arena.classes.shape[0] == 1 and arena.attrs.shape[0] == arena.streams.shape[0]
-    return one and (meta[M_MODE] == VIRTUAL or meta[M_MODE] == LOADING) and meta[M_CHANGELOG] == 0
 
 
 @inlined
@@ -168,8 +159,23 @@ def fetch_partners(arena: Arena, batch: Batch, walk: Walk, first: int, last: int
 
 
 @jit
-def push_one_key(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_only: bool) -> int:
-    """Process the arrivals of a push from M_ARRIVAL to M_STOP, or until room is needed; return the status."""
+def push_one_key(
+    arena: Arena,
+    entries: Entries,
+    routes: Routes,
+    batch: Batch,
+    walk: Walk,
+    chunk: Chunk,
+    rows: np.ndarray,
+    count_only: bool,
+) -> int:
+    """Do the work of `stairs.kernels.one_by_one.push_singly` for arrivals that probe SteMs, or none (LOADING).
+
+    Each stream has one attribute, all of them are in one class, there is no changelog, and arrivals are in time order.
+    """
+    status = open_push(arena, batch, rows)
+    if status != DONE:
+        return status
     streams, meta, recs, heads, lows = arena.streams, arena.meta, arena.recs, arena.heads, walk.lows
     timed, probing = meta[M_TIMED] != 0, meta[M_MODE] == VIRTUAL
     base, m = arena.classes[0, C_HEADS], streams.shape[0]
@@ -219,4 +225,6 @@ def push_one_key(arena: Arena, routes: Routes, batch: Batch, walk: Walk, count_o
             streams[i, S_LO] = lows[i]
     meta[M_ARRIVAL] = stop
     meta[M_OUT] = out
+    if timed:
+        expire_ranges(arena)
     return DONE

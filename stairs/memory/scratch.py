@@ -18,6 +18,8 @@ CHUNK = 1024
 stay in a core's own cache."""
 FIRST_EVENTS = 64
 FIRST_PARTIALS = 1 << 10
+MOST_PARTIALS = 1 << 31
+"""More places in `Chunk.partials` would not fit an int32."""
 
 
 class Room(NamedTuple):
@@ -124,8 +126,13 @@ class Scratch:
         self.walk = self.walk._replace(ids=ids, signs=signs)
 
     def grow_partials(self) -> None:
-        """Double the room for partial results."""
+        """Double the room for partial results. Raises CapacityError beyond MOST_PARTIALS."""
         room = 2 * len(self.chunk.partials)
+        if room > MOST_PARTIALS:
+            raise CapacityError(
+                f"one row would need room for {room} numbers of partial results; a key is too frequent in too many"
+                " windows: narrow them, join on more columns, or choose a plan that joins rarer streams first"
+            )
         self.chunk = self.chunk._replace(partials=np.empty(room, np.int32))
 
     def open_frames(self) -> None:

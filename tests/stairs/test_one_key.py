@@ -26,7 +26,7 @@ from stairs.descriptors import (
 )
 from stairs.errors import CapacityError
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.kernels.one_key import is_large, joins_on_one_key
+from stairs.kernels.one_key import is_large, push_one_key
 from stairs.modules import Modules
 from tests.stairs.driver import Driver, Result, Row, chain, live_parts, one_class, range_window, rows_window
 
@@ -100,7 +100,7 @@ def arrivals(m: int, count: int, kinds: int, seed: int) -> list[Row]:
 @pytest.mark.parametrize("case", CASES)
 def test_results_order_and_counters_are_those_of_the_model(case: str, size: int) -> None:
     driver = Driver(one_class(CASES[case]))
-    assert joins_on_one_key(driver.modules.arena)
+    assert driver.modules.kernel is push_one_key
     model = PlainJoin(driver)
     rows, found = arrivals(len(CASES[case]), 300, 3, seed=4), 0
     for at in range(0, len(rows), size):
@@ -207,13 +207,13 @@ def test_large_states_are_prefetched_and_give_the_same() -> None:
 def test_the_kernel_takes_joins_on_one_key_without_stored_states_or_a_changelog() -> None:
     graph = one_class(CASES["rows"])
     modules = Modules(graph)
-    assert joins_on_one_key(modules.arena)
+    assert modules.kernel is push_one_key
     modules.meta[M_MODE] = ROUTED
-    assert not joins_on_one_key(modules.arena)
+    assert modules.kernel is not push_one_key
     modules.meta[M_MODE] = 0
     modules.meta[M_CHANGELOG] = 1
-    assert not joins_on_one_key(modules.arena)
-    assert not joins_on_one_key(Modules(chain([rows_window(3)] * 3)).arena)
+    assert modules.kernel is not push_one_key
+    assert Modules(chain([rows_window(3)] * 3)).kernel is not push_one_key
 
 
 def test_the_general_walk_takes_late_rows_with_the_same_results() -> None:

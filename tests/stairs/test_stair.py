@@ -14,7 +14,7 @@ from stairs.checks.stair import check_stair
 from stairs.descriptors import E_BASE, E_BIRTH, E_NEXT, E_ROUTE, M_MODE, S_BASE, STORED
 from stairs.errors import CapacityError, StateError
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.kernels import promotion, push
+from stairs.kernels import one_by_one, promotion
 from stairs.kernels import stair as stair_kernels
 from stairs.stair import FIRST_ROOM
 from stairs.store import StairStore
@@ -343,6 +343,6 @@ def test_kernels_are_compiled_once() -> None:
     test_growth_keeps_entries_and_marks()
     test_a_live_entry_at_the_tail_does_not_hold_the_ring()
     test_forget_is_a_new_birth()
-    kernels = (push.push, promotion.promote, stair_kernels.demote, stair_kernels.move)
+    kernels = (one_by_one.push_singly, promotion.promote, stair_kernels.demote, stair_kernels.move)
     for kernel in (*kernels, stair_kernels.count_live, stair_kernels.all_attempted):
         assert len(kernel.signatures) == 1, kernel

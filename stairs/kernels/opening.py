@@ -1,0 +1,125 @@
+"""The begin of a push: the input is laid out, and one pass gives the keys of all rows their ids."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    A_CLASS,
+    A_INPUT,
+    A_OFFSET,
+    A_STREAM,
+    C_FREE,
+    C_FREE0,
+    C_NEXT,
+    C_NEXT0,
+    C_SHIFT,
+    C_TABLE,
+    C_WIDTH,
+    DONE,
+    M_GIVEN,
+    M_INTERN_ATTR,
+    M_INTERN_ROW,
+    M_LATENESS,
+    M_NEED,
+    M_SHORT,
+    M_STARTED,
+    NEED_KEYS,
+    S_ATTR0,
+    S_ATTR1,
+    S_DEAD,
+    S_MASK,
+    S_NEXT,
+    S_RECS,
+    S_WIDTH,
+)
+from stairs.graph import FOREVER
+from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.keys import AHEAD, adopt, ask_for, find_slot, is_far, spread, sweep
+from stairs.memory.arena import Arena, Batch
+
+
+@inlined
+def start(arena: Arena, rows: np.ndarray) -> None:
+    """Sweep dead keys, record the ids in use, and lay out the input: words and marks, stream by stream."""
+    streams, classes, attrs = arena.streams, arena.classes, arena.attrs
+    sweep(arena)
+    for c in range(classes.shape[0]):
+        classes[c, C_NEXT0] = classes[c, C_NEXT]
+        classes[c, C_FREE0] = classes[c, C_FREE]
+    words, marks = np.int64(0), np.int64(0)
+    for i in range(streams.shape[0]):
+        streams[i, S_DEAD] = marks
+        marks += rows[i]
+        for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
+            attrs[u64(x), A_INPUT] = words
+            words += rows[i] * classes[attrs[u64(x), A_CLASS], C_WIDTH]
+    arena.meta[M_STARTED] = 1
+
+
+@inlined
+def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
+    """Write the key ids of all rows of the push into their future records. A later call resumes where this one stopped.
+
+    In a separate pass, the look-ups of neighbouring rows do not wait for each other. `Modules.begin` made room in the
+    rings for all rows in addition to the live windows.
+    """
+    attrs, streams, classes, recs, meta = arena.attrs, arena.streams, arena.classes, arena.recs, arena.meta
+    table = arena.table
+    while meta[M_INTERN_ATTR] < attrs.shape[0]:
+        x = meta[M_INTERN_ATTR]
+        i, c = attrs[x, A_STREAM], attrs[x, A_CLASS]
+        ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
+        first, dead = streams[i, S_NEXT], streams[i, S_DEAD]
+        field, source, words = attrs[x, A_OFFSET] + 1, attrs[x, A_INPUT], classes[c, C_WIDTH]
+        base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
+        last = (np.int64(1) << (64 - shift)) - 1
+        far = is_far(arena, c)
+        for r in range(meta[M_INTERN_ROW], rows[i]):
+            if far and r + AHEAD < rows[i]:
+                ask_for(arena, c, batch.input[u64(source + r + AHEAD)])
+            kid = np.int64(-1)
+            if batch.dead[u64(dead + r)] == 0:
+                at = source + r * words
+                if words == 1:
+                    # As find_slot does, with the descriptors of the class in registers.
+                    tag = batch.input[u64(at)]
+                    slot = spread(tag, shift)
+                    p = base + 2 * slot
+                    kid = table[u64(p + 1)]
+                    while kid >= 0 and table[u64(p)] != tag:
+                        slot = (slot + 1) & last
+                        p = base + 2 * slot
+                        kid = table[u64(p + 1)]
+                else:
+                    p = find_slot(arena, c, batch.input, at)
+                    kid = table[u64(p + 1)]
+                if kid < 0:
+                    kid = adopt(arena, c, batch.input, at, p)
+                    if kid < 0:
+                        meta[M_INTERN_ROW] = r
+                        meta[M_NEED] = c
+                        return NEED_KEYS
+            recs[u64(ring + ((first + r) & mask) * width + field)] = kid
+        meta[M_INTERN_ATTR] = x + 1
+        meta[M_INTERN_ROW] = 0
+    return DONE
+
+
+@inlined
+def open_push(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
+    """Begin a push, or resume it where it needed room; return the status.
+
+    rows    int64[streams], rows of the push per stream
+    """
+    arena.meta[M_SHORT] = 0
+    arena.meta[M_NEED] = 0
+    if arena.meta[M_STARTED] == 0:
+        start(arena, rows)
+    return intern_batch(arena, batch, rows)
+
+
+@inlined
+def is_strict(arena: Arena) -> bool:
+    """Return whether an arrival may be older than earlier ones, so that the event times of all components count."""
+    return arena.meta[M_GIVEN] >= -FOREVER or arena.meta[M_LATENESS] > 0
