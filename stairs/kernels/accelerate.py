@@ -3,7 +3,8 @@
 numba's `cache=True` checks only the file of a function, and misses an edit of a kernel in another file. So the name of
 the cache directory is a digest of all sources of the package: any edit starts a new directory. Its parent is
 `$EDDY_CACHE_DIR`, or `eddy` under `$XDG_CACHE_HOME` or `~/.cache`, or under the temporary directory if none of them is
-writable. numba's own setting is restored, so the caches of other libraries in the process do not move.
+writable. Neither the path of the sources nor their time counts, so installations of the same sources share it. numba's
+own setting is restored, so the caches of other libraries in the process do not move.
 
 numba loads the files of the directory as code. So a directory that belongs to another user, or that others may write
 to, is skipped with a warning (`stairs.storage.private`).
@@ -83,6 +84,35 @@ def cache_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix="eddy-"))
 
 
+class Locator:
+    """The place of a compiled kernel; numba asks it in place of its own locators (`NUMBA_CACHE_LOCATOR_CLASSES`)."""
+
+    def __init__(self, function: Callable[..., Any], file: str) -> None:
+        self._name = f"{function.__module__}-{function.__code__.co_firstlineno}"
+        self._file = Path(file)
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], file: str) -> Locator:
+        """Return the place of a function that is defined in `file`."""
+        return cls(function, file)
+
+    def ensure_cache_path(self) -> None:
+        """Create the directory."""
+        cache_directory()
+
+    def get_cache_path(self) -> str:
+        """Return the directory."""
+        return str(cache_directory())
+
+    def get_source_stamp(self) -> str:
+        """Return a digest of the file: kernels outside of this package are not in the name of the directory."""
+        return hashlib.sha256(self._file.read_bytes()).hexdigest()
+
+    def get_disambiguator(self) -> str:
+        """Return what tells functions with the same name apart: module and line."""
+        return self._name
+
+
 def _shielded(kernel: Any) -> Any:
     """Return the kernel with compilation and loading moved to a separate thread when the main thread needs it.
 
@@ -123,13 +153,13 @@ def _shielded(kernel: Any) -> Any:
 
 
 def _compile(function: F, **options: bool) -> F:
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(cache_directory())
+    before = config.CACHE_LOCATOR_CLASSES
+    config.CACHE_LOCATOR_CLASSES = f"{__name__}.{Locator.__name__}"
     try:
         decorate = numba.njit(_nrt=False, cache=True, nogil=True, boundscheck=False, error_model="numpy", **options)
         return _shielded(decorate(function))
     finally:
-        config.CACHE_DIR = before
+        config.CACHE_LOCATOR_CLASSES = before
 
 
 def jit(function: F) -> F:
