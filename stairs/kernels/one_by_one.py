@@ -91,7 +91,10 @@ def probe_stored(
     tally: int,
     out: int,
 ) -> int:
-    """Run `emit` for plans with stored states: one walk for each track, the oldest first."""
+    """Run `emit` for plans with stored states: one walk for each track, the oldest first.
+
+    Callers give `storing` as np.bool_: numba would compile a kernel once for each literal.
+    """
     m = arena.streams.shape[0]
     tracks = entries.lows.shape[0] // m
     s = walk.current[u64(i)]
@@ -147,7 +150,7 @@ def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, s
         out = meta[M_OUT]
         bind(arena, walk, j, record)
         walk.current[u64(j)] = s
-        found = emit(arena, entries, routes, walk, j, False, strict, count_only, 1 - meta[M_TALLIED], out)
+        found = emit(arena, entries, routes, walk, j, np.bool_(False), strict, count_only, 1 - meta[M_TALLIED], out)
         if meta[M_SHORT] != 0:
             return shortage(arena, found)
         meta[M_TALLIED] = 0
@@ -221,7 +224,7 @@ def push_singly(
             bind(arena, walk, i, record)
             walk.current[i] = s
             again = meta[M_TALLIED]
-            found = emit(arena, entries, routes, walk, np.int64(i), True, strict, count_only, 1 - again, out)
+            found = emit(arena, entries, routes, walk, np.int64(i), np.bool_(True), strict, count_only, 1 - again, out)
             if meta[M_SHORT] != 0:
                 meta[M_ARRIVAL] = a
                 meta[M_OUT] = out
