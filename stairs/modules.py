@@ -223,7 +223,8 @@ class Modules(Stems):
     @property
     def kernel(self) -> Callable[..., int]:
         """The kernel of a push in the present mode. Each is compiled at its first use."""
-        mode, given, lateness, changelog = self.meta[[M_MODE, M_GIVEN, M_LATENESS, M_CHANGELOG]].tolist()
+        meta = self.meta.tolist()  # one access: small pushes are frequent
+        mode, given, lateness, changelog = meta[M_MODE], meta[M_GIVEN], meta[M_LATENESS], meta[M_CHANGELOG]
         if mode not in (VIRTUAL, LOADING):
             return push_singly
         in_order = not lateness and given < -FOREVER
