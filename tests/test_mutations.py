@@ -177,13 +177,6 @@ DEFECTS = (
         5,
         "chaos",
     ),
-    Defect(
-        "a push that fails leaves states that know what was taken back",
-        (Edit("stairs/store.py", "            stair.forget()\n", "            stair.make_room(0)\n"),),
-        "eddy",
-        5,
-        "chaos",
-    ),
 )
 
 

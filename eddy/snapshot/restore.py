@@ -50,9 +50,11 @@ def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> No
     """
     options, graph = engine.options, engine.query.graph
     schedule = []
+    same = options.strategy == snapshot.options["strategy"]
     for at, text, store in snapshot.schedule:
         tree = read_plan(text, graph)
-        schedule.append(Scheduled(at, tree, None if store is None else resolve(tree, graph, store)))
+        # Another strategy has its own defaults, also for transitions to come.
+        schedule.append(Scheduled(at, tree, resolve(tree, graph, store) if same and store is not None else None))
     if schedule and not engine.strategy.changes:
         raise PlanError(
             f"the snapshot has {len(schedule)} scheduled transitions, the first at arrival {schedule[0].at}, but"

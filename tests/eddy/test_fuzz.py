@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from eddy.fuzz import command, hunt
 from eddy.fuzz.case import NAMES, Case, Push, Reload, Row, Shape
 from eddy.fuzz.draw import cases
-from eddy.fuzz.play import Game, Tally, play, refusals
+from eddy.fuzz.play import Game, Tally, compare_late, play, refusals
 from eddy.fuzz.script import script
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
@@ -294,3 +294,12 @@ def test_the_command_is_registered() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert declared["entry-points"]["eddy.commands"]["fuzz"] == "eddy.fuzz.command:app"
     assert any(requirement.startswith("hypothesis") for requirement in declared["optional-dependencies"]["fuzz"])
+
+
+def test_late_rows_may_be_missing_from_the_oldest_on_if_as_many_were_dropped() -> None:
+    late = {"R": [1, 2, 3], "S": [4]}
+    compare_late({"R": [3], "S": [4]}, late, 2)
+    compare_late({"R": [1, 2, 3]}, late, 1)
+    for got, dropped in (({"R": [1], "S": [4]}, 2), ({"R": [3], "S": [4]}, 1), ({"R": [1, 2, 3], "S": [4]}, 1)):
+        with pytest.raises(AssertionError):
+            compare_late(got, late, dropped)

@@ -261,3 +261,17 @@ def test_another_process_writes_the_same_bytes() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [hashlib.sha256(filled().snapshot()).hexdigest()]
+
+
+def test_scheduled_states_are_those_of_the_strategy_that_scheduled_them() -> None:
+    """Another strategy has its own defaults, so what it saves can be restored again."""
+    query = make_query()
+    names = [stream.name for stream in query.streams]
+    plan = names[0]
+    for name in names[1:]:
+        plan = f"({plan} {name})" if name != names[-1] else f"{plan} {name}"
+    runtime = Runtime(query, plan, strategy="eddy", policy="fixed")
+    runtime.transition(plan, at=5, store=[])
+    other = Runtime.restore(runtime.snapshot(), query, strategy="mjoin", policy="fixed")
+    again = Runtime.restore(other.snapshot(), query)
+    assert again.scheduled() == other.scheduled() == runtime.scheduled() == [(5, runtime.plan)]
