@@ -16,8 +16,8 @@ from eddy.runtime import Runtime
 def warmup() -> None:
     """Compile or load all kernels of successful pushes, transitions, snapshots and live engines, by tiny joins.
 
-    Call it at the start of a service, or in a process before it forks workers. It takes one to two minutes with an
-    empty cache, well below a minute when the kernels are on disk, and almost no time when it is called again.
+    Call it at the start of a service, or in a process before it forks workers. It takes about a
+    minute with an empty cache, a few seconds when the kernels are on disk, and almost no time when it is called again.
 
     >>> warmup()  # doctest: +SKIP
     """

@@ -212,7 +212,8 @@ class Modules(Stems):
                     self._grow_keys(int(meta[M_NEED]))
                     for cache in self.caches:
                         cache.follow()
-                elif status == NEED_ENTRIES:
+                else:
+                    assert status == NEED_ENTRIES, status
                     for cache in self.caches:
                         cache.make_room()
         except BaseException:

@@ -90,12 +90,15 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
         n //= 2
     for place in range(n):
         chunk.counts[u64(place)] = 0
-    found, out = np.int64(0), arena.meta[M_OUT]
     for i in range(m):
         if is_active(chunk, i):
-            found = min(found + count_results(arena, routes, chunk, walk, i, strict), MOST_RESULTS)
-    if found == MOST_RESULTS or (not count_only and (out + found) * m > walk.ids.shape[0]):
-        arena.meta[M_NEED] = min(out + found, MOST_RESULTS)
+            count_results(arena, routes, chunk, walk, i, strict)
+    found, most, out = np.int64(0), np.int64(0), arena.meta[M_OUT]
+    for place in range(n):
+        found += chunk.counts[u64(place)]
+        most = max(most, chunk.counts[u64(place)])
+    if most == MOST_RESULTS or (not count_only and out + found > walk.ids.shape[0] // m):
+        arena.meta[M_NEED] = MOST_RESULTS if most == MOST_RESULTS else out + found
         return -NEED_OUTPUT
     tally(arena, routes, chunk)
     arena.meta[M_OUT] = out + found
@@ -143,7 +146,7 @@ def probe_chunks(
             if n < 0:
                 return np.int64(-n)
             # As many events as the room for partial results allowed, and a few more each time.
-            most = n if n < asked else most + most // 4 + 1
+            most = n if n < asked else min(most + most // 4 + 1, np.int64(chunk.places.shape[0]))
         meta[M_ARRIVAL] = start + close_events(arena, chunk, n)
         if start < stop and meta[M_ARRIVAL] == stop:
             return DONE

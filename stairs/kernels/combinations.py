@@ -110,11 +110,11 @@ def bind_components(routes: Routes, chunk: Chunk, walk: Walk, i: int, q: int) ->
 
 
 @jit
-def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, strict: bool) -> int:
-    """Add the results of the events of stream i to `chunk.counts`; return their number, at most MOST_RESULTS."""
+def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, strict: bool) -> None:
+    """Add the results of the events of stream i to `chunk.counts`, up to MOST_RESULTS for an event."""
     trunk, last, end = routes.span[i, R_TRUNK], last_level(routes, i), routes.span[i, R_END]
     partials, levels, turn = chunk.partials, chunk.levels, walk.turn
-    p, found = levels[i, u64(last), L_AT] + Q_PLACE, np.int64(0)
+    p = levels[i, u64(last), L_AT] + Q_PLACE
     for q in range(levels[i, u64(last), L_SIZE]):
         total = np.int64(1)
         if strict:
@@ -130,10 +130,9 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
                 n = np.int64(partials[u64(span + 1)]) - np.int64(partials[u64(span)])
                 size *= n
                 total = total * n if size <= MOST_RESULTS else MOST_RESULTS
-        found = min(found + total, MOST_RESULTS)
-        chunk.counts[u64(partials[u64(p)])] += total
+        place = u64(partials[u64(p)])
+        chunk.counts[place] = min(chunk.counts[place] + total, MOST_RESULTS)
         p += Q_FIELDS
-    return found
 
 
 @jit

@@ -17,6 +17,7 @@ CHUNK = 1024
 """Most events of a chunk: enough that the descriptors of a route are read seldom, few enough that its partial results
 stay in a core's own cache."""
 FIRST_EVENTS = 64
+"""Room for events before the first push: a watermark without arrivals has departures."""
 FIRST_PARTIALS = 1 << 10
 MOST_PARTIALS = 1 << 31
 """More places in `Chunk.partials` would not fit an int32."""
@@ -75,7 +76,7 @@ class Scratch:
         )
         self.chunk = Chunk(
             streams=np.zeros((m, K_FIELDS), np.int64),
-            **_events(room.chunk),
+            **_events(max(room.chunk, FIRST_EVENTS)),
             levels=np.zeros((m, m, L_FIELDS), np.int64),
             sources=np.zeros((n, 3), np.int64),
             partials=np.empty(room.partials, np.int32),
@@ -104,7 +105,7 @@ class Scratch:
             self.dead = np.empty(2 * rows, np.uint8)
         self.dead[:rows] = 0
         if len(self.chunk.places) < min(rows, CHUNK):
-            self.chunk = self.chunk._replace(**_events(min(max(2 * rows, FIRST_EVENTS), CHUNK)))
+            self.chunk = self.chunk._replace(**_events(min(2 * rows, CHUNK)))
 
     def grow_results(self, used: int, need: int, signed: bool) -> None:
         """Make room for `need` results, and for their signs if they are `signed`; the first `used` results stay.

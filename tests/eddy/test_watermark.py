@@ -160,6 +160,17 @@ def test_watermarks_that_cannot_come() -> None:
         runtime.push({"R": rows}, watermark=3)
 
 
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_the_first_call_after_a_restore_may_be_a_watermark_alone(strategy: str) -> None:
+    streams = [Stream(name, ROWS, window=Range(10), time="t") for name in "RST"]
+    query = eddy.Query(streams, ["R.k = S.k", "S.k = T.k"])
+    runtime = Runtime(query, strategy=strategy, output="changelog")
+    row = pa.record_batch({"k": [1], "t": [5]}, schema=ROWS)
+    assert runtime.push(dict.fromkeys("RST", row), watermark=5)["op"].to_pylist() == ["+I"]
+    again = Runtime.restore(runtime.snapshot(), query)
+    assert again.push({}, watermark=100)["op"].to_pylist() == ["-D"]
+
+
 def test_an_empty_push_forgets_by_its_watermark() -> None:
     runtime = timed_runtime()
     runtime.push({"R": pa.record_batch({"k": [1, 1], "t": [10, 20]}, schema=ROWS)}, watermark=0)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import stairs.memory.scratch
 import stairs.stems
 from jisc.plan.tree import parse
 from stairs.descriptors import C_CAPACITY, C_FREE, S_LO, S_NEXT
@@ -236,6 +237,17 @@ def test_an_arrival_with_too_many_results_takes_the_push_back() -> None:
     driver.modules.check()
     assert live_parts(driver.modules) == before
     assert driver.push([Row(5, ((8,),))]) == []
+
+
+def test_an_arrival_with_too_many_partial_results_takes_the_push_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(chain([rows_window(2000)] * 4))
+    driver.push([Row(1, ((1,), (2, 2)))] * 600 + [Row(2, ((2, 2), (3,)))])
+    before = live_parts(driver.modules)
+    monkeypatch.setattr(stairs.memory.scratch, "MOST_PARTIALS", 1 << 10)
+    with pytest.raises(CapacityError, match="room for 2048 numbers of partial results; a key is too frequent"):
+        driver.walk([Row(0, ((1,),))], count_only=True)
+    driver.modules.check()
+    assert live_parts(driver.modules) == before
 
 
 def test_any_failure_while_room_is_made_takes_the_push_back(monkeypatch: pytest.MonkeyPatch) -> None:
