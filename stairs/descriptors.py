@@ -45,7 +45,20 @@ A_CLASS = 1
 A_COLUMN = 2  # its column in the head row of the class
 A_OFFSET = 3  # where its (link, key id) lies in the record of a tuple
 A_INPUT = 4  # where the words of the open push start in `input`
-A_FIELDS = 5
+A_LINK0 = 5  # the other streams of the class are rows LINK0 .. LINK1 - 1 of `links`
+A_LINK1 = 6
+A_MARKS = 7  # lists with a no-good mark (`stairs.kernels.marks`)
+A_HITS = 8  # probes that a mark ended, since the marks were judged last
+A_LOST = 9  # look-ups lost on marks since then
+A_REST = 10  # chunks before learning goes on
+A_PAUSE = 11  # chunks of the last rest
+A_FIELDS = 12
+
+# links[k]: another stream with the class of an attribute
+N_STREAM = 0
+N_COLUMN = 1  # its column in the head row of the class
+N_ATTR = 2  # its row of `attrs`
+N_FIELDS = 3
 
 # hops[h]: one probe of a route
 H_TARGET = 0  # the stream probed, or the first stream of the STAIR probed
@@ -166,7 +179,8 @@ M_CHANGELOG = 17  # 1 = results are deleted when a component leaves its window
 M_SUPPRESSED = 18  # results that one plan found and another plan reports
 M_CAP = 19  # upper bound of the watermark while a push runs
 M_GIVEN = 20  # the watermark that the caller gave with the last push, below -FOREVER = the caller gives none
-M_FIELDS = 21
+M_MARKS = 21  # lists with a no-good mark, of all attributes
+M_FIELDS = 22
 
 VIRTUAL = 0
 STORED = 1

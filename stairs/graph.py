@@ -83,6 +83,27 @@ class JoinGraph:
         """Number of attribute classes."""
         return len(self.widths)
 
+    def forest(self) -> frozenset[tuple[int, int]]:
+        """Return attributes, as (stream, class), that form a spanning forest of streams and classes.
+
+        These are all attributes unless the join has a cycle: two streams with two classes in common, or a longer one.
+        """
+        part = list(range(self.n_streams + self.n_classes))
+
+        def root(node: int) -> int:
+            while part[node] != node:
+                node = part[node]
+            return node
+
+        found = set()
+        for c, streams in enumerate(self.members):
+            for i in streams:
+                one, other = root(i), root(self.n_streams + c)
+                if one != other:
+                    part[one] = other
+                    found.add((i, c))
+        return frozenset(found)
+
     def shared(self, left: frozenset[int], right: frozenset[int]) -> tuple[int, ...]:
         """Return the classes by which a tuple over `left` can probe one over `right`, ascending. O(classes)."""
         return tuple(

@@ -133,12 +133,15 @@ class Samples(Cache):
         # A fixed shuffle: a budget that ends early has covered all streams in proportion.
         return alive[np.random.default_rng(len(alive)).permutation(len(alive))]
 
-    def trace(self, routes: Routes, picks: Int64s, budget: int) -> Trace:
-        """Walk the routes of picks for at most `budget` steps. The counters of `routes` do not change."""
+    def trace(self, routes: Routes, picks: Int64s, budget: int, pruned: bool = True) -> Trace:
+        """Walk the routes of picks for at most `budget` steps. The counters of `routes` do not change.
+
+        pruned   whether the walk stops at no-good marks, as that of a plan with nothing stored does
+        """
         visits: Int64s = np.zeros((len(routes.hops), 3), np.int64)
         work: Floats = np.zeros(W_FIELDS)
         streams, tuples = np.ascontiguousarray(picks[:, 0]), np.ascontiguousarray(picks[:, 1])
-        trace(self.modules.arena, routes, self.modules.walk, streams, tuples, budget, visits, work)
+        trace(self.modules.arena, routes, self.modules.walk, streams, tuples, budget, visits, work, pruned)
         return Trace(visits, work, bool(work[0] == len(picks)))
 
     # Parts for another process (`eddy.live`)

@@ -20,7 +20,14 @@ from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
     A_FIELDS,
+    A_HITS,
+    A_LINK0,
+    A_LINK1,
+    A_LOST,
+    A_MARKS,
     A_OFFSET,
+    A_PAUSE,
+    A_REST,
     A_STREAM,
     C_CAPACITY,
     C_DEBT,
@@ -41,10 +48,12 @@ from stairs.descriptors import (
     M_FIELDS,
     M_GIVEN,
     M_LATENESS,
+    M_MARKS,
     M_RESULTS,
     M_SUPPRESSED,
     M_TIMED,
     M_WATERMARK,
+    N_FIELDS,
     S_ATTR0,
     S_ATTR1,
     S_BASE,
@@ -61,6 +70,7 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER, JoinGraph
 from stairs.kernels.arena import rehash
+from stairs.kernels.marks import clear_all
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Arena, Int64s
 from stairs.memory.segments import Segments
@@ -80,13 +90,33 @@ SEGMENTS = ("heads", "recs", "times", "words", "table", "freed")
 """The arrays of an `Arena` that are cut into segments."""
 KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
 KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
-KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
+KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE]
+KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN, M_MARKS]
 """Fields of the descriptors that follow neither from the graph and the strategy nor from the rest of the state."""
 
 
 def power_of_two(least: int) -> int:
     """Return the smallest power of two that is at least `least`."""
     return 1 << max(least - 1, 0).bit_length()
+
+
+def links_of(graph: JoinGraph) -> tuple[Int64s, Int64s]:
+    """Return the links along which no-good marks are followed, int64[n, N_FIELDS], and those of each attribute.
+
+    The attributes of a spanning forest have links, if there are two classes or more. The second array has a row for
+    each attribute: first link, end.
+    """
+    pairs = [(i, c) for i, classes in enumerate(graph.attributes) for c in classes]
+    rows, forest = {pair: x for x, pair in enumerate(pairs)}, graph.forest()
+    links: list[tuple[int, int, int]] = []
+    ends = [0]
+    for i, c in pairs:
+        if (i, c) in forest and graph.n_classes > 1:
+            own = [j for j in graph.members[c] if j != i and (j, c) in forest]
+            links += [(j, graph.columns[c][j], rows[j, c]) for j in own]
+        ends.append(len(links))
+    bounds: Int64s = np.array([ends[:-1], ends[1:]], np.int64).T
+    return np.array(links, np.int64).reshape(-1, N_FIELDS), bounds
 
 
 class Growth(NamedTuple):
@@ -133,6 +163,7 @@ class Stems:
         """Slots of the ring of each stream."""
         self.attribute_rows: dict[tuple[int, int], int] = {}
         """Row of `attrs` by (stream, class)."""
+        self.links: Int64s = np.zeros((0, N_FIELDS), np.int64)
         self._describe()
         texts = graph.texts or ((),) * n
         self.texts = {(c, word): BytesDirectory(self.allowance) for c in range(n) for word in texts[c]}
@@ -148,6 +179,7 @@ class Stems:
             "capacity": self.capacity,
             "streams": self.streams[:, KEPT_STREAMS].tolist(),
             "classes": self.classes[:, KEPT_CLASSES].tolist(),
+            "attrs": self.attrs[:, KEPT_ATTRS].tolist(),
             "meta": self.meta[KEPT_META].tolist(),
             "texts": [strings.to_parts() for strings in self.texts.values()],
             **{name: own.array for name, own in self._segments().items()},
@@ -179,9 +211,11 @@ class Stems:
             name: Segments.over(parts.array(name, own.array.dtype, (sum(sizes[name]),)), sizes[name], own.fill)
             for name, own in self._segments().items()
         }
+        attrs = parts.rows("attrs", len(self.attrs), len(KEPT_ATTRS))
         meta = parts.integers("meta", len(KEPT_META), low=-MOST)
         for strings, own_parts in zip(self.texts.values(), parts.items("texts", len(self.texts)), strict=True):
             strings.load_parts(own_parts)
+        self.attrs[:, KEPT_ATTRS] = attrs
         self.meta[KEPT_META] = meta
         self._install(streams, classes, capacity, **segments)
 
@@ -217,6 +251,7 @@ class Stems:
                 self.attrs[x, [A_COLUMN, A_OFFSET]] = graph.columns[c][i], graph.offsets[i][c]
                 self.attribute_rows[i, c] = x
                 x += 1
+        self.links, self.attrs[:, [A_LINK0, A_LINK1]] = links_of(graph)
 
     def _install(
         self,
@@ -238,7 +273,8 @@ class Stems:
         classes[:, C_FREELIST] = new["freed"].base
         classes[:, C_TABLE] = new["table"].base
         arrays = {name: new[name].array for name in SEGMENTS}
-        new["arena"] = Arena(**arrays, streams=streams, classes=classes, attrs=self.attrs, meta=self.meta)
+        attrs, links, meta = self.attrs, self.links, self.meta
+        new["arena"] = Arena(**arrays, streams=streams, classes=classes, attrs=attrs, links=links, meta=meta)
         vars(self).update(new)
 
     # Room
@@ -302,6 +338,7 @@ class Stems:
 
     def renumber(self) -> None:
         """Renumber the tuples of each stream from near 0, so that sequence numbers stay in an int32. O(state)."""
+        self.clear_marks()
         shifts = [int(low) // room * room for low, room in zip(self.streams[:, S_LO], self.capacity, strict=True)]
         streams, heads, recs = self.streams.copy(), self.heads.copy(), self.recs.copy()
         for i, shift in enumerate(shifts):
@@ -319,6 +356,10 @@ class Stems:
         self._install(streams=streams, heads=heads, recs=recs)
         for cache in self.caches:
             cache.renumbered(shifts)
+
+    def clear_marks(self) -> None:
+        """Clear all no-good marks. O(key ids * streams) if there are any."""
+        clear_all(self.arena)
 
     # Sizes
 

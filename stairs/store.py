@@ -45,6 +45,8 @@ class StairStore(StairTables, Cache):
 
     def add(self, streams: Iterable[int], by: int, complete: bool = False, track: int = 0) -> Stair:
         """Add the join of a set of streams indexed on class `by` (see `Stair`). O(key ids of the class)."""
+        # A state contains combinations without a result, so it is computed and probed without marks.
+        self.modules.clear_marks()
         if not self._free:
             rows = len(self.entries.states)
             self.double()

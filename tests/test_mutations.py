@@ -177,6 +177,49 @@ DEFECTS = (
         5,
         "chaos",
     ),
+    Defect(
+        "a no-good mark stays when a row that is not blocked arrives in the list",
+        (Edit("stairs/kernels/marks.py", "if heads[u64(p)] <= MARKED:\n", "if heads[u64(p)] <= MARKED and i > 99:\n"),),
+        "mjoin",
+        5,
+    ),
+    Defect(
+        "a no-good mark stays when an empty list gets its first row",
+        (Edit("stairs/kernels/marks.py", "elif rested and recs[u64(at)] < low:", "elif rested and i > 99:"),),
+        "mjoin",
+        5,
+    ),
+    Defect(
+        "a no-good mark is cleared, and those that rested on it stay",
+        (Edit("stairs/kernels/marks.py", "                            top += 2\n", ""),),
+        "mjoin",
+        5,
+    ),
+    Defect(
+        "a list without a result gets a no-good mark whatever it rests on",
+        (Edit("stairs/kernels/learning.py", "LONGEST or not is_blocked(arena, j, x, record):", "LONGEST:"),),
+        "mjoin",
+        5,
+    ),
+    Defect(
+        "a push that fails leaves no-good marks",
+        (Edit("stairs/kernels/arena.py", "    clear_all(arena)\n", ""),),
+        "mjoin",
+        5,
+    ),
+    Defect(
+        "a state is computed with no-good marks",
+        (Edit("stairs/store.py", "        self.modules.clear_marks()\n", ""),),
+        "eddy",
+        5,
+        "chaos",
+    ),
+    Defect(
+        "the sweep takes a key for dead because its lists have no-good marks",
+        (Edit("stairs/kernels/keys.py", "live |= newest_of(heads[u64(row + k)]) >=", "live |= heads[u64(row + k)] >="),),
+        "mjoin",
+        5,
+    ),
 )
 
 

@@ -209,7 +209,7 @@ class View:
         known = self._climbs.get(tree)
         if known is None:
             routes = self.tables.climb(tree)
-            trace = self.samples.trace(routes, self.picks, 2 * BUDGET)
+            trace = self.samples.trace(routes, self.picks, 2 * BUDGET, pruned=False)
             taken = self.picks[: int(trace.work[0]), 0]
             walked = np.bincount(taken, minlength=self.graph.n_streams).astype(np.float64)
             cost, benefits = climb_costs(tree, self.masks, routes, trace, self.rows, walked)

@@ -17,7 +17,14 @@ from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
     A_FIELDS,
+    A_HITS,
+    A_LINK0,
+    A_LINK1,
+    A_LOST,
+    A_MARKS,
     A_OFFSET,
+    A_PAUSE,
+    A_REST,
     A_STREAM,
     C_CAPACITY,
     C_DEBT,
@@ -40,10 +47,14 @@ from stairs.descriptors import (
     M_FIELDS,
     M_GIVEN,
     M_LATENESS,
+    M_MARKS,
     M_MODE,
     M_RESULTS,
     M_TIMED,
     M_WATERMARK,
+    N_COLUMN,
+    N_FIELDS,
+    N_STREAM,
     S_ATTR0,
     S_ATTR1,
     S_BASE,
@@ -59,9 +70,10 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER, WindowKind
 from stairs.kernels.lookups import lost_key
+from stairs.kernels.marks import MARKED
 from stairs.memory.arena import Int64s
 from stairs.memory.segments import Segments
-from stairs.stems import Stems
+from stairs.stems import Stems, links_of
 
 MOST_SEQUENCE = (1 << 31) - 1
 MOST_COUNT = 1 << 62
@@ -82,6 +94,10 @@ def check_stems(stems: Stems) -> None:
         used = _check_keys(stems, c, f"key directory of class {c}")
         for i in graph.members[c]:
             _check_chains(stems, i, c, used, f"SteM {graph.names[i]}, index on class {c}")
+    for (i, c), x in stems.attribute_rows.items():
+        _check_marks(stems, i, x, f"SteM {graph.names[i]}, index on class {c}")
+    marks = int(stems.attrs[:, A_MARKS].sum())
+    require(stems.meta[M_MARKS] == marks, f"{stems.meta[M_MARKS]} no-good marks, not {marks}")
 
 
 def _check_shapes(stems: Stems) -> None:
@@ -92,6 +108,7 @@ def _check_shapes(stems: Stems) -> None:
         "streams": (stems.streams, (m, S_FIELDS)),
         "classes": (stems.classes, (n, C_MEMBER + m)),
         "attrs": (stems.attrs, (attributes, A_FIELDS)),
+        "links": (stems.links, (len(stems.links), N_FIELDS)),
         "meta": (stems.meta, (M_FIELDS,)),
     }
     for name, (table, shape) in tables.items():
@@ -145,6 +162,11 @@ def _check_descriptors(stems: Stems) -> None:
             right = own == wanted and stems.attribute_rows.get((i, c)) == x
             require(right, f"SteM {graph.names[i]}, index on class {c}: its descriptors are {own}, not {wanted}")
             x += 1
+    links, bounds = links_of(graph)
+    right = np.array_equal(stems.links, links) and np.array_equal(stems.attrs[:, [A_LINK0, A_LINK1]], bounds)
+    require(right, "the links of the attributes are not those of the join")
+    learnt = stems.attrs[:, [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE]]
+    require(bool((learnt >= 0).all() and (learnt <= MOST_COUNT).all()), "figures of no-good marks are no counts")
     for c, members in enumerate(graph.members):
         slots = stems.table.size[c] // 2
         parts = [part.base[c] for part in (stems.heads, stems.words, stems.freed, stems.table)]
@@ -247,6 +269,37 @@ def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], wha
     heads = stems.heads.view(c).reshape(-1, len(graph.members[c]))[: len(used), column]
     newest = np.full(len(used), -1, np.int64)
     newest[kids[order]] = live[order]
+    heads = np.maximum(heads.astype(np.int64), MARKED - heads.astype(np.int64))
     right = np.where(newest >= low, heads == newest, heads < low) | ~used
     wrong = np.flatnonzero(~right)[:20].tolist()
     require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not begin with the newest live tuple")
+
+
+def _heads(stems: Stems, i: int, x: int, tuples: Int64s) -> npt.NDArray[np.int32]:
+    """Return the heads of the lists that tuples of stream i are in by attribute x: int32[tuples, streams]."""
+    offset, c = stems.attrs[x, [A_OFFSET, A_CLASS]].tolist()
+    kids = stems.recs.view(i).reshape(stems.capacity[i], -1)[tuples & (stems.capacity[i] - 1), offset + 1]
+    return stems.heads.view(c).reshape(-1, len(stems.graph.members[c]))[kids]
+
+
+def _check_marks(stems: Stems, i: int, x: int, what: str) -> None:
+    """Raise StateError unless each tuple with a marked list has a blocked list in another class, and marks are counted.
+
+    See `stairs.kernels.marks`.
+    """
+    streams, links = stems.streams, stems.links
+    c, column, marks = stems.attrs[x, [A_CLASS, A_COLUMN, A_MARKS]].tolist()
+    heads = stems.heads.view(c).reshape(-1, len(stems.graph.members[c]))[: stems.classes[c, C_NEXT], column]
+    found = int((heads <= MARKED).sum())
+    require(marks == found, f"{what}: {found} no-good marks, but {marks} are counted")
+    live = np.arange(streams[i, S_LO], streams[i, S_NEXT])
+    live = live[stems.recs.view(i).reshape(stems.capacity[i], -1)[live & (stems.capacity[i] - 1), 1] >= 0]
+    live = live[_heads(stems, i, x, live)[:, column] <= MARKED]
+    blocked = np.zeros(len(live), bool)
+    for z in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
+        own = links[stems.attrs[z, A_LINK0] : stems.attrs[z, A_LINK1]]
+        if z != x and stems.attrs[x, A_LINK0] < stems.attrs[x, A_LINK1]:
+            others = _heads(stems, i, z, live)[:, own[:, N_COLUMN]]
+            blocked |= (others < streams[own[:, N_STREAM], S_LO]).any(axis=1)
+    wrong = live[~blocked][:20].tolist()
+    require(not wrong, f"{what}: tuples {wrong} have a no-good mark that rests on nothing")

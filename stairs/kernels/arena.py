@@ -15,6 +15,7 @@ from stairs.descriptors import (
     C_NEXT,
     C_NEXT0,
     C_STRIDE,
+    M_MARKS,
     M_STARTED,
     S_ATTR0,
     S_ATTR1,
@@ -28,6 +29,7 @@ from stairs.descriptors import (
 )
 from stairs.kernels.accelerate import jit, u64
 from stairs.kernels.keys import drop_key, spread
+from stairs.kernels.marks import clear_all
 from stairs.memory.arena import Arena
 
 
@@ -41,6 +43,7 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
     A second call changes nothing: after an exception the caller cannot know whether the first call ended.
     """
     streams, attrs, recs, classes = arena.streams, arena.attrs, arena.recs, arena.classes
+    clear_all(arena)
     for i in range(streams.shape[0]):
         ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
         for s in range(streams[i, S_NEXT] - 1, before[i, S_NEXT] - 1, -1):
@@ -62,6 +65,7 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
                 drop_key(arena, c, np.int64(kid))
     for field in range(meta.shape[0]):
         arena.meta[field] = meta[field]
+    arena.meta[M_MARKS] = 0
 
 
 @jit

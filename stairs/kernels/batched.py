@@ -29,6 +29,7 @@ from stairs.descriptors import (
     M_DELETED,
     M_GIVEN,
     M_INSERTED,
+    M_MARKS,
     M_MODE,
     M_NEED,
     M_OUT,
@@ -44,7 +45,9 @@ from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
 from stairs.kernels.combinations import MOST_RESULTS, count_results, write_in_time, write_results
+from stairs.kernels.learning import learn
 from stairs.kernels.levels import probe_stream
+from stairs.kernels.marks import keep_marks, rest
 from stairs.kernels.opening import is_strict, open_push
 from stairs.kernels.windows import expire_ranges
 from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
@@ -83,6 +86,8 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
         for i in range(m):
             if is_active(chunk, i) and at >= 0:
                 at = probe_stream(arena, routes, chunk, walk, i, at, n, count_only and not strict)
+                if at >= 0 and arena.links.shape[0] > 0:
+                    learn(arena, routes, chunk, i)
         if at >= 0:
             break
         if n == 1 or chunk.partials.shape[0] < MUCH:
@@ -139,6 +144,8 @@ def probe_chunks(
             return DONE
         if not inserted:
             meta[M_INSERTED] = start + insert_chunk(arena, chunk)
+            if meta[M_MARKS] != 0:
+                keep_marks(arena, chunk)
         if meta[M_MODE] != LOADING:
             find_stay(arena, chunk, n, strict)
             asked = most if most < n else n
@@ -147,6 +154,8 @@ def probe_chunks(
                 return np.int64(-n)
             # As many events as the room for partial results allowed, and a few more each time.
             most = n if n < asked else min(most + most // 4 + 1, np.int64(chunk.places.shape[0]))
+            if arena.links.shape[0] > 0:
+                rest(arena, chunk.partials)
         meta[M_ARRIVAL] = start + close_events(arena, chunk, n)
         if start < stop and meta[M_ARRIVAL] == stop:
             return DONE

@@ -49,6 +49,7 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.marks import head_with, newest_of
 from stairs.kernels.windows import RANGE, ROWS, expire_range
 from stairs.memory.arena import Arena, Batch, Chunk
 
@@ -202,8 +203,8 @@ def insert_chunk(arena: Arena, chunk: Chunk) -> int:
                     kid = np.int64(recs[u64(at + 1)])
                     if kid >= 0:
                         p = u64(column + kid * stride)
-                        recs[u64(at)] = heads[p]
-                        heads[p] = s
+                        recs[u64(at)] = newest_of(heads[p])
+                        heads[p] = head_with(heads[p], s)
             streams[i, S_NEXT] = first + n
         arrivals += n
     return arrivals

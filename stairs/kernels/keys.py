@@ -31,6 +31,7 @@ from stairs.descriptors import (
     S_NEXT,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.marks import MARKED, clear, newest_of, row_of
 from stairs.kernels.memory import NEAR, prefetch
 from stairs.memory.arena import Arena
 
@@ -144,7 +145,7 @@ def is_dead(arena: Arena, c: int, kid: int) -> bool:
         # An exit after each head would cost more in mispredicted branches than it saves.
         live = False
         for k in range(first, min(first + TOGETHER, stems)):
-            live |= heads[u64(row + k)] >= streams[u64(classes[c, u64(C_MEMBER + k)]), S_LO]
+            live |= newest_of(heads[u64(row + k)]) >= streams[u64(classes[c, u64(C_MEMBER + k)]), S_LO]
         if live:
             return False
     return True
@@ -169,7 +170,11 @@ def drop(arena: Arena, c: int, kid: int, p: int) -> None:
             table[u64(base + 2 * gap + 1)] = table[u64(base + 2 * slot + 1)]
             gap = slot
     table[u64(base + 2 * gap + 1)] = -1
-    arena.heads[u64(classes[c, C_HEADS] + kid * classes[c, C_STRIDE])] = FREED
+    row = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
+    for k in range(classes[c, C_STRIDE]):
+        if arena.heads[u64(row + k)] <= MARKED:
+            clear(arena, row_of(arena, classes[c, u64(C_MEMBER + k)], c), row + k)
+    arena.heads[u64(row)] = FREED
     arena.freed[u64(classes[c, C_FREELIST] + classes[c, C_FREE])] = kid
     classes[c, C_FREE] += 1
 

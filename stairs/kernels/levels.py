@@ -15,6 +15,8 @@ import numpy as np
 
 from stairs.descriptors import (
     A_CLASS,
+    A_HITS,
+    A_MARKS,
     A_OFFSET,
     C_HEADS,
     C_STRIDE,
@@ -58,6 +60,7 @@ from stairs.descriptors import (
 )
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.chunk import has_arrived, has_left, newest_seen
+from stairs.kernels.marks import MARKED, row_of
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
 
@@ -114,19 +117,27 @@ def write_heads(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, 
 def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, first: int, last: int) -> None:
     """Keep the partial results of a level for which each leaf hop first .. last - 1 finds a tuple that is seen.
 
-    The tuple that the level added has the keys of these hops.
+    The tuple that the level added has the keys of these hops. Trunk hops to come are looked up as well if it has their
+    keys and their lists may be marked.
     """
-    partials, levels, hops = chunk.partials, chunk.levels, routes.hops
-    at = levels[i, u64(level), L_AT]
-    for h in range(first, last):
+    partials, levels, hops, attrs = chunk.partials, chunk.levels, routes.hops, arena.attrs
+    at, trunk, leaf = levels[i, u64(level), L_AT], routes.span[i, R_TRUNK], routes.span[i, R_LEAF]
+    for h in range(min(trunk + level + 1, leaf), max(leaf, last)):
+        x = u64(row_of(arena, hops[u64(h), H_TARGET], hops[u64(h), H_CLASS]))
+        if h < leaf:
+            if attrs[x, A_MARKS] == 0 or chunk.sources[u64(hops[u64(h), H_CLASS]), 0] != level:
+                continue
+        elif h < first or h >= last:
+            continue
         write_heads(arena, routes, chunk, i, level, h)
         j, offset = hops[u64(h), H_TARGET], hops[u64(h), H_OFFSET]
         own = chunk.streams[u64(j)]
-        newer, low, stay = own[K_FIRST], own[K_LOW], own[K_STAY]
+        newer, low, stay, hits = own[K_FIRST], own[K_LOW], own[K_STAY], np.int64(0)
         kept = at
         for p in range(at, at + levels[i, u64(level), L_SIZE] * Q_FIELDS, Q_FIELDS):
             s = np.int64(partials[u64(p + Q_HEAD)])
             live = s >= low
+            hits += s <= MARKED
             if s >= newer or (live and s < stay):
                 live = newest_seen(arena, chunk, j, offset, s, np.int64(partials[u64(p + Q_PLACE)])) >= 0
             parent, tuple_, place = partials[u64(p)], partials[u64(p + Q_TUPLE)], partials[u64(p + Q_PLACE)]
@@ -134,6 +145,7 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
             partials[u64(kept + Q_HEAD)] = s
             kept += Q_FIELDS if live else 0
         levels[i, u64(level), L_SIZE] = (kept - at) // Q_FIELDS
+        attrs[x, A_HITS] += hits
 
 
 @inlined
@@ -156,6 +168,8 @@ def begin_level(arena: Arena, chunk: Chunk, i: int, at: int, last: int) -> int:
             partials[u64(end + Q_PLACE)] = place
             end += Q_FIELDS
     chunk.levels[i, 0, L_SIZE] = (end - at) // Q_FIELDS
+    for k in range(chunk.sources.shape[0]):
+        chunk.sources[u64(k), 0] = -1
     for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
         c = u64(arena.attrs[u64(x), A_CLASS])
         chunk.sources[c, 0], chunk.sources[c, 1], chunk.sources[c, 2] = 0, i, arena.attrs[u64(x), A_OFFSET]
@@ -207,7 +221,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
     ring, mask, width, offset = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH], hops[u64(h), H_OFFSET]
     own = chunk.streams[j]
     newer, low, stay = own[K_FIRST], own[K_LOW], own[K_STAY]
-    checked = False
+    checked, hits = False, np.int64(0)
     for o in range(hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
         checked |= routes.ops[u64(o), O_CHECK] != 0
     above, size = levels[i, u64(level), L_AT], levels[i, u64(level), L_SIZE]
@@ -215,6 +229,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
     for q in range(size):
         p = above + q * Q_FIELDS
         s, place = np.int64(partials[u64(p + Q_HEAD)]), np.int64(partials[u64(p + Q_PLACE)])
+        hits += s <= MARKED
         if checked and s >= low:
             bind_keys(arena, routes, chunk, walk, i, level, q, h)
         while s >= low:
@@ -230,6 +245,8 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
                 partials[u64(end + Q_PLACE)] = place
                 end += Q_FIELDS
             s = np.int64(recs[u64(record + offset)])
+    x = u64(row_of(arena, np.int64(j), hops[u64(h), H_CLASS]))
+    arena.attrs[x, A_HITS] += hits
     level += 1
     levels[i, u64(level), L_AT] = at
     levels[i, u64(level), L_PROBES] = size
@@ -239,8 +256,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
             c = u64(routes.ops[u64(o), O_CLASS])
             chunk.sources[c, 0], chunk.sources[c, 1] = level, np.int64(j)
             chunk.sources[c, 2] = routes.ops[u64(o), O_OFFSET]
-    if hops[u64(h), H_LEAF0] < hops[u64(h), H_LEAF1]:
-        keep_live(arena, routes, chunk, i, level, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1])
+    keep_live(arena, routes, chunk, i, level, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1])
     return at + levels[i, u64(level), L_SIZE] * Q_FIELDS
 
 

@@ -41,6 +41,7 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.marks import newest_of
 from stairs.memory.arena import Arena, Routes, Walk
 
 GOLDEN = 2654435769
@@ -86,7 +87,7 @@ def profile(arena: Arena, i: int, s: int, counts: np.ndarray) -> None:
             if attrs[y, A_CLASS] == c and attrs[y, A_STREAM] != i:
                 counts[k] = 0.0
                 if kid >= 0:
-                    newest = int(arena.heads[u64(row + attrs[y, A_COLUMN])])
+                    newest = newest_of(arena.heads[u64(row + attrs[y, A_COLUMN])])
                     counts[k] = chain_length(arena, attrs[y, A_STREAM], attrs[y, A_OFFSET], newest)
                 k += 1
 
@@ -163,29 +164,32 @@ def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, las
 
 
 @inlined
-def head(arena: Arena, routes: Routes, walk: Walk, h: int) -> int:
+def head(arena: Arena, routes: Routes, walk: Walk, h: int, pruned: bool) -> int:
     """Return the newest sequence number that a hop finds for the bound key of its class."""
     at = walk.bound[u64(routes.hops[u64(h), H_CLASS])] + routes.hops[u64(h), H_COLUMN]
-    return int(arena.heads[u64(at)])
+    return int(arena.heads[u64(at)]) if pruned else newest_of(arena.heads[u64(at)])
 
 
 @inlined
-def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int) -> bool:
+def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int, pruned: bool) -> bool:
     """Return whether each leaf hop first .. last - 1 finds a live tuple; if not, the walk has no result."""
     # Without an early exit: the heads are adjacent, and one branch is mispredicted less often than several.
     live = True
     for h in range(first, last):
-        live &= head(arena, routes, walk, h) >= arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO]
+        live &= head(arena, routes, walk, h, pruned) >= arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO]
     return live
 
 
 @inlined
-def leaf_product(arena: Arena, routes: Routes, walk: Walk, first: int, last: int, work: np.ndarray) -> float:
+def leaf_product(
+    arena: Arena, routes: Routes, walk: Walk, first: int, last: int, work: np.ndarray, pruned: bool
+) -> float:
     """Count the tuples that leaf hops first .. last - 1 find, and return the product of the counts."""
     product = 1.0
     for h in range(first, last):
         j = routes.hops[u64(h), H_TARGET]
-        found = chain_length(arena, j, routes.hops[u64(h), H_OFFSET], head(arena, routes, walk, h))
+        newest = head(arena, routes, walk, h, pruned)
+        found = chain_length(arena, j, routes.hops[u64(h), H_OFFSET], newest)
         work[W_LEAVES] += 1.0
         work[W_LEAF_VISITS] += found
         product *= found
@@ -202,12 +206,14 @@ def trace(
     budget: int,
     visits: np.ndarray,
     work: np.ndarray,
+    pruned: bool,
 ) -> None:
     """Walk the routes of live tuples, in this order, until the budget of trunk steps is spent.
 
     streams, tuples   int64[n], the stream and sequence number of each tuple
     visits            int64[hops, 3], incremented: chains looked up, tuples visited, tuples that passed the checks
     work              float64[W_FIELDS], incremented
+    pruned            whether the walk stops at no-good marks, as that of a plan with nothing stored does
     """
     hops, attrs = routes.hops, arena.attrs
     candidate, back = walk.levels[0], walk.levels[1]
@@ -228,15 +234,15 @@ def trace(
         end = routes.span[i, R_END]
         work[W_CHECKS] += root - leaf
         budget -= 1
-        if not all_live(arena, routes, walk, leaf, root):
+        if not all_live(arena, routes, walk, leaf, root, pruned):
             continue
-        around = leaf_product(arena, routes, walk, leaf, root, work) if trunk == leaf else 0.0
+        around = leaf_product(arena, routes, walk, leaf, root, work, pruned) if trunk == leaf else 0.0
         if trunk == leaf:
             work[W_RESULTS] += around
             continue
         resume, level, h = np.int64(-1), np.int64(0), trunk
         j = hops[u64(h), H_TARGET]
-        s = head(arena, routes, walk, h)
+        s = head(arena, routes, walk, h, pruned)
         visits[u64(h), 0] += 1
         work[W_PROBES] += 1.0
         while budget > 0:
@@ -258,14 +264,14 @@ def trace(
                 continue
             visits[u64(h), 2] += 1
             work[W_CHECKS] += hops[u64(h), H_LEAF1] - hops[u64(h), H_LEAF0]
-            if not all_live(arena, routes, walk, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1]):
+            if not all_live(arena, routes, walk, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1], pruned):
                 s = following
                 continue
             if h + 1 == leaf:
                 if around == 0.0:
                     # Looked up once for all results of the tuple, as in a walk.
-                    around = leaf_product(arena, routes, walk, leaf, root, work)
-                work[W_RESULTS] += around * leaf_product(arena, routes, walk, root, end, work)
+                    around = leaf_product(arena, routes, walk, leaf, root, work, pruned)
+                work[W_RESULTS] += around * leaf_product(arena, routes, walk, root, end, work, pruned)
                 s = following
                 continue
             if following >= arena.streams[u64(j), S_LO]:
@@ -275,6 +281,6 @@ def trace(
             level += 1
             h += 1
             j = hops[u64(h), H_TARGET]
-            s = head(arena, routes, walk, h)
+            s = head(arena, routes, walk, h, pruned)
             visits[u64(h), 0] += 1
             work[W_PROBES] += 1.0

@@ -7,15 +7,16 @@
     words    int64  per class, the words of each interned key
     table    int64  per class, open addressing with linear probing, slots of (tag, key id), key id -1 = empty
     freed    int32  per class, a stack of key ids to recycle
-    streams, classes, attrs, meta   descriptors, columns named in `stairs.descriptors`
+    streams, classes, attrs, links, meta   descriptors, columns named in `stairs.descriptors`
 
     a stream of capacity 8 with one attribute, after arrivals 4 (key id 7), 5 (key id 2) and 9 (key id 7):
 
         heads[row 7] = 9      recs[slot 9 & 7 = 1] = (link 4, key id 7)
                               recs[slot 4 & 7 = 4] = (link of the tuple before it with key id 7, key id 7)
 
-A chain is newest first, and a link below the stream's low mark ends it, so expiry writes nothing. A slot keeps the
-record of its last tuple; only sequence numbers in [low mark, next) have a meaning.
+A chain is newest first, and a link below the stream's low mark ends it, so expiry writes nothing. A head with a no-good
+mark is negative (`stairs.kernels.marks`). A slot keeps the record of its last tuple; only sequence numbers in
+[low mark, next) have a meaning.
 Source of the module: Raman, Deshpande, Hellerstein, "Using state modules for adaptive query processing", ICDE 2003,
 sec. 2.
 """
@@ -44,6 +45,7 @@ class Arena(NamedTuple):
     streams: Int64s
     classes: Int64s
     attrs: Int64s
+    links: Int64s
     meta: Int64s
 
 

@@ -19,6 +19,7 @@ from stairs.bytes_directory import BytesDirectory
 from stairs.descriptors import A_COLUMN, M_WATERMARK, S_BASE, S_LO, S_NEXT
 from stairs.graph import JoinGraph, Window, WindowKind
 from stairs.kernels.byte_strings import B_FREE, B_NEXT
+from stairs.kernels.marks import newest_of
 from stairs.modules import Modules
 from stairs.store import StairStore
 
@@ -199,7 +200,7 @@ def live_parts(modules: Modules) -> dict[str, Any]:
                 row = modules.heads.view(c).reshape(-1, len(members))[kid]
                 low, base = int(modules.streams[i, S_LO]), int(modules.streams[i, S_BASE])
                 records = modules.recs.view(i).reshape(modules.capacity[i], -1)
-                chain, s = [], int(row[column])
+                chain, s = [], newest_of(int(row[column]))
                 while s >= low:
                     chain.append(s + base)
                     s = int(records[s & (modules.capacity[i] - 1), 2 * graph.attributes[i].index(c)])

@@ -1,0 +1,92 @@
+"""Learning of no-good marks (`stairs.kernels.marks`) from the walks of a chunk.
+
+A partial result without a result is *dead*. Level by level, from the last one back, the list in which a dead partial
+result found its matches is examined. So a list is marked after those further out, on which its mark rests.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    A_COLUMN,
+    A_LINK0,
+    A_LINK1,
+    A_LOST,
+    A_OFFSET,
+    A_REST,
+    C_HEADS,
+    C_STRIDE,
+    H_CLASS,
+    H_TARGET,
+    L_AT,
+    L_MATCHES,
+    L_SIZE,
+    Q_FIELDS,
+    Q_HEAD,
+    Q_PARENT,
+    R_TRUNK,
+    S_LO,
+    S_MASK,
+    S_RECS,
+    S_WIDTH,
+)
+from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.levels import ancestor, last_level
+from stairs.kernels.marks import is_blocked, row_of, set_mark
+from stairs.memory.arena import Arena, Chunk, Routes
+
+ALIVE = -3
+"""Replaces the head in a partial result that has a result; no head has this value."""
+LONGEST = 64
+"""Lists with more tuples are not marked: the attempt could cost more than the walk."""
+
+
+@inlined
+def try_to_mark(arena: Arena, j: int, x: int, p: int) -> None:
+    """Mark the list of attribute x of stream j whose head is at p if each tuple in it has a blocked list elsewhere."""
+    streams, row = arena.streams, u64(j)
+    s, low, tuples = np.int64(arena.heads[u64(p)]), streams[row, S_LO], np.int64(0)
+    if s < low:
+        return
+    ring, mask, width = streams[row, S_RECS], streams[row, S_MASK], streams[row, S_WIDTH]
+    while s >= low:
+        record = ring + (s & mask) * width
+        tuples += 1
+        if tuples > LONGEST or not is_blocked(arena, j, x, record):
+            arena.attrs[u64(x), A_LOST] += tuples
+            return
+        s = np.int64(arena.recs[u64(record + arena.attrs[u64(x), A_OFFSET])])
+    set_mark(arena, x, p)
+
+
+@jit
+def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
+    """Try to mark the lists in which the events of stream i found matches, but no result. Right after its walk."""
+    last = last_level(routes, i)
+    partials, levels, trunk = chunk.partials, chunk.levels, routes.span[u64(i), R_TRUNK]
+    visits, resting = np.int64(0), True
+    for level in range(1, last + 1):
+        visits += levels[i, u64(level), L_MATCHES]
+        h = u64(trunk + level - 1)
+        resting &= arena.attrs[u64(row_of(arena, routes.hops[h, H_TARGET], routes.hops[h, H_CLASS])), A_REST] > 0
+    if resting or 2 * (visits - last * levels[i, u64(last), L_SIZE]) < levels[i, 0, L_SIZE]:
+        return
+    for level in range(last - 1, -1, -1):
+        at, below = levels[i, u64(level), L_AT], levels[i, u64(level + 1), L_AT]
+        # All partial results of the last level have results.
+        for q in range(below, below + levels[i, u64(level + 1), L_SIZE] * Q_FIELDS, Q_FIELDS):
+            if level + 1 == last or partials[u64(q + Q_HEAD)] == ALIVE:
+                partials[u64(at + np.int64(partials[u64(q + Q_PARENT)]) * Q_FIELDS + Q_HEAD)] = ALIVE
+        c, j = routes.hops[u64(trunk + level), H_CLASS], routes.hops[u64(trunk + level), H_TARGET]
+        x, low = row_of(arena, j, c), arena.streams[u64(j), S_LO]
+        attr, own = arena.attrs[u64(x)], arena.classes[u64(c)]
+        if attr[A_REST] != 0 or attr[A_LINK0] == attr[A_LINK1]:
+            continue
+        above, source = chunk.sources[u64(c), 0], arena.streams[u64(chunk.sources[u64(c), 1])]
+        for q in range(levels[i, u64(level), L_SIZE]):
+            if partials[u64(at + q * Q_FIELDS + Q_HEAD)] >= low:
+                s = ancestor(chunk, i, q, level, above)
+                record = source[S_RECS] + (s & source[S_MASK]) * source[S_WIDTH]
+                kid = np.int64(arena.recs[u64(record + chunk.sources[u64(c), 2] + 1)])
+                try_to_mark(arena, j, x, own[C_HEADS] + kid * own[C_STRIDE] + attr[A_COLUMN])
