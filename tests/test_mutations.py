@@ -216,7 +216,7 @@ DEFECTS = (
     ),
     Defect(
         "the sweep takes a key for dead because its lists have no-good marks",
-        (Edit("stairs/kernels/keys.py", "live |= newest_of(heads[u64(row + k)]) >=", "live |= heads[u64(row + k)] >="),),
+        (Edit("stairs/kernels/keys.py", "newest_of(heads[u64(row + k)]) >=", "heads[u64(row + k)] >="),),
         "mjoin",
         5,
     ),

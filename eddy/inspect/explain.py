@@ -36,6 +36,8 @@ def _tree_lines(
             f"SteM {stream.name} [{stream.window}]  rows {state['rows']:,}  arrivals {state['arrivals']:,}"
             f"  expired {state['expired']:,}  late {state['late']:,}  {bytes_text(state['bytes'])}"
         )
+        if state["marks"]:
+            text += f"  no-good marks {state['marks']:,}"
         yield prefix + branch + text
         return
     left, right = node.children

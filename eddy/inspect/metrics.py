@@ -6,6 +6,7 @@ from typing import Any
 
 from eddy.engine import Engine
 from stairs.descriptors import (
+    A_MARKS,
     H_MATCHES,
     H_PROBES,
     H_STATE,
@@ -14,6 +15,8 @@ from stairs.descriptors import (
     M_RESULTS,
     R_END,
     R_TRUNK,
+    S_ATTR0,
+    S_ATTR1,
     S_BASE,
     S_LO,
     S_NEXT,
@@ -29,8 +32,8 @@ def metrics(engine: Engine) -> Counts:
     Total:     arrivals, inserts, expired, late, late_dropped (late rows dropped before they were collected), probes,
                matches, combinations (before `where`), results (after it), deleted (results taken back in a changelog),
                bytes, and late_bytes (the part of `bytes` that late rows take)
-    "states"   the same for each SteM, by name, with `rows` (live now) and `walked` (arrivals with a match at each of
-               their leaf hops)
+    "states"   the same for each SteM, by name, with `rows` (live now), `walked` (arrivals with a match at each of their
+               leaf hops) and `marks` (keys of which no row has a result, which probes skip)
     "classes"  keys and bytes of each key directory
     "hops"     per probe of each present route: from, to (a stream, or the streams of a STAIR), probes (chains walked)
                and matches (tuples in them that passed the checks)
@@ -98,6 +101,7 @@ def _state(engine: Engine, i: int, hops: list[Counts]) -> Counts:
         "inserts": arrived,
         "walked": int(modules.streams[i, S_WALKED]),
         "rows": modules.rows(i),
+        "marks": int(modules.attrs[modules.streams[i, S_ATTR0] : modules.streams[i, S_ATTR1], A_MARKS].sum()),
         "expired": int(modules.streams[i, S_LO] + modules.streams[i, S_BASE]),
         "late": late.counts[i],
         "late_dropped": late.dropped[i],
