@@ -191,7 +191,7 @@ class Runtime:
     @in_logged_turn
     def push(
         self,
-        batches: Mapping[str, pa.RecordBatch | pa.Table],
+        batches: Mapping[str, object],
         order: Any = None,
         *,
         watermark: int | None = None,
@@ -200,7 +200,9 @@ class Runtime:
 
         The order of the results of one arrival depends on plan, strategy and stored states; do not rely on it.
 
-        batches    rows by stream; streams may be absent, batches empty; columns not in the schema are ignored
+        batches    rows by stream: a record batch or table; a DataFrame or anything else with the Arrow PyCapsule
+                   interface; a sequence of dicts; or a dict of columns. Streams may be absent, batches empty; columns
+                   not in the schema are ignored; columns of another width or unit are cast if no value changes
         order      int[rows of all streams], the stream of each arrival by its position in the query; None = by event
                    time, ties by position of the stream in the query, then by row
         watermark  a promise, in ticks of the common time type: no row of a later push is older. Rows older than the
@@ -224,7 +226,7 @@ class Runtime:
         return self._engine.last
 
     @in_turn
-    def load(self, batches: Mapping[str, pa.RecordBatch | pa.Table], *, watermark: int | None = None) -> None:
+    def load(self, batches: Mapping[str, object], *, watermark: int | None = None) -> None:
         """Load rows that arrived earlier: they enter the windows without producing results.
 
         batches    all rows that arrived, by stream; rows that have left their windows are skipped, but counted

@@ -20,6 +20,7 @@ SUBSET = (
     "tests/eddy/test_failed_push.py",
     "tests/eddy/test_key_hash.py",
     "tests/eddy/test_long_streams.py",
+    "tests/eddy/test_marks.py",
     "tests/eddy/test_payload.py",
     "tests/eddy/test_snapshot.py",
     "tests/eddy/test_stored_room.py",
@@ -34,6 +35,8 @@ SUBSET = (
 )
 FOR_COMPILED_KERNELS = (
     "larger_than_any_room",  # 270 000 results
+    "learning_rests_where_nothing_dangles",
+    "same_with_and_without_marks",
     "many_arrivals_over_small_windows",
     "picks_are_spread",
     "profiles_count_what_is_there",

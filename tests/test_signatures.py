@@ -22,6 +22,7 @@ WITHIN_OTHERS = {
     "stairs.kernels.combinations.write_results",
     "stairs.kernels.levels.probe_stream",
     "stairs.kernels.learning.learn",
+    "stairs.kernels.marks.clear_column",
     "stairs.kernels.marks.clear_outwards",
     "stairs.kernels.marks.keep_marks",
     "stairs.kernels.keys.adopt",

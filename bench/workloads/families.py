@@ -11,6 +11,9 @@ chain-6     a tuple in the middle goes left or right first
 cycle-4     a tuple goes round in one direction or the other
 clique-4    a class for each pair of streams: any stream may come next
 snowflake   C(a, b, c) with arms S(a, x) X(x), T(b, y) Y(y), U(c, z) Z(z): one of the arms goes first
+selective   a chain or a snowflake in which all columns multiply but one, which passes so few that there are 0.1 results
+            per arrival. No-good marks make the order matter little; with *skewed rates* most arrivals are far from
+            that column
 """
 
 from __future__ import annotations
@@ -162,6 +165,35 @@ def either(rows: int, killer: str, fan: int = 10, kills: float = 0.002) -> Regim
     return f"{killer}{name}", draws, rates
 
 
+def selective(streams: Mapping[str, str], rows: int, fan: int, column: str, fast: str, rate: float) -> Regime:
+    """Return the regime in which each join finds `fan` tuples, but 0.1 results per arrival pass `column`.
+
+    fast, rate   streams that have `rate` times the arrivals of another
+    """
+    draws = {f"{stream}.{letter}": Draw(rows // fan) for stream, letters in streams.items() for letter in letters}
+    letter = column[-1]
+    draws |= {f"{stream}.{letter}": Draw(rows) for stream, letters in streams.items() if letter in letters}
+    draws[column] = Draw(rows, hit=0.1 / fan ** (len(streams) - 2))
+    return f"{column} eliminates", draws, tuple(rate if stream in fast else 1.0 for stream in streams)
+
+
+def _selective_shapes() -> list[Shape]:
+    chain, flake = (CHAIN6, 3, "E.e"), (SNOWFLAKE, 2, "U.z")
+    kinds = {
+        "chain-6-selective": (chain, 10_000, "", 1.0),
+        "chain-6-selective-skewed-rates": (chain, 10_000, "A", 20.0),
+        "chain-6-selective-large": (chain, 100_000, "", 1.0),
+        "snowflake-7-selective": (flake, 10_000, "", 1.0),
+        "snowflake-7-selective-skewed-rates": (flake, 10_000, "XY", 6.0),
+        "snowflake-7-selective-large": (flake, 100_000, "", 1.0),
+    }
+    made = []
+    for name, ((streams, fan, column), rows, fast, rate) in kinds.items():
+        phases = turns([selective(streams, rows, fan, column, fast, rate)], 400_000)
+        made.append(shape(name, UNIFORM, STATIONARY, streams, rows, phases))
+    return made
+
+
 def _shapes() -> list[Shape]:
     # Of streams on one key only two are skewed: results grow with the product of all shares of the most common key.
     plain, some = Draw(1_000), {0: Draw(1_000, skew=0.8), 5: Draw(1_000, skew=0.6)}
@@ -210,5 +242,5 @@ def _shapes() -> list[Shape]:
     ]
 
 
-SHAPES = {shape.name: shape for shape in _shapes()}
+SHAPES = {shape.name: shape for shape in (*_shapes(), *_selective_shapes())}
 """All shapes by name."""

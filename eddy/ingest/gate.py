@@ -14,7 +14,8 @@ import pyarrow as pa
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals, LateBatch, Order, Times, keep_arrivals, keep_rows
 from eddy.ingest.kernels import mark_late, merge_by_time
-from eddy.ingest.validation import checked_order, checked_rows, checked_times
+from eddy.ingest.tables import checked_rows
+from eddy.ingest.validation import checked_order, checked_times
 from eddy.query.query import Query
 from stairs.errors import InputError
 from stairs.graph import FOREVER, WindowKind
@@ -42,7 +43,7 @@ class Gate:
 
     def admit(
         self,
-        pushed: Mapping[str, pa.RecordBatch | pa.Table],
+        pushed: Mapping[str, object],
         order: object,
         watermark: int,
         oldest: int | None = None,
@@ -81,7 +82,7 @@ class Gate:
             batches, sequence, times, late = self._without_late(batches, sequence, times, marks, newest)
         return Arrivals(batches, sequence, times, late, self.ranged and order is None)
 
-    def _batches(self, pushed: Mapping[str, pa.RecordBatch | pa.Table]) -> list[pa.RecordBatch | None]:
+    def _batches(self, pushed: Mapping[str, object]) -> list[pa.RecordBatch | None]:
         if not isinstance(pushed, Mapping):
             raise InputError(f"push takes a mapping from stream names to Arrow batches, not {type(pushed).__name__}")
         batches: list[pa.RecordBatch | None] = [None] * len(self.names)
@@ -97,9 +98,7 @@ class Gate:
     def _times(self, i: int, batch: pa.RecordBatch | None) -> Times | None:
         return None if batch is None else checked_times(self.query.streams[i], batch, self.query.time_type)
 
-    def admit_past(
-        self, pushed: Mapping[str, pa.RecordBatch | pa.Table], watermark: int | None
-    ) -> tuple[Arrivals, list[int]]:
+    def admit_past(self, pushed: Mapping[str, object], watermark: int | None) -> tuple[Arrivals, list[int]]:
         """Return the rows of an earlier push that are still in their windows, and per stream how many are not.
 
         watermark  the watermark after them; None = it follows from them

@@ -1,4 +1,4 @@
-"""Validation of what a user pushes: columns and their types, the order of arrival, event times."""
+"""Validation of what a user pushes beside the rows (`eddy.ingest.tables`): the order of arrival, event times."""
 
 from __future__ import annotations
 
@@ -13,48 +13,6 @@ from eddy.ingest.keys import unified_column
 from eddy.query.stream import Stream
 from stairs.errors import InputError
 from stairs.graph import FOREVER
-from stairs.plain_types import TOO_LONG, merged, no_rows
-
-
-def _merged_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: str) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    if column.num_chunks < 2:
-        return column.chunk(0) if column.num_chunks else no_rows(field.type)
-    try:
-        return merged(column.chunks)
-    except TOO_LONG as error:
-        raise InputError(
-            f"stream {name}: column {field.name!r} has {column.nbytes:,} bytes in {column.num_chunks} chunks, more than"
-            f" one array of {field.type} can hold; push fewer rows at a time, or declare a type with 64-bit offsets"
-        ) from error
-
-
-def checked_rows(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    """Return the columns that a stream declares, in its order.
-
-    Raises InputError for anything but a batch or table, and for a column that is missing or of another type.
-    """
-    if not isinstance(rows, pa.RecordBatch | pa.Table):
-        raise InputError(
-            f"stream {name}: push a pyarrow.RecordBatch or Table, not {type(rows).__name__}; convert pandas with"
-            " pyarrow.RecordBatch.from_pandas, Polars with DataFrame.to_arrow()"
-        )
-    if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
-        return rows
-    columns = []
-    for field in schema:
-        found = rows.schema.get_all_field_indices(field.name)
-        if len(found) != 1:
-            problem = "is missing" if not found else f"occurs {len(found)} times"
-            raise InputError(f"stream {name}: column {field.name!r} {problem} in the columns {rows.schema.names}")
-        column = rows.column(found[0])
-        if column.type != field.type:
-            raise InputError(
-                f"stream {name}: column {field.name!r} is {column.type}, the query declares {field.type}; cast it first"
-            )
-        columns.append(_merged_column(column, field, name))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _beyond(stream: int, names: Sequence[str]) -> InputError:

@@ -25,7 +25,7 @@ from eddy.routing.schedule import schedule_of
 from stairs.descriptors import LOADING, M_MODE, M_WATERMARK, S_BASE
 from stairs.errors import CapacityError, InputError
 
-Pushed = Mapping[str, pa.RecordBatch | pa.Table]
+Pushed = Mapping[str, object]
 
 
 def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:

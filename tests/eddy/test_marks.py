@@ -14,8 +14,9 @@ import pytest
 
 import stairs.stems
 from eddy import InputError, Query, Rows, Runtime, Stream
-from stairs.descriptors import A_REST, N_FIELDS
+from stairs.descriptors import A_HITS, A_LOST, A_PAUSE, A_REST, N_FIELDS
 from stairs.graph import JoinGraph
+from stairs.kernels.marks import PAUSE, TRIAL, clear_outwards
 from tests.cases import assert_same
 from tests.eddy.lives import Life
 
@@ -174,6 +175,39 @@ def test_results_are_the_same_with_and_without_marks(
     assert marks(without) == 0
     probed = [runtime.metrics()["matches"] for runtime in (with_marks, without)]
     assert probed[0] < probed[1]
+
+
+def test_marks_that_do_not_pay_are_cleared_and_learning_rests() -> None:
+    runtime = dangling()
+    attrs = runtime._engine.modules.attrs
+    x = runtime._engine.modules.attribute_rows[2, 1]
+    attrs[x, A_LOST] = TRIAL + 1
+    push(runtime, "R", (2,))
+    # That of S rested on that of T.
+    assert marks(runtime) == 0
+    assert attrs[x, [A_REST, A_PAUSE]].tolist() == [PAUSE, PAUSE]
+    push(runtime, "R", (1,))
+    assert marks(runtime) == 0
+    assert attrs[x, A_REST] == PAUSE - 1
+    attrs[x, [A_REST, A_LOST, A_HITS]] = 0, TRIAL + 1, TRIAL
+    push(runtime, "R", (1,))
+    assert attrs[x, [A_REST, A_PAUSE, A_LOST, A_HITS]].tolist() == [0, 0, 0, 0]
+    assert marks(runtime) == 2
+
+
+def test_marks_are_cleared_if_the_memory_to_follow_them_does_not_suffice() -> None:
+    """A stack of one list: the second list that rests on a cleared mark finds no room."""
+    runtime = dangling()
+    for k in range(2, 4):
+        push(runtime, "S", (k, 1))
+        push(runtime, "R", (k,))
+    modules = runtime._engine.modules
+    assert marks(runtime) == 4
+    clear_outwards(modules.arena, np.zeros(2, np.int32), modules.attribute_rows[3, 2], 0)
+    assert marks(runtime) == 4
+    modules.scratch.chunk = modules.scratch.chunk._replace(partials=np.zeros(4, np.int32))
+    assert len(push(runtime, "U", (1,))) == 3
+    assert marks(runtime) == 0
 
 
 def test_learning_rests_where_nothing_dangles() -> None:

@@ -1,0 +1,174 @@
+"""From what a user pushes for a stream to a record batch with the declared columns.
+
+Accepted are Arrow batches and tables; anything that gives its rows as Arrow data through the PyCapsule interface, such
+as DataFrames of pandas and Polars, relations of DuckDB and record batch readers; sequences of dicts; and dicts of
+columns. A column of another width or unit is cast if that changes no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from stairs.errors import InputError
+from stairs.plain_types import TOO_LONG, from_plain, merged, no_rows, plain, to_plain
+
+Found = TypeVar("Found")
+
+
+def checked_rows(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    """Return the columns that a stream declares, in its order and with its types.
+
+    Raises InputError for rows that cannot be read, and for a column that is missing, occurs twice, or has a type or a
+    value that does not fit.
+    """
+    if isinstance(rows, pa.RecordBatch) and rows.schema.equals(schema):
+        return rows
+    if isinstance(rows, pa.RecordBatch | pa.Table):
+        table = rows
+    elif hasattr(rows, "__arrow_c_stream__"):
+        table = _read(pa.table, rows, name)
+    elif hasattr(rows, "__arrow_c_array__"):
+        table = _read(pa.record_batch, rows, name)
+    else:
+        return _from_values(rows, schema, name)
+    columns = []
+    for field in schema:
+        found = table.schema.get_all_field_indices(field.name)
+        if len(found) != 1:
+            problem = "is missing" if not found else f"occurs {len(found)} times"
+            raise InputError(f"stream {name}: column {field.name!r} {problem} in the columns {table.schema.names}")
+        columns.append(_fitted(_merged_column(table.column(found[0]), field, name), field, name))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _read(read: Callable[[Any], Found], rows: object, name: str) -> Found:
+    """Return Arrow data read from an object of another library. Raises InputError for whatever it raises."""
+    try:
+        return read(rows)
+    except Exception as error:
+        raise InputError(f"stream {name}: the rows in a {type(rows).__name__} cannot be read: {error}") from error
+
+
+# Arrow columns
+
+
+def _merged_column(column: pa.Array | pa.ChunkedArray, field: pa.Field, name: str) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks < 2:
+        return column.chunk(0) if column.num_chunks else no_rows(column.type)
+    try:
+        return merged(column.chunks)
+    except TOO_LONG as error:
+        raise InputError(
+            f"stream {name}: column {field.name!r} has {column.nbytes:,} bytes in {column.num_chunks} chunks, more than"
+            f" one array of {field.type} can hold; push fewer rows at a time, or declare a type with 64-bit offsets"
+        ) from error
+
+
+def _family(kind: pa.DataType) -> Hashable:
+    """Return what types have in common that differ in width, unit or encoding only; a type by itself if none does."""
+    kind = plain(kind)
+    tests = {
+        "integer": pt.is_integer,
+        "float": pt.is_floating,
+        "date": pt.is_date,
+        "time": pt.is_time,
+        "duration": pt.is_duration,
+        "decimal": pt.is_decimal,
+        "string": lambda one: pt.is_string(one) or pt.is_large_string(one),
+        "binary": lambda one: pt.is_binary(one) or pt.is_large_binary(one),
+        # A time without a zone is not a moment.
+        "timestamp": lambda one: pt.is_timestamp(one) and one.tz is None,
+        "timestamp with a zone": lambda one: pt.is_timestamp(one) and one.tz is not None,
+    }
+    return next((family for family, test in tests.items() if test(kind)), kind)
+
+
+def _fitted(column: pa.Array, field: pa.Field, name: str) -> pa.Array:
+    """Return a column in the declared type. Raises InputError if the type is of another family or a value is lost."""
+    wanted = field.type
+    if column.type == wanted:
+        return column
+    types = f"stream {name}: column {field.name!r} is {column.type}, the query declares {wanted}"
+    if not pt.is_null(column.type) and _family(column.type) != _family(wanted):
+        raise InputError(f"{types}; cast it first")
+    try:
+        return from_plain(_cast(to_plain(column), plain(wanted)), wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, *TOO_LONG) as error:
+        raise InputError(
+            f"{types}, and a value does not fit: {error}; declare the wider type or cast it first"
+        ) from error
+
+
+def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Cast a plain column. Raises pa.ArrowInvalid for a value that would change."""
+    if pt.is_null(column.type):
+        return pa.nulls(len(column), wanted)
+    found = column.cast(wanted)
+    if pt.is_floating(wanted) and wanted.bit_width < column.type.bit_width:
+        # Arrow rounds floats without a word.
+        same = pc.or_(pc.equal(found.cast(column.type), column), pc.is_nan(column))
+        if pc.any(pc.invert(same)).as_py():
+            value = column[pc.index(same, False).as_py()]
+            raise pa.ArrowInvalid(f"{value} would be rounded")
+    return found
+
+
+# Python values
+
+
+def _from_values(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
+    """Return a batch of a dict of columns, or of a sequence of dicts."""
+    if isinstance(rows, Mapping):
+        missing = [field.name for field in schema if field.name not in rows]
+        if missing:
+            raise InputError(f"stream {name}: column {missing[0]!r} is missing in the columns {[*rows]}")
+        values = {field.name: rows[field.name] for field in schema}
+    elif isinstance(rows, Sequence) and not isinstance(rows, str | bytes) and all(isinstance(r, Mapping) for r in rows):
+        for k, row in enumerate(rows):
+            missing = [field.name for field in schema if field.name not in row]
+            if missing:
+                raise InputError(f"stream {name}: column {missing[0]!r} is missing in row {k} of the push, {row}")
+        values = {field.name: [row[field.name] for row in rows] for field in schema}
+    else:
+        raise InputError(
+            f"stream {name}: cannot read rows from {type(rows).__name__}; push a pyarrow RecordBatch or Table, a"
+            " DataFrame, a sequence of dicts or a dict of columns"
+        )
+    columns = [_column(values[field.name], field, name) for field in schema]
+    lengths = {field.name: len(column) for field, column in zip(schema, columns, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"stream {name}: the columns have different lengths: {lengths}")
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _column(values: Any, field: pa.Field, name: str) -> pa.Array:
+    """Return the values of a column in the declared type."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return _fitted(_merged_column(values, field, name), field, name)
+    if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
+        return _fitted(_merged_column(_read(pa.chunked_array, values, name), field, name), field, name)
+    wanted = plain(field.type)
+    try:
+        # Arrow takes 1.5 for 1 where it expects an integer.
+        if _truncates(pa.array(values).type, wanted):
+            raise TypeError("there are fractions among the values")
+        return from_plain(pa.array(values, wanted), field.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"stream {name}: column {field.name!r} of type {field.type}: {error}") from error
+
+
+def _truncates(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether values of a plain type would be cut off to integers, here or in a part of a nested type."""
+    if pt.is_struct(found) and pt.is_struct(wanted):
+        parts = [(part.type, wanted.field(part.name).type) for part in found if wanted.get_field_index(part.name) >= 0]
+        return any(_truncates(one, other) for one, other in parts)
+    if pt.is_nested(found) and pt.is_nested(wanted) and found.num_fields == wanted.num_fields:
+        return any(_truncates(found.field(k).type, wanted.field(k).type) for k in range(found.num_fields))
+    return pt.is_integer(wanted) and (pt.is_floating(found) or pt.is_decimal(found))
