@@ -119,6 +119,7 @@ def ratios(times: Times, fixed: list[str]) -> dict[str, float]:
     for name, figure in ((CACQ, "vs_cacq"), (ALL_STORED, "vs_all_stored")):
         if name in times.names:
             found[figure] = times.total(name) / own
+    found[WORST] = best_fixed(times, fixed) / max(times.total(plan) for plan in fixed)
     found["best_fixed_vs_best_per_phase"] = best_per_phase(times, fixed) / best_fixed(times, fixed)
     if {GATHERING, NOT_GATHERING} <= set(times.names):
         found["statistics_cost"] = times.total(GATHERING) / times.total(NOT_GATHERING) - 1
@@ -159,7 +160,8 @@ def measure_shape(shape: Shape, point: Point, say: Say) -> Row:
     # Ratios of the full rounds take precedence over those of the short version.
     found = {name: ratios(short, fixed)[name] for name in RATIOS}
     found |= {name: median(one[name] for one in rounds) for name in rounds[0]}
-    found[WORST] = least / max(totals.values())
+    if len(kept) < len(fixed):
+        found[WORST] = least / max(totals.values())
     bars = wanted(shape)
     return {
         **found,

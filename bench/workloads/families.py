@@ -189,7 +189,7 @@ def _selective_shapes() -> list[Shape]:
     }
     made = []
     for name, ((streams, fan, column), rows, fast, rate) in kinds.items():
-        phases = turns([selective(streams, rows, fan, column, fast, rate)], 400_000)
+        phases = turns([selective(streams, rows, fan, column, fast, rate)], 1_000_000)
         made.append(shape(name, UNIFORM, STATIONARY, streams, rows, phases))
     return made
 

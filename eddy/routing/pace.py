@@ -31,8 +31,8 @@ DECIDING = 0.0015
 STREAMS = 8
 LEAST = 256
 """Arrivals that a measurement of their cost needs."""
-SHORT_STRETCH = 4096
-"""Upper bound of the arrivals between two looks where a drift may be expensive."""
+SHORT_STRETCH, SHORT_TIME = 4096, 0.0008
+"""Upper bounds of the arrivals, or seconds if that is more, between two looks where a drift may be expensive."""
 FIRST_STRETCH = 2048
 """Arrivals before the first look, when nothing is known of their cost."""
 _COUNTS = ("samples", "decisions", "drifts", "arrivals", "since", "alert")
@@ -82,7 +82,7 @@ class Pace:
             return min(left, max(self.every - self.arrivals, 1))
         if self.recent != self.recent:
             return min(left, FIRST_STRETCH)
-        most = SHORT_STRETCH if careful else left
+        most = max(SHORT_STRETCH, int(1e9 * SHORT_TIME / self.recent)) if careful else left
         return min(left, most, max(int(1e9 * self.interval / self.recent), LEAST))
 
     @property
