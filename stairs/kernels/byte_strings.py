@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.memory import peek8, peek32, peek64
 
 B_NEXT = 0  # ids assigned so far
 B_FREE = 1  # ids on the stack of free ones
@@ -46,21 +47,49 @@ class BytesArena(NamedTuple):
 
 
 @inlined
-def hash_bytes(text: np.ndarray, first: int, last: int) -> int:
-    """Return a 64-bit hash of text[first:last] (FNV-1a, then mixed so that high and low bits are equally usable)."""
-    x = u64(0xCBF29CE484222325)
-    for k in range(first, last):
-        x = (x ^ u64(text[u64(k)])) * u64(0x100000001B3)
-    x ^= x >> u64(32)
-    x *= u64(0x9E3779B97F4A7C15)
+def stir(x: int, word: int) -> int:
+    """Mix a word into a hash. For each word it is a bijection of the hash, and for each hash one of the word."""
+    x = (u64(x) ^ u64(word)) * u64(0x9E3779B97F4A7C15)
+    return x ^ (x >> u64(32))
+
+
+@inlined
+def hash_bytes(address: int, size: int) -> int:
+    """Return a 64-bit hash of `size` bytes, read eight at a time; the last reads of a string may overlap."""
+    x, k = u64(size), np.int64(0)
+    while k + 8 <= size:
+        x = stir(x, peek64(address + k))
+        k += 8
+    if size >= 8:
+        x = stir(x, peek64(address + size - 8))
+    elif size >= 4:
+        x = stir(x, u64(peek32(address)) | u64(peek32(address + size - 4)) << u64(32))
+    elif size > 0:
+        ends = u64(peek8(address)) | u64(peek8(address + size - 1)) << u64(16)
+        x = stir(x, ends | u64(peek8(address + (size >> 1))) << u64(8))
+    x *= u64(0xBF58476D1CE4E5B9)
     return np.int64(x ^ (x >> u64(29)))
+
+
+@inlined
+def same_bytes(left: int, right: int, size: int) -> bool:
+    """Return whether `size` bytes at two addresses are equal."""
+    k = np.int64(0)
+    while k + 8 <= size and peek64(left + k) == peek64(right + k):
+        k += 8
+    if size >= 8:
+        return k + 8 > size and peek64(left + size - 8) == peek64(right + size - 8)
+    while k < size and peek8(left + k) == peek8(right + k):
+        k += 1
+    return k == size
 
 
 @jit
 def hash_rows(offsets: np.ndarray, text: np.ndarray, hashes: np.ndarray) -> None:
     """Write the hash of each row: offsets int64[n + 1] into text uint8[], hashes int64[n]."""
+    address = np.int64(text.ctypes.data)
     for r in range(hashes.shape[0]):
-        hashes[r] = hash_bytes(text, offsets[r], offsets[r + 1])
+        hashes[r] = hash_bytes(address + offsets[r], offsets[r + 1] - offsets[r])
 
 
 @jit
@@ -74,19 +103,16 @@ def mix_words(words: np.ndarray, hashes: np.ndarray) -> None:
 
 
 @inlined
-def find(arena: BytesArena, text: np.ndarray, first: int, last: int, code: int) -> int:
-    """Return the slot of the string, or the empty slot for its insertion."""
-    mask = arena.table.shape[0] - 1
+def find(arena: BytesArena, address: int, size: int, code: int) -> int:
+    """Return the slot of the string of `size` bytes at an address, or the empty slot for its insertion."""
+    mask, heap = arena.table.shape[0] - 1, np.int64(arena.heap.ctypes.data)
     slot = code & mask
     while True:
         known = np.int64(arena.table[u64(slot)])
         if known < 0:
             return slot
-        if arena.hashes[u64(known)] == code and arena.size[u64(known)] == last - first:
-            at, k = arena.start[u64(known)], np.int64(0)
-            while k < last - first and arena.heap[u64(at + k)] == text[u64(first + k)]:
-                k += 1
-            if k == last - first:
+        if arena.hashes[u64(known)] == code and arena.size[u64(known)] == size:
+            if same_bytes(heap + arena.start[u64(known)], address, size):
                 return slot
         slot = (slot + 1) & mask
 
@@ -101,14 +127,14 @@ def intern(
     row with which the next call resumes. The caller allocates `done` for each batch, so that an exception in one batch
     cannot affect the next.
     """
-    meta = arena.meta
+    meta, address = arena.meta, np.int64(text.ctypes.data)
     for r in range(done[0], ids.shape[0]):
         if dead[r] != 0:
             ids[r] = 0
             continue
         first, last = offsets[r], offsets[r + 1]
-        code = hash_bytes(text, first, last)
-        slot = find(arena, text, first, last, code)
+        code = hash_bytes(address + first, last - first)
+        slot = find(arena, address + first, last - first, code)
         known = np.int64(arena.table[slot])
         if known < 0:
             done[0] = r

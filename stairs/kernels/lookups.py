@@ -29,12 +29,12 @@ def lost_key(arena: Arena, c: int) -> int:
 @jit
 def lost_string(arena: BytesArena) -> int:
     """Return the id of a string in the table that a look-up of its bytes does not find, -1 for none. O(bytes)."""
+    heap = np.int64(arena.heap.ctypes.data)
     for slot in range(arena.table.shape[0]):
         known = np.int64(arena.table[slot])
         if known >= 0:
-            first = arena.start[known]
-            last = first + arena.size[known]
-            code = hash_bytes(arena.heap, first, last)
-            if arena.hashes[known] != code or find(arena, arena.heap, first, last, code) != slot:
+            address, size = heap + arena.start[known], int(arena.size[known])
+            code = hash_bytes(address, size)
+            if arena.hashes[known] != code or find(arena, address, size, code) != slot:
                 return int(known)
     return -1
