@@ -73,7 +73,10 @@ H_PROBES = 8  # counters: chains walked, and tuples in them that pass the checks
 H_MATCHES = 9
 H_STATE = 10  # the STAIR probed, -1 = the SteM of the target
 H_STORE = 11  # the STAIR that the composite found by this hop goes into, -1 = none
-H_FIELDS = 12
+H_TESTED = 12  # partial results for which a trunk hop was looked up ahead of its turn, since this was judged last
+H_KILLED = 13  # ... and those that found nothing
+H_REST = 14  # chunks before it is looked up ahead again
+H_FIELDS = 15
 
 # span[i]: the route of stream i
 R_TRUNK = 0  # trunk hops TRUNK .. LEAF - 1

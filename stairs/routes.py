@@ -27,6 +27,9 @@ class HopRow(NamedTuple):
     matches: int = 0
     state: int = -1
     store: int = -1
+    tested: int = 0
+    killed: int = 0
+    rest: int = 0
 
 
 class OpRow(NamedTuple):

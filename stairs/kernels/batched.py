@@ -46,7 +46,7 @@ from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
 from stairs.kernels.combinations import MOST_RESULTS, count_results, write_in_time, write_results
 from stairs.kernels.learning import learn
-from stairs.kernels.levels import probe_stream
+from stairs.kernels.levels import judge_ahead, probe_stream
 from stairs.kernels.marks import keep_marks, rest
 from stairs.kernels.opening import is_strict, open_push
 from stairs.kernels.windows import expire_ranges
@@ -67,6 +67,7 @@ def tally(arena: Arena, routes: Routes, chunk: Chunk) -> None:
     """Add what the levels of all streams found to the counters of their hops."""
     for i in range(arena.streams.shape[0]):
         if is_active(chunk, i):
+            judge_ahead(routes, u64(i))
             arena.streams[i, S_WALKED] += chunk.levels[i, 0, L_MATCHES]
             trunk = routes.span[i, R_TRUNK]
             for h in range(trunk, routes.span[i, R_END]):

@@ -16,18 +16,20 @@ import numpy as np
 from stairs.descriptors import (
     A_CLASS,
     A_HITS,
-    A_MARKS,
     A_OFFSET,
     C_HEADS,
     C_STRIDE,
     H_CLASS,
     H_COLUMN,
+    H_KILLED,
     H_LEAF0,
     H_LEAF1,
     H_OFFSET,
     H_OPS0,
     H_OPS1,
+    H_REST,
     H_TARGET,
+    H_TESTED,
     INSERTED,
     K_COUNT,
     K_FIRST,
@@ -62,6 +64,11 @@ from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.chunk import has_arrived, has_left, newest_seen
 from stairs.kernels.marks import MARKED, row_of
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
+
+TRIAL, PAUSE = 1024, 64
+"""Partial results after which looking a hop up ahead of its turn is judged; chunks for which it rests then."""
+FEW = 8
+"""One partial result in FEW has to end there."""
 
 
 @inlined
@@ -117,16 +124,17 @@ def write_heads(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, 
 def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, first: int, last: int) -> None:
     """Keep the partial results of a level for which each leaf hop first .. last - 1 finds a tuple that is seen.
 
-    The tuple that the level added has the keys of these hops. Trunk hops to come are looked up as well if it has their
-    keys and their lists may be marked.
+    The tuple that the level added has the keys of these hops. Trunk hops whose keys it has are looked up as well, ahead
+    of their turn, unless few partial results end there (`judge_ahead`).
     """
     partials, levels, hops, attrs = chunk.partials, chunk.levels, routes.hops, arena.attrs
     at, trunk, leaf = levels[i, u64(level), L_AT], routes.span[i, R_TRUNK], routes.span[i, R_LEAF]
     for h in range(min(trunk + level + 1, leaf), max(leaf, last)):
         x = u64(row_of(arena, hops[u64(h), H_TARGET], hops[u64(h), H_CLASS]))
         if h < leaf:
-            if attrs[x, A_MARKS] == 0 or chunk.sources[u64(hops[u64(h), H_CLASS]), 0] != level:
+            if hops[u64(h), H_REST] > 0 or chunk.sources[u64(hops[u64(h), H_CLASS]), 0] != level:
                 continue
+            hops[u64(h), H_TESTED] += levels[i, u64(level), L_SIZE]
         elif h < first or h >= last:
             continue
         write_heads(arena, routes, chunk, i, level, h)
@@ -144,8 +152,22 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
             partials[u64(kept)], partials[u64(kept + Q_TUPLE)], partials[u64(kept + Q_PLACE)] = parent, tuple_, place
             partials[u64(kept + Q_HEAD)] = s
             kept += Q_FIELDS if live else 0
+        hops[u64(h), H_KILLED] += levels[i, u64(level), L_SIZE] - (kept - at) // Q_FIELDS
         levels[i, u64(level), L_SIZE] = (kept - at) // Q_FIELDS
         attrs[x, A_HITS] += hits
+
+
+@inlined
+def judge_ahead(routes: Routes, i: int) -> None:
+    """Decide after a chunk which trunk hops of stream i are looked up ahead of their turn in the next one."""
+    for k in range(routes.span[i, R_TRUNK], routes.span[i, R_LEAF]):
+        hop = routes.hops[u64(k)]
+        if hop[H_REST] > 0:
+            hop[H_REST] -= 1
+        elif hop[H_TESTED] > TRIAL:
+            hop[H_REST] = PAUSE if FEW * hop[H_KILLED] < hop[H_TESTED] else 0
+            hop[H_TESTED] = 0
+            hop[H_KILLED] = 0
 
 
 @inlined

@@ -181,6 +181,38 @@ def all_live(arena: Arena, routes: Routes, walk: Walk, first: int, last: int, pr
 
 
 @inlined
+def is_bound_by(routes: Routes, h: int, c: int) -> bool:
+    """Return whether a match of hop h binds the key of class c."""
+    bound = False
+    for o in range(routes.hops[u64(h), H_OPS0], routes.hops[u64(h), H_OPS1]):
+        bound |= routes.ops[u64(o), O_CHECK] == 0 and routes.ops[u64(o), O_CLASS] == c
+    return bound
+
+
+@inlined
+def ahead_live(
+    arena: Arena, routes: Routes, walk: Walk, i: int, h: int, leaf: int, pruned: bool, work: np.ndarray
+) -> bool:
+    """Return whether each trunk hop after h finds a live tuple, if its key was bound just now: by h, or by the arrival.
+
+    i   the stream of the arrival, -1 = hop h has bound its keys
+    """
+    live, attrs = True, arena.attrs
+    for later in range(h + 1, leaf):
+        c, bound = routes.hops[u64(later), H_CLASS], False
+        if i < 0:
+            bound = is_bound_by(routes, h, c)
+        else:
+            for x in range(arena.streams[u64(i), S_ATTR0], arena.streams[u64(i), S_ATTR1]):
+                bound |= attrs[u64(x), A_CLASS] == c
+        if bound:
+            work[W_CHECKS] += 1.0
+            low = arena.streams[u64(routes.hops[u64(later), H_TARGET]), S_LO]
+            live &= head(arena, routes, walk, later, pruned) >= low
+    return live
+
+
+@inlined
 def leaf_product(
     arena: Arena, routes: Routes, walk: Walk, first: int, last: int, work: np.ndarray, pruned: bool
 ) -> float:
@@ -236,6 +268,8 @@ def trace(
         budget -= 1
         if not all_live(arena, routes, walk, leaf, root, pruned):
             continue
+        if pruned and not ahead_live(arena, routes, walk, int(i), trunk, leaf, pruned, work):
+            continue
         around = leaf_product(arena, routes, walk, leaf, root, work, pruned) if trunk == leaf else 0.0
         if trunk == leaf:
             work[W_RESULTS] += around
@@ -265,6 +299,9 @@ def trace(
             visits[u64(h), 2] += 1
             work[W_CHECKS] += hops[u64(h), H_LEAF1] - hops[u64(h), H_LEAF0]
             if not all_live(arena, routes, walk, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1], pruned):
+                s = following
+                continue
+            if pruned and not ahead_live(arena, routes, walk, -1, h, leaf, pruned, work):
                 s = following
                 continue
             if h + 1 == leaf:
