@@ -23,7 +23,11 @@ SOON = 8.0
 """The same for ALERT decisions after a drift, while the windows still turn over."""
 ALERT = 6
 DRIFT = 0.25
-"""Relative change of the cost of an arrival that counts as drift."""
+"""Relative rise of the cost of an arrival that counts as drift."""
+SETTLED = 3
+"""Samples after a change of plan before its usual cost is known."""
+FOLLOWING = 0.25
+"""Weight of a sample with a lower cost than usual: a plan that became cheaper is no cause to look for another."""
 PATIENCE = 16.0
 """Upper bound of the factor by which decisions become rarer while nothing changes."""
 DECIDING = 0.0015
@@ -35,7 +39,7 @@ SHORT_STRETCH, SHORT_TIME = 4096, 0.0008
 """Upper bounds of the arrivals, or seconds if that is more, between two looks where a drift may be expensive."""
 FIRST_STRETCH = 2048
 """Arrivals before the first look, when nothing is known of their cost."""
-_COUNTS = ("samples", "decisions", "drifts", "arrivals", "since", "alert")
+_COUNTS = ("samples", "decisions", "drifts", "arrivals", "since", "alert", "fresh")
 _SECONDS = ("unsampled", "undecided", "last", "recent", "usual", "patience")
 """Attributes that go on in another process."""
 
@@ -49,9 +53,10 @@ class Pace:
     arrivals   arrivals since the last decision;  since      arrivals since the last sample
     unsampled  seconds of pushing since the last sample;  undecided  since the last decision
     last       assumed seconds of a decision: those of the last one, at most `longest`
-    recent     present nanoseconds per arrival, smoothed;  usual      the same at the last decision
+    recent     present nanoseconds per arrival, smoothed;  usual      those of the plan at the last decision
     patience   the factor by which decisions are rarer than at first
-    alert      decisions that still come sooner after a drift
+    alert      decisions that still come sooner after a drift;  turnover   arrivals that renew all windows
+    fresh      samples since the plan changed
     """
 
     def __init__(self, every: int | None, n_streams: int) -> None:
@@ -64,7 +69,7 @@ class Pace:
         self.longest = DECIDING * max(1.0, n_streams / STREAMS)
         self.recent = self.usual = float("nan")
         self.patience = 1.0
-        self.alert = 0
+        self.alert = self.turnover = self.fresh = 0
 
     def note(self, arrivals: int, seconds: float) -> None:
         """Count arrivals that took this many seconds in the kernel. O(1)."""
@@ -105,6 +110,11 @@ class Pace:
         if self.since >= LEAST:
             found = 1e9 * self.unsampled / self.since
             self.recent = found if self.recent != self.recent else 0.5 * (found + self.recent)
+            self.fresh += 1
+            if self.usual != self.usual and self.decisions and self.fresh >= SETTLED:
+                self.usual = self.recent
+            elif self.recent < self.usual:
+                self.usual += FOLLOWING * (self.recent - self.usual)
         self.since, self.unsampled = 0, 0.0
 
     @property
@@ -119,15 +129,17 @@ class Pace:
 
     @property
     def drifting(self) -> bool:
-        """Whether the cost of an arrival differs from that at the last decision."""
-        return bool(abs(self.recent / self.usual - 1) > DRIFT)
+        """Whether an arrival costs more than it usually does under this plan."""
+        return self.recent > (1 + DRIFT) * self.usual
 
     def decided(self, changed: bool, drifting: bool) -> None:
         """Start the time to the next decision. The caller sets `last` when the decision has ended."""
         # While nothing changes, looking is worth less and less.
         self.patience = 1.0 if changed or drifting else min(2 * self.patience, PATIENCE)
-        self.alert = ALERT if drifting else max(self.alert - 1, 0)
-        self.usual = self.recent
+        # Once all windows are renewed, there is no more to see than before.
+        self.alert = ALERT if drifting else max(self.alert - 1, 0) if self.arrivals < self.turnover else 0
+        self.usual = float("nan") if changed else self.recent
+        self.fresh = 0
         self.start_over()
 
     def start_over(self) -> None:

@@ -145,6 +145,7 @@ class Router:
         # After a change, states and caches fill: the cost until the next decision says little.
         self._settled = choice is None
         self._probed = probed
+        pace.turnover = int((view.rows / np.maximum(view.shares, 1e-9)).max())
         pace.decided(choice is not None, drifting)
         # Bounded, because the first decisions compile tables that are cached, and later ones should not wait for that.
         pace.last = min(thread_time() - began, pace.longest)

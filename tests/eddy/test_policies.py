@@ -119,16 +119,16 @@ def test_the_arm_that_kills_comes_first(policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda one: one.name)
 def test_a_long_chain_is_cut_where_it_breaks(policy: Policy) -> None:
-    """A tuple of the middle of a chain first probes the side without matches."""
+    """A tuple of the middle of a chain first probes the side with one match, then the one with ten."""
     columns = {"P": "a", "Q": "ab", "M": "bc", "S": "cd", "T": "d"}
     world = World(columns, "M Q P S T", rows=60)
     for _ in range(4):
         n = 60
         world.push(
             P={"a": world.draw(20, n)},
-            Q={"a": world.draw(20, n), "b": world.draw(20, n)},
-            M={"b": world.draw(20, 9 * n), "c": world.draw(20, 9 * n)},
-            S={"c": 1000 + world.draw(20, n), "d": world.draw(20, n)},
+            Q={"a": world.draw(20, n), "b": world.draw(6, n)},
+            M={"b": world.draw(6, 9 * n), "c": world.draw(n, 9 * n)},
+            S={"c": np.arange(n), "d": world.draw(20, n)},
             T={"d": world.draw(20, n)},
         )
     decision = policy.decide(world.view)
@@ -168,10 +168,10 @@ def test_greed_by_condition_sees_that_two_arms_kill_the_same_tuples() -> None:
     assert arms[0][2] == "C"
     assert arms[1][0] in "AB"
     assert arms[1][1] == "C"
-    # The order that takes the correlation into account is the cheaper one.
+    # Heads looked up ahead of their turn show the correlation to any order: the one that knows of it is no dearer.
     view = world.view
     known = view.cost(left_deep([[s.name for s in world.query.streams].index(name) for name in together]))
-    assert known < view.cost(left_deep([[s.name for s in world.query.streams].index(name) for name in alone]))
+    assert known <= view.cost(left_deep([[s.name for s in world.query.streams].index(name) for name in alone]))
 
 
 def test_a_margin_keeps_what_is_nearly_as_good() -> None:

@@ -30,6 +30,8 @@ AROUND = 2
 """Upper bound of the streams that plans are built around."""
 CHEAP = 3 * (PROBE + VISIT)
 """Nanoseconds of probing per arrival up to which no states are considered: there is too little to save."""
+LITTLE = 0.2
+"""Share of the cost of an arrival that probes must have before other plans are tried; with no-good marks it is low."""
 LEARNING = 0.4
 """Weight of the last measurement."""
 TRUST = 3.0
@@ -99,6 +101,8 @@ class Cost:
         if not len(view.picks):
             return None
         now = self._learn(view)
+        if not view.stored and view.present - view.base < LITTLE * view.present:
+            return None
         best, store, least = view.tree, view.stored, now
         greedy = Greedy(view, True)
         for tree in self._orders(view, greedy):
