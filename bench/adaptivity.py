@@ -128,7 +128,7 @@ def ratios(times: Times, fixed: list[str]) -> dict[str, float]:
 
 def points(full: bool) -> list[Point]:
     """Return a point for each shape: rounds, the part of each phase that runs in them and in the short version."""
-    sizes = {"rounds": 2, "part": 3.0, "short": 0.15, "plans": 50} if full else {}
+    sizes = {"rounds": 2, "part": 12.0, "short": 0.15, "plans": 50} if full else {}
     sizes = sizes or {"rounds": 1, "part": 0.15, "short": 0.006, "plans": 10}
     return [{"shape": name, **sizes} for name in (SHAPES if full else QUICK_SHAPES)]
 
