@@ -52,7 +52,8 @@ A_HITS = 8  # probes that a mark ended, since the marks were judged last
 A_LOST = 9  # look-ups lost on marks since then
 A_REST = 10  # chunks before learning goes on
 A_PAUSE = 11  # chunks of the last rest
-A_FIELDS = 12
+A_WORTH = 12  # look-ups that a hit saves, beyond SAVED: those that marked lists had caused
+A_FIELDS = 13
 
 # links[k]: another stream with the class of an attribute
 N_STREAM = 0

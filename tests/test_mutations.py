@@ -179,13 +179,13 @@ DEFECTS = (
     ),
     Defect(
         "a no-good mark stays when a row that is not blocked arrives in the list",
-        (Edit("stairs/kernels/marks.py", "if heads[u64(p)] <= MARKED:\n", "if heads[u64(p)] <= MARKED and i > 99:\n"),),
+        (Edit("stairs/kernels/marks.py", "marked = heads[u64(p)] <= MARKED\n", "marked = i > 99\n"),),
         "mjoin",
         5,
     ),
     Defect(
         "a no-good mark stays when an empty list gets its first row",
-        (Edit("stairs/kernels/marks.py", "elif rested and recs[u64(at)] < low:", "elif rested and i > 99:"),),
+        (Edit("stairs/kernels/marks.py", "(rested and recs[u64(at)] < low)", "(rested and i > 99)"),),
         "mjoin",
         5,
     ),

@@ -17,14 +17,10 @@ from stairs.descriptors import (
     A_CLASS,
     A_COLUMN,
     A_FIELDS,
-    A_HITS,
     A_LINK0,
     A_LINK1,
-    A_LOST,
     A_MARKS,
     A_OFFSET,
-    A_PAUSE,
-    A_REST,
     A_STREAM,
     C_CAPACITY,
     C_DEBT,
@@ -165,7 +161,7 @@ def _check_descriptors(stems: Stems) -> None:
     links, bounds = links_of(graph)
     right = np.array_equal(stems.links, links) and np.array_equal(stems.attrs[:, [A_LINK0, A_LINK1]], bounds)
     require(right, "the links of the attributes are not those of the join")
-    learnt = stems.attrs[:, [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE]]
+    learnt = stems.attrs[:, A_MARKS:]
     require(bool((learnt >= 0).all() and (learnt <= MOST_COUNT).all()), "figures of no-good marks are no counts")
     for c, members in enumerate(graph.members):
         slots = stems.table.size[c] // 2

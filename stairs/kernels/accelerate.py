@@ -34,6 +34,7 @@ from numba.core import config
 from numpy import uint64 as u64
 
 from stairs.errors import InputError
+from stairs.progress import show_progress
 from stairs.storage.private import private_directory
 
 __all__ = ["cache_directory", "inlined", "jit", "u64"]
@@ -82,6 +83,9 @@ def cache_directory() -> Path:
         if _usable(directory):
             return directory
     return Path(tempfile.mkdtemp(prefix="eddy-"))
+
+
+show_progress(cache_directory)
 
 
 class Locator:

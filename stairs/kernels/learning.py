@@ -13,8 +13,10 @@ from stairs.descriptors import (
     A_LINK0,
     A_LINK1,
     A_LOST,
+    A_MARKS,
     A_OFFSET,
     A_REST,
+    A_WORTH,
     C_HEADS,
     C_STRIDE,
     H_CLASS,
@@ -83,6 +85,9 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
         attr, own = arena.attrs[u64(x)], arena.classes[u64(c)]
         if attr[A_REST] != 0 or attr[A_LINK0] == attr[A_LINK1]:
             continue
+        marks, caused = attr[A_MARKS], np.int64(0)
+        for k in range(level + 1, last + 1):
+            caused += levels[i, u64(k), L_MATCHES]
         above, source = chunk.sources[u64(c), 0], arena.streams[u64(chunk.sources[u64(c), 1])]
         for q in range(levels[i, u64(level), L_SIZE]):
             if partials[u64(at + q * Q_FIELDS + Q_HEAD)] >= low:
@@ -90,3 +95,5 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
                 record = source[S_RECS] + (s & source[S_MASK]) * source[S_WIDTH]
                 kid = np.int64(arena.recs[u64(record + chunk.sources[u64(c), 2] + 1)])
                 try_to_mark(arena, j, x, own[C_HEADS] + kid * own[C_STRIDE] + attr[A_COLUMN])
+        if attr[A_MARKS] > marks:
+            attr[A_WORTH] = (3 * attr[A_WORTH] + caused // levels[i, u64(level), L_SIZE]) // 4

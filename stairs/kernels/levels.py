@@ -232,10 +232,7 @@ def agrees(arena: Arena, routes: Routes, walk: Walk, h: int, record: int) -> boo
 
 @inlined
 def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: int, h: int, at: int) -> int:
-    """Start level + 1 of stream i: each partial result with each match of hop h; return its end, -1 without room.
-
-    The leaf hops whose keys the matches bind are probed as well.
-    """
+    """Start level + 1 of stream i: each partial result with each match of hop h; return its end, -1 without room."""
     streams, recs, partials, levels, hops = arena.streams, arena.recs, chunk.partials, chunk.levels, routes.hops
     if not was_probed(routes, i, h):
         write_heads(arena, routes, chunk, i, level, h)
@@ -278,8 +275,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
             c = u64(routes.ops[u64(o), O_CLASS])
             chunk.sources[c, 0], chunk.sources[c, 1] = level, np.int64(j)
             chunk.sources[c, 2] = routes.ops[u64(o), O_OFFSET]
-    keep_live(arena, routes, chunk, i, level, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1])
-    return at + levels[i, u64(level), L_SIZE] * Q_FIELDS
+    return end
 
 
 @inlined
@@ -349,17 +345,21 @@ def probe_stream(
 
     count_only   the elements of the lists are only counted
     """
-    trunk, leaf, last_one = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], last_level(routes, i)
+    trunk, last_one = routes.span[i, R_TRUNK], last_level(routes, i)
     at = begin_level(arena, chunk, u64(i), at, last)
-    if at < 0:
-        return at
-    keep_live(arena, routes, chunk, u64(i), 0, leaf, routes.span[i, R_ROOT])
-    chunk.levels[i, 0, L_MATCHES] = count_walked(chunk, u64(i))
-    at = chunk.levels[i, 0, L_AT] + chunk.levels[i, 0, L_SIZE] * Q_FIELDS
-    for level in range(last_one):
-        at = extend(arena, routes, chunk, walk, u64(i), level, trunk + level, at)
+    # The steps are inlined: each of them stands here once.
+    for level in range(last_one + 1):
+        leaf0, leaf1 = routes.span[i, R_LEAF], routes.span[i, R_ROOT]
+        if level > 0:
+            h = trunk + level - 1
+            leaf0, leaf1 = routes.hops[u64(h), H_LEAF0], routes.hops[u64(h), H_LEAF1]
+            at = extend(arena, routes, chunk, walk, u64(i), level - 1, h, at)
         if at < 0:
             return at
+        keep_live(arena, routes, chunk, u64(i), level, leaf0, leaf1)
+        if level == 0:
+            chunk.levels[i, 0, L_MATCHES] = count_walked(chunk, u64(i))
+        at = chunk.levels[i, u64(level), L_AT] + chunk.levels[i, u64(level), L_SIZE] * Q_FIELDS
     for h in range(routes.span[i, R_END] - 1, trunk + last_one - 1, -1):
         at = list_matches(arena, routes, chunk, u64(i), last_one, h, h - trunk + 1, at, count_only)
         if at < 0:

@@ -36,6 +36,7 @@ from stairs.descriptors import (
     A_PAUSE,
     A_REST,
     A_STREAM,
+    A_WORTH,
     C_HEADS,
     C_NEXT,
     C_STRIDE,
@@ -214,16 +215,17 @@ def keep_marks(arena: Arena, chunk: Chunk) -> None:
             if kid < 0:
                 continue
             p = head_of(arena, x, record)
-            if heads[u64(p)] <= MARKED:
-                attrs[u64(x), A_LOST] += 1
-                if not is_blocked(arena, np.int64(i), x, record):
+            marked = heads[u64(p)] <= MARKED
+            if not marked and not (rested and recs[u64(at)] < low):
+                continue
+            blocked = is_blocked(arena, np.int64(i), x, record)
+            attrs[u64(x), A_LOST] += 1
+            if blocked and not marked and attrs[u64(x), A_REST] == 0:
+                set_mark(arena, x, p)
+            elif not blocked or not marked:
+                if marked:
                     clear(arena, x, p)
-                    clear_outwards(arena, chunk.partials, x, kid)
-            elif rested and recs[u64(at)] < low:
-                if attrs[u64(x), A_REST] == 0 and is_blocked(arena, np.int64(i), x, record):
-                    set_mark(arena, x, p)
-                else:
-                    clear_outwards(arena, chunk.partials, x, kid)
+                clear_outwards(arena, chunk.partials, x, kid)
 
 
 @jit
@@ -252,7 +254,7 @@ def rest(arena: Arena, stack: np.ndarray) -> None:
         if attrs[row, A_REST] > 0:
             attrs[row, A_REST] -= 1
         elif attrs[row, A_LOST] > TRIAL:
-            if SAVED * attrs[row, A_HITS] >= attrs[row, A_LOST]:
+            if (SAVED + attrs[row, A_WORTH]) * attrs[row, A_HITS] >= attrs[row, A_LOST]:
                 attrs[row, A_PAUSE] = 0
             else:
                 attrs[row, A_PAUSE] = min(max(2 * attrs[row, A_PAUSE], PAUSE), LONGEST_PAUSE)

@@ -193,12 +193,13 @@ def is_bound_by(routes: Routes, h: int, c: int) -> bool:
 def ahead_live(
     arena: Arena, routes: Routes, walk: Walk, i: int, h: int, leaf: int, pruned: bool, work: np.ndarray
 ) -> bool:
-    """Return whether each trunk hop after h finds a live tuple, if its key was bound just now: by h, or by the arrival.
+    """Return whether the trunk hops that are looked up ahead of their turn find a live tuple.
 
-    i   the stream of the arrival, -1 = hop h has bound its keys
+    i   the stream of the arrival that has bound their keys, before hop h; -1 = hop h has bound them. The hop that comes
+        next is not looked up ahead.
     """
     live, attrs = True, arena.attrs
-    for later in range(h + 1, leaf):
+    for later in range(h + 1 if i >= 0 else h + 2, leaf):
         c, bound = routes.hops[u64(later), H_CLASS], False
         if i < 0:
             bound = is_bound_by(routes, h, c)

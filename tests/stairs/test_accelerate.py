@@ -1,13 +1,19 @@
-"""The cache of compiled kernels belongs to the sources, wherever they are installed."""
+"""The cache of compiled kernels belongs to the sources, wherever they are installed; compiling shows."""
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+from numba.core.event import Event, EventStatus
+
+from stairs.progress import Progress
 from tests.documents import ROOT
 
 PROGRAM = """
@@ -18,22 +24,60 @@ print(sum(spread.stats.cache_hits.values()), sum(spread.stats.cache_misses.value
 """
 
 
-def hits_and_misses(sources: Path, cache: Path) -> str:
+def run(sources: Path, cache: Path, **variables: str) -> tuple[str, str]:
+    """Compile or load a kernel in another process; return cache hits and misses, and standard error."""
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
-    environment |= {"PYTHONPATH": str(sources), "EDDY_CACHE_DIR": str(cache)}
+    environment |= {"PYTHONPATH": str(sources), "EDDY_CACHE_DIR": str(cache), **variables}
     done = subprocess.run(
         [sys.executable, "-P", "-c", PROGRAM], cwd=sources, env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout.strip(), done.stderr
 
 
 def test_copies_of_the_same_sources_share_compiled_kernels_and_an_edit_starts_anew(tmp_path: Path) -> None:
     one, other, cache = tmp_path / "one", tmp_path / "other", tmp_path / "cache"
     for copy in (one, other):
         shutil.copytree(ROOT / "stairs", copy / "stairs", ignore=shutil.ignore_patterns("__pycache__"))
-    assert hits_and_misses(one, cache) == "0 1"
-    assert hits_and_misses(other, cache) == "1 0"
+    found, said = run(one, cache)
+    assert found == "0 1"
+    assert said.count("eddy compiles its kernels for this machine and keeps them in") == 1
+    assert str(cache) in said
+    assert run(other, cache) == ("1 0", "")
     path = other / "stairs" / "kernels" / "bits.py"
     path.write_text(path.read_text() + "\n# An edit of another file.\n")
-    assert hits_and_misses(other, cache) == "0 1"
+    assert run(other, cache, EDDY_PROGRESS="0") == ("0 1", "")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_far_the_compilation_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Terminal()
+    monkeypatch.setattr(sys, "stderr", out)
+    progress = Progress(lambda: "/cache")
+    ours, other = (SimpleNamespace(py_func=SimpleNamespace(__module__=name)) for name in ("stairs.x", "elsewhere"))
+    began, ended = (
+        [Event("numba:compile", status, {"dispatcher": one}) for one in (ours, other)] for status in EventStatus
+    )
+    for event in (began[1], began[0], began[0]):
+        progress.on_start(event)
+    for event in (ended[0], ended[0], ended[1]):
+        progress.on_end(event)
+    assert out.getvalue() == (
+        "eddy compiles its kernels for this machine and keeps them in /cache; later starts take none of this time\n"
+        "\r  1 functions, 0 s\r  2 functions, 0 s\r  2 functions, 0 s\n"
+    )
+
+
+@pytest.mark.parametrize("broken", [None, "closed"])
+def test_a_process_without_standard_error_compiles(broken: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    out.close()
+    monkeypatch.setattr(sys, "stderr", broken and out)
+    ours = SimpleNamespace(py_func=SimpleNamespace(__module__="stairs.x"))
+    progress = Progress(lambda: "/cache")
+    for status, hear in zip(EventStatus, (progress.on_start, progress.on_end), strict=True):
+        hear(Event("numba:compile", status, {"dispatcher": ours}))
