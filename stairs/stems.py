@@ -360,7 +360,8 @@ class Stems:
 
     def clear_marks(self) -> None:
         """Clear all no-good marks. O(key ids * streams) if there are any."""
-        clear_all(self.arena)
+        if self.meta[M_MARKS]:
+            clear_all(self.arena)
 
     # Sizes
 
