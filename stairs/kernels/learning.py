@@ -96,4 +96,4 @@ def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
                 kid = np.int64(arena.recs[u64(record + chunk.sources[u64(c), 2] + 1)])
                 try_to_mark(arena, j, x, own[C_HEADS] + kid * own[C_STRIDE] + attr[A_COLUMN])
         if attr[A_MARKS] > marks:
-            attr[A_WORTH] = (3 * attr[A_WORTH] + caused // levels[i, u64(level), L_SIZE]) // 4
+            attr[A_WORTH] = max(attr[A_WORTH], caused // levels[i, u64(level), L_SIZE])
