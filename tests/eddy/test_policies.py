@@ -78,7 +78,7 @@ class World:
 
 
 def snowflake() -> World:
-    """Return a world in which most tuples of F have partners in A and B, and few have one in C."""
+    """Return a world in which tuples of F have five partners in A and in B, and one in C on average."""
     world = World(SNOWFLAKE, KILLER_LAST)
     n = 300
     world.push(
@@ -86,11 +86,11 @@ def snowflake() -> World:
         A2={"x": world.draw(60, n)},
         B={"b": world.draw(60, n), "y": world.draw(60, n)},
         B2={"y": world.draw(60, n)},
-        C={"c": world.draw(5000, n), "z": world.draw(60, n)},
+        C={"c": world.draw(n, n), "z": world.draw(60, n)},
         C2={"z": world.draw(60, n)},
     )
     for _ in range(4):
-        world.push(F={"a": world.draw(60, n), "b": world.draw(60, n), "c": world.draw(5000, n)})
+        world.push(F={"a": world.draw(60, n), "b": world.draw(60, n), "c": world.draw(n, n)})
     return world
 
 
@@ -104,7 +104,7 @@ def test_every_policy_is_registered_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("policy", [Rank(), AGreedy(), Cost()], ids=lambda one: one.name)
-def test_the_arm_that_kills_comes_first(policy: Policy) -> None:
+def test_the_arm_with_fewest_partners_comes_first(policy: Policy) -> None:
     world = snowflake()
     decision = policy.decide(world.view)
     assert decision is not None
@@ -168,10 +168,11 @@ def test_greed_by_condition_sees_that_two_arms_kill_the_same_tuples() -> None:
     assert arms[0][2] == "C"
     assert arms[1][0] in "AB"
     assert arms[1][1] == "C"
-    # Heads looked up ahead of their turn show the correlation to any order: the one that knows of it is no dearer.
+    # Heads looked up ahead of their turn show the correlation to any order: the two cost nearly the same.
     view = world.view
     known = view.cost(left_deep([[s.name for s in world.query.streams].index(name) for name in together]))
-    assert known <= view.cost(left_deep([[s.name for s in world.query.streams].index(name) for name in alone]))
+    other = view.cost(left_deep([[s.name for s in world.query.streams].index(name) for name in alone]))
+    assert known == pytest.approx(other, rel=0.02)
 
 
 def test_a_margin_keeps_what_is_nearly_as_good() -> None:
