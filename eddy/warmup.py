@@ -11,6 +11,7 @@ from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range
 from eddy.runtime import Runtime
+from stairs.kernels.marks import clear_all
 
 
 def warmup() -> None:
@@ -42,6 +43,8 @@ def warmup() -> None:
     for start in (0, 100):
         deciding.push({name: batch.slice(start, 100) for name in ("R", "S", "T")})
     deciding.stats()
+    # `Modules.clear_marks` calls it only if there are marks.
+    clear_all(deciding._engine.modules.arena)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))
