@@ -119,7 +119,8 @@ def ratios(times: Times, fixed: list[str]) -> dict[str, float]:
     for name, figure in ((CACQ, "vs_cacq"), (ALL_STORED, "vs_all_stored")):
         if name in times.names:
             found[figure] = times.total(name) / own
-    found[WORST] = best_fixed(times, fixed) / max(times.total(plan) for plan in fixed)
+    totals = [times.total(plan) for plan in fixed]
+    found[WORST] = min(totals) / max(totals)
     found["best_fixed_vs_best_per_phase"] = best_per_phase(times, fixed) / best_fixed(times, fixed)
     if {GATHERING, NOT_GATHERING} <= set(times.names):
         found["statistics_cost"] = times.total(GATHERING) / times.total(NOT_GATHERING) - 1
