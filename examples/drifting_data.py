@@ -1,9 +1,9 @@
 """Change the plan of a query while its data drift: by hand, by a built-in policy, and by a policy of your own.
 
-Five streams form a chain P - Q - M - S - T. In the first half of the run a row of M finds eight rows of Q and one row of
-S on average; in the second half one row of Q and eight rows of S. The best plan joins M first with the neighbour in which
-it finds fewer. The program runs the same rows four times and counts the partners that arrivals visit: all runs give the
-same results, and the runs that change their plan visit fewer rows.
+Five streams form a chain P - Q - M - S - T. In the first half of the run a row of M finds eight rows of Q and one row
+of S on average; in the second half one row of Q and eight rows of S. The best plan joins M first with the neighbour in
+which it finds fewer. The program runs the same rows four times and counts the partners that arrivals visit: all runs
+give the same results, and the runs that change their plan visit fewer rows.
 
 Output:
 
@@ -40,7 +40,8 @@ def pushes() -> Iterator[tuple[dict[str, pa.RecordBatch], np.ndarray]]:
     rng = np.random.default_rng(5)
     for push in range(PUSHES):
         # Keys of each column: a window of 200 rows has eight rows of each of 25 keys.
-        keys = {"a": 200, "b": 25, "c": 200, "d": 200} if push < PUSHES // 2 else {"a": 200, "b": 200, "c": 25, "d": 200}
+        many = "b" if push < PUSHES // 2 else "c"
+        keys = dict.fromkeys("abcd", 200) | {many: 25}
         batches = {}
         for name, own in COLUMNS.items():
             values = {column: rng.integers(0, keys[column], ROWS[name]) for column in own}
