@@ -145,8 +145,7 @@ def measure_shape(shape: Shape, point: Point, say: Say) -> Row:
     say(f"{shape.name}, short version")
     names = [DEFAULT, CACQ, ALL_STORED, *fixed]
     short = race(shape.scaled(point["short"]), names, fixed[0], 0).times
-    totals = {plan: short.total(plan) for plan in fixed}
-    least = min(totals.values())
+    least = min(short.total(plan) for plan in fixed)
     near = in_the_running(short, fixed, SLACK)
     kept = [fixed[0], *(plan for plan in near if plan != fixed[0])]
     others = [name for name in (CACQ, ALL_STORED) if short.total(name) <= SLACK * least]
@@ -159,10 +158,11 @@ def measure_shape(shape: Shape, point: Point, say: Say) -> Row:
         changes.append(run.transitions[DEFAULT])
         results.append(run.results / scaled.arrivals)
     # Ratios of the full rounds take precedence over those of the short version.
-    found = {name: ratios(short, fixed)[name] for name in RATIOS}
+    at_first = ratios(short, fixed)
+    found = {name: at_first[name] for name in RATIOS}
     found |= {name: median(one[name] for one in rounds) for name in rounds[0]}
     if len(kept) < len(fixed):
-        found[WORST] = least / max(totals.values())
+        found[WORST] = at_first[WORST]
     bars = wanted(shape)
     return {
         **found,

@@ -29,8 +29,10 @@ RATIOS = {
 }
 """The ways that are compared on each workload."""
 BARS = {
-    "engine_vs_loop": {"W1": "≥ 0.5", "W2": "≥ 0.5", "W21": "≥ 0.4"},
-    "arrow_vs_loop": {"W1": "≥ 0.25", "W2": "≥ 0.25"},
+    "engine_vs_loop": {"W1": "≥ 0.9", "W2": "≥ 0.85", "W21": "≥ 0.4"},
+    "arrow_vs_loop": {"W1": "≥ 0.65", "W2": "≥ 0.65"},
+    "arrow_vs_payload_loop": {"W1": "≥ 1.1"},
+    "arrow_batch1000_vs_batch100000": {"W1": "≥ 0.6"},
     "batch1000_vs_batch100000": {"W1": "≥ 0.6", "W2": "≥ 0.6"},
 }
 BY_PUSH = "{}, pushes of 1 000 / pushes of 100 000"

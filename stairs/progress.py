@@ -15,7 +15,7 @@ from typing import Any
 
 from numba.core.event import Event, Listener, register
 
-OURS = ("stairs.", "bench.")
+OURS = ("stairs.", "jisc.", "eddy.", "bench.")
 """Modules whose functions count; a user's own functions are no concern of ours."""
 OFF = "EDDY_PROGRESS"
 
@@ -68,7 +68,7 @@ class Progress(Listener):
             if live:
                 seconds = monotonic() - self._began
                 end = "\n" if self._open == 0 else ""
-                out.write(f"\r  {self._functions} functions, {seconds:.0f} s{end}")
+                out.write(f"\r  functions: {self._functions}, seconds: {seconds:.0f}{end}")
             if first or live:
                 out.flush()
         except (AttributeError, OSError, ValueError):

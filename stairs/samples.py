@@ -136,7 +136,8 @@ class Samples(Cache):
     def trace(self, routes: Routes, picks: Int64s, budget: int, pruned: bool = True) -> Trace:
         """Walk the routes of picks for at most `budget` steps. The counters of `routes` do not change.
 
-        pruned   whether the walk stops at no-good marks, as that of a plan with nothing stored does
+        pruned   whether the walk stops at no-good marks and looks hops up ahead of their turn, as that of a plan with
+                 nothing stored does
         """
         visits: Int64s = np.zeros((len(routes.hops), 3), np.int64)
         work: Floats = np.zeros(W_FIELDS)

@@ -92,7 +92,7 @@ SEGMENTS = ("heads", "recs", "times", "words", "table", "freed")
 KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
 KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
 KEPT_ATTRS = [A_MARKS, A_HITS, A_LOST, A_REST, A_PAUSE, A_WORTH]
-KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN, M_MARKS]
+KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP, M_GIVEN]
 """Fields of the descriptors that follow neither from the graph and the strategy nor from the rest of the state."""
 
 
@@ -218,6 +218,7 @@ class Stems:
             strings.load_parts(own_parts)
         self.attrs[:, KEPT_ATTRS] = attrs
         self.meta[KEPT_META] = meta
+        self.meta[M_MARKS] = self.attrs[:, A_MARKS].sum()
         self._install(streams, classes, capacity, **segments)
 
     # Layout

@@ -47,9 +47,11 @@ def checked_rows(rows: object, schema: pa.Schema, name: str) -> pa.RecordBatch:
 
 
 def _read(read: Callable[[Any], Found], rows: object, name: str) -> Found:
-    """Return Arrow data read from an object of another library. Raises InputError for whatever it raises."""
+    """Return Arrow data read from an object of another library. Raises InputError for what it raises."""
     try:
         return read(rows)
+    except MemoryError:
+        raise
     except Exception as error:
         raise InputError(f"stream {name}: the rows in a {type(rows).__name__} cannot be read: {error}") from error
 
@@ -100,7 +102,7 @@ def _fitted(column: pa.Array, field: pa.Field, name: str) -> pa.Array:
         raise InputError(f"{types}; cast it first")
     try:
         return from_plain(_cast(to_plain(column), plain(wanted)), wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, *TOO_LONG) as error:
+    except (pa.ArrowNotImplementedError, *TOO_LONG) as error:
         raise InputError(
             f"{types}, and a value does not fit: {error}; declare the wider type or cast it first"
         ) from error
@@ -155,10 +157,14 @@ def _column(values: Any, field: pa.Field, name: str) -> pa.Array:
     if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
         return _fitted(_merged_column(_read(pa.chunked_array, values, name), field, name), field, name)
     wanted = plain(field.type)
+    if isinstance(values, str | bytes):
+        raise InputError(
+            f"stream {name}: column {field.name!r} is {values!r}; give a sequence with a value for each row"
+        )
     try:
         # Arrow takes 1.5 for 1 where it expects an integer.
         if _truncates(pa.array(values).type, wanted):
-            raise TypeError("there are fractions among the values")
+            raise TypeError("the values are floats or decimals; make them integers")
         return from_plain(pa.array(values, wanted), field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"stream {name}: column {field.name!r} of type {field.type}: {error}") from error

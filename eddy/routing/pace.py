@@ -56,7 +56,7 @@ class Pace:
     recent     present nanoseconds per arrival, smoothed;  usual      those of the plan at the last decision
     patience   the factor by which decisions are rarer than at first
     alert      decisions that still come sooner after a drift;  turnover   arrivals that renew all windows
-    fresh      samples since the plan changed
+    fresh      samples since the last decision
     """
 
     def __init__(self, every: int | None, n_streams: int) -> None:

@@ -79,7 +79,7 @@ class View:
     probed     float64[streams, 2], since the last decision: chains of each stream looked up, tuples that matched
     measured   nanoseconds of CPU per arrival since the last decision; nan = too few arrivals
     settled    whether the plan ran unchanged during the time that `measured` covers
-    drifting   whether the cost of an arrival has changed since the last decision; then plans are tried on the most
+    drifting   whether an arrival costs more than it usually does under this plan; then plans are tried on the most
                recent tuples only
     room       bytes that stored states may take; inf = no bound
     prefer     by which classes the next plan will probe;  preferred   by which the present plan does

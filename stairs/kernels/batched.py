@@ -67,7 +67,6 @@ def tally(arena: Arena, routes: Routes, chunk: Chunk) -> None:
     """Add what the levels of all streams found to the counters of their hops."""
     for i in range(arena.streams.shape[0]):
         if is_active(chunk, i):
-            judge_ahead(routes, u64(i))
             arena.streams[i, S_WALKED] += chunk.levels[i, 0, L_MATCHES]
             trunk = routes.span[i, R_TRUNK]
             for h in range(trunk, routes.span[i, R_END]):
@@ -155,6 +154,9 @@ def probe_chunks(
                 return np.int64(-n)
             # As many events as the room for partial results allowed, and a few more each time.
             most = n if n < asked else min(most + most // 4 + 1, np.int64(chunk.places.shape[0]))
+            for i in range(arena.streams.shape[0]):
+                if is_active(chunk, i):
+                    judge_ahead(routes, u64(i))
             if arena.links.shape[0] > 0:
                 rest(arena, chunk.partials)
         meta[M_ARRIVAL] = start + close_events(arena, chunk, n)

@@ -198,8 +198,8 @@ def clear_outwards(arena: Arena, stack: np.ndarray, x: int, kid: int) -> None:
 def keep_marks(arena: Arena, chunk: Chunk) -> None:
     """Make all marks true again after the arrivals of a chunk were inserted.
 
-    Their order does not matter: marks are only removed, and each removal examines the marks that rested on it. A mark
-    set here, on a list that was empty, is examined again by each later arrival in the list.
+    Their order does not matter: each removal of a mark examines the marks that rested on it. A mark that is set here,
+    on a list that was empty, is examined again by each later arrival in the list.
     """
     streams, attrs, recs, heads = arena.streams, arena.attrs, arena.recs, arena.heads
     for x in range(attrs.shape[0]):

@@ -190,9 +190,7 @@ def is_bound_by(routes: Routes, h: int, c: int) -> bool:
 
 
 @inlined
-def ahead_live(
-    arena: Arena, routes: Routes, walk: Walk, i: int, h: int, leaf: int, pruned: bool, work: np.ndarray
-) -> bool:
+def ahead_live(arena: Arena, routes: Routes, walk: Walk, i: int, h: int, leaf: int, work: np.ndarray) -> bool:
     """Return whether the trunk hops that are looked up ahead of their turn find a live tuple.
 
     i   the stream of the arrival that has bound their keys, before hop h; -1 = hop h has bound them. The hop that comes
@@ -209,7 +207,7 @@ def ahead_live(
         if bound:
             work[W_CHECKS] += 1.0
             low = arena.streams[u64(routes.hops[u64(later), H_TARGET]), S_LO]
-            live &= head(arena, routes, walk, later, pruned) >= low
+            live &= head(arena, routes, walk, later, True) >= low
     return live
 
 
@@ -246,7 +244,8 @@ def trace(
     streams, tuples   int64[n], the stream and sequence number of each tuple
     visits            int64[hops, 3], incremented: chains looked up, tuples visited, tuples that passed the checks
     work              float64[W_FIELDS], incremented
-    pruned            whether the walk stops at no-good marks, as that of a plan with nothing stored does
+    pruned            whether the walk stops at no-good marks and looks hops up ahead of their turn, as that of a plan
+                      with nothing stored does
     """
     hops, attrs = routes.hops, arena.attrs
     candidate, back = walk.levels[0], walk.levels[1]
@@ -269,7 +268,7 @@ def trace(
         budget -= 1
         if not all_live(arena, routes, walk, leaf, root, pruned):
             continue
-        if pruned and not ahead_live(arena, routes, walk, int(i), trunk, leaf, pruned, work):
+        if pruned and not ahead_live(arena, routes, walk, int(i), trunk, leaf, work):
             continue
         around = leaf_product(arena, routes, walk, leaf, root, work, pruned) if trunk == leaf else 0.0
         if trunk == leaf:
@@ -302,7 +301,7 @@ def trace(
             if not all_live(arena, routes, walk, hops[u64(h), H_LEAF0], hops[u64(h), H_LEAF1], pruned):
                 s = following
                 continue
-            if pruned and not ahead_live(arena, routes, walk, -1, h, leaf, pruned, work):
+            if pruned and not ahead_live(arena, routes, walk, -1, h, leaf, work):
                 s = following
                 continue
             if h + 1 == leaf:

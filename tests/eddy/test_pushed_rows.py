@@ -129,8 +129,9 @@ WRONG: dict[str, tuple[Any, str]] = {
         {"k": ["x", "y"], "n": [1], "t": [DAY, DAY]},
         "different lengths: {'k': 2, 'n': 1, 't': 2}",
     ),
+    "one value for a column": ({"k": "xyz", "n": [1], "t": [DAY]}, "column 'k' is 'xyz'; give a sequence"),
     "a text for a number": ([{"k": "x", "n": "1", "t": DAY}], "column 'n' of type int64: "),
-    "a fraction for a number": ([{"k": "x", "n": 1.5, "t": DAY}], "column 'n' of type int64: there are fractions"),
+    "a fraction for a number": ([{"k": "x", "n": 1.5, "t": DAY}], "column 'n' of type int64: the values are floats"),
     "too large a number": (
         {"k": ["x"], "n": pa.array([1 << 63], pa.uint64()), "t": [DAY]},
         "column 'n' is uint64, the query declares int64, and a value does not fit: .*9223372036854775808",

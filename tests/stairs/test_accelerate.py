@@ -68,7 +68,7 @@ def test_a_terminal_shows_how_far_the_compilation_is(monkeypatch: pytest.MonkeyP
         progress.on_end(event)
     assert out.getvalue() == (
         "eddy compiles its kernels for this machine and keeps them in /cache; later starts take none of this time\n"
-        "\r  1 functions, 0 s\r  2 functions, 0 s\r  2 functions, 0 s\n"
+        "\r  functions: 1, seconds: 0\r  functions: 2, seconds: 0\r  functions: 2, seconds: 0\n"
     )
 
 
