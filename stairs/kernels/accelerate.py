@@ -9,10 +9,12 @@ own setting is restored, so the caches of other libraries in the process do not 
 numba loads the files of the directory as code. So a directory that belongs to another user, or that others may write
 to, is skipped with a warning (`stairs.storage.private`).
 
-Two conventions of the kernels have their reason here. Kernels allocate nothing and are compiled without numba's
-reference counting: with it, each array field named in a branch costs atomic operations, which made a walk take four
-times as long. And kernels index the large arrays by `u64(…)`: for a signed index numba adds the wrap-around of negative
-indices to every access, which took a quarter of the run time.
+Three conventions of the kernels have their reason here. Only kernels that Python calls are `jit`, and their steps are
+`step` or `inlined`: numba would compile the unpacking of Python's arguments, some hundred array fields, for each step
+too, which took a quarter of the time. Kernels allocate nothing and are compiled without numba's reference counting:
+with it, each array field named in a branch costs atomic operations, which made a walk take four times as long. And
+kernels index the large arrays by `u64(…)`: for a signed index numba adds the wrap-around of negative indices to every
+access, which took a quarter of the run time.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from stairs.errors import InputError
 from stairs.progress import show_progress
 from stairs.storage.private import private_directory
 
-__all__ = ["cache_directory", "inlined", "jit", "u64"]
+__all__ = ["cache_directory", "inlined", "jit", "step", "u64"]
 
 LOG = logging.getLogger("eddy.kernels")
 
@@ -156,24 +158,39 @@ def _shielded(kernel: Any) -> Any:
     return kernel
 
 
-def _compile(function: F, **options: bool) -> F:
+def _compile(function: F, part: bool, **options: bool) -> F:
+    """Compile a function, or a part of others, for which Python has no entry."""
     before = config.CACHE_LOCATOR_CLASSES
     config.CACHE_LOCATOR_CLASSES = f"{__name__}.{Locator.__name__}"
     try:
-        decorate = numba.njit(_nrt=False, cache=True, nogil=True, boundscheck=False, error_model="numpy", **options)
+        decorate = numba.njit(
+            _nrt=False,
+            cache=True,
+            nogil=True,
+            boundscheck=False,
+            error_model="numpy",
+            no_cpython_wrapper=part,
+            no_cfunc_wrapper=True,
+            **options,
+        )
         return _shielded(decorate(function))
     finally:
         config.CACHE_LOCATOR_CLASSES = before
 
 
 def jit(function: F) -> F:
-    """Compile a kernel: nopython, no GIL, no bounds checks, cached on disk.
+    """Compile a kernel that Python calls: nopython, no GIL, no bounds checks, cached on disk.
 
     A kernel raises nothing and returns counts or a status code; its caller raises.
     """
-    return _compile(function)
+    return _compile(function, part=False)
+
+
+def step(function: F) -> F:
+    """Compile a step of kernels, which Python cannot call."""
+    return _compile(function, part=True)
 
 
 def inlined(function: F) -> F:
-    """Compile a step of a kernel, which is always inlined: a call would pass dozens of array fields on the stack."""
-    return _compile(function, forceinline=True)
+    """Compile a step that is always inlined: a call would pass dozens of array fields on the stack."""
+    return _compile(function, part=True, forceinline=True)

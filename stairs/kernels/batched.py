@@ -42,7 +42,7 @@ from stairs.descriptors import (
     S_WALKED,
 )
 from stairs.graph import FOREVER
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
 from stairs.kernels.combinations import MOST_RESULTS, count_results, write_in_time, write_results
 from stairs.kernels.learning import learn
@@ -127,7 +127,7 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
     return n
 
 
-@jit
+@step
 def probe_chunks(
     arena: Arena, routes: Routes, batch: Batch, chunk: Chunk, walk: Walk, strict: bool, count_only: bool
 ) -> int:

@@ -36,7 +36,7 @@ from stairs.descriptors import (
     T_OFFSET,
     T_READY,
 )
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.bits import lowest_bit
 from stairs.kernels.climb import wanted
 from stairs.kernels.combinations import write
@@ -68,7 +68,7 @@ def choose(arena: Arena, routes: Routes, walk: Walk, i: int, d: int, tally: int)
     routes.hops[u64(h), H_PROBES] += tally
 
 
-@jit
+@step
 def route(
     arena: Arena,
     entries: Entries,

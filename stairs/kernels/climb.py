@@ -53,7 +53,7 @@ from stairs.descriptors import (
     SHORT_OUTPUT,
 )
 from stairs.graph import FOREVER
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.combinations import write
 from stairs.kernels.hop import after, entry_at, floor, head_at, take
 from stairs.kernels.memory import peek_int32, poke_int32
@@ -63,7 +63,7 @@ from stairs.kernels.windows import RANGE
 from stairs.memory.arena import Arena, Entries, Routes, Walk
 
 
-@jit
+@step
 def stair_newest(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, kid: int) -> int:
     """Return the newest entry of a key, after a promotion if the key is not attempted; -1 if room was short."""
     newest = np.int64(peek_int32(head_at(entries, x, kid)))
@@ -108,7 +108,7 @@ def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
     row[E_STORED] += 1
 
 
-@jit
+@step
 def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> None:
     """Drop the entries with tuple s of stream i from the STAIRs along a route; its walk lacked room and is repeated.
 

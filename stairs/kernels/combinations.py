@@ -29,7 +29,7 @@ from stairs.descriptors import (
     SHORT_ENTRIES,
 )
 from stairs.graph import FOREVER
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.levels import last_level
 from stairs.kernels.windows import RANGE
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
@@ -109,7 +109,7 @@ def bind_components(routes: Routes, chunk: Chunk, walk: Walk, i: int, q: int) ->
     walk.current[i] = chunk.partials[u64(levels[i, 0, L_AT] + q * Q_FIELDS + Q_TUPLE)]
 
 
-@jit
+@step
 def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, strict: bool) -> None:
     """Add the results of the events of stream i to `chunk.counts`, up to MOST_RESULTS for an event."""
     trunk, last, end = routes.span[i, R_TRUNK], last_level(routes, i), routes.span[i, R_END]
@@ -135,7 +135,7 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
         p += Q_FIELDS
 
 
-@jit
+@step
 def write_in_time(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int) -> None:
     """Do the work of `write_results`, but only for combinations whose components are all in time."""
     hops, partials, levels, ids = routes.hops, chunk.partials, chunk.levels, walk.ids
@@ -195,7 +195,7 @@ def write_components(routes: Routes, chunk: Chunk, walk: Walk, i: int) -> None:
             partials[u64(p + Q_PARENT)] = partials[u64(parent + Q_PARENT)]
 
 
-@jit
+@step
 def write_results(routes: Routes, chunk: Chunk, walk: Walk, i: int) -> None:
     """Write the results of the events of stream i to `walk.ids`, those of each event from its count on.
 

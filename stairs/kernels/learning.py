@@ -33,7 +33,7 @@ from stairs.descriptors import (
     S_RECS,
     S_WIDTH,
 )
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.levels import ancestor, last_level
 from stairs.kernels.marks import is_blocked, row_of, set_mark
 from stairs.memory.arena import Arena, Chunk, Routes
@@ -62,7 +62,7 @@ def try_to_mark(arena: Arena, j: int, x: int, p: int) -> None:
     set_mark(arena, x, p)
 
 
-@jit
+@step
 def learn(arena: Arena, routes: Routes, chunk: Chunk, i: int) -> None:
     """Try to mark the lists in which the events of stream i found matches, but no result. Right after its walk."""
     last = last_level(routes, i)

@@ -60,7 +60,7 @@ from stairs.descriptors import (
     S_RECS,
     S_WIDTH,
 )
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.chunk import has_arrived, has_left, newest_seen
 from stairs.kernels.marks import MARKED, row_of
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
@@ -335,7 +335,7 @@ def list_matches(
     return end
 
 
-@jit
+@step
 def probe_stream(
     arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, at: int, last: int, count_only: bool
 ) -> int:

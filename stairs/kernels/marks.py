@@ -53,7 +53,7 @@ from stairs.descriptors import (
     S_RECS,
     S_WIDTH,
 )
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.memory.arena import Arena, Chunk
 
 MARKED = -4
@@ -194,7 +194,7 @@ def clear_outwards(arena: Arena, stack: np.ndarray, x: int, kid: int) -> None:
                 s = np.int64(recs[u64(record + offset)])
 
 
-@jit
+@step
 def keep_marks(arena: Arena, chunk: Chunk) -> None:
     """Make all marks true again after the arrivals of a chunk were inserted.
 
@@ -228,7 +228,7 @@ def keep_marks(arena: Arena, chunk: Chunk) -> None:
                 clear_outwards(arena, chunk.partials, x, kid)
 
 
-@jit
+@step
 def clear_column(arena: Arena, stack: np.ndarray, x: int) -> None:
     """Clear all marks of attribute x, and those that rested on them. O(key ids) if there are any.
 

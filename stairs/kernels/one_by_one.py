@@ -48,7 +48,7 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.graph import FOREVER
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.cacq import route
 from stairs.kernels.climb import climb, take_back
 from stairs.kernels.combinations import shortage
@@ -78,7 +78,7 @@ def insert(arena: Arena, walk: Walk, i: int, s: int, record: int) -> None:
         arena.heads[p] = s
 
 
-@jit
+@step
 def probe_stored(
     arena: Arena,
     entries: Entries,
@@ -140,7 +140,7 @@ def sign(walk: Walk, first: int, last: int, value: int) -> None:
         walk.signs[u64(r)] = value
 
 
-@jit
+@step
 def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, strict: bool, count_only: bool) -> int:
     """Delete the results with the oldest tuple of stream j, and remove it from its window; return the status."""
     streams, meta = arena.streams, arena.meta
@@ -162,7 +162,7 @@ def retire(arena: Arena, entries: Entries, routes: Routes, walk: Walk, j: int, s
     return DONE
 
 
-@jit
+@step
 def retire_all(
     arena: Arena, entries: Entries, routes: Routes, walk: Walk, i: int, strict: bool, count_only: bool
 ) -> int:

@@ -42,7 +42,7 @@ from stairs.descriptors import (
     SHORT_OUTPUT,
     VIRTUAL,
 )
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.combinations import MOST_RESULTS, shortage
 from stairs.kernels.memory import NEAR, prefetch
 from stairs.kernels.opening import open_push
@@ -127,7 +127,7 @@ def is_large(arena: Arena) -> bool:
     return touched > NEAR
 
 
-@jit
+@step
 def fetch_heads(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -> None:
     """Prefetch the heads of arrivals first .. last - 1, and write their positions to `walk.ahead`.
 
@@ -145,7 +145,7 @@ def fetch_heads(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -
             prefetch(origin + 4 * row)
 
 
-@jit
+@step
 def fetch_partners(arena: Arena, batch: Batch, walk: Walk, first: int, last: int) -> None:
     """Prefetch the newest partners of those arrivals first .. last - 1 that have results in the present state."""
     streams, heads = arena.streams, arena.heads

@@ -22,6 +22,9 @@ from stairs.kernels.byte_strings import B_FREE, B_NEXT
 from stairs.kernels.marks import newest_of
 from stairs.modules import Modules
 from stairs.store import StairStore
+from tests.stairs.steps import callable_step
+
+newest = callable_step(newest_of)
 
 Key = tuple[Any, ...]
 Result = tuple[int, ...]
@@ -200,7 +203,7 @@ def live_parts(modules: Modules) -> dict[str, Any]:
                 row = modules.heads.view(c).reshape(-1, len(members))[kid]
                 low, base = int(modules.streams[i, S_LO]), int(modules.streams[i, S_BASE])
                 records = modules.recs.view(i).reshape(modules.capacity[i], -1)
-                chain, s = [], newest_of(int(row[column]))
+                chain, s = [], newest(int(row[column]))
                 while s >= low:
                     chain.append(s + base)
                     s = int(records[s & (modules.capacity[i] - 1), 2 * graph.attributes[i].index(c)])

@@ -18,9 +18,9 @@ from tests.documents import ROOT
 
 PROGRAM = """
 import numpy as np
-from stairs.kernels.keys import spread
-spread(np.int64(5), np.int64(60))
-print(sum(spread.stats.cache_hits.values()), sum(spread.stats.cache_misses.values()))
+from stairs.kernels.byte_strings import mix_words
+mix_words(np.zeros(1, np.int64), np.zeros(1, np.uint64))
+print(sum(mix_words.stats.cache_hits.values()), sum(mix_words.stats.cache_misses.values()))
 """
 
 

@@ -16,6 +16,7 @@ from stairs.kernels.keys import FREED, SLACK, adopt, drop_key, find_slot, sweep
 from stairs.modules import Modules
 from stairs.stems import FIRST_KEYS, FIRST_SLOTS
 from tests.stairs.driver import Driver, Key, Row, key_ids, one_class, rows_window
+from tests.stairs.steps import callable_step
 
 MULTIPLIER = 0x9E3779B97F4A7C15
 INVERSE = pow(MULTIPLIER, -1, 1 << 64)
@@ -29,6 +30,9 @@ def homed_at(slot: int, k: int, slots: int = FIRST_SLOTS) -> int:
     return x - (1 << 64) if x >= 1 << 63 else x
 
 
+find_slot_of = callable_step(find_slot)
+
+
 class Directory:
     """The directory of class 0 alone, without tuples: every key is dead until a test inserts one."""
 
@@ -37,7 +41,7 @@ class Directory:
         self.width = width
 
     def place(self, key: Key) -> int:
-        return int(find_slot(self.modules.arena, 0, np.array(key, np.int64), 0))
+        return int(find_slot_of(self.modules.arena, 0, np.array(key, np.int64), 0))
 
     def find(self, key: Key) -> int:
         """Return the id of a key, -1 for none."""
