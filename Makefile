@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 WORKERS ?= 2
 
-.PHONY: help demo test docs bench guard lint kernels setup clean
+.PHONY: help demo test docs bench guard lint kernels wheel setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make bench   measure the benchmarks and write bench/report; about ten minutes"
 	@echo "make guard   measure a few ratios and compare them with that report"
 	@echo "make lint    ruff and mypy only"
+	@echo "make wheel   a wheel with compiled kernels in dist/"
 
 setup: $(STAMP)
 
@@ -65,6 +66,10 @@ bench: $(STAMP)
 guard: $(STAMP)
 	$(BIN)/python -m eddy bench guard --again --json build/guard.json
 	$(BIN)/python -m eddy bench --compare bench/report/figures.json build/guard.json
+
+# A wheel for this Python in dist/, with its kernels compiled.
+wheel: $(STAMP)
+	$(BIN)/python release/wheel.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

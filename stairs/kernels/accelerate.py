@@ -1,13 +1,7 @@
-"""The jit decorators of all kernels, and the directory of compiled kernels.
+"""The jit decorators of all kernels.
 
-numba's `cache=True` checks only the file of a function, and misses an edit of a kernel in another file. So the name of
-the cache directory is a digest of all sources of the package: any edit starts a new directory. Its parent is
-`$EDDY_CACHE_DIR`, or `eddy` under `$XDG_CACHE_HOME` or `~/.cache`, or under the temporary directory if none of them is
-writable. Neither the path of the sources nor their time counts, so installations of the same sources share it. numba's
-own setting is restored, so the caches of other libraries in the process do not move.
-
-numba loads the files of the directory as code. So a directory that belongs to another user, or that others may write
-to, is skipped with a warning (`stairs.storage.private`).
+numba keeps compiled kernels in a directory of this package (`stairs.kernels.compiled`). numba's own setting is
+restored, so the caches of other libraries in the process do not move.
 
 Three conventions of the kernels have their reason here. Only kernels that Python calls are `jit`, and their steps are
 `step` or `inlined`: numba would compile the unpacking of Python's arguments, some hundred array fields, for each step
@@ -22,12 +16,8 @@ from __future__ import annotations
 import _thread
 import atexit
 import hashlib
-import logging
-import os
-import tempfile
 import threading
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,13 +25,10 @@ import numba
 from numba.core import config
 from numpy import uint64 as u64
 
-from stairs.errors import InputError
+from stairs.kernels.compiled import cache_directory
 from stairs.progress import show_progress
-from stairs.storage.private import private_directory
 
-__all__ = ["cache_directory", "inlined", "jit", "step", "u64"]
-
-LOG = logging.getLogger("eddy.kernels")
+__all__ = ["inlined", "jit", "step", "u64"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _COMPILING = _thread.allocate_lock()
@@ -53,38 +40,6 @@ def _let_it_end() -> None:
     """Wait for a compilation whose caller was interrupted: LLVM must not shut down before it ends."""
     with _COMPILING:
         pass
-
-
-def _usable(directory: Path) -> bool:
-    """Create a directory if it is missing, and return whether this user alone can write to it."""
-    try:
-        return os.access(private_directory(directory), os.W_OK | os.X_OK)
-    except OSError:
-        return False
-    except InputError as refused:
-        LOG.warning("compiled kernels are stored elsewhere: %s", refused)
-        return False
-
-
-@cache
-def cache_directory() -> Path:
-    """Return the directory that holds the compiled kernels of exactly these sources.
-
-    Created on the first call; later calls return the same path.
-    """
-    here = Path(__file__).parents[1]
-    digest = hashlib.sha256(f"numba {numba.__version__}".encode())
-    for source in sorted(here.rglob("*.py")):
-        digest.update(source.read_bytes())
-    named = os.environ.get("EDDY_CACHE_DIR")
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    candidates = [Path(named)] if named else []
-    candidates += [Path(user) / "eddy", Path(tempfile.gettempdir()) / f"eddy-{os.getuid()}"]
-    for candidate in candidates:
-        directory = candidate / digest.hexdigest()[:16]
-        if _usable(directory):
-            return directory
-    return Path(tempfile.mkdtemp(prefix="eddy-"))
 
 
 show_progress(cache_directory)
@@ -117,6 +72,23 @@ class Locator:
     def get_disambiguator(self) -> str:
         """Return what tells functions with the same name apart: module and line."""
         return self._name
+
+
+def _known_by_directory(kernel: Any) -> Any:
+    """Return the kernel without the processor in the keys of its cache: the name of the directory has it.
+
+    So a copy of shipped kernels, compiled for a common processor, is found.
+    """
+    if not hasattr(kernel, "_cache"):
+        return kernel  # numba is switched off
+    full_key = kernel._cache._index_key
+
+    def key(signature: Any, codegen: Any) -> Any:
+        own, _, code = full_key(signature, codegen)
+        return own, code
+
+    kernel._cache._index_key = key
+    return kernel
 
 
 def _shielded(kernel: Any) -> Any:
@@ -173,7 +145,7 @@ def _compile(function: F, part: bool, **options: bool) -> F:
             no_cfunc_wrapper=True,
             **options,
         )
-        return _shielded(decorate(function))
+        return _shielded(_known_by_directory(decorate(function)))
     finally:
         config.CACHE_LOCATOR_CLASSES = before
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stairs.errors import InputError
-from stairs.kernels import accelerate
+from stairs.kernels import compiled
 from stairs.storage.private import open_private, private_directory
 
 STRANGER = 4242
@@ -83,7 +83,7 @@ def test_compiled_kernels_are_not_read_where_others_can_write(
     caplog.set_level(logging.WARNING, "eddy.kernels")
     monkeypatch.setenv("EDDY_CACHE_DIR", str(tmp_path / "named"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "usual"))
-    find = accelerate.cache_directory.__wrapped__
+    find = compiled.cache_directory.__wrapped__
     named = find()
     assert (named.parent, named.stat().st_mode & 0o777) == (tmp_path / "named", 0o700)
     named.chmod(0o777)
