@@ -225,11 +225,10 @@ class Modules(Stems):
     def kernel(self) -> Callable[..., int]:
         """The kernel of a push in the present mode. Each is compiled at its first use."""
         meta = self.meta.tolist()  # one access: small pushes are frequent
-        mode, given, lateness, changelog = meta[M_MODE], meta[M_GIVEN], meta[M_LATENESS], meta[M_CHANGELOG]
+        mode, changelog = meta[M_MODE], meta[M_CHANGELOG]
         if mode not in (VIRTUAL, LOADING):
             return push_singly
-        in_order = not lateness and given < -FOREVER
-        return push_one_key if self._one_key and in_order and not changelog else push_batched
+        return push_one_key if self._one_key and not changelog else push_batched
 
     def _push(self, entries: Entries, routes: Routes, batch: Batch, count_only: bool) -> int:
         walk, chunk = self.scratch.walk, self.scratch.chunk

@@ -131,13 +131,29 @@ DEFECTS = (
         "mjoin",
     ),
     Defect(
-        "where all streams join on one key, ranges end where they ended when the push began",
-        (Edit("stairs/kernels/one_key.py", "            expire_range(arena, j)\n", ""),),
+        "where all streams join on one key, partners that are too old for each other join",
+        (Edit("stairs/kernels/one_key.py", "if greatest > deadline:", "if greatest > deadline + FOREVER:"),),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key, a partner at the end of its range is too old",
+        (Edit("stairs/kernels/one_key.py", "timely += end >= own", "timely += end > own"),),
         "mjoin",
     ),
     Defect(
         "where all streams join on one key, older partners are forgotten",
-        (Edit("stairs/kernels/one_key.py", "while partner >= low:", "while partner > low:"),),
+        (
+            Edit(
+                "stairs/kernels/one_key.py",
+                "while partner >= low:\n            partners",
+                "while partner > low:\n            partners",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key and only some combinations are in time, a partner is forgotten",
+        (Edit("stairs/kernels/one_key.py", "if partner < walk.lows[u64(j)]:", "if partner <= walk.lows[u64(j)]:"),),
         "mjoin",
     ),
     Defect(

@@ -33,6 +33,8 @@ WITHIN_OTHERS = {
     "stairs.kernels.promotion.promote",
     "stairs.kernels.one_key.fetch_heads",
     "stairs.kernels.one_key.fetch_partners",
+    "stairs.kernels.one_key.in_time",
+    "stairs.kernels.one_key.combine_in_time",
 }
 """Kernels that only other kernels call, so they may not be loaded as kernels of their own."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import thread_time
 from typing import Any, Protocol
 
@@ -14,14 +15,14 @@ from bench.harness.figure import Say
 from bench.harness.turns import Taken, agree, without_gc
 from bench.ways.loop_kernels import tables, w1_loop, w2_loop, w21_loop
 from bench.ways.w1_loops import PayloadLoop
-from bench.workloads.sources import Chunk, Columns, Order, Source
+from bench.workloads.sources import Chunk, Columns, Keys, Order, Source
 from jisc.plan.routes import compile_routes
 from jisc.plan.tree import default_plan
 from stairs.modules import Modules
 
 ONE_KEY, FOUR, CHAIN = "one key", "four on one key", "chain of four"
 """The joins that have a loop: any number of streams on one key; W1; W2."""
-JOINS = {"W1": FOUR, "W2": CHAIN, "W21": ONE_KEY}
+JOINS = {"W1": FOUR, "W1R": FOUR, "new_keys": FOUR, "W2": CHAIN, "W21": ONE_KEY}
 LARGEST = 1 << 20
 """Arrivals drawn at once while windows fill."""
 
@@ -88,9 +89,11 @@ class EngineRunner:
         self.modules = Modules(query.graph)
         self.routes = compile_routes(default_plan(query.graph), query.graph)
 
-    def push(self, order: Order, columns: Columns) -> int:
-        """Take one push; return how many results it has."""
+    def push(self, order: Order, columns: Columns, times: Sequence[Keys] = ()) -> int:
+        """Take one push, with event times by stream if the query has them; return how many results it has."""
         open_push(self.modules, columns)
+        for i, own in enumerate(times):
+            self.modules.set_times(i, own, self.modules.ring_slices(i, len(own)))
         results = self.modules.run(self.routes, order)
         self.modules.commit()
         return results
@@ -98,9 +101,11 @@ class EngineRunner:
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """As of a Runner."""
         pushes, found = chunk.columns, []
+        streams = range(len(self.modules.graph.names)) if chunk.timed else ()
+        times = [[own[order == i] for i in streams] for (order, _), own in zip(pushes, chunk.times, strict=True)]
         start = thread_time()
-        for order, columns in pushes:
-            found.append(self.push(order, columns))
+        for (order, columns), own in zip(pushes, times, strict=True):
+            found.append(self.push(order, columns, own))
         return thread_time() - start, found
 
 
@@ -120,7 +125,7 @@ class LoopRunner:
         indexes = 6 if join == CHAIN else streams
         self.kept = tables(streams, indexes, indexes, self.bits, window, 1)
         self.found = np.zeros(streams, np.int64)
-        self._no_times = np.zeros((0, 0), np.int64)
+        self.held_times = np.zeros(self.kept.held.shape, np.int64)
 
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of each push.
@@ -137,15 +142,16 @@ class LoopRunner:
             self.kept = self.kept._replace(ids=np.full((streams, 3 * most + 1024), -1, np.int32))
         found = []
         start = thread_time()
-        for order, keys in chunk.raw:
-            found.append(self._push(order, keys))
+        for (order, keys), times in zip(chunk.raw, chunk.times, strict=True):
+            found.append(self._push(order, keys, times if chunk.timed else None))
         return thread_time() - start, found
 
-    def _push(self, order: np.ndarray, keys: np.ndarray) -> int:
+    def _push(self, order: np.ndarray, keys: np.ndarray, times: np.ndarray | None) -> int:
         if self.join == CHAIN:
             return int(w2_loop(order, keys, self.window, self.bits, self.kept))
         if self.join == FOUR:
-            return int(w1_loop(order, keys.reshape(-1), None, self.window, self.bits, self.kept, self._no_times))
+            width = self.window if times is None else self.kept.nxt.size * self.window
+            return int(w1_loop(order, keys.reshape(-1), times, width, self.bits, self.kept, self.held_times))
         return int(w21_loop(order, keys.reshape(-1), self.window, self.bits, self.kept, self.found))
 
     @property
@@ -168,7 +174,7 @@ class SmallPushes:
 
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of all of them."""
-        seconds, found = self.runner.take(Chunk(chunk.query, chunk.order, chunk.keys, self.push), None)
+        seconds, found = self.runner.take(replace(chunk, push=self.push), None)
         return seconds, [sum(found)]
 
 

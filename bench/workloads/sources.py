@@ -1,8 +1,11 @@
 """Arrivals, drawn by seed, and the queries over them: endless ones, and a turnover of the windows that repeats.
 
 W1   four streams on one key, keys uniform, ROWS windows of as many rows as there are keys: about one result an arrival
+W1R  W1 with event times, one tick an arrival, RANGE windows of about as many rows, and lateness
 W2   the chain R(a) S(a, b) T(b, c) U(c), attributes uniform, ROWS windows likewise: about one result an arrival
 W21  21 streams on one key, each key exactly once in every window: every arrival joins all the way
+
+new keys   W1 with 10⁶ keys: nearly every arrival brings a key that no window has
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy import Query, Rows, Stream
+from eddy import Query, Range, Rows, Stream
 
 Order = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.int64]
@@ -26,12 +29,14 @@ Columns = list[list[Keys]]
 Pushes = list[tuple[dict[str, pa.RecordBatch], Order]]
 
 WINDOW = 10_000
-VALUE = "v"
-"""The payload column of a stream."""
+MANY_KEYS = 1_000_000
+LATENESS = 1_000
+VALUE, TIME = "v", "at"
+"""The payload column of a stream, and its event time."""
 
 
-def _schema(*keys: str, values: bool = True) -> pa.Schema:
-    return pa.schema([(name, pa.int64()) for name in (*keys, *([VALUE] if values else []))])
+def _schema(*keys: str, values: bool = True, timed: bool = False) -> pa.Schema:
+    return pa.schema([(name, pa.int64()) for name in (*keys, *([VALUE] if values else []), *([TIME] if timed else []))])
 
 
 def one_key(streams: int, window: int, values: bool = False) -> Query:
@@ -41,6 +46,18 @@ def one_key(streams: int, window: int, values: bool = False) -> Query:
         [Stream(name, _schema("k", values=values), window=Rows(window)) for name in names],
         [f"{names[0]}.k = {name}.k" for name in names[1:]],
         select=[f"{names[0]}.k", *(f"{name}.{VALUE}" for name in names if values)],
+    )
+
+
+def timed_one_key(streams: int, window: int) -> Query:
+    """Return the join of `one_key` with values, with RANGE windows of about `window` rows, and with lateness."""
+    rows = one_key(streams, window, values=True)
+    schema, span = _schema("k", timed=True), Range(streams * window)
+    return Query(
+        [Stream(stream.name, schema, window=span, time=TIME) for stream in rows.streams],
+        [f"{rows.streams[0].name}.k = {stream.name}.k" for stream in rows.streams[1:]],
+        select=list(rows.select),
+        lateness=LATENESS,
     )
 
 
@@ -68,6 +85,7 @@ class Chunk:
     keys    int64[n, words], the key columns of its stream; further columns are ignored
     push    arrivals of a push; the last push may have fewer
     first   arrivals of the first push, if not 0
+    start   event time of the first arrival, if the query has event times: each arrival is one tick later
     """
 
     query: Query
@@ -75,6 +93,7 @@ class Chunk:
     keys: Keys
     push: int
     first: int = 0
+    start: int = 0
 
     @cached_property
     def raw(self) -> list[tuple[Order, Keys]]:
@@ -88,14 +107,27 @@ class Chunk:
         counts = list(enumerate(map(len, self.query.graph.attributes)))
         return [(order, [[keys[order == i, k] for k in range(n)] for i, n in counts]) for order, keys in self.raw]
 
+    @property
+    def timed(self) -> bool:
+        """Whether the query has event times."""
+        return TIME in self.query.streams[0].schema.names
+
+    @cached_property
+    def times(self) -> list[Keys]:
+        """Event times by push, in order of arrival."""
+        ends = np.cumsum([len(order) for order, _ in self.raw])
+        return np.split(np.arange(self.start, self.start + len(self.order)), ends[:-1])
+
     @cached_property
     def arrow(self) -> Pushes:
         """The pushes as (rows by stream, order). A value is the position of the arrival in its push."""
-        valued = [VALUE in stream.schema.names for stream in self.query.streams]
+        names = [stream.schema.names for stream in self.query.streams]
         made = []
-        for order, keys in self.columns:
-            values = [[np.flatnonzero(order == i)] if has else [] for i, has in enumerate(valued)]
-            rows = [[*own, *value] for own, value in zip(keys, values, strict=True)]
+        for (order, keys), times in zip(self.columns, self.times, strict=True):
+            places = [np.flatnonzero(order == i) for i in range(len(names))]
+            values = [[own] if VALUE in has else [] for own, has in zip(places, names, strict=True)]
+            ticks = [[times[own]] if TIME in has else [] for own, has in zip(places, names, strict=True)]
+            rows = [[*key, *value, *tick] for key, value, tick in zip(keys, values, ticks, strict=True)]
             made.append((batches(self.query, rows), order))
         return made
 
@@ -118,7 +150,7 @@ class Drawn:
     """
 
     def __init__(self, query: Query, keys: int, seed: int, skew: float = 0.0, words: int = 1) -> None:
-        self.query, self.keys, self.words = query, keys, words
+        self.query, self.keys, self.words, self.drawn = query, keys, words, 0
         self.rng = np.random.default_rng(seed)
         self._sums = np.cumsum(np.arange(1, keys + 1) ** -skew) if skew else None
 
@@ -126,9 +158,11 @@ class Drawn:
         """Return the next n arrivals in pushes of `push`."""
         order = self.rng.integers(0, self.query.graph.n_streams, n, dtype=np.uint8)
         if self._sums is None:
-            return Chunk(self.query, order, self.rng.integers(0, self.keys, (n, self.words)), push)
-        drawn = self._sums.searchsorted(self.rng.random((n, self.words)) * self._sums[-1], side="right")
-        return Chunk(self.query, order, drawn.astype(np.int64), push)
+            keys = self.rng.integers(0, self.keys, (n, self.words))
+        else:
+            keys = self._sums.searchsorted(self.rng.random((n, self.words)) * self._sums[-1], side="right")
+        start, self.drawn = self.drawn, self.drawn + n
+        return Chunk(self.query, order, keys.astype(np.int64), push, start=start)
 
 
 class Permuted:
@@ -155,9 +189,13 @@ class Permuted:
 
 
 def workload(name: str, window: int = WINDOW, seed: int = 1) -> Source:
-    """Return the arrivals of W1, W2 or W21; results carry all values."""
+    """Return the arrivals of a workload by its name (see the module); results carry all values."""
     if name == "W1":
         return Drawn(one_key(4, window, values=True), window, seed)
+    if name == "W1R":
+        return Drawn(timed_one_key(4, window), window, seed)
+    if name == "new_keys":
+        return Drawn(one_key(4, window, values=True), MANY_KEYS, seed)
     if name == "W2":
         return Drawn(chain(window), window, seed, words=2)
     return Permuted(one_key(21, window, values=True), window, seed)

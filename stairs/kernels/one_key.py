@@ -1,10 +1,14 @@
-"""Pushes of the most frequent join: all streams on one shared key, over SteMs, with event times in order.
+"""Pushes of the most frequent join: all streams on one shared key, over SteMs.
 
 Here the plan decides little. The heads of all partners of an arrival are in one row, one column per stream. So one
 comparison of that row with the low marks of all windows decides whether the arrival has results; the kernel binds and
 checks no key and walks no levels. It reads the descriptors of hops, as a general walk (`stairs.kernels.levels`) does,
 only for arrivals with results. It follows the order of the route then, so the order of results and the counters are
 those of the general walk.
+
+A RANGE window may contain tuples that are too old for the arrival, because windows expire once in a block of arrivals;
+and where arrivals may be late, partners that are too old for each other. If no partner is too old for any other, all
+combinations are results; otherwise they are visited one by one.
 
 A walk that lacks room runs to its end without writing, as in `stairs.kernels.one_by_one`.
 """
@@ -22,6 +26,7 @@ from stairs.descriptors import (
     H_TARGET,
     M_ARRIVAL,
     M_CAP,
+    M_GIVEN,
     M_MODE,
     M_OUT,
     M_SHORT,
@@ -42,6 +47,7 @@ from stairs.descriptors import (
     SHORT_OUTPUT,
     VIRTUAL,
 )
+from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.combinations import MOST_RESULTS, shortage
 from stairs.kernels.memory import NEAR, prefetch
@@ -52,7 +58,9 @@ from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
 RECORD = 2
 """int32s in a record of a stream with one attribute: link, key id."""
 BLOCK = 32
-"""Number of arrivals that are prefetched together; `walk.ahead` has room for two blocks in progress."""
+"""Number of arrivals that are prefetched together; `walk.ahead` has room for two blocks in progress. RANGE windows
+expire once a block."""
+NONE, SOME, ALL = 0, 1, 2
 
 
 @inlined
@@ -66,11 +74,11 @@ def all_meet(arena: Arena, walk: Walk, i: int, row: int) -> bool:
 
 
 @inlined
-def expire_others(arena: Arena, walk: Walk, i: int) -> None:
-    """Advance the low marks of all RANGE windows except that of stream i, as `expire_range` does."""
+def expire(arena: Arena, walk: Walk) -> None:
+    """Advance the low marks of all RANGE windows, as `expire_range` does."""
     streams, lows = arena.streams, walk.lows
     for j in range(lows.shape[0]):
-        if j != i and streams[u64(j), S_KIND] == RANGE:
+        if streams[u64(j), S_KIND] == RANGE:
             expire_range(arena, j)
             lows[u64(j)] = streams[u64(j), S_LO]
 
@@ -115,6 +123,91 @@ def combine(
     if (not count_only and not writing) or size > MOST_RESULTS:
         arena.meta[M_SHORT] |= SHORT_OUTPUT
     return out + made
+
+
+@inlined
+def time_of(arena: Arena, j: int, s: int) -> int:
+    """Return the event time of tuple s of stream j."""
+    return arena.times[u64(arena.streams[u64(j), S_TIMES] + (s & arena.streams[u64(j), S_MASK]))]
+
+
+@inlined
+def deadline_of(arena: Arena, j: int, time: int) -> int:
+    """Return the last event time that a tuple of stream j with this event time can join."""
+    return time + arena.streams[u64(j), S_SIZE] if arena.streams[u64(j), S_KIND] == RANGE else 2 * FOREVER
+
+
+@step
+def in_time(arena: Arena, routes: Routes, walk: Walk, i: int, row: int, s: int) -> int:
+    """Return whether NONE, SOME or ALL combinations of the partners of tuple s of stream i are in time.
+
+    SOME may turn out to be none. Then `walk.turn` has the number of partners of each hop that are in time for tuple s.
+    """
+    streams, hops, recs, heads = arena.streams, routes.hops, arena.recs, arena.heads
+    own = time_of(arena, i, s)
+    greatest, deadline, found = own, deadline_of(arena, i, own), ALL
+    for h in range(routes.span[u64(i), R_LEAF], routes.span[u64(i), R_END]):
+        j, timely = hops[u64(h), H_TARGET], np.int64(0)
+        ring, mask, low = streams[u64(j), S_RECS], streams[u64(j), S_MASK], np.int64(walk.lows[u64(j)])
+        partner = np.int64(heads[u64(row + j)])
+        while partner >= low:
+            time = time_of(arena, j, partner)
+            end = deadline_of(arena, j, time)
+            greatest, deadline = max(greatest, time), min(deadline, end)
+            timely += end >= own
+            partner = np.int64(recs[u64(ring + (partner & mask) * RECORD)])
+        if timely == 0:
+            return NONE
+        walk.turn[u64(h - routes.span[u64(i), R_LEAF])] = timely
+    if greatest > deadline:
+        found = SOME
+    return found
+
+
+@step
+def combine_in_time(
+    arena: Arena, routes: Routes, walk: Walk, i: int, row: int, s: int, count_only: bool, tally: int, out: int
+) -> int:
+    """Write those combinations of the live partners of tuple s of stream i that are in time, as `combine` does.
+
+    `walk.turn` has the partners of each hop.
+    """
+    streams, hops, recs, heads, ids = arena.streams, routes.hops, arena.recs, arena.heads, walk.ids
+    m, chosen, following = streams.shape[0], walk.frames[0], walk.turn
+    greatest, deadline = walk.levels[0], walk.levels[1]
+    first, depth = routes.span[u64(i), R_LEAF], routes.span[u64(i), R_END] - routes.span[u64(i), R_LEAF]
+    for h in range(first, first + depth):
+        hops[u64(h), H_PROBES] += tally
+        hops[u64(h), H_MATCHES] += tally * following[u64(h - first)]
+    chosen[u64(i)] = s
+    greatest[0] = time_of(arena, i, s)
+    deadline[0] = deadline_of(arena, i, greatest[0])
+    following[0] = heads[u64(row + hops[u64(first), H_TARGET])]
+    level = np.int64(0)
+    while level >= 0:
+        j, partner = hops[u64(first + level), H_TARGET], following[u64(level)]
+        if partner < walk.lows[u64(j)]:
+            level -= 1
+            continue
+        following[u64(level)] = recs[u64(streams[u64(j), S_RECS] + (partner & streams[u64(j), S_MASK]) * RECORD)]
+        time = time_of(arena, j, partner)
+        youngest, end = max(greatest[u64(level)], time), min(deadline[u64(level)], deadline_of(arena, j, time))
+        if youngest > end:
+            continue
+        chosen[u64(j)] = partner
+        if level + 1 < depth:
+            level += 1
+            greatest[u64(level)], deadline[u64(level)] = youngest, end
+            following[u64(level)] = heads[u64(row + hops[u64(first + level), H_TARGET])]
+            continue
+        if not count_only:
+            if (out + 1) * m <= ids.shape[0]:
+                for k in range(m):
+                    ids[u64(out * m + k)] = chosen[u64(k)]
+            else:
+                arena.meta[M_SHORT] |= SHORT_OUTPUT
+        out += 1
+    return out
 
 
 @inlined
@@ -171,17 +264,18 @@ def push_one_key(
 ) -> int:
     """Do the work of `stairs.kernels.one_by_one.push_singly` for arrivals that probe SteMs, or none (LOADING).
 
-    Each stream has one attribute, all of them are in one class, there is no changelog, and arrivals are in time order.
+    Each stream has one attribute, all of them are in one class, and there is no changelog.
     """
     status = open_push(arena, batch, rows)
     if status != DONE:
         return status
     streams, meta, recs, heads, lows = arena.streams, arena.meta, arena.recs, arena.heads, walk.lows
-    timed, probing = meta[M_TIMED] != 0, meta[M_MODE] == VIRTUAL
+    timed, bounded, probing = meta[M_TIMED] != 0, False, meta[M_MODE] == VIRTUAL
     base, m = arena.classes[0, C_HEADS], streams.shape[0]
     out, tally, first, stop = meta[M_OUT], 1 - meta[M_TALLIED], meta[M_ARRIVAL], meta[M_STOP]
     for j in range(m):
         lows[u64(j)] = streams[u64(j), S_LO]
+        bounded |= streams[u64(j), S_KIND] == RANGE
     far = is_large(arena)
     if far:
         for j in range(m):
@@ -192,6 +286,8 @@ def push_one_key(
             fetch_heads(arena, batch, walk, a + BLOCK, min(a + 2 * BLOCK, stop))
             if probing:
                 fetch_partners(arena, batch, walk, a, min(a + BLOCK, stop))
+        if bounded and a % BLOCK == 0:
+            expire(arena, walk)
         i = u64(batch.order[u64(a)])
         s = streams[i, S_NEXT]
         slot = s & streams[i, S_MASK]
@@ -202,13 +298,16 @@ def push_one_key(
         if kid >= 0:
             row = base + kid * m
             met = probing and all_meet(arena, walk, np.int64(i), row)
-            if met and timed:
-                # Low marks may lag behind the watermark: an arrival without partners above them has none.
-                expire_others(arena, walk, np.int64(i))
-                met = all_meet(arena, walk, np.int64(i), row)
-            if met:
+            timely = ALL if met else NONE
+            if met and bounded:
+                # Low marks lag behind the watermark, and by the lateness.
+                timely = in_time(arena, routes, walk, np.int64(i), row, s)
+            if timely != NONE:
                 streams[i, S_WALKED] += tally
-                found = combine(arena, routes, walk, np.int64(i), row, s, count_only, tally, out)
+                if timely == ALL:
+                    found = combine(arena, routes, walk, np.int64(i), row, s, count_only, tally, out)
+                else:
+                    found = combine_in_time(arena, routes, walk, np.int64(i), row, s, count_only, tally, out)
                 if meta[M_SHORT] != 0:
                     meta[M_ARRIVAL] = a
                     meta[M_OUT] = out
@@ -225,6 +324,8 @@ def push_one_key(
             streams[i, S_LO] = lows[i]
     meta[M_ARRIVAL] = stop
     meta[M_OUT] = out
+    if meta[M_GIVEN] >= -FOREVER and stop == batch.order.shape[0]:
+        meta[M_WATERMARK] = meta[M_GIVEN]
     if timed:
         expire_ranges(arena)
     return DONE

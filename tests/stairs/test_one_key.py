@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, deque
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from stairs.descriptors import (
     H_TARGET,
     LOADING,
     M_CHANGELOG,
-    M_LATENESS,
     M_MODE,
     R_END,
     R_LEAF,
@@ -31,6 +31,7 @@ from stairs.modules import Modules
 from tests.stairs.driver import Driver, Result, Row, chain, live_parts, one_class, range_window, rows_window
 from tests.stairs.steps import callable_step
 
+LATE = 9
 UNBOUNDED = Window(WindowKind.UNBOUNDED)
 
 
@@ -39,6 +40,7 @@ class PlainJoin:
 
     def __init__(self, driver: Driver) -> None:
         self.windows = driver.graph.windows
+        self.spans = [w.size if w.kind == WindowKind.RANGE else 1 << 40 for w in self.windows]
         m = driver.graph.n_streams
         spans, hops = driver.routes.span, driver.routes.hops
         self.hops = [list(range(spans[i, R_LEAF], spans[i, R_END])) for i in range(m)]
@@ -68,10 +70,19 @@ class PlainJoin:
                     self.matches[h] += len(partners)
                 for chosen in itertools.product(*lists):
                     at = dict(zip((self.targets[h] for h in self.hops[i]), chosen, strict=True))
-                    at[i] = len(self.arrived[i])
-                    found.append(tuple(at[j] for j in range(len(self.windows))))
+                    if all(self.agree(j, s, row, at) for j, s in at.items()):
+                        at[i] = len(self.arrived[i])
+                        found.append(tuple(at[j] for j in range(len(self.windows))))
         self.arrived[i].append(row)
         return found
+
+    def agree(self, j: int, s: int, row: Row, at: dict[int, int]) -> bool:
+        """Return whether tuple s of stream j is not too old for the arrival and the partners chosen."""
+        window, own = self.windows[j], self.arrived[j][s].time
+        youngest = max([row.time, *(self.arrived[k][other].time for k, other in at.items())])
+        if window.kind != WindowKind.RANGE:
+            return True
+        return own >= youngest - window.size and row.time + self.spans[row.stream] >= youngest
 
     def push(self, rows: list[Row]) -> list[Result]:
         return [result for row in rows for result in self.arrive(row)]
@@ -91,9 +102,9 @@ CASES = {
 }
 
 
-def arrivals(m: int, count: int, kinds: int, seed: int) -> list[Row]:
+def arrivals(m: int, count: int, kinds: int, seed: int, late: int = 0) -> list[Row]:
     rng = random.Random(seed)
-    times = sorted(rng.randrange(count) for _ in range(count))
+    times = [time - rng.randint(0, late) for time in sorted(rng.randrange(count) for _ in range(count))]
     return [Row(rng.randrange(m), None if rng.random() < 0.08 else ((rng.randrange(kinds),),), time) for time in times]
 
 
@@ -218,10 +229,33 @@ def test_the_kernel_takes_joins_on_one_key_without_stored_states_or_a_changelog(
     assert Modules(chain([rows_window(3)] * 3)).kernel is not push_one_key
 
 
-def test_the_general_walk_takes_late_rows_with_the_same_results() -> None:
-    """With lateness the event times of all components are compared, which the kernel for one key does not do."""
-    graph = one_class(CASES["times"])
-    on_time, late = Driver(graph), Driver(graph)
-    late.modules.meta[M_LATENESS] = 1
-    rows = arrivals(3, 200, 2, seed=6)
-    assert Counter(on_time.push(rows)) == Counter(late.push(rows)) != Counter()
+@pytest.mark.parametrize("size", [1, 9, 300])
+@pytest.mark.parametrize("case", ["times", "rows, times, all"])
+def test_rows_out_of_order_give_the_results_and_counters_of_the_model(case: str, size: int) -> None:
+    """Partners may be too old for each other, and the arrival too old for its partners."""
+    graph = replace(one_class(CASES[case]), lateness=LATE)
+    driver = Driver(graph)
+    assert driver.modules.kernel is push_one_key
+    model = PlainJoin(driver)
+    rows, found = arrivals(3, 300, 3, seed=4, late=LATE), 0
+    for at in range(0, len(rows), size):
+        expected = model.push(rows[at : at + size])
+        assert driver.push(rows[at : at + size]) == expected
+        found += len(expected)
+        model.compare_counters(driver)
+        driver.modules.check()
+    assert found > 100
+    counting = Driver(graph)
+    assert len(counting.walk(rows, count_only=True)) == found
+
+
+def test_room_that_runs_short_among_rows_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stairs.memory.scratch, "FIRST_RESULTS", 1)
+    driver = Driver(replace(one_class(CASES["times"]), lateness=LATE))
+    model, short = PlainJoin(driver), 0
+    for turn, row in enumerate(arrivals(3, 200, 2, seed=6, late=LATE)):
+        driver.modules.scratch.walk = driver.modules.walk._replace(ids=np.empty(turn % 20, np.int32))
+        assert driver.push([row]) == model.push([row])
+        short += len(driver.modules.walk.ids) > turn % 20
+    assert short > 20
+    model.compare_counters(driver)
