@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from importlib.util import find_spec
 
+from bench.first_use import first_uses
 from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
 from bench.harness.turns import Taken, Work, speed, take_turns
 from bench.ways.runners import JOINS, EngineRunner, LoopRunner, Runner, RuntimeRunner, SmallPushes, fill, rounds
@@ -19,7 +20,7 @@ from bench.workloads.sources import MANY_KEYS, WINDOW, Turnover, filling, permut
 
 LARGE, SMALL = 100_000, 1_000
 """Arrivals of a push."""
-SPARK = "Spark"
+SPARK, FIRST_USE = "Spark", "first use"
 RATIOS = {
     "engine_vs_loop": ("engine", "loop"),
     "arrow_vs_loop": ("arrow", "loop"),
@@ -50,9 +51,10 @@ GUARDED = {
 
 
 def points(full: bool) -> list[Point]:
-    """Return a point for each workload, and one for the transports of Spark."""
+    """Return a point for each workload, one for the transports of Spark and one for the first use of the library."""
     sizes = dict.fromkeys(JOINS, (500_000, 7) if full else (100_000, 2))
     sizes[SPARK] = (10_000_000, 3) if full else (1_000_000, 1)
+    sizes[FIRST_USE] = (0, 3) if full else (0, 1)
     return [{"workload": name, "arrivals": n, "rounds": count, "seed": 1} for name, (n, count) in sizes.items()]
 
 
@@ -78,6 +80,8 @@ def measure(point: Point, say: Say) -> list[Row]:
         from bench.spark import spark_ratios
 
         return spark_ratios(arrivals, count, point["seed"], say)
+    if name == FIRST_USE:
+        return first_uses(count, say)
     found, source = ways(name, LARGE), workload(name, seed=point["seed"])
     query = source.query
     found["engine, small"] = SmallPushes(EngineRunner(query), SMALL)
@@ -151,10 +155,14 @@ FIGURES = (
             **TITLES,
             "spark.rows_vs_identity": "Spark, rows transport: join / identity on the same rows",
             "spark.packed_vs_rows": "Spark: packed transport / rows transport",
+            "first_use_s": "Start of a process to the first result of the README's query, nothing compiled, seconds",
+            "first_use_wheel_s": "The same with the kernels that a wheel ships, seconds",
             "state.bytes_per_live_tuple": "W1: bytes of state for each live tuple, payload included",
         },
         bars={
             **{f"{name}.{figure}": bar for figure, bars in BARS.items() for name, bar in bars.items()},
+            "first_use_s": "≤ 15",
+            "first_use_wheel_s": "≤ 2",
             "spark.rows_vs_identity": "≥ 0.5",
             "spark.packed_vs_rows": "≥ 2",
         },

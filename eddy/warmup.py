@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.ingest.gate import Gate
+from eddy.ingest.keys import key_hash
 from eddy.live.seal import LEAST_KEY_BYTES, Seal
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range
 from eddy.runtime import Runtime
+from stairs.errors import InputError
 from stairs.kernels.marks import clear_all
 
 
 def warmup() -> None:
-    """Compile or load all kernels of successful pushes, transitions, snapshots and live engines, by tiny joins.
+    """Compile or load all kernels of pushes, transitions, snapshots and live engines, by tiny joins.
 
     Call it at the start of a service, or in a process before it forks workers. It takes about a minute with an empty
     cache, a few seconds when the kernels are on disk, and almost no time when it is called again.
@@ -28,16 +33,21 @@ def warmup() -> None:
     runtime = Runtime(query)
     rows = 200
     batch = pa.record_batch(
-        {"k": list(range(rows)), "s": [str(k) for k in range(rows)], "t": list(range(rows))}, schema=schema
+        {"k": list(range(rows)), "s": [f"{k:0100}" for k in range(rows)], "t": list(range(rows))}, schema=schema
     )
     for start in (0, 100):
         runtime.push({"R": batch.slice(start, 80), "S": batch.slice(start, 80)})
     # Late rows, without the warning that a runtime logs for the first one.
     Gate(query).admit({"R": batch.slice(20, 80), "S": batch.slice(20, 80)}, None, rows, None)
     Runtime.restore(runtime.snapshot(), query)
+    key_hash(query, 0, "R", batch)
+    # The first result divides by zero, so the push is undone.
+    failing = Query(streams, ["R.k = S.k", "R.s = S.s"], where=pc.divide(pc.scalar(1), pc.field("R.k")) > 0)
+    with contextlib.suppress(InputError):
+        Runtime(failing).push({"R": batch, "S": batch})
     # A given order and row numbers have kernels of their own.
     Runtime(query, ids_only=True).push({"R": batch, "S": batch}, order=[0] * rows + [1] * rows)
-    third = Query([*streams, Stream("T", schema, window=Range(10), time="t")], ["R.k = S.k", "S.k = T.k"])
+    third = Query([*streams, Stream("T", schema, window=Range(10), time="t")], ["R.k = S.k", "S.s = T.s"])
     # A policy takes samples and tries plans when it decides.
     deciding = Runtime(third, decide_every=50)
     for start in (0, 100):

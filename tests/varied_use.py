@@ -164,8 +164,6 @@ def use_all() -> None:
     splitter = split.Splitter(make_job(query(["R.k = S.k"], True), partitions=3), 0)
     splitter.add(batch(0, ROWS))
     assert splitter.finish()
-    split.warmup()
-    eddy.warmup()
 
 
 def compiled() -> dict[str, int]:
@@ -182,5 +180,9 @@ def compiled() -> dict[str, int]:
 
 
 if __name__ == "__main__":
+    split.warmup()
+    eddy.warmup()
+    warm = compiled()
     use_all()
-    print(json.dumps(compiled()))
+    found = compiled()
+    print(json.dumps({"signatures": found, "cold": [name for name, count in found.items() if count > warm[name]]}))

@@ -1,0 +1,66 @@
+"""The time from the start of a process to the first result of the query in the README, where nothing is compiled yet.
+
+Once with the kernels to compile, and once with those that a wheel ships (`eddy.shipping`). Wall time: a user waits.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from bench.harness.figure import Row, Say, spread
+from eddy import EddyError
+from eddy.shipping import ship
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("stairs", "jisc", "eddy")
+
+
+def program() -> str:
+    """Return the first example of the README, up to its first result."""
+    (block, *_) = re.findall(r"```python\n(>>>.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    sources = [example.source for example in doctest.DocTestParser().get_examples(block)]
+    last = max(k for k, source in enumerate(sources) if "runtime.push" in source)
+    return "".join(sources[: last + 1])
+
+
+def _seconds(tree: Path, shipped: bool) -> float:
+    with tempfile.TemporaryDirectory() as scratch:
+        script = Path(scratch, "first.py")
+        script.write_text(program())
+        options = {"PYTHONPATH": str(tree), "EDDY_CACHE_DIR": scratch + "/cache", "EDDY_SHIPPED": str(int(shipped))}
+        start = perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-P", script], env={**os.environ, **options}, cwd=scratch, capture_output=True, text=True
+        )
+        taken = perf_counter() - start
+    if done.returncode:
+        raise EddyError(f"the first example of the README failed: {done.stderr.strip()[-500:]}")
+    return taken
+
+
+def first_uses(count: int, say: Say) -> list[Row]:
+    """Return the seconds of `count` first uses of each kind, as `first_use_s` and `first_use_wheel_s`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch)
+        for package in PACKAGES:
+            shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__", "compiled"))
+        # An installation does this as well.
+        subprocess.run([sys.executable, "-m", "compileall", "-q", tree], check=True)
+        say("compiling the kernels of a wheel")
+        ship(tree)
+        found: list[Row] = []
+        for name, shipped in (("first_use_s", False), ("first_use_wheel_s", True)):
+            taken = []
+            for number in range(count):
+                say(f"{name}, {number + 1} of {count}")
+                taken.append(_seconds(tree, shipped))
+            found.append({"figure": name, **spread(taken, "value")})
+    return found
