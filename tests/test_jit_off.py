@@ -49,7 +49,7 @@ FOR_COMPILED_KERNELS = (
 )
 """Tests of these files that take seconds each in plain Python, and half of the total time. They alone cover a dozen
 lines of kernels, mostly the interning of many strings."""
-NO_LOOPS = ("__init__.py", "accelerate.py", "memory.py", "bits.py")
+NO_LOOPS = ("__init__.py", "accelerate.py", "compiled.py", "memory.py", "bits.py")
 """Files of the kernel package that run other code in plain Python, or that do the compiling."""
 LEAST_PERCENT = 90
 
