@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from eddy.spark.streaming.sinks.transactions import snapshot
 from tests.spark.streaming.faults.schedule import plan
-from tests.spark.streaming.faults.traps import Traps
+from tests.spark.streaming.faults.traps import WORKER_KILLED, Traps
 from tests.spark.streaming.faults.workload import LATENESS, STREAMS, Result, Row, Workload, counted
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -176,7 +176,9 @@ class _Life:
         if not workers:
             return False
         try:
-            os.kill(self._chance.choice(sorted(workers)), signal.SIGKILL)
+            worker = self._chance.choice(sorted(workers))
+            os.kill(worker, signal.SIGKILL)
+            (self._root / f"{WORKER_KILLED}{worker}").touch()
         except ProcessLookupError:
             return False
         return True

@@ -20,6 +20,10 @@ HELD_S = 120.0
 """A worker that is held waits to be released, but not for ever."""
 
 
+WORKER_KILLED = "worker-killed-"
+"""Prefix of the files that count the workers killed at random."""
+
+
 @dataclass(frozen=True)
 class Trap:
     """A fault: the action at a place from this batch on; the number distinguishes equal faults."""
