@@ -61,7 +61,8 @@ def points(full: bool) -> list[Point]:
 def ways(name: str, push: int) -> dict[str, Runner]:
     """Return the loop, the engine, and `Runtime.push` with its defaults, on a workload; W21 without the last."""
     query, keys = workload(name).query, MANY_KEYS if name == "new_keys" else WINDOW
-    found: dict[str, Runner] = {"loop": LoopRunner(JOINS[name], query.graph.n_streams, WINDOW, keys)}
+    span = query.graph.windows[0].size if name == "W1R" else 0
+    found: dict[str, Runner] = {"loop": LoopRunner(JOINS[name], query.graph.n_streams, WINDOW, keys, span)}
     found["engine"] = EngineRunner(query)
     if name != "W21":
         found["arrow"] = RuntimeRunner(query)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from stairs.errors import InputError
 from stairs.kernels.compiled import MADE, OFF, SHIPPED, made
 
-PROCESSOR = "x86-64-v3"
+MACHINE, PROCESSOR = "x86_64", "x86-64-v3"
 """The level of x86-64 that processors from 2015 on have, as its ABI defines it."""
 # fmt: off
 FEATURES = [
@@ -19,25 +22,29 @@ FEATURES = [
     "mmx", "movbe", "popcnt", "sahf", "sse", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3", "xsave",
 ]
 # fmt: on
-PROGRAM = "import eddy; eddy.warmup()"
-"""What compiles the kernels to ship."""
+PROGRAM = "import eddy; from eddy.spark.partitioning import split; eddy.warmup(); split.warmup()"
+"""The program that compiles the kernels."""
 
 
 def ship(tree: Path) -> Path:
     """Compile all kernels of the packages in `tree` for `PROCESSOR` into it, and return their directory.
 
-    `tree` contains the folders `stairs`, `jisc` and `eddy` with the same sources as those that run. It takes about a
-    minute. Raises CalledProcessError if a kernel does not compile.
+    `tree` contains the folders `stairs`, `jisc` and `eddy`. It takes about a minute. Raises InputError on another kind
+    of machine, CalledProcessError if a kernel does not compile.
     """
-    folder = tree / SHIPPED.parent.name / SHIPPED.name
+    if platform.machine() != MACHINE:
+        raise InputError(
+            f"kernels are shipped for {MACHINE}, and this machine is {platform.machine()}: build them there"
+        )
+    package = tree / SHIPPED.parent.name
+    folder = package / SHIPPED.name
     with tempfile.TemporaryDirectory() as scratch:
         options = {"EDDY_CACHE_DIR": scratch, OFF: "0", "NUMBA_CPU_NAME": PROCESSOR, "PYTHONPATH": str(tree)}
         features = {"NUMBA_CPU_FEATURES": ",".join(f"+{feature}" for feature in FEATURES)}
-        program = [sys.executable, "-P", "-c", PROGRAM]
-        subprocess.run(program, cwd=scratch, env={**os.environ, **options, **features}, check=True)
+        subprocess.run(
+            [sys.executable, "-P", "-c", PROGRAM], cwd=scratch, env={**os.environ, **options, **features}, check=True
+        )
         (compiled,) = Path(scratch).iterdir()
-        folder.mkdir(exist_ok=True)
-        for path in compiled.iterdir():
-            (folder / path.name).write_bytes(path.read_bytes())
-    (folder / MADE).write_text(json.dumps({**made(), "features": FEATURES}))
+        shutil.copytree(compiled, folder)
+    (folder / MADE).write_text(json.dumps({**made(package), "features": FEATURES}))
     return folder

@@ -132,7 +132,7 @@ DEFECTS = (
     ),
     Defect(
         "where all streams join on one key, partners that are too old for each other join",
-        (Edit("stairs/kernels/one_key.py", "if greatest > deadline:", "if greatest > deadline + FOREVER:"),),
+        (Edit("stairs/kernels/one_key.py", "ALL if greatest <= deadline else", "ALL if greatest <= FOREVER else"),),
         "mjoin",
     ),
     Defect(

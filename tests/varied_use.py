@@ -166,6 +166,10 @@ def use_all() -> None:
     assert splitter.finish()
 
 
+STEPS = set[str]()
+"""Steps of kernels, which may not be loaded by themselves."""
+
+
 def compiled() -> dict[str, int]:
     """Return the number of signatures of each kernel of `stairs` and `eddy`."""
     found = {}
@@ -176,6 +180,8 @@ def compiled() -> dict[str, int]:
                     own = isinstance(kernel, CPUDispatcher) and kernel.py_func.__module__ == module.name
                     if own and not kernel.targetoptions.get("forceinline"):
                         found[f"{module.name}.{name}"] = len(kernel.signatures)
+                        if kernel.targetoptions["no_cpython_wrapper"]:
+                            STEPS.add(f"{module.name}.{name}")
     return found
 
 
@@ -185,4 +191,5 @@ if __name__ == "__main__":
     warm = compiled()
     use_all()
     found = compiled()
-    print(json.dumps({"signatures": found, "cold": [name for name, count in found.items() if count > warm[name]]}))
+    cold = [name for name, count in found.items() if count > warm[name]]
+    print(json.dumps({"signatures": found, "steps": sorted(STEPS), "cold": cold}))

@@ -114,18 +114,19 @@ class LoopRunner:
 
     join   the query of the loop
     keys   distinct keys; the loop has the power of two of buckets above them, or above the rows of all windows
+    span   ticks of RANGE windows of about `window` rows, for W1R; 0 = windows are ROWS
     """
 
     deciding = 0.0
     """As of a RuntimeRunner; a loop decides nothing."""
 
-    def __init__(self, join: str, streams: int, window: int, keys: int) -> None:
-        self.join, self.window = join, window
+    def __init__(self, join: str, streams: int, window: int, keys: int, span: int = 0) -> None:
+        self.join, self.window, self.span = join, window, span
         self.bits = max(min(keys, streams * window).bit_length(), 4)
         indexes = 6 if join == CHAIN else streams
         self.kept = tables(streams, indexes, indexes, self.bits, window, 1)
         self.found = np.zeros(streams, np.int64)
-        self.held_times = np.zeros(self.kept.held.shape, np.int64)
+        self.held_times = np.zeros(self.kept.held.shape if span else (0, 0), np.int64)
 
     def take(self, chunk: Chunk, known: Sequence[int] | None) -> tuple[float, list[int]]:
         """Take the arrivals; return CPU seconds and the number of results of each push.
@@ -140,18 +141,18 @@ class LoopRunner:
             # The room is twice the need, so that a wrong count is detected and does not crash. It is written once, so
             # that no page is mapped while the clock runs.
             self.kept = self.kept._replace(ids=np.full((streams, 3 * most + 1024), -1, np.int32))
-        found = []
+        pushes, found = list(zip(chunk.raw, chunk.times, strict=True)), []
         start = thread_time()
-        for (order, keys), times in zip(chunk.raw, chunk.times, strict=True):
-            found.append(self._push(order, keys, times if chunk.timed else None))
+        for (order, keys), times in pushes:
+            found.append(self._push(order, keys, times))
         return thread_time() - start, found
 
-    def _push(self, order: np.ndarray, keys: np.ndarray, times: np.ndarray | None) -> int:
+    def _push(self, order: Order, keys: Keys, times: Keys) -> int:
         if self.join == CHAIN:
             return int(w2_loop(order, keys, self.window, self.bits, self.kept))
         if self.join == FOUR:
-            width = self.window if times is None else self.kept.nxt.size * self.window
-            return int(w1_loop(order, keys.reshape(-1), times, width, self.bits, self.kept, self.held_times))
+            width, own = (self.span, times) if self.span else (self.window, None)
+            return int(w1_loop(order, keys.reshape(-1), own, width, self.bits, self.kept, self.held_times))
         return int(w21_loop(order, keys.reshape(-1), self.window, self.bits, self.kept, self.found))
 
     @property
@@ -161,9 +162,10 @@ class LoopRunner:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of buckets, keys and links."""
+        """Bytes of buckets, keys, links and event times."""
         kept = self.kept
-        return kept.heads.nbytes + kept.link.nbytes + kept.held.nbytes + kept.nxt.nbytes + self.found.nbytes
+        arrays = (kept.heads, kept.link, kept.held, kept.nxt, self.found, self.held_times)
+        return sum(array.nbytes for array in arrays)
 
 
 class SmallPushes:

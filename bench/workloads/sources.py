@@ -5,7 +5,7 @@ W1R  W1 with event times, one tick an arrival, RANGE windows of about as many ro
 W2   the chain R(a) S(a, b) T(b, c) U(c), attributes uniform, ROWS windows likewise: about one result an arrival
 W21  21 streams on one key, each key exactly once in every window: every arrival joins all the way
 
-new keys   W1 with 10⁶ keys: nearly every arrival brings a key that no window has
+new_keys   W1 with 10⁶ keys: nearly every arrival brings a key that no window has
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ Pushes = list[tuple[dict[str, pa.RecordBatch], Order]]
 
 WINDOW = 10_000
 MANY_KEYS = 1_000_000
+"""Keys of new_keys."""
 LATENESS = 1_000
+"""Ticks of lateness of W1R."""
 VALUE, TIME = "v", "at"
 """The payload column of a stream, and its event time."""
 

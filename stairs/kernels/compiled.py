@@ -8,8 +8,8 @@ share it.
 
 A wheel contains kernels that were compiled for a common processor (`SHIPPED`, written by `release/wheel.py`). A new
 directory starts with a copy of them if they belong to these sources, this Python and this numba, and the processor has
-all features that they need; then nothing is compiled. Kernels for exactly this processor are up to a tenth faster:
-`EDDY_SHIPPED=0` ignores the copy in the wheel.
+all features that they need; then nothing is compiled. Kernels for exactly this processor can be faster, so
+`EDDY_SHIPPED=0` ignores those in the wheel.
 
 numba loads the files of the directory as code. So a directory that belongs to another user, or that others may write
 to, is skipped with a warning (`stairs.storage.private`).
@@ -43,10 +43,10 @@ MADE = "made.json"
 OFF = "EDDY_SHIPPED"
 
 
-def made() -> dict[str, str]:
-    """Return what compiled kernels depend on, apart from the processor: the sources, numba and Python."""
+def made(package: Path = PACKAGE) -> dict[str, str]:
+    """Return what the kernels of a package depend on, apart from the processor: its sources, numba and Python."""
     digest = hashlib.sha256()
-    for source in sorted(PACKAGE.rglob("*.py")):
+    for source in sorted(package.rglob("*.py")):
         digest.update(source.read_bytes())
     return {"sources": digest.hexdigest(), "numba": numba.__version__, "python": sys.implementation.cache_tag}
 

@@ -6,9 +6,10 @@ checks no key and walks no levels. It reads the descriptors of hops, as a genera
 only for arrivals with results. It follows the order of the route then, so the order of results and the counters are
 those of the general walk.
 
-A RANGE window may contain tuples that are too old for the arrival, because windows expire once in a block of arrivals;
-and where arrivals may be late, partners that are too old for each other. If no partner is too old for any other, all
-combinations are results; otherwise they are visited one by one.
+A RANGE window may contain tuples that are too old for the arrival, because windows expire once in a block of arrivals,
+and at an arrival that meets such a tuple. Where arrivals may be late, it may also contain partners that are too old for
+each other. If no partner is too old for any other, all combinations are results; otherwise the kernel visits them one
+by one.
 
 A walk that lacks room runs to its end without writing, as in `stairs.kernels.one_by_one`.
 """
@@ -145,7 +146,7 @@ def in_time(arena: Arena, routes: Routes, walk: Walk, i: int, row: int, s: int) 
     """
     streams, hops, recs, heads = arena.streams, routes.hops, arena.recs, arena.heads
     own = time_of(arena, i, s)
-    greatest, deadline, found = own, deadline_of(arena, i, own), ALL
+    greatest, deadline = own, deadline_of(arena, i, own)
     for h in range(routes.span[u64(i), R_LEAF], routes.span[u64(i), R_END]):
         j, timely = hops[u64(h), H_TARGET], np.int64(0)
         ring, mask, low = streams[u64(j), S_RECS], streams[u64(j), S_MASK], np.int64(walk.lows[u64(j)])
@@ -159,9 +160,7 @@ def in_time(arena: Arena, routes: Routes, walk: Walk, i: int, row: int, s: int) 
         if timely == 0:
             return NONE
         walk.turn[u64(h - routes.span[u64(i), R_LEAF])] = timely
-    if greatest > deadline:
-        found = SOME
-    return found
+    return ALL if greatest <= deadline else SOME
 
 
 @step
@@ -302,6 +301,10 @@ def push_one_key(
             if met and bounded:
                 # Low marks lag behind the watermark, and by the lateness.
                 timely = in_time(arena, routes, walk, np.int64(i), row, s)
+                if timely == SOME:
+                    # Without late rows, only the lag of low marks makes some combinations miss their time.
+                    expire(arena, walk)
+                    timely = in_time(arena, routes, walk, np.int64(i), row, s)
             if timely != NONE:
                 streams[i, S_WALKED] += tally
                 if timely == ALL:

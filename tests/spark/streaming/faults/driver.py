@@ -27,12 +27,12 @@ from tests.spark.streaming.faults.points import Points
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Injected, Traps
 from tests.spark.streaming.faults.workload import ONE_DAEMON, PLANS, SPARK_SCHEMA, STREAMS, counted, query
 
-WORKER_DIED = "Python worker exited unexpectedly"
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+
+WORKER_DIED = "Python worker exited unexpectedly"
 
 
 class Unexplained(Exception):
@@ -51,6 +51,8 @@ class Driver:
         self._life = len(lives.read_text().splitlines())
         self._chance = random.Random(f"driver {self._config['seed']} {self._life}")
         self._traps = Traps(root)
+        self._kills_before = 0
+        """Workers killed when the run began."""
         self._local = root / "local"
         self._damager = Damager(root, self._config["sink"], self._local, self._chance)
         self._points = Points(root, self._traps, self._chance)
@@ -164,7 +166,7 @@ class Driver:
         return (self._root / "checkpoint" / "spark" / "commits" / str(batch)).exists()
 
     def _explain(self, problem: str) -> None:
-        """Raise Unexplained unless a present fault is the reason."""
+        """Raise Unexplained unless a fault is the reason: present damage, a killed worker, or an injected error."""
         present = self._damager.present
         pattern = None if present is None else present.must or present.may
         if present is not None and pattern is not None and re.search(pattern, problem, re.DOTALL):
