@@ -36,6 +36,7 @@ CHAPTERS = (
     Chapter("Adaptivity", "bench.adaptivity", {"adaptivity": "The default and all fixed plans, while data drift"}),
     Chapter("Transitions", "bench.transitions", {"transitions": "Strategies without and with changes of plan"}),
     Chapter("Strategies", "bench.strategies", {"strategies": "All strategies: throughput, longest pushes, memory"}),
+    Chapter("Joins", "bench.joins", {"joins": "Comparisons, theta joins and intervals"}),
     Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),
     Chapter(
         "The JISC paper",

@@ -13,7 +13,7 @@ S_NEXT = 3  # sequence number of the next arrival
 S_LO = 4  # low mark: the oldest sequence number still in the window
 S_KIND = 5  # WindowKind
 S_SIZE = 6  # rows or ticks
-S_TIMES = 7  # where its ring of event times starts in `times`, same mask
+S_VALUES = 7  # where its rings of values start in `values`, same mask; the first has event times in timed queries
 S_ATTR0 = 8  # its attributes are rows ATTR0 .. ATTR1 - 1 of `attrs`
 S_ATTR1 = 9
 S_BASE = 10  # arrival number = BASE + sequence number (sequence numbers are renumbered before they leave int32)
@@ -37,7 +37,8 @@ C_DEBT = 11  # key ids that the sweep has yet to examine
 C_STEMS = 12  # SteM columns
 C_NEXT0 = 13  # NEXT and FREE when the open push began, after its sweep
 C_FREE0 = 14
-C_MEMBER = 15
+C_SCAN = 15  # 1 = a scan class: its keys identify tuples (`stairs.graph`)
+C_MEMBER = 16
 
 # attrs[x]: one row for each (stream, class), streams ascending, then classes
 A_STREAM = 0
@@ -77,7 +78,10 @@ H_STORE = 11  # the STAIR that the composite found by this hop goes into, -1 = n
 H_TESTED = 12  # partial results for which a trunk hop was looked up ahead of its turn, since this was judged last
 H_KILLED = 13  # ... and those that found nothing
 H_REST = 14  # chunks before it is looked up ahead again
-H_FIELDS = 15
+H_COMPARE0 = 15  # comparisons to check on a match: rows COMPARE0 .. COMPARE1 - 1 of `compares`
+H_COMPARE1 = 16
+H_SCAN = 17  # 1 = all tuples of the target are candidates, whatever their keys
+H_FIELDS = 18
 
 # span[i]: the route of stream i
 R_TRUNK = 0  # trunk hops TRUNK .. LEAF - 1
@@ -122,10 +126,29 @@ P_FIELDS = 2
 # ops[o]: compare or bind the key id of a component
 O_CLASS = 0
 O_OFFSET = 1
-O_CHECK = 2  # 1 = must equal the key id bound for the class, 0 = binds it
+O_CHECK = 2  # 1 = must equal the key id bound for the class, 0 = binds it; under CACQ 2 = binds it always
 O_STREAM = 3  # the stream of the component
 O_COLUMN = 4  # its column in a head row of the class
 O_FIELDS = 5
+
+# compares[x]: a comparison of a component found by a hop with one that was bound before; v and w are their values
+X_STREAM = 0  # the stream of the component found
+X_RING = 1  # its ring of values
+X_OTHER = 2  # the stream of the other component
+X_OTHER_RING = 3
+X_KIND = 4  # WITHIN, DIFFERS, or a kind of floats
+X_LOW = 5  # WITHIN: w + LOW <= v <= w + HIGH; DIFFERS: v != w + LOW; floats: bits of a float64
+X_HIGH = 6
+X_EXCLUDED = 7  # floats: 1 = the low bound is excluded, 2 = the high one, 3 = both
+X_LEVEL = 8  # the level that binds the other component; under CACQ its bit in the ranking, -1 = the arrival
+X_FIELDS = 9
+
+WITHIN = 0
+DIFFERS = 1
+FLOATS_WITHIN = 2
+FLOATS_DIFFER = 3
+FLOATS_TURNED = 4
+"""Added to a kind of floats if v and w change places. Sums of floats are rounded, so bounds cannot change sides."""
 
 # frames[d]: a tuple in flight under CACQ, and its present probe
 T_HOP = 0

@@ -2,12 +2,18 @@
 
 A *class* is a set of attributes that the predicates make equal. A stream has at most one attribute in a class; an
 attribute may consist of several columns. Streams and classes are numbered from 0.
+
+A *scan class* connects two streams that comparisons connect and no equality. It has an attribute of both, whose keys
+identify tuples: no two tuples have the same one. A hop by such a class does not look a key up, it scans all tuples. A
+stored state that is probed by it is indexed by the tuples of the one stream in the class, so it is completed tuple by
+tuple.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from stairs.errors import QueryError
 
@@ -32,6 +38,32 @@ class Window:
     size: int = 0
 
 
+class Value(NamedTuple):
+    """A value of the tuples of a stream that comparisons read: the stream, and its ring of these values."""
+
+    stream: int
+    ring: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A predicate between values of two streams: right + low <= left <= right + high.
+
+    floats    the values are float64 and not int64; the sums are rounded to float64
+    differs   instead: left != right + low
+    excluded  of floats: 1 = left may not equal right + low, 2 = nor right + high (3 = neither)
+    low, high integers within ±2^62, or floats
+    """
+
+    left: Value
+    right: Value
+    low: float
+    high: float
+    floats: bool = False
+    differs: bool = False
+    excluded: int = 0
+
+
 @dataclass(frozen=True)
 class JoinGraph:
     """The join as numbers.
@@ -43,6 +75,8 @@ class JoinGraph:
     texts        per class those words of a key that stand for a byte string
     timed        whether tuples have event times and some window is a RANGE
     lateness     in ticks of event time
+    comparisons  predicates that are no equalities
+    scans        the scan classes, which are the last ones
 
     Raises QueryError for fewer than 2 or more than MAX_STREAMS streams.
     """
@@ -54,6 +88,8 @@ class JoinGraph:
     texts: tuple[tuple[int, ...], ...] = ()
     timed: bool = False
     lateness: int = 0
+    comparisons: tuple[Comparison, ...] = ()
+    scans: tuple[int, ...] = ()
     members: tuple[tuple[int, ...], ...] = field(init=False)
     """members[c]: the streams with an attribute in class c, ascending."""
     class_bits: tuple[int, ...] = field(init=False, compare=False)
@@ -62,6 +98,10 @@ class JoinGraph:
     """columns[c][i]: the column of stream i in a head row of class c."""
     offsets: tuple[dict[int, int], ...] = field(init=False, compare=False)
     """offsets[i][c]: where (link, key id) of class c lies in a record of stream i."""
+    float_rings: tuple[tuple[bool, ...], ...] = field(init=False, compare=False)
+    """float_rings[i][k]: whether ring k of the values of stream i has floats. Ring 0 has the event times, if any."""
+    compared: int = field(init=False, compare=False)
+    """The streams with a value in a comparison, one bit each."""
 
     def __post_init__(self) -> None:
         count = len(self.names)
@@ -72,6 +112,12 @@ class JoinGraph:
         object.__setattr__(self, "class_bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
         object.__setattr__(self, "columns", tuple({i: k for k, i in enumerate(streams)} for streams in members))
         object.__setattr__(self, "offsets", tuple({c: 2 * k for k, c in enumerate(own)} for own in self.attributes))
+        ends = [(end, one.floats) for one in self.comparisons for end in (one.left, one.right)]
+        floats = dict(ends)
+        counts = [max([self.timed, *(end.ring + 1 for end, _ in ends if end.stream == i)]) for i in range(count)]
+        rings = tuple(tuple(floats.get(Value(i, k), False) for k in range(n)) for i, n in enumerate(counts))
+        object.__setattr__(self, "float_rings", rings)
+        object.__setattr__(self, "compared", sum(1 << i for i in {end.stream for end, _ in ends}))
 
     @property
     def n_streams(self) -> int:
@@ -83,10 +129,27 @@ class JoinGraph:
         """Number of attribute classes."""
         return len(self.widths)
 
+    @property
+    def rings(self) -> list[int]:
+        """Number of rings of values of each stream."""
+        return list(map(len, self.float_rings))
+
+    def compared_with(self, stream: int, others: int) -> list[tuple[Comparison, int]]:
+        """Return the comparisons of a stream with streams among `others` (bits), each with its other stream."""
+        found = []
+        for one in self.comparisons:
+            ends = one.left.stream, one.right.stream
+            if stream in ends:
+                other = ends[0] if stream == ends[1] else ends[1]
+                if others >> other & 1:
+                    found.append((one, other))
+        return found
+
     def forest(self) -> frozenset[tuple[int, int]]:
         """Return attributes, as (stream, class), that form a spanning forest of streams and classes.
 
         These are all attributes unless the join has a cycle: two streams with two classes in common, or a longer one.
+        Scan classes do not count.
         """
         part = list(range(self.n_streams + self.n_classes))
 
@@ -97,7 +160,7 @@ class JoinGraph:
 
         found = set()
         for c, streams in enumerate(self.members):
-            for i in streams:
+            for i in streams if c not in self.scans else ():
                 one, other = root(i), root(self.n_streams + c)
                 if one != other:
                     part[one] = other

@@ -78,10 +78,10 @@ class Modules(Stems):
     def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
         super().__init__(graph, renumber_at)
         m = graph.n_streams
-        self.scratch = Scratch(m, graph.n_classes)
+        self.scratch = Scratch(m, graph.n_classes, len(graph.comparisons))
         self._no_entries = no_entries()
         self._attribute_widths = [(i, graph.widths[c]) for i in range(m) for c in graph.attributes[i]]
-        self._one_key = graph.n_classes == 1 and all(len(classes) == 1 for classes in graph.attributes)
+        self._one_key = graph.n_classes == 1 and not graph.comparisons
         self.following = [0] * m
         self._saved: tuple[Int64s, Int64s] | None = None
         self._doubt = False
@@ -97,7 +97,7 @@ class Modules(Stems):
         """Resume from the parts that modules of the same graph kept. Raises StateError for parts that do not fit."""
         rooms = Room(*parts.integers("room", len(Room._fields), high=MOST_ROOM))
         super().load_parts(parts)
-        self.scratch = Scratch(self.graph.n_streams, self.graph.n_classes, rooms)
+        self.scratch = Scratch(self.graph.n_streams, self.graph.n_classes, len(self.graph.comparisons), rooms)
 
     # The open push
 
@@ -173,11 +173,14 @@ class Modules(Stems):
         """Return the arrival number of the first row of stream i in the open push."""
         return self.following[i] + int(self.streams[i, S_BASE])
 
-    def set_times(self, i: int, times: Int64s, slices: list[tuple[slice, slice]]) -> None:
-        """Store the event times of the rows of stream i, in ticks within ±2^61; `slices` comes from `ring_slices`."""
-        ring = self.times.view(i)
+    def set_values(self, i: int, ring: int, values: Int64s, slices: list[tuple[slice, slice]]) -> None:
+        """Store a value of each row of stream i in one of its rings; `slices` comes from `ring_slices`.
+
+        Integers lie within ±2^61. Ring 0 of a timed query is that of the event times, in ticks.
+        """
+        own = self.value_ring(i, ring)
         for slots, rows in slices:
-            ring[slots] = times[rows]
+            own[slots] = values[rows]
 
     def run(
         self,

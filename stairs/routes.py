@@ -7,8 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stairs.descriptors import E_FIELDS, H_FIELDS, O_FIELDS, P_FIELDS, R_FIELDS
-from stairs.graph import JoinGraph
+from stairs.descriptors import (
+    DIFFERS,
+    E_FIELDS,
+    FLOATS_DIFFER,
+    FLOATS_TURNED,
+    FLOATS_WITHIN,
+    H_FIELDS,
+    O_FIELDS,
+    P_FIELDS,
+    R_FIELDS,
+    WITHIN,
+    X_FIELDS,
+)
+from stairs.graph import Comparison, JoinGraph
 from stairs.memory.arena import Entries, Int64s, Routes
 
 
@@ -30,6 +42,9 @@ class HopRow(NamedTuple):
     tested: int = 0
     killed: int = 0
     rest: int = 0
+    compare0: int = 0
+    compare1: int = 0
+    scan: int = 0
 
 
 class OpRow(NamedTuple):
@@ -40,6 +55,40 @@ class OpRow(NamedTuple):
     check: int
     stream: int
     column: int
+
+
+class CompareRow(NamedTuple):
+    """One row of `Routes.compares`. The fields stand in the order of the X_ columns of `stairs.descriptors`."""
+
+    stream: int
+    ring: int
+    other: int
+    other_ring: int
+    kind: int
+    low: int
+    high: int
+    excluded: int
+    level: int
+
+
+def compare_row(comparison: Comparison, stream: int, level: int) -> CompareRow:
+    """Return the row of a comparison at a hop that finds its component of `stream`; `level` as X_LEVEL. O(1)."""
+    own, other, low, high = comparison.left, comparison.right, comparison.low, comparison.high
+    turned = own.stream != stream
+    if turned:
+        own, other = other, own
+    if comparison.floats:
+        kind = FLOATS_DIFFER if comparison.differs else FLOATS_WITHIN
+        bits = np.array([low, high], np.float64).view(np.int64).tolist()
+        kind += FLOATS_TURNED * turned
+    else:
+        kind = DIFFERS if comparison.differs else WITHIN
+        if turned:
+            low, high = (-low, -high) if comparison.differs else (-high, -low)
+        bits = [int(low), int(high)]
+    low_bits, high_bits = bits
+    excluded = comparison.excluded
+    return CompareRow(own.stream, own.ring, other.stream, other.ring, kind, low_bits, high_bits, excluded, level)
 
 
 def stem_hop(graph: JoinGraph, stream: int, by: int, ops0: int = 0, ops1: int = 0) -> HopRow:
@@ -53,13 +102,18 @@ def op_row(graph: JoinGraph, stream: int, c: int, check: bool) -> OpRow:
 
 
 def route_tables(
-    span: Sequence[Sequence[int]] | Int64s, hops: Sequence[HopRow], ops: Sequence[OpRow], ready: Int64s | None = None
+    span: Sequence[Sequence[int]] | Int64s,
+    hops: Sequence[HopRow],
+    ops: Sequence[OpRow],
+    ready: Int64s | None = None,
+    compares: Sequence[CompareRow] = (),
 ) -> Routes:
     """Return the rows of the tables as arrays (see `Routes`); `ready` is None unless tuples are routed hop by hop."""
     return Routes(
         np.array(span, np.int64).reshape(-1, R_FIELDS),
         np.array(hops, np.int64).reshape(-1, H_FIELDS),
         np.array(ops, np.int64).reshape(-1, O_FIELDS),
+        np.array(compares, np.int64).reshape(-1, X_FIELDS),
         np.zeros((0, 3), np.int64) if ready is None else ready,
     )
 

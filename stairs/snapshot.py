@@ -48,7 +48,7 @@ class Windows:
     words          per class int64[keys * width]; a word that stands for a string is the number of the string
     texts          per (class, word) the strings: offsets int64[n + 1], bytes uint8[]
     numbers        per attribute row int64[rows], the key of each live tuple, -1 = the tuple cannot join
-    times          per stream int64[rows] event times; empty for queries without a RANGE window
+    values         per stream and ring int64[rows], the values of the live tuples
     """
 
     firsts: list[int]
@@ -60,7 +60,7 @@ class Windows:
     words: list[Int64s]
     texts: dict[tuple[int, int], tuple[Int64s, Bytes]]
     numbers: list[Int64s]
-    times: list[Int64s]
+    values: list[list[Int64s]]
 
 
 def live_windows(modules: Modules) -> Windows:
@@ -77,7 +77,7 @@ def live_windows(modules: Modules) -> Windows:
         words=[],
         texts={},
         numbers=[np.zeros(0, np.int64)] * len(modules.attrs),
-        times=[],
+        values=[],
     )
     for c, members in enumerate(graph.members):
         numbers = np.full(int(modules.classes[c, C_NEXT]), -1, np.int64)
@@ -95,8 +95,8 @@ def live_windows(modules: Modules) -> Windows:
             windows.texts[c, word] = strings.read(used[: number(ids, seen, used, 0)])
             words[:, word] = ids
         windows.words.append(words.reshape(-1))
-    if graph.timed:
-        windows.times = [_live(modules, i, modules.times.view(i), 0) for i in range(m)]
+    for i, count in enumerate(graph.rings):
+        windows.values.append([_live(modules, i, modules.value_ring(i, k), 0) for k in range(count)])
     return windows
 
 
@@ -126,8 +126,9 @@ def fill(modules: Modules, windows: Windows) -> None:
         _require(adopt_keys(modules.arena, c, words) == keys[c], f"class {c} has a key twice")
     for x, kids in enumerate(windows.numbers):
         insert_tuples(modules.arena, x, kids)
-    for i, times in enumerate(windows.times):
-        modules.times.view(i)[: len(times)] = times
+    for i, rings in enumerate(windows.values):
+        for k, values in enumerate(rings):
+            modules.value_ring(i, k)[: len(values)] = values
     modules.streams[:, S_BASE] = windows.firsts
     modules.streams[:, S_NEXT] = windows.rows
     modules.meta[[M_WATERMARK, M_ARRIVALS, M_RESULTS]] = windows.watermark, windows.arrivals, windows.combinations
@@ -164,13 +165,17 @@ def _checked(modules: Modules, windows: Windows) -> list[int]:
             ids = words.reshape(-1, width)[:, word]
             known = (not len(ids) or ids.min() >= 0) and _in_order(ids, len(sizes))
             _require(known, f"class {c} has {len(sizes)} strings, or a key with another string")
-    for i, times in enumerate(windows.times):
-        name = graph.names[i]
-        _require(len(times) == windows.rows[i], f"stream {name} has {windows.rows[i]} tuples, {len(times)} event times")
-        if len(times):
-            latest = FOREVER if windows.given else windows.watermark
-            within = times.min() >= -FOREVER and times.max() <= latest
-            _require(within, f"stream {name} has event times beyond the watermark {windows.watermark} or ±2^61")
+    for i, rings in enumerate(windows.values):
+        for k, (values, floats) in enumerate(zip(rings, graph.float_rings[i], strict=True)):
+            name, rows = graph.names[i], windows.rows[i]
+            _require(len(values) == rows, f"stream {name} has {rows} tuples, {len(values)} values in ring {k}")
+            if floats:
+                _require(not np.isnan(values.view(np.float64)).any(), f"stream {name} has a NaN in ring {k} of values")
+            elif len(values):
+                latest = windows.watermark if graph.timed and k == 0 and not windows.given else FOREVER
+                within = values.min() >= -FOREVER and values.max() <= latest
+                what = "event times beyond the watermark or ±2^61" if graph.timed and k == 0 else "values beyond ±2^61"
+                _require(within, f"stream {name} has {what}, in ring {k}")
     return keys
 
 

@@ -38,6 +38,7 @@ from stairs.descriptors import (
     C_HEADS,
     C_MEMBER,
     C_NEXT,
+    C_SCAN,
     C_SHIFT,
     C_STEMS,
     C_STRIDE,
@@ -65,7 +66,7 @@ from stairs.descriptors import (
     S_NEXT,
     S_RECS,
     S_SIZE,
-    S_TIMES,
+    S_VALUES,
     S_WALKED,
     S_WIDTH,
 )
@@ -87,7 +88,7 @@ RENUMBER_AT = 1 << 30
 """Sequence numbers are int32 in the arena; a stream that reaches this number is renumbered from near 0."""
 MOST_NUMBER = (1 << 31) - 1
 """The greatest sequence number or key id."""
-SEGMENTS = ("heads", "recs", "times", "words", "table", "freed")
+SEGMENTS = ("heads", "recs", "values", "words", "table", "freed")
 """The arrays of an `Arena` that are cut into segments."""
 KEPT_STREAMS = [S_NEXT, S_LO, S_BASE, S_WALKED]
 KEPT_CLASSES = [C_CAPACITY, C_NEXT, C_FREE, C_HAND, C_DEBT]
@@ -121,7 +122,7 @@ def links_of(graph: JoinGraph) -> tuple[Int64s, Int64s]:
 
 
 class Growth(NamedTuple):
-    """Growth of the rings by a push: bytes of records and times, and the factor by which each stream's ring grows."""
+    """Growth of the rings by a push: bytes of records and values, and the factor by which each stream's ring grows."""
 
     n_bytes: int
     factors: list[int]
@@ -149,7 +150,7 @@ class Stems:
         self._widths = [2 * len(classes) for classes in graph.attributes]
         self._strides = [len(members) for members in graph.members]
         self.recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], -1)
-        self.times = Segments(np.int64, [FIRST_ROOM if graph.timed else 0] * m, 0)
+        self.values = Segments(np.int64, [FIRST_ROOM * count for count in graph.rings], 0)
         self.heads = Segments(np.int32, [FIRST_KEYS * stride for stride in self._strides], -1)
         self.words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
         self.freed = Segments(np.int32, [FIRST_KEYS] * n, 0)
@@ -231,7 +232,7 @@ class Stems:
         graph = self.graph
         return {
             "recs": [room * width for room, width in zip(capacity, self._widths, strict=True)],
-            "times": capacity if graph.timed else [0] * len(capacity),
+            "values": [room * count for room, count in zip(capacity, graph.rings, strict=True)],
             "heads": [factor * FIRST_KEYS * stride for factor, stride in zip(factors, self._strides, strict=True)],
             "words": [factor * FIRST_KEYS * width for factor, width in zip(factors, graph.widths, strict=True)],
             "freed": [factor * FIRST_KEYS for factor in factors],
@@ -243,6 +244,7 @@ class Stems:
         for c, members in enumerate(graph.members):
             self.classes[c, [C_STRIDE, C_WIDTH, C_STEMS]] = self._strides[c], graph.widths[c], len(members)
             self.classes[c, C_MEMBER : C_MEMBER + len(members)] = members
+            self.classes[c, C_SCAN] = c in graph.scans
             self.classes[c, [C_CAPACITY, C_SHIFT]] = FIRST_KEYS, 65 - FIRST_SLOTS.bit_length()
         for i, classes in enumerate(graph.attributes):
             window = graph.windows[i]
@@ -268,7 +270,7 @@ class Stems:
         new["classes"] = classes = (self.classes if classes is None else classes).copy()
         new["capacity"] = capacity = self.capacity if capacity is None else capacity
         streams[:, S_RECS] = new["recs"].base
-        streams[:, S_TIMES] = new["times"].base
+        streams[:, S_VALUES] = new["values"].base
         streams[:, S_MASK] = [room - 1 for room in capacity]
         classes[:, C_HEADS] = new["heads"].base
         classes[:, C_WORDS] = new["words"].base
@@ -292,7 +294,7 @@ class Stems:
             classes=classes,
             capacity=capacity,
             recs=Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], -1),
-            times=Segments(np.int64, capacity if self.graph.timed else [0] * len(capacity), 0),
+            values=Segments(np.int64, [n * count for n, count in zip(capacity, self.graph.rings, strict=True)], 0),
             heads=Segments(np.int32, [f * n for f, n in zip(factors, self.heads.size, strict=True)], -1),
             words=Segments(np.int64, [f * n for f, n in zip(factors, self.words.size, strict=True)], 0),
             freed=Segments(np.int32, [f * n for f, n in zip(factors, self.freed.size, strict=True)], 0),
@@ -304,7 +306,7 @@ class Stems:
         n_bytes, factors = 0, []
         for i, (n, old) in enumerate(zip(rows, self.capacity, strict=True)):
             room = max(old, power_of_two(self.rows(i) + n)) if n else old
-            n_bytes += (room - old) * (4 * self._widths[i] + 8 * self.graph.timed)
+            n_bytes += (room - old) * (4 * self._widths[i] + 8 * self.graph.rings[i])
             factors.append(room // old)
         return Growth(n_bytes, factors)
 
@@ -314,12 +316,13 @@ class Stems:
         live = np.arange(self.streams[i, S_LO], self.streams[i, S_NEXT])
         recs = self.recs.resized(i, room * width)
         recs.view(i).reshape(room, width)[live & (room - 1)] = self.recs.view(i).reshape(old, width)[live & (old - 1)]
-        times = self.times
-        if self.graph.timed:
-            times = times.resized(i, room)
-            times.view(i)[live & (room - 1)] = self.times.view(i)[live & (old - 1)]
+        values, rings = self.values, self.graph.rings[i]
+        if rings:
+            values = values.resized(i, room * rings)
+            own, before = values.view(i).reshape(rings, room), self.values.view(i).reshape(rings, old)
+            own[:, live & (room - 1)] = before[:, live & (old - 1)]
         capacity = [*self.capacity[:i], room, *self.capacity[i + 1 :]]
-        self._install(recs=recs, times=times, capacity=capacity)
+        self._install(recs=recs, values=values, capacity=capacity)
 
     def _grow_keys(self, c: int) -> None:
         old = int(self.classes[c, C_CAPACITY])
@@ -366,6 +369,11 @@ class Stems:
 
     # Sizes
 
+    def value_ring(self, i: int, k: int) -> Int64s:
+        """Return ring k of the values of stream i, a view: int64[capacity]."""
+        room = self.capacity[i]
+        return self.values.view(i)[k * room : (k + 1) * room]
+
     def rows(self, i: int) -> int:
         """Return the number of tuples in the window of stream i."""
         return int(self.streams[i, S_NEXT] - self.streams[i, S_LO])
@@ -375,8 +383,8 @@ class Stems:
         return int(self.classes[c, C_NEXT] - self.classes[c, C_FREE])
 
     def stem_bytes(self, i: int) -> int:
-        """Return the bytes of the records and times of stream i."""
-        return self.recs.view(i).nbytes + self.times.view(i).nbytes
+        """Return the bytes of the records and values of stream i."""
+        return self.recs.view(i).nbytes + self.values.view(i).nbytes
 
     def key_bytes(self, c: int) -> int:
         """Return the bytes of the key directory of class c: heads, words, hash table, free list, strings."""
@@ -386,8 +394,8 @@ class Stems:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of records, times and key directories, the state that lasts between pushes."""
-        arrays = (self.recs, self.times, self.heads, self.words, self.freed, self.table)
+        """Bytes of records, values and key directories, the state that lasts between pushes."""
+        arrays = (self.recs, self.values, self.heads, self.words, self.freed, self.table)
         return sum(part.array.nbytes for part in arrays) + sum(strings.nbytes for strings in self.texts.values())
 
     def _counted(self) -> int:

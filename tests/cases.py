@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import eddy
-from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream, Outcome, Row
+from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream, Outcome, Row
 from eddy.query.lateness import Late
 from tests.key_types import UNIT_NS, behind, to_arrow, to_plain, to_text
 
@@ -40,7 +40,7 @@ class StreamCase:
 
     name: str
     schema: pa.Schema
-    window: Literal["rows", "range", "unbounded"] = "unbounded"
+    window: Literal["rows", "range", "unbounded", "derived"] = "unbounded"
     size: int = 0
     time: str | None = None
     filter: Condition | None = None
@@ -48,12 +48,12 @@ class StreamCase:
 
     def stream(self) -> eddy.Stream:
         """Return the engine's form."""
-        window: eddy.Rows | eddy.Range | eddy.Unbounded
+        window: eddy.Rows | eddy.Range | eddy.Unbounded | None = None
         if self.window == "rows":
             window = eddy.Rows(self.size)
         elif self.window == "range":
             window = eddy.Range(self._span(self.size))
-        else:
+        elif self.window == "unbounded":
             window = eddy.Unbounded()
         keep = self.filter.expression if self.filter else None
         return eddy.Stream(self.name, self.schema, window=window, time=self.time, filter=keep, late=self.late)
@@ -83,6 +83,7 @@ class Case:
     select: tuple[tuple[str, Column], ...] | None = None
     where: Condition | None = None
     lateness: int = 0
+    comparisons: tuple[Comparison, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ class Case:
         """Return the engine's form of the query; `more` are arguments that do not concern the oracle."""
         return eddy.Query(
             streams=[stream.stream() for stream in self.streams],
-            predicates=[predicate_text(predicate) for predicate in self.predicates],
+            on=[*map(predicate_text, self.predicates), *map(self._comparison_text, self.comparisons)],
             select=None if self.select is None else {out: column_text(*column) for out, column in self.select},
             where=self.where.expression if self.where else None,
             lateness=self._lateness(),
@@ -119,7 +120,22 @@ class Case:
 
         equalities = [pair for predicate in self.predicates for pair in predicate]
         streams = [stream.oracle_stream() for stream in self.streams]
-        return Oracle(OracleQuery(streams, equalities, self.lateness, where))
+        return Oracle(OracleQuery(streams, equalities, self.lateness, where, self.comparisons))
+
+    def _comparison_text(self, comparison: Comparison) -> str:
+        """Return a comparison as text; an amount of timestamps as seconds, one of dates as days."""
+        left, op, right, amount = comparison
+        text = f"{column_text(*left)} {'<>' if op == '!=' else op} {column_text(*right)}"
+        if not amount:
+            return text
+        schema = next(stream.schema for stream in self.streams if stream.name == right[0])
+        kind = behind(schema.field(right[1]).type)
+        unit = ""
+        if pa.types.is_timestamp(kind):
+            amount, unit = amount // UNIT_NS["s"], " s"
+        elif pa.types.is_date(kind):
+            unit = " days"
+        return f"{text} {'-' if amount < 0 else '+'} {abs(amount)}{unit}"
 
     def project(self, oracle: Oracle, result: Sequence[int]) -> tuple[str, ...]:
         """Return the output columns of a result of the oracle, in comparable form."""

@@ -7,6 +7,7 @@ example of fifty rows thus takes fifty draws, and shrinks to rows of first value
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 from eddy.fuzz.graphs import SHAPES, edges
+from eddy.fuzz.oracle import Comparison
 from tests.cases import Arrival, Case, Column, Condition, Push, StreamCase, quoted
 from tests.key_types import FAMILIES, UNIT_NS, Family, behind, holds
 
@@ -116,13 +118,52 @@ def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple
             )
         )
     used_names = [(s.name, VALUE) for s in streams]
+    graph = draw(join_graphs(n))
+    scanned = graph[:1] if draw(st.integers(0, 5)) == 5 else []
+    edges_left = [ends for ends in graph if ends not in scanned]
+    equalities = tuple(draw(predicates(names, edges_left, used, timed and draw(st.booleans()))))
+    compared: tuple[Comparison, ...] = ()
+    if draw(st.integers(0, 2)) == 2:
+        rising = timed and draw(st.booleans()) and not any(TIME in pair[0] for one in equalities for pair in one)
+        compared = tuple(draw(comparisons(names, graph, tick if timed else 0, rising)))
+    named = {frozenset((left[0], right[0])) for left, _, right, _ in compared}
+    for i, k in scanned:
+        if frozenset((names[i], names[k])) not in named:
+            compared += (((names[i], VALUE), draw(st.sampled_from(("<=", ">"))), (names[k], VALUE), 0),)
+    if any(left[1] == TIME for left, _, _, _ in compared):
+        # The intervals connect all streams, so any window may follow from them.
+        streams = [replace(s, window="derived") if rising or draw(st.booleans()) else s for s in streams]
     return Case(
         tuple(streams),
-        tuple(draw(predicates(names, draw(join_graphs(n)), used, timed and draw(st.booleans())))),
+        equalities,
         draw(selects(streams)),
         draw(conditions([f"{a}.{b}" for a, b in used_names])) if draw(st.integers(0, 3)) == 3 else None,
-        draw(st.sampled_from((0, 0, 1, 3, 10))) * tick if ranged else 0,
+        draw(st.sampled_from((0, 0, 1, 3, 10))) * tick if any(s.window in ("range", "derived") for s in streams) else 0,
+        compared,
     )
+
+
+@st.composite
+def comparisons(
+    draw: st.DrawFn, names: Sequence[str], pairs: Sequence[tuple[int, int]], tick: int, rising: bool
+) -> list[Comparison]:
+    """Draw intervals along all edges, if event times have a `tick`, or comparisons of values along some.
+
+    Intervals that are drawn one by one may contradict each other. So either equal times fulfil all of them, or times
+    that rise from stream to stream (`rising`).
+    """
+    found: list[Comparison] = []
+    if tick and (rising or draw(st.booleans())):
+        spans = ((1, 12), (1, 20)) if rising else ((0, 3), (-2, 2), (-1, 12), (-20, 0), (0, 0))
+        for i, k in map(sorted, pairs):
+            low, high = draw(st.sampled_from(spans))
+            found.append(((names[k], TIME), ">" if low < 0 else ">=", (names[i], TIME), low * tick))
+            found.append(((names[k], TIME), "<=", (names[i], TIME), high * tick))
+    if not found or draw(st.booleans()):
+        for i, k in draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=2, unique_by=frozenset)):
+            op = draw(st.sampled_from(("<=", "!=", "<", ">=", ">")))
+            found.append(((names[i], VALUE), op, (names[k], VALUE), draw(st.sampled_from((0, 1, 2, -1, -2)))))
+    return found
 
 
 @st.composite
@@ -339,8 +380,9 @@ def plans(draw: st.DrawFn, case: Case, neighbours: Callable[[frozenset[int], fro
 
 
 def neighbours_by_predicate(case: Case) -> Callable[[frozenset[int], frozenset[int]], bool]:
-    """Return whether a predicate names a stream of each of two parts."""
+    """Return whether a predicate connects two parts, as plans need it."""
     at = {name: i for i, name in enumerate(case.names)}
     linked = {(at[a], at[b]) for predicate in case.predicates for (a, _), (b, _) in predicate}
+    linked |= {(at[a], at[b]) for a, b in case.query().scans}
     linked |= {(b, a) for a, b in linked}
     return lambda left, right: any((i, k) in linked for i in left for k in right)

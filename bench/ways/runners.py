@@ -93,7 +93,7 @@ class EngineRunner:
         """Take one push, with event times by stream if the query has them; return how many results it has."""
         open_push(self.modules, columns)
         for i, own in enumerate(times):
-            self.modules.set_times(i, own, self.modules.ring_slices(i, len(own)))
+            self.modules.set_values(i, 0, own, self.modules.ring_slices(i, len(own)))
         results = self.modules.run(self.routes, order)
         self.modules.commit()
         return results

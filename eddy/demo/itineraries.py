@@ -55,7 +55,7 @@ def query() -> Query:
             Stream(leg, FLIGHTS, window=Range(window), time="departed")
             for leg, window in zip(LEGS, windows, strict=True)
         ],
-        predicates=["leg1.destination = leg2.origin", "leg2.destination = leg3.origin"],
+        on=["leg1.destination = leg2.origin", "leg2.destination = leg3.origin"],
         where=connects("leg1", "leg2") & connects("leg2", "leg3"),
         select={
             "origin": "leg1.origin",

@@ -30,7 +30,7 @@ def query() -> Query:
     first, *others = COMPANIES
     return Query(
         streams=[Stream(company, COUNTS, window=Range(timedelta(0)), time="at") for company in COMPANIES],
-        predicates=[f"{first}.at = {company}.at" for company in others],
+        on=[f"{first}.at = {company}.at" for company in others],
         select={"at": f"{first}.at", **{company: f"{company}.mentions" for company in COMPANIES}},
     )
 

@@ -1,8 +1,9 @@
 """A case of the fuzzer as plain data: a query, the options of its runtime, and the steps that the runtime takes.
 
 A case is complete: playing it twice does the same twice. Its names are fixed: stream i is called NAMES[i], and its
-columns are its keys, `t` (event time, if some window is a RANGE), `v` (1, but 0 where a push must fail) and `n` (the
-number of the row in its stream, by which results are recognised).
+columns are its keys, `t` (event time, if some window is a RANGE or follows from intervals), `x` (a value, if
+comparisons read it), `v` (1, but 0 where a push must fail) and `n` (the number of the row in its stream, by which
+results are recognised).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream
+from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded, Window
@@ -28,38 +29,57 @@ OutputMode = Literal["append", "changelog"]
 Results = Literal["rows", "ids", "count"]
 Column = tuple[int, str]
 """Position of a stream, and the name of a column of it."""
+Operator = Literal["<", "<=", ">", ">=", "!="]
+Compared = tuple[Column, Operator, Column, int]
+"""left, operator, right, amount: the predicate left operator right + amount, on columns t or x."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its stream, its keys by column, its event time, and its number, which is the value of column `n`."""
+    """A row: its stream, its keys by column, its event time, its number (column `n`), and its value (column `x`)."""
 
     stream: int
     keys: Mapping[str, Any]
     time: int = 0
     number: int = 0
+    value: int = 0
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A query. `columns[i]` are the key columns of stream i; keys are int64, or strings; `breakable`: see BadPush."""
+    """A query. `columns[i]` are the key columns of stream i; keys are int64, or strings; `breakable`: see BadPush.
 
-    windows: tuple[Window, ...]
+    A window that is None follows from the intervals.
+    """
+
+    windows: tuple[Window | None, ...]
     columns: tuple[tuple[str, ...], ...]
     equalities: tuple[tuple[Column, Column], ...]
     lateness: int = 0
     text: bool = False
     breakable: bool = False
+    comparisons: tuple[Compared, ...] = ()
 
     @property
     def timed(self) -> bool:
         """Whether rows have event times."""
-        return any(isinstance(window, Range) for window in self.windows)
+        return any(isinstance(window, Range | None) for window in self.windows)
+
+    @property
+    def valued(self) -> bool:
+        """Whether rows have values."""
+        return any(left[1] == "x" for left, _, _, _ in self.comparisons)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the streams."""
         return tuple(NAMES[: len(self.windows)])
+
+    @property
+    def links(self) -> set[tuple[int, int]]:
+        """The pairs of streams that predicates connect, as plans need it."""
+        scans = {(NAMES.index(a), NAMES.index(b)) for a, b in self.query().scans}
+        return scans | {(i, j) for (i, _), (j, _) in self.equalities}
 
     def oracle(self) -> Oracle:
         """Return a fresh oracle for the query."""
@@ -68,16 +88,22 @@ class Shape:
             OracleStream(name, *_window(window), time) for name, window in zip(self.names, self.windows, strict=True)
         ]
         equalities = [((NAMES[i], x), (NAMES[j], y)) for (i, x), (j, y) in self.equalities]
-        return Oracle(OracleQuery(streams, equalities, self.lateness))
+        comparisons: list[Comparison] = [
+            ((NAMES[i], x), op, (NAMES[j], y), amount) for (i, x), op, (j, y), amount in self.comparisons
+        ]
+        return Oracle(OracleQuery(streams, equalities, self.lateness, comparisons=comparisons))
 
     def schema(self, stream: int) -> pa.Schema:
         """Return the columns of a stream."""
         keys = [(column, pa.string() if self.text else pa.int64()) for column in self.columns[stream]]
-        return pa.schema([*keys, *([("t", pa.int64())] if self.timed else []), ("v", pa.int64()), ("n", pa.int64())])
+        others = ["t"] * self.timed + ["x"] * self.valued + ["v", "n"]
+        return pa.schema([*keys, *((name, pa.int64()) for name in others)])
 
     def predicates(self) -> list[str]:
         """Return the predicates as text."""
-        return [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities]
+        equalities = [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities]
+        comparisons = [f"{NAMES[i]}.{x} {op} {NAMES[j]}.{y} + {n}" for (i, x), op, (j, y), n in self.comparisons]
+        return equalities + comparisons
 
     def query(self) -> Query:
         """Return the query as the engine takes it."""
@@ -95,11 +121,11 @@ class Shape:
 
     def values(self, row: Row, v: int = 1) -> dict[str, Any]:
         """Return the columns of a row."""
-        time = {"t": row.time} if self.timed else {}
-        return {**row.keys, **time, "v": v, "n": row.number}
+        more = ({"t": row.time} if self.timed else {}) | ({"x": row.value} if self.valued else {})
+        return {**row.keys, **more, "v": v, "n": row.number}
 
 
-def _window(window: Window) -> tuple[Literal["rows", "range", "unbounded"], int]:
+def _window(window: Window | None) -> tuple[Literal["rows", "range", "unbounded", "derived"], int]:
     match window:
         case Rows(n):
             return "rows", n
@@ -107,6 +133,8 @@ def _window(window: Window) -> tuple[Literal["rows", "range", "unbounded"], int]
             return "range", d
         case Unbounded():
             return "unbounded", 0
+        case None:
+            return "derived", 0
     raise AssertionError(f"windows of the fuzzer count ticks, not {window}")
 
 

@@ -18,8 +18,10 @@ from eddy.fuzz.case import (
     BadPush,
     Case,
     Column,
+    Compared,
     Demote,
     Limit,
+    Operator,
     OutputMode,
     Push,
     Reload,
@@ -51,6 +53,8 @@ LONG_KEY = 400
 """Additional characters of some text keys, so that strings exhaust the room."""
 ALL_POLICIES = (CHAOS, *POLICIES)
 
+OPERATORS: tuple[Operator, ...] = ("<=", "!=", "<", ">=")
+
 STEP_KINDS = (*["push"] * 5, "flood", *["transition"] * 2, "schedule", "demote", "reload", "fail", "fail", "limit")
 
 DrawnStep = tuple[str, bytes, bytes]
@@ -67,7 +71,10 @@ def shapes(draw: st.DrawFn, max_streams: int) -> Shape:
     labels = 1 if kind == "one class" else draw(st.sampled_from((len(pairs), 2, 1)))
     equalities: list[tuple[Column, Column]] = []
     columns: list[list[str]] = [[] for _ in range(n)]
+    scanned = draw(st.sets(st.sampled_from(pairs), max_size=2)) if draw(st.integers(0, 5)) == 5 else set()
     for k, ends in enumerate(pairs):
+        if ends in scanned:
+            continue
         column = f"k{k % labels}"
         for i in ends:
             if column not in columns[i]:
@@ -78,21 +85,51 @@ def shapes(draw: st.DrawFn, max_streams: int) -> Shape:
         kinds = kinds[:1] * n
     # Small ones turn over often; with large ones states come to need more room.
     sizes = st.integers(1, 4) if n > 4 else st.integers(1, 6) | st.sampled_from((12, 30))
-    windows: list[Window] = [kind() if kind is Unbounded else kind(draw(sizes)) for kind in kinds]
+    windows: list[Window | None] = [kind() if kind is Unbounded else kind(draw(sizes)) for kind in kinds]
+    compared = draw(comparisons(pairs)) if draw(st.integers(0, 3)) == 3 else []
+    # Where no equality remains, comparisons connect the streams.
+    taken = {frozenset((left[0], right[0])) for left, _, right, _ in compared if left[1] == "x"}
+    scanned -= {ends for ends in scanned if frozenset(ends) in taken}
+    compared += [((i, "x"), draw(st.sampled_from(OPERATORS)), (k, "x"), 0) for i, k in sorted(scanned)]
+    if any(left[1] == "t" for left, _, _, _ in compared):
+        # The intervals connect all streams, so a window may follow from them. A RANGE could contradict them.
+        windows = [None if isinstance(one, Range) or draw(st.booleans()) else one for one in windows]
+    ranged = any(isinstance(one, Range | None) for one in windows)
     return Shape(
         tuple(windows),
         tuple(map(tuple, columns)),
         tuple(equalities),
-        lateness=draw(st.sampled_from((0, 0, 1, 4))) if Range in kinds else 0,
+        lateness=draw(st.sampled_from((0, 0, 1, 4))) if ranged else 0,
         text=draw(st.sampled_from((False, False, False, True))),
         breakable=draw(st.booleans()),
+        comparisons=tuple(one for one in compared if ranged or one[0][1] == "x"),
     )
+
+
+@st.composite
+def comparisons(draw: st.DrawFn, pairs: Sequence[tuple[int, int]]) -> list[Compared]:
+    """Draw intervals along all edges, or comparisons of values along some, or both.
+
+    Intervals that are drawn one by one may contradict each other. So either equal times fulfil all of them, or times
+    that rise from stream to stream.
+    """
+    found: list[Compared] = []
+    kind = draw(st.integers(0, 3))
+    spans = ((1, 9), (1, 20)) if kind == 3 else ((0, 3), (-2, 2), (-1, 9), (-9, 0), (0, 0))
+    for i, k in map(sorted, pairs if kind else ()):
+        low, high = draw(st.sampled_from(spans))
+        found += [((k, "t"), ">=", (i, "t"), low), ((k, "t"), "<=", (i, "t"), high)]
+    if kind in (0, 1):
+        for i, k in draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=3, unique_by=frozenset)):
+            op = draw(st.sampled_from(OPERATORS))
+            found.append(((i, "x"), op, (k, "x"), draw(st.integers(0, 2))))
+    return found
 
 
 def plan_text(shape: Shape, picks: bytes) -> str:
     """Return the plan that some bytes pick: each picks two parts to join of those that an equality connects."""
     parts = [(frozenset([i]), NAMES[i]) for i in range(len(shape.windows))]
-    linked = {(i, j) for (i, _), (j, _) in shape.equalities}
+    linked = shape.links
     linked |= {(j, i) for i, j in linked}
     left_deep = picks[0] % 2 == 0
     at = 0
@@ -223,10 +260,11 @@ class StepWriter:
                 value = self.key_values[own[3 + x % (ROW_BYTES - 3)] % len(self.key_values)] + base // 4
                 long = "-" * LONG_KEY * (own[2] % 8 == 7)
                 keys[column] = f"key {value}{long}" if text else value
-            if own[2] == 255:
+            if own[2] == 255 and keys:
                 keys[self.shape.columns[i][0]] = None
             age = own[2] % 16 % (self.shape.lateness + 3) if own[2] % 4 == 3 else 0
-            row = Row(i, keys, self.clock - age if self.shape.timed else 0, self.numbers[i])
+            time, value = self.clock - age if self.shape.timed else 0, own[7] // 16 % 4 if self.shape.valued else 0
+            row = Row(i, keys, time, self.numbers[i], value)
             self.numbers[i] += 1
             name, values = NAMES[i], self.shape.values(row)
             if self.oracle.completes_more_than(MOST_RESULTS, name, values):

@@ -5,7 +5,8 @@ indexed, nothing is dropped and little is remembered: the tuples in their order 
 Each rule of `docs/guide/semantics.md` is one line here. The join is slow on purpose, and it imports nothing of ours.
 
 Values are plain Python values of one kind per attribute class (all timestamps in one unit, and so on): two of them are
-equal when Python's `==` says so, except that None equals nothing. NaN and -0.0 behave as under `==`.
+equal when Python's `==` says so, except that None equals nothing. NaN and -0.0 behave as under `==`. Comparisons are
+those of Python, except that neither None nor NaN fulfils one.
 Event times are numbers in one unit over all streams, and so are `lateness` and the sizes of `RANGE` windows.
 
 >>> streams = [OracleStream("R", "rows", 1), OracleStream("S", "unbounded")]
@@ -18,7 +19,7 @@ Event times are numbers in one unit over all streams, and so are `lateness` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,14 +33,27 @@ Loop = tuple[str, tuple[tuple[int, str, str], ...]]
 """A nested loop: its stream, and its equalities with the streams of the loops around it.
 
 An equality is the position of the outer loop, the column there, and the column of this stream."""
+Comparison = tuple[Column, Literal["<", "<=", ">", ">=", "!=", "="], Column, Any]
+"""left, operator, right, amount: a predicate such as left < right + amount."""
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+    "!=": lambda left, right: left != right,
+    "=": lambda left, right: left == right,
+}
 
 
 @dataclass(frozen=True)
 class OracleStream:
-    """A stream: `size` is n of a ROWS window, d of a RANGE window, unused otherwise."""
+    """A stream: `size` is n of a ROWS window, d of a RANGE window, unused otherwise.
+
+    The window "derived" follows from the intervals.
+    """
 
     name: str
-    window: Literal["rows", "range", "unbounded"]
+    window: Literal["rows", "range", "unbounded", "derived"]
     size: int = 0
     time: str | None = None
     keep: Callable[[Row], bool | None] | None = None
@@ -53,6 +67,7 @@ class OracleQuery:
     equalities: Sequence[tuple[Column, Column]]
     lateness: int = 0
     where: Callable[[Mapping[Column, Any]], bool | None] | None = None
+    comparisons: Sequence[Comparison] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,8 @@ class Oracle:
         self.tuples = {stream.name: [] for stream in self.query.streams}
         self._left = [0] * len(self.query.streams)
         self._stream = {stream.name: stream for stream in self.query.streams}
-        self._ranged = any(stream.window == "range" for stream in self.query.streams)
+        self._ranged = any(stream.window in ("range", "derived") for stream in self.query.streams)
+        self._spans = self._longest() if any(stream.window == "derived" for stream in self.query.streams) else {}
         self._nests: dict[str, tuple[Loop, ...]] = {}
 
     @property
@@ -163,8 +179,8 @@ class Oracle:
         stream, tuples = self._stream[name], self.tuples[name]
         if stream.window == "rows":
             return max(0, len(tuples) - stream.size)
-        if stream.window == "range" and self.due is not None:
-            end = self.due - stream.size
+        if stream.window in ("range", "derived") and self.due is not None:
+            end = self.due - (stream.size if stream.window == "range" else self._spans[name])
             return next((n for n, row in enumerate(tuples) if end <= self._time(name, row)), len(tuples))
         return 0
 
@@ -207,13 +223,15 @@ class Oracle:
         loops = self._nest(name)
         found: list[tuple[Result, tuple[Row, ...]]] = [((number,), (self.row(name, number),))]
         for k, (inner, equalities) in enumerate(loops[1:], start=2):
-            low = self.gone(inner)
+            # Intervals alone decide which tuples join, so a tuple that a derived window dropped can join none.
+            low = 0 if self._stream[inner].window == "derived" else self.gone(inner)
             window = list(enumerate(self.tuples[inner][low:], start=low))
             found = [
                 ((*numbers, n), (*rows, row))
                 for numbers, rows in found
                 for n, row in window
                 if all(rows[i][x] is not None and rows[i][x] == row[y] for i, x, y in equalities)
+                and self._compare(loops[:k], (*rows, row))
                 and self._in_range(loops[:k], (*rows, row))
             ]
             if most is not None and len(found) > most:
@@ -226,7 +244,8 @@ class Oracle:
         if first not in self._nests:
             order = [first]
             while len(order) < len(self.query.streams):
-                pairs = [ends for (a, _), (b, _) in self.query.equalities for ends in ((a, b), (b, a))]
+                every = [*self.query.equalities, *((left, right) for left, _, right, _ in self.query.comparisons)]
+                pairs = [ends for (a, _), (b, _) in every for ends in ((a, b), (b, a))]
                 following = next((far for near, far in pairs if near in order and far not in order), None)
                 if following is None:
                     raise ValueError(f"no predicate connects {sorted(order)} with the other streams")
@@ -237,6 +256,45 @@ class Oracle:
                 for k, name in enumerate(order)
             )
         return self._nests[first]
+
+    def _compare(self, loops: Sequence[Loop], rows: Sequence[Row]) -> bool:
+        """Return whether the components fulfil the comparisons between them."""
+        by_name = {name: row for (name, _), row in zip(loops, rows, strict=True)}
+        for (a, x), op, (b, y), amount in self.query.comparisons:
+            if a in by_name and b in by_name:
+                left, right = by_name[a][x], by_name[b][y]
+                if left is None or right is None or left != left or right != right:
+                    return False
+                if not _OPERATORS[op](left, right + amount):
+                    return False
+        return True
+
+    def _longest(self) -> dict[str, Any]:
+        """Return for each stream how much younger than its component another one can be, given all intervals.
+
+        A chain of intervals allows the sum of what each allows, and the shortest chain decides.
+        """
+        times = {(stream.name, stream.time) for stream in self.query.streams}
+        names = [stream.name for stream in self.query.streams]
+        most: dict[tuple[str, str], Any] = {(a, b): 0 if a == b else float("inf") for a in names for b in names}
+        for low, high, span in self._bounds():
+            if {low, high} <= times:
+                most[low[0], high[0]] = min(most[low[0], high[0]], span)
+        for k in names:
+            for a in names:
+                for b in names:
+                    most[a, b] = min(most[a, b], most[a, k] + most[k, b])
+        return {a: max(most[a, b] for b in names) for a in names}
+
+    def _bounds(self) -> Iterator[tuple[Column, Column, Any]]:
+        """Yield triples (a, b, span): column b exceeds column a by at most the span. Columns have whole numbers."""
+        for left, op, right, amount in self.query.comparisons:
+            if op in ("<", "<=", "="):
+                yield right, left, amount - (op == "<")
+            if op in (">", ">=", "="):
+                yield left, right, -amount - (op == ">")
+        for a, b in self.query.equalities:
+            yield from ((a, b, 0), (b, a, 0))
 
     def _in_range(self, loops: Sequence[Loop], rows: Sequence[Row]) -> bool:
         """Return whether every RANGE component is at most its size older than the newest component.

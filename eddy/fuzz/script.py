@@ -139,7 +139,8 @@ def _setup(case: Case) -> str:
     lines += ["}", "query = eddy.Query(", "    ["]
     for i, name in enumerate(shape.names):
         time = ', time="t"' if shape.timed else ""
-        lines.append(f"        eddy.Stream({name!r}, SCHEMAS[{name!r}], window=eddy.{shape.windows[i]!r}{time}),")
+        window = "" if shape.windows[i] is None else f", window=eddy.{shape.windows[i]!r}"
+        lines.append(f"        eddy.Stream({name!r}, SCHEMAS[{name!r}]{window}{time}),")
     lines += ["    ],", f"    {shape.predicates()!r},", '    select=[f"{name}.n" for name in SCHEMAS],']
     if shape.breakable:
         lines.append('    where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0,')

@@ -19,8 +19,9 @@ from eddy.query.key_types.base import Dead, KeyType, Words
 from eddy.query.query import Query
 from stairs.bytes_directory import BytesDirectory, read_only
 from stairs.errors import InputError
+from stairs.graph import FOREVER
 from stairs.kernels.byte_strings import hash_rows, mix_words
-from stairs.plain_types import TOO_LONG, to_plain
+from stairs.plain_types import TOO_LONG, plain, to_plain
 
 
 def unified_column(column: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
@@ -47,6 +48,30 @@ def _fixed_words(key_type: KeyType, column: pa.Array, dead: Dead) -> Words:
     if not len(column):
         return np.zeros((0, key_type.word_count(column.type)), np.int64)
     return key_type.words(column, dead)
+
+
+def compared_values(stream: str, name: str, batch: pa.RecordBatch, kind: pa.DataType, dead: Dead) -> Words:
+    """Return the values of a column as comparisons read them, int64[rows]; floats as their bits.
+
+    Rows with a null or NaN are marked dead, as they fulfil no comparison; their value is 0. Raises InputError for a
+    value beyond ±2^61.
+    """
+    where = f"stream {stream}, column {name}"
+    column, own = batch.column(name), np.zeros(len(batch), np.uint8)
+    if pt.is_decimal(kind) and pt.is_integer(plain(column.type)):
+        # Arrow casts integers only to decimals that hold all integers of the type.
+        column = to_plain(column).cast(pa.decimal128(20, 0))
+    column = unified_column(column, kind, where)
+    values = np.ascontiguousarray(_fixed_words(key_type_of(kind), column, own)[:, 0])
+    if own.any():
+        values = np.where(own != 0, np.int64(0), values)
+        dead |= own
+    if not pt.is_floating(kind) and len(values) and (values.min() < -FOREVER or values.max() > FOREVER):
+        raise InputError(
+            f"{where}: compared values must lie within ±2^61 units of {kind}, these are {values.min()} to"
+            f" {values.max()}; filter out rows beyond them"
+        )
+    return values
 
 
 _NO_TEXT = np.frombuffer(b"\0", np.uint8)

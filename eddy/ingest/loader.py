@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals, Times
-from eddy.ingest.keys import KeyEncoder
+from eddy.ingest.keys import KeyEncoder, compared_values
 from eddy.query.query import Query
 from stairs.errors import InputError
 from stairs.kernels.payload import J_FIELDS, J_TARGET, copy_in
@@ -42,6 +42,8 @@ class _Source:
     payload   positions of the payload columns in the schema
     widths    per payload column its bytes a value, 0 = stored as Arrow arrays
     bools     per payload column whether it is boolean
+    scans     the scan classes of the stream, each with its position in the class
+    compared  rings of values that comparisons read, other than event times: (ring, column, type)
     columns   positions of all columns that are copied, ascending
     """
 
@@ -49,7 +51,10 @@ class _Source:
         stream = query.streams[i]
         self.name, schema = stream.name, stream.schema
         self.keys = []
+        self.scans = [(c, query.graph.members[c].index(i)) for c in query.graph.attributes[i] if c in query.graph.scans]
         for c in query.graph.attributes[i]:
+            if c in query.graph.scans:
+                continue
             encoder = KeyEncoder(stream.name, query.classes[c].columns[stream.name], query.classes[c].types)
             plain = -1
             if encoder.plain is not None and schema.field(encoder.plain).type == encoder.types[0]:
@@ -58,6 +63,11 @@ class _Source:
         self.payload = [schema.get_field_index(name) for name in payload]
         self.widths = [fixed_width(schema.field(k).type) for k in self.payload]
         self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.payload]
+        self.compared = [
+            (value.ring, column, kind)
+            for (name, column, kind), value in query.values.items()
+            if name == stream.name and not (query.graph.timed and value.ring == 0)
+        ]
         self.columns = sorted({key.plain for key in self.keys if key.plain >= 0} | set(self.payload))
 
 
@@ -99,6 +109,12 @@ class Loader:
         modules, payload, source, rows = self._modules, self._payload, self._sources[i], len(batch)
         columns = {k: batch.column(k) for k in source.columns}
         first, mask = modules.following[i], modules.capacity[i] - 1
+        for ring, name, kind in source.compared:
+            values = compared_values(source.name, name, batch, kind, modules.dead_rows(i))
+            modules.set_values(i, ring, values, modules.ring_slices(i, rows))
+        for c, side in source.scans:
+            # Arrival numbers identify the tuples of one stream.
+            np.copyto(modules.key_words(i, c), 2 * (modules.first_arrival(i) + np.arange(rows)) + side)
         for key in source.keys:
             column = columns.get(key.plain)
             if column is not None and not column.null_count:
@@ -108,7 +124,7 @@ class Loader:
                 words, dead = modules.key_words(i, key.by), modules.dead_rows(i)
                 key.encoder.encode(batch, words, dead, modules.texts_of[key.by])
         if times is not None:
-            modules.set_times(i, times, modules.ring_slices(i, rows))
+            modules.set_values(i, 0, times, modules.ring_slices(i, rows))
         for k, column in enumerate(columns[at] for at in source.payload):
             width = source.widths[k]
             if not width:

@@ -32,8 +32,9 @@ def _tree_lines(
     if not node.children:
         stream = query.streams[node.stream]
         state = states[stream.name]
+        derived = ", from the intervals" if stream.name in query.derived else ""
         text = (
-            f"SteM {stream.name} [{stream.window}]  rows {state['rows']:,}  arrivals {state['arrivals']:,}"
+            f"SteM {stream.name} [{stream.window}{derived}]  rows {state['rows']:,}  arrivals {state['arrivals']:,}"
             f"  expired {state['expired']:,}  late {state['late']:,}  {bytes_text(state['bytes'])}"
         )
         if state["marks"]:
@@ -64,7 +65,8 @@ def explain(query: Query, strategy: Strategy, figures: dict[str, Any]) -> str:
     lines += [f"old plan, until its tuples have expired: {other.text(graph.names)}" for other in strategy.trees[:-1]]
     lines += _tree_lines(query, tree, figures["states"], stairs, "  ", "")
     lines.append("keys")
-    for c, (one, numbers) in enumerate(zip(query.classes, figures["classes"], strict=True)):
+    scans = [f"{a} × {b}, scanned: every tuple has its own key" for a, b in query.scans]
+    for c, (one, numbers) in enumerate(zip([*query.classes, *scans], figures["classes"], strict=True)):
         lines.append(f"  [{c + 1}] {one}  {numbers['keys']:,} interned  {bytes_text(numbers['bytes'])}")
     lines.append("routes (tuples matched per chain walked)")
     taken = figures["hops"][-_newest_hops(strategy) :]
@@ -83,6 +85,7 @@ def explain(query: Query, strategy: Strategy, figures: dict[str, Any]) -> str:
     lines.append(
         f"results {figures['results']:,} of {figures['arrivals']:,} arrivals, state {bytes_text(figures['bytes'])}"
     )
+    lines += [f"compares {one}" for one in query.comparisons]
     if query.conditions:
         lines.append(f"where {' and '.join(one.title for one in query.conditions)}")
     return "\n".join(lines)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
+from fractions import Fraction
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from eddy.query.key_types import unified
 from eddy.query.key_types.times import SECONDS, UNITS, finest
+from stairs.errors import QueryError
+from stairs.graph import FOREVER
 from stairs.plain_types import plain
+
+MOST_SECONDS = 10**9 * 86_400 - 1
+"""The seconds of the longest timedelta."""
 
 
 def unified_time(types: Iterable[pa.DataType]) -> pa.DataType | None:
@@ -32,3 +39,51 @@ def ticks_per_second(kind: pa.DataType) -> int | None:
     """
     kind = plain(kind)
     return 10 ** (3 * UNITS.index(kind.unit)) if pt.is_timestamp(kind) else None
+
+
+def ticks(span: int | timedelta, common: pa.DataType, own: pa.DataType | None, what: str) -> int:
+    """Return a span in ticks of the common time type.
+
+    span  a timedelta, or a whole number in units of `own`
+    own   the type of a time column, None = the common time type
+    what  the name of the span in errors
+
+    Raises QueryError for a span that is not a whole number of ticks from 0 to 2^61.
+    """
+    per_second = ticks_per_second(common)
+    if isinstance(span, timedelta):
+        seconds = Fraction(span // timedelta(microseconds=1), 1_000_000)
+        if getattr(span, "nanoseconds", 0):
+            # A timedelta of pandas.
+            seconds += Fraction(span.nanoseconds, 10**9)  # type: ignore[attr-defined]
+        if pa.types.is_date(common):
+            found = seconds / 86_400
+        elif per_second is None:
+            raise QueryError(f"{what}: {span} is a timedelta, but event times are integers; give a whole number")
+        else:
+            found = seconds * per_second
+    else:
+        own_per_second = ticks_per_second(own) if own is not None else None
+        found = Fraction(span)
+        if per_second is not None and own_per_second is not None:
+            found *= Fraction(per_second, own_per_second)
+    if found.denominator != 1 or not 0 <= found <= FOREVER:
+        raise QueryError(
+            f"{what}: {span} is not a whole number of ticks from 0 to 2^61 of the time type {common}; use a finer"
+            " time type or another span"
+        )
+    return int(found)
+
+
+def span_of(count: int, common: pa.DataType, own: pa.DataType) -> int | timedelta:
+    """Return ticks of the common time type as a span of a time column, rounded up to its units.
+
+    It is a timedelta if the column has timestamps of microseconds or coarser ones.
+    """
+    per_second, own_per_second = ticks_per_second(common), ticks_per_second(own)
+    if per_second is None or own_per_second is None:
+        return count
+    units = -(-count * own_per_second // per_second)
+    if own_per_second > 10**6 or units > MOST_SECONDS * own_per_second:
+        return units
+    return timedelta(microseconds=units * 10**6 // own_per_second)

@@ -1,25 +1,19 @@
-"""Equality predicates as text, and the attribute classes that they make.
+"""Attribute classes: the keys that equality predicates make.
 
-`R.a = S.a`, `(R.a, R.b) = (S.a, S.b)`, several joined by `AND`; names other than plain words in double quotes.
-sqlglot splits the text, so the rules for quotes, comments and white space are those of SQL.
+`eddy.query.parser` reads the predicates.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import sqlglot
-from sqlglot.tokens import TokenType
 
 from eddy.query.key_types import KEY_TYPES, unified
+from eddy.query.parser import Column
 from eddy.query.stream import Stream
 from stairs.errors import QueryError
-
-Column = tuple[str, str]
-"""(stream, column)"""
 
 
 @dataclass(frozen=True)
@@ -39,101 +33,6 @@ class AttributeClass:
             return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
         return " = ".join(one(stream) for stream in self.columns)
-
-
-class _Reader:
-    """Parser of predicates from the tokens of sqlglot. A keyword is a name here, so a stream may be called order."""
-
-    def __init__(self, text: str, what: str) -> None:
-        self.text, self.what, self.at = text, what, 0
-        try:
-            self.tokens = sqlglot.tokenize(text)
-        except sqlglot.errors.SqlglotError as error:
-            raise QueryError(f"{what} {text!r} cannot be parsed: {str(error).splitlines()[0]}") from error
-
-    def wrong(self, expected: str) -> QueryError:
-        """Return the error for the current token, with what was expected in its place."""
-        found = repr(self.tokens[self.at].text) if self.at < len(self.tokens) else "its end"
-        return QueryError(
-            f"{self.what} {self.text!r}: {expected} expected at {found}; write 'R.a = S.a', '(R.a, R.b) = (S.a, S.b)',"
-            ' several with AND, and "odd stream"."odd column" in quotes'
-        )
-
-    def ahead(self, kind: TokenType) -> bool:
-        """Return whether the next token is of this kind."""
-        return self.at < len(self.tokens) and self.tokens[self.at].token_type == kind
-
-    def took(self, kind: TokenType) -> bool:
-        """Skip the next token if it is of this kind; return whether it was."""
-        if self.ahead(kind):
-            self.at += 1
-            return True
-        return False
-
-    def name(self) -> str:
-        """Parse the name of a stream or column."""
-        if self.at < len(self.tokens):
-            token = self.tokens[self.at]
-            if token.token_type == TokenType.IDENTIFIER or re.fullmatch(r"[^\W\d]\w*", token.text):
-                self.at += 1
-                return str(token.text)
-        raise self.wrong("a name")
-
-    def column(self) -> Column:
-        """Parse stream.column."""
-        stream = self.name()
-        if not self.took(TokenType.DOT):
-            raise self.wrong("'.' and a column")
-        return stream, self.name()
-
-    def side(self) -> list[Column]:
-        """Parse a column, or several in parentheses."""
-        if not self.took(TokenType.L_PAREN):
-            return [self.column()]
-        columns = [self.column()]
-        while self.took(TokenType.COMMA):
-            columns.append(self.column())
-        if not self.took(TokenType.R_PAREN):
-            raise self.wrong("',' or ')'")
-        return columns
-
-    def equalities(self) -> list[tuple[Column, Column]]:
-        """Parse equalities joined by AND, to the end of the text."""
-        pairs: list[tuple[Column, Column]] = []
-        while True:
-            left = self.side()
-            if not self.took(TokenType.EQ):
-                raise self.wrong("'='")
-            right = self.side()
-            if len(left) != len(right):
-                raise QueryError(
-                    f"{self.what} {self.text!r}: {len(left)} columns on one side and {len(right)} on the other"
-                )
-            pairs.extend(zip(left, right, strict=True))
-            if self.at == len(self.tokens):
-                return pairs
-            if not self.took(TokenType.AND):
-                raise self.wrong("AND or the end")
-
-
-def parse_predicates(texts: Sequence[str]) -> list[tuple[Column, Column]]:
-    """Return the pairs of columns that predicates make equal, in order. Raises QueryError for any other text."""
-    pairs: list[tuple[Column, Column]] = []
-    for text in texts:
-        if not isinstance(text, str):
-            raise QueryError(f"a predicate must be a string like 'R.a = S.a', not {text!r}")
-        pairs.extend(_Reader(text, "predicate").equalities())
-    return pairs
-
-
-def column_place(text: str) -> Column | None:
-    """Return the (stream, column) of a text such as `R.a` or `"odd stream"."odd column"`, None for other text."""
-    try:
-        reader = _Reader(text, "column")
-        place = reader.column()
-    except QueryError:
-        return None
-    return place if reader.at == len(reader.tokens) else None
 
 
 def _groups(pairs: list[tuple[Column, Column]]) -> list[list[Column]]:

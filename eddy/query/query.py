@@ -1,24 +1,26 @@
-"""The query: streams, equality predicates, filters, projection. docs/guide/semantics.md defines its results."""
+"""The query: streams, predicates, filters, projection. docs/guide/semantics.md defines its results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
 
 from eddy.filters.conditions import Filter, Predicate, conditions
-from eddy.query.event_time import ticks_per_second, unified_time
+from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
+from eddy.query.event_time import ticks, unified_time
+from eddy.query.intervals import Intervals
 from eddy.query.key_types import text_words, word_count
 from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
 from eddy.query.numbers import whole
-from eddy.query.predicates import AttributeClass, attribute_classes, column_place, parse_predicates
+from eddy.query.parser import column_place, parse_predicates
+from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
-from stairs.graph import FOREVER, MAX_STREAMS, JoinGraph, Window, WindowKind
+from stairs.graph import MAX_STREAMS, JoinGraph, Value, Window, WindowKind
 
 
 def _listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
@@ -31,7 +33,8 @@ class Query:
     """A join of 2 to 128 windowed streams.
 
     streams     the streams; rows of equal event time arrive in this order
-    predicates  equalities as text: "R.a = S.a", "(R.a, R.b) = (S.a, S.b)"; AND joins several in one text
+    on          predicates as text: equalities such as "R.a = S.a" and "(R.a, R.b) = (S.a, S.b)", and comparisons such
+                as "R.x < S.y" and "R.at between S.at and S.at + 30 min"; AND joins several in one text
     select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"}
     where       filter of results: a pyarrow expression over columns named "stream.column", selected or not; or a
                 `Predicate` that declares the columns of its function; or a list of these, which must all hold
@@ -53,7 +56,7 @@ class Query:
     def __init__(
         self,
         streams: Sequence[Stream],
-        predicates: Sequence[str],
+        on: Sequence[str],
         *,
         select: Sequence[str] | Mapping[str, str] | None = None,
         where: Filter | None = None,
@@ -62,16 +65,25 @@ class Query:
         late_rows: int = LATE_ROWS,
     ) -> None:
         self.streams = tuple(_listed(streams, "streams", "eddy.Stream objects"))
-        if isinstance(predicates, str):
-            raise QueryError(f"predicates must be a list of strings, not one string: write [{predicates!r}]")
-        self.predicates = tuple(_listed(predicates, "predicates", "strings such as 'R.a = S.a'"))
+        if isinstance(on, str):
+            raise QueryError(f"on must be a list of predicates, not one string: write [{on!r}]")
+        self.on = tuple(_listed(on, "on", "predicates such as 'R.a = S.a'"))
         self.where = where
         self._check_streams()
-        self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parse_predicates(self.predicates))
-        """The attribute classes that the predicates make."""
-        self._check_connected()
+        parsed = parse_predicates(self.on)
+        self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parsed.equalities)
+        """The attribute classes that the equalities make."""
         self.time_type = self._time_type()
         """The type in which event times are compared; None if no stream has event times."""
+        self.comparisons: tuple[ColumnComparison, ...] = comparisons(self.streams, parsed.comparisons, self.time_type)
+        """The predicates that are no equalities."""
+        self.scans = scanned_pairs([stream.name for stream in self.streams], self.classes, self.comparisons)
+        """The pairs of streams that comparisons connect where no equality does: all tuples are scanned there."""
+        self._check_connected()
+        intervals = Intervals(self.streams, self.classes, self.comparisons, self.time_type)
+        self.streams = intervals.with_windows()
+        self.derived = intervals.derived
+        """By name the streams whose window follows from the intervals: its size in ticks."""
         self.lateness = lateness
         check_late(late, "")
         self.late = late
@@ -94,7 +106,7 @@ class Query:
 
     def __repr__(self) -> str:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
-        return f"Query({streams}; {' AND '.join(str(one) for one in self.classes)})"
+        return f"Query({streams}; {' AND '.join(str(one) for one in (*self.classes, *self.comparisons))})"
 
     def index(self, name: str) -> int:
         """Return the position of a stream in the query. Raises QueryError for an unknown name."""
@@ -130,9 +142,9 @@ class Query:
         reached, grew = {self.streams[0].name}, True
         while grew:
             grew = False
-            for one in self.classes:
-                if not reached.isdisjoint(one.columns) and not reached.issuperset(one.columns):
-                    reached.update(one.columns)
+            for names in (*(one.columns.keys() for one in self.classes), *map(set, self.scans)):
+                if not reached.isdisjoint(names) and not reached.issuperset(names):
+                    reached.update(names)
                     grew = True
         apart = [stream.name for stream in self.streams if stream.name not in reached]
         if apart:
@@ -156,49 +168,34 @@ class Query:
         return kind
 
     def ticks(self, span: int | timedelta, own: pa.DataType | None, what: str) -> int:
-        """Return a span in ticks of the common time type, for a query with time columns.
-
-        span  a timedelta, or a whole number in units of `own`
-        own   the type of a time column, None = the common time type
-        what  the name of the span in errors
-
-        Raises QueryError for a span that is not a whole number of ticks from 0 to 2^61.
-        """
-        common = self.time_type
-        assert common is not None
-        per_second = ticks_per_second(common)
-        if isinstance(span, timedelta):
-            seconds = Fraction(span // timedelta(microseconds=1), 1_000_000)
-            if getattr(span, "nanoseconds", 0):
-                # A timedelta of pandas.
-                seconds += Fraction(span.nanoseconds, 10**9)  # type: ignore[attr-defined]
-            if pa.types.is_date(common):
-                ticks = seconds / 86_400
-            elif per_second is None:
-                raise QueryError(f"{what}: {span} is a timedelta, but event times are integers; give a whole number")
-            else:
-                ticks = seconds * per_second
-        else:
-            own_per_second = ticks_per_second(own) if own is not None else None
-            ticks = Fraction(span)
-            if per_second is not None and own_per_second is not None:
-                ticks *= Fraction(per_second, own_per_second)
-        if ticks.denominator != 1 or not 0 <= ticks <= FOREVER:
-            raise QueryError(
-                f"{what}: {span} is not a whole number of ticks from 0 to 2^61 of the time type {common}; use a finer"
-                " time type or another span"
-            )
-        return int(ticks)
+        """Return a span in ticks of the common time type (`eddy.query.event_time.ticks`)."""
+        assert self.time_type is not None
+        return ticks(span, self.time_type, own, what)
 
     # The join as numbers
+
+    def _values(self, timed: bool) -> dict[tuple[str, str, pa.DataType], Value]:
+        """Return where tuples have the values that comparisons read: by stream, column and type."""
+        found: dict[tuple[str, str, pa.DataType], Value] = {}
+        counts = [int(timed)] * len(self.streams)
+        for one in self.comparisons:
+            for name, column in one.columns:
+                i = self.index(name)
+                if timed and self.streams[i].time == column and one.kind == self.time_type:
+                    found[name, column, one.kind] = Value(i, 0)
+                elif (name, column, one.kind) not in found:
+                    found[name, column, one.kind] = Value(i, counts[i])
+                    counts[i] += 1
+        return found
 
     def _graph(self) -> JoinGraph:
         ranged = [stream.name for stream in self.streams if isinstance(stream.window, Range)]
         untimed = [stream.name for stream in self.streams if stream.time is None]
         if ranged and untimed:
             raise QueryError(
-                f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, which compares the event"
-                f" times of all tuples of a result; name the time column of {untimed[0]} with time=…"
+                f"stream {untimed[0]} has no time column, but {ranged[0]} has a RANGE window, its own or one that"
+                " intervals require, which compares the event times of all tuples of a result; name the time column of"
+                f" {untimed[0]} with time=…"
             )
         lateness = self.lateness if isinstance(self.lateness, timedelta) else whole(self.lateness)
         if lateness is None:
@@ -210,26 +207,36 @@ class Query:
             raise QueryError(
                 f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples"
             )
+        self.values = self._values(bool(ranged))
+        """Where tuples have the values that comparisons read: by stream, column and type."""
         windows = []
         for stream in self.streams:
             if isinstance(stream.window, Rows):
                 windows.append(Window(WindowKind.ROWS, stream.window.n))
             elif isinstance(stream.window, Range):
                 assert stream.time is not None
-                what = f"stream {stream.name}, window"
-                windows.append(Window(WindowKind.RANGE, self.ticks(stream.window.d, stream.type_of(stream.time), what)))
+                what, size = f"stream {stream.name}, window", self.derived.get(stream.name)
+                if size is None:
+                    size = self.ticks(stream.window.d, stream.type_of(stream.time), what)
+                windows.append(Window(WindowKind.RANGE, size))
             else:
                 windows.append(Window(WindowKind.UNBOUNDED))
+        members = [*(one.columns.keys() for one in self.classes), *self.scans]
         return JoinGraph(
             names=tuple(stream.name for stream in self.streams),
             windows=tuple(windows),
             attributes=tuple(
-                tuple(c for c, one in enumerate(self.classes) if stream.name in one.columns) for stream in self.streams
+                tuple(c for c, names in enumerate(members) if stream.name in names) for stream in self.streams
             ),
-            widths=tuple(sum(map(word_count, one.types)) for one in self.classes),
-            texts=tuple(text_words(one.types) for one in self.classes),
+            widths=(*(sum(map(word_count, one.types)) for one in self.classes), *(1 for _ in self.scans)),
+            texts=(*(text_words(one.types) for one in self.classes), *(() for _ in self.scans)),
             timed=bool(ranged),
             lateness=self.ticks(self.lateness, None, "lateness") if ranged else 0,
+            comparisons=tuple(
+                one.in_graph(self.values[*one.left, one.kind], self.values[*one.right, one.kind])
+                for one in self.comparisons
+            ),
+            scans=tuple(range(len(self.classes), len(members))),
         )
 
     # Output

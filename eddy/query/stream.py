@@ -19,7 +19,8 @@ class Stream:
 
     name    unique in the query; a query may use the same source under several names
     schema  the columns, with their types
-    window  the tuples that can still be part of a result: `Rows`, `Range` or `Unbounded`
+    window  the tuples that can still be part of a result: `Rows`, `Range` or `Unbounded`; None = as long as intervals
+            between event times allow results (`Query`), `Unbounded` in a query without intervals
     time    the column of event times, None = no event times
     filter  rows for which it is false or null do not arrive: an Arrow expression, a function of a batch, a `Predicate`,
             or a list of these, which must all hold (docs/guide/filters.md)
@@ -33,7 +34,7 @@ class Stream:
 
     name: str
     schema: pa.Schema
-    window: Window = field(default_factory=Unbounded)
+    window: Window | None = None
     time: str | None = None
     filter: Filter | None = None
     late: Late | None = None
@@ -56,7 +57,7 @@ class Stream:
             why = unfit(one.type)
             if why is not None:
                 raise QueryError(f"stream {self.name}: column {one.name!r} is {one.type}: {why}")
-        if not isinstance(self.window, Rows | Range | Unbounded):
+        if not isinstance(self.window, Rows | Range | Unbounded | None):
             raise QueryError(
                 f"stream {self.name}: its window must be eddy.Rows(n), eddy.Range(d) or eddy.Unbounded(), not"
                 f" {self.window!r}"

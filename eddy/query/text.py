@@ -35,6 +35,7 @@ QUERY_FORM = fields(
         ),
         "classes": list_of(list_of(row_of(text, rest=list_of(text)))),
         "predicates": text,
+        "comparisons": list_of(text),
         "where": FILTER_FORM,
         "select": list_of(row_of(text, text, text)),
         "lateness": integer(0),
@@ -66,6 +67,7 @@ def query_text(query: Query) -> Text:
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
         ],
         "predicates": " AND ".join(map(str, query.classes)),
+        "comparisons": sorted(one.canonical for one in query.comparisons),
         "where": filter_text(query.conditions),
         "select": [[name, *place] for name, place in query.select.items()],
         "lateness": query.graph.lateness,
@@ -173,6 +175,8 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
             return differ(f"{place}, filter", filter_shown(theirs["filter"]), filter_shown(mine["filter"]))
     if saved["classes"] != own["classes"]:
         return differ("predicates", saved["predicates"], own["predicates"])
+    if saved["comparisons"] != own["comparisons"]:
+        return differ("comparisons", *(" AND ".join(text["comparisons"]) or "none" for text in (saved, own)))
     if results and not same_filter(saved["where"], query.conditions):
         return differ("where", filter_shown(saved["where"]), filter_shown(own["where"]))
     if results and saved["select"] != own["select"]:

@@ -43,8 +43,9 @@ def snapshot_of(engine: Engine) -> bytes:
         sections[f"class {c} word {word} text"] = number_bytes(heap, "<u1")
     for (i, c), x in modules.attribute_rows.items():
         sections[f"stream {i} class {c}"] = number_bytes(windows.numbers[x], "<i4")
-    for i, times in enumerate(windows.times):
-        sections[f"stream {i} times"] = number_bytes(times, "<i8")
+    for i, rings in enumerate(windows.values):
+        for k, values in enumerate(rings):
+            sections[f"stream {i} values {k}"] = number_bytes(values, "<i8")
     for i, schema in enumerate(_payload_schemas(engine)):
         if windows.rows[i] and schema.names:
             low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
@@ -122,7 +123,9 @@ class Snapshot:
                 for c, word in modules.texts
             },
             numbers=[self._numbers(f"stream {i} class {c}", "<i4") for i, c in modules.attribute_rows],
-            times=[self._numbers(f"stream {i} times", "<i8") for i in range(graph.n_streams * graph.timed)],
+            values=[
+                [self._numbers(f"stream {i} values {k}", "<i8") for k in range(n)] for i, n in enumerate(graph.rings)
+            ],
         )
         columns: list[list[Column]] = []
         late: list[list[pa.RecordBatch]] = []
@@ -144,7 +147,7 @@ class Snapshot:
         wanted = {f"class {c} keys" for c in range(graph.n_classes)}
         wanted |= {f"class {c} word {word} {what}" for c, word in modules.texts for what in ("offsets", "text")}
         wanted |= {f"stream {i} class {c}" for i, c in modules.attribute_rows}
-        wanted |= {f"stream {i} times" for i in range(graph.n_streams * graph.timed)}
+        wanted |= {f"stream {i} values {k}" for i, n in enumerate(graph.rings) for k in range(n)}
         wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
         late = {f"stream {i} late" for i in range(graph.n_streams * graph.timed)}
         for name in sorted(wanted ^ (self._sections.keys() - late)):

@@ -8,7 +8,7 @@ from jisc.plan.routes import probe_orders
 from jisc.plan.tree import Tree
 from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
-from stairs.routes import HopRow, OpRow, op_row, route_tables
+from stairs.routes import CompareRow, HopRow, OpRow, compare_row, op_row, route_tables
 
 WORD = 64
 
@@ -23,18 +23,26 @@ def compile_rankings(tree: Tree, graph: JoinGraph) -> Routes:
     span: list[tuple[int, int, int, int]] = []
     hops: list[HopRow] = []
     ops: list[OpRow] = []
+    compares: list[CompareRow] = []
     rows: list[HopRow] = []
     """Per stream, the row of its SteM in every ranking."""
     for j in range(m):
         own = graph.attributes[j]
         # The kernel chooses the class, the column and the offset tuple by tuple.
         rows.append(HopRow(j, own[0], ops0=len(ops), ops1=len(ops) + len(own)))
-        ops += [op_row(graph, j, c, False) for c in own]
+        ops += [op_row(graph, j, c, False)._replace(check=2 if c in graph.scans else 0) for c in own]
     ready = np.zeros((m * n + m, 3), np.uint64)
     for i, ranking in enumerate(probe_orders(tree, graph)):
         first = len(hops)
         for rank, j in enumerate(ranking):
-            hops.append(rows[j])
+            first_compare = len(compares)
+            if graph.compared >> j & 1:
+                others = ((1 << m) - 1) ^ (1 << j)
+                compares += [
+                    compare_row(one, j, -1 if other == i else ranking.index(other))
+                    for one, other in graph.compared_with(j, others)
+                ]
+            hops.append(rows[j]._replace(compare0=first_compare, compare1=len(compares)))
             word, bit = divmod(rank, WORD)
             for c in graph.attributes[j]:
                 ready[i * n + c, word] |= np.uint64(1 << bit)
@@ -42,4 +50,4 @@ def compile_rankings(tree: Tree, graph: JoinGraph) -> Routes:
         for c in graph.attributes[i]:
             ready[i * n + c, 2] = 1
             ready[m * n + i, :2] |= ready[i * n + c, :2]
-    return route_tables(span, hops, ops, ready.view(np.int64))
+    return route_tables(span, hops, ops, ready.view(np.int64), compares)

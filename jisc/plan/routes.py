@@ -4,10 +4,10 @@ The inner states of the plan are *virtual* here: they are not stored, probes com
 stream i climbs the path from its leaf to the root. At each join it probes the streams of the sibling one by one, from
 left to right as far as predicates connect them.
 
-A hop is a **leaf hop** if it probes by a class that is bound already and its stream has no other class to check or to
-bind. Its matches depend on one key only, so the kernel looks the key up once and forms the product at the end. A leaf
-hop without a match ends the walk before any further hop. All other hops are **trunk hops**: nested loops in the order
-of the plan.
+A hop is a **leaf hop** if it probes by a class that is bound already and its stream has no comparison and no other
+class to check or to bind. Its matches depend on one key only, so the kernel looks the key up once and forms the product
+at the end. A leaf hop without a match ends the walk before any further hop. All other hops are **trunk hops**: nested
+loops in the order of the plan.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from jisc.plan.connected import connected_order
 from jisc.plan.tree import Tree
-from stairs.graph import JoinGraph
+from stairs.graph import Comparison, JoinGraph
 from stairs.memory.arena import Routes
-from stairs.routes import HopRow, OpRow, op_row, route_tables, stem_hop
+from stairs.routes import CompareRow, HopRow, OpRow, compare_row, op_row, route_tables, stem_hop
 
 Preference = tuple[tuple[int, ...], ...]
 """Per stream its classes, most preferred first: by which of them to probe the stream when several are bound."""
@@ -28,7 +28,9 @@ Preference = tuple[tuple[int, ...], ...]
 class Hop(NamedTuple):
     """One probe of a route: `stream` by the key of class `by`; other classes are checked or bound on a match.
 
-    `after` is the number of trunk hops before the class is bound; 0 = the arrival binds it.
+    `after` is the number of trunk hops before the class is bound; 0 = the arrival binds it. `compares` has the
+    comparisons to check on a match, each with the number of trunk hops before its other component is bound; `compared`
+    is whether the stream has a comparison at all. `scan`: the class is a scan class, and all tuples are candidates.
     """
 
     stream: int
@@ -36,11 +38,14 @@ class Hop(NamedTuple):
     checks: tuple[int, ...]
     binds: tuple[int, ...]
     after: int
+    compares: tuple[tuple[Comparison, int], ...] = ()
+    compared: bool = False
+    scan: bool = False
 
     @property
     def leaf(self) -> bool:
         """Whether the key of `by` alone decides the matches, and no other hop depends on them."""
-        return not self.checks and not self.binds
+        return not (self.checks or self.binds or self.compared)
 
 
 def probe_orders(tree: Tree, graph: JoinGraph) -> list[list[int]]:
@@ -78,22 +83,30 @@ def hops_of(order: list[int], stream: int, graph: JoinGraph, prefer: Preference 
     """Return the hops of a tuple of `stream` that probes the others in this order; see `route` and `compile_routes`."""
     bound_after = dict.fromkeys(graph.attributes[stream], 0)
     trunk: list[Hop] = []
+    levels = {stream: 0}
+    visited = 1 << stream
     leaves: list[Hop] = []
     for j in order:
         own = graph.attributes[j]
-        if len(own) == 1:
+        compared = bool(graph.compared >> j & 1)
+        if len(own) == 1 and not compared:
             leaves.append(Hop(j, own[0], (), (), bound_after[own[0]]))
             continue
-        known = [c for c in own if c in bound_after]
+        # A scan class is the last resort, and its keys are never equal.
+        equal = [c for c in own if c not in graph.scans]
+        known = [c for c in equal if c in bound_after] or [c for c in own if c in bound_after]
         # The class that was bound first: a leaf hop of it is decided earliest.
         by = min(known, key=lambda c: (bound_after[c], c) if prefer is None else (prefer[j].index(c), c))
-        checks = tuple(c for c in known if c != by)
+        checks = tuple(c for c in known if c != by and c in equal)
         binds = tuple(c for c in own if c not in bound_after)
-        hop = Hop(j, by, checks, binds, bound_after[by])
+        compares = tuple((one, levels[other]) for one, other in graph.compared_with(j, visited)) if compared else ()
+        hop = Hop(j, by, checks, binds, bound_after[by], compares, compared, by in graph.scans)
         if hop.leaf:
             leaves.append(hop)
         else:
             trunk.append(hop)
+            visited |= 1 << j
+            levels[j] = len(trunk)
             bound_after.update(dict.fromkeys(binds, len(trunk)))
     leaves.sort(key=attrgetter("after"))
     return trunk + leaves
@@ -108,6 +121,7 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
     span = []
     hops: list[HopRow] = []
     ops: list[OpRow] = []
+    compares: list[CompareRow] = []
     rows: dict[Hop, HopRow] = {}
     """Rows of hops: equal hops of several routes share their ops."""
     for i, order in enumerate(probe_orders(tree, graph)):
@@ -120,19 +134,21 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
         for n, hop in enumerate(taken):
             row = rows.get(hop)
             if row is None:
-                row = rows[hop] = hop_row(hop, graph, ops)
+                row = rows[hop] = hop_row(hop, graph, ops, compares)
             if n < n_trunk:
                 ready = enabled
                 while enabled < end and taken[enabled - first].after == n + 1:
                     enabled += 1
                 row = row._replace(leaf0=ready, leaf1=enabled)
             hops.append(row)
-    return route_tables(span, hops, ops)
+    return route_tables(span, hops, ops, compares=compares)
 
 
-def hop_row(hop: Hop, graph: JoinGraph, ops: list[OpRow]) -> HopRow:
-    """Return the row of a hop, and append its checks and bindings to `ops`."""
-    first = len(ops)
+def hop_row(hop: Hop, graph: JoinGraph, ops: list[OpRow], compares: list[CompareRow]) -> HopRow:
+    """Return the row of a hop, and append its checks and bindings to `ops`, its comparisons to `compares`."""
+    first, compare0 = len(ops), len(compares)
+    compares += [compare_row(one, hop.stream, level) for one, level in hop.compares]
     ops += [op_row(graph, hop.stream, c, True) for c in hop.checks]
     ops += [op_row(graph, hop.stream, c, False) for c in hop.binds]
-    return stem_hop(graph, hop.stream, hop.by, first, len(ops))
+    row = stem_hop(graph, hop.stream, hop.by, first, len(ops))
+    return row._replace(compare0=compare0, compare1=len(compares), scan=int(hop.scan))

@@ -5,6 +5,9 @@ state of the sibling is not stored, the SteMs and STAIRs below it. The combinati
 join, if that state is stored. The hops of a join depend on its two sides only, not on the leaf that the tuple came
 from, so the hops of each side of each join are compiled once, and a route is a list of their numbers.
 
+A hop that crosses a scan class scans the SteM of the one stream on the other side that has the class. If the sibling
+is stored, a look-up of each tuple found follows, since its STAIR is indexed by these tuples.
+
 A promotion computes the combinations of a state with one key. Its route descends the tree from the state and probes
 the STAIRs below it as soon as their keys are bound. A second route probes SteMs only, for keys that those STAIRs have
 not attempted.
@@ -20,7 +23,7 @@ import numpy as np
 from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
 from stairs.memory.arena import Routes
-from stairs.routes import HopRow, OpRow, op_row, route_tables, stem_hop
+from stairs.routes import CompareRow, HopRow, OpRow, compare_row, op_row, route_tables, stem_hop
 
 
 @dataclass(frozen=True)
@@ -41,35 +44,49 @@ class _HopTable:
     def __init__(self, masks: Masks) -> None:
         self.masks = masks
         self.everything = (1 << masks.graph.n_streams) - 1
+        self.scans = sum(1 << c for c in masks.graph.scans)
         self.hops: list[HopRow] = []
         self.ops: list[OpRow] = []
+        self.compares: list[CompareRow] = []
         self._steps: dict[tuple[int, ...], Step] = {}
         self._one_class: dict[tuple[int, int, int], list[int]] = {}
         """Hops to targets with one class, by stream, class and state."""
+
+    def crosses(self, by: int, visited: int) -> bool:
+        """Return whether a hop by this class comes from the other stream of a scan class."""
+        return bool(self.scans >> by & 1 and self.masks.members[by] & visited)
 
     def probe(self, tree: Tree, by: int, state: int, visited: int, bound: int) -> Step:
         """Add the hop to a leaf (state -1) or to a stored state, unless it is there already."""
         masks, graph = self.masks, self.masks.graph
         classes = masks.classes_of(tree)
         stream = (tree.mask & -tree.mask).bit_length() - 1
-        visited |= tree.mask
+        before, visited = visited, visited | tree.mask
         # With one class there is nothing to check or to bind, so the hop is the same in all routes.
-        one_class = classes == 1 << by
+        one_class = classes == 1 << by and not graph.compared & tree.mask
         if one_class and (known := self._one_class.get((stream, by, state))) is not None:
             return known, visited, bound
-        first = len(self.ops)
-        for check, wanted in ((True, classes & bound & ~(1 << by)), (False, classes & ~bound)):
+        first, compare0 = len(self.ops), len(self.compares)
+        scan = self.crosses(by, before)
+        # The keys of scan classes are never equal. A scan binds that of its match, by which a state may be indexed.
+        bind = classes & ~bound | (1 << by if scan else 0)
+        for check, wanted in ((True, classes & bound & ~(1 << by) & ~self.scans), (False, bind)):
             while wanted:
                 c = (wanted & -wanted).bit_length() - 1
                 wanted &= wanted - 1
                 # A class is bound only if a stream that is still to be probed has it.
-                if check or masks.members[c] & self.everything & ~visited:
+                if check or c == by or masks.members[c] & self.everything & ~visited:
                     own = masks.members[c] & tree.mask
                     self.ops.append(op_row(graph, (own & -own).bit_length() - 1, c, check))
+        wanted = graph.compared & tree.mask
+        while wanted:
+            own = (wanted & -wanted).bit_length() - 1
+            wanted &= wanted - 1
+            self.compares += [compare_row(one, own, 0) for one, _ in graph.compared_with(own, before)]
+        hop = HopRow(stream, by, ops0=first, ops1=len(self.ops), state=state)
         if state < 0:
-            self.hops.append(stem_hop(graph, stream, by, first, len(self.ops)))
-        else:
-            self.hops.append(HopRow(stream, by, ops0=first, ops1=len(self.ops), state=state))
+            hop = stem_hop(graph, stream, by, first, len(self.ops))
+        self.hops.append(hop._replace(compare0=compare0, compare1=len(self.compares), scan=int(scan and state < 0)))
         added = [len(self.hops) - 1]
         if one_class:
             self._one_class[stream, by, state] = added
@@ -93,6 +110,9 @@ class _HopTable:
             return known
         if not whole and bound >> index & 1 and (state := rows.get(StateId(tree.mask, index), -1)) >= 0:
             step = self.probe(tree, index, state, visited, bound)
+            if self.crosses(index, visited):
+                scanned = self.probe(_leaf(tree, self.masks.members[index]), index, -1, visited, bound)
+                step = scanned[0] + step[0], *step[1:]
         else:
             left, right = tree.left, tree.right
             by = self.masks.by(left, right)
@@ -106,6 +126,13 @@ class _HopTable:
             step = one + two, visited, bound
         self._steps[key] = step
         return step
+
+
+def _leaf(tree: Tree, streams: int) -> Tree:
+    """Return the leaf of a tree whose stream is among some streams, given as bits."""
+    while tree.left is not None and tree.right is not None:
+        tree = tree.left if tree.left.mask & streams else tree.right
+    return tree
 
 
 def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, dict[int, tuple[int, int]]]:
@@ -147,5 +174,5 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, d
                 node, by = side.node, side.by
                 add(table.expand(node, by, 0, 1 << by, plan.rows, number, True)[0])
                 add(table.expand(node, by, 0, 1 << by, {}, -1, True)[0])
-    routes = route_tables(spans, table.hops, table.ops)
+    routes = route_tables(spans, table.hops, table.ops, compares=table.compares)
     return routes._replace(hops=routes.hops[np.array(numbers, np.int64)]), promotions

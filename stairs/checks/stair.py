@@ -5,7 +5,10 @@ They call no kernel: they follow chains themselves, and find combinations with a
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
+
+import numpy as np
 
 from stairs.checks.byte_strings import require
 from stairs.descriptors import (
@@ -18,6 +21,7 @@ from stairs.descriptors import (
     E_UNMARKED,
     S_NEXT,
 )
+from stairs.graph import Value
 from stairs.stair import Stair
 
 Composite = tuple[int, ...]
@@ -79,6 +83,7 @@ def _combinations(stair: Stair) -> dict[int, list[Composite]]:
     """Return all live combinations over the set by key id, from the records alone."""
     modules, graph = stair.modules, stair.modules.graph
     partial: list[tuple[Composite, dict[int, int]]] = [((), {})]
+    visited: list[int] = []
     for j, low in zip(stair.streams, stair.lows.tolist(), strict=True):
         room = modules.capacity[j]
         records = modules.recs.view(j).reshape(room, -1)
@@ -91,9 +96,37 @@ def _combinations(stair: Stair) -> dict[int, list[Composite]]:
             ((*components, s), {**bound, **keys})
             for components, bound in partial
             for s, keys in tuples
-            if all(bound.get(c, kid) == kid for c, kid in keys.items())
+            if all(bound.get(c, kid) == kid for c, kid in keys.items() if c not in graph.scans)
         ]
+        visited.append(j)
+        partial = [one for one in partial if _compare(stair, visited, one[0])]
     found: dict[int, list[Composite]] = defaultdict(list)
     for components, bound in partial:
         found[bound[stair.by]].append(components)
     return dict(found)
+
+
+def _compare(stair: Stair, streams: list[int], components: Composite) -> bool:
+    """Return whether the components of these streams fulfil the comparisons of the last stream with the others."""
+    modules = stair.modules
+    at = dict(zip(streams, components, strict=True))
+
+    def value(end: Value, floats: bool) -> float:
+        ring = modules.value_ring(end.stream, end.ring)
+        own = ring[at[end.stream] & (len(ring) - 1)]
+        return float(own.view(np.float64)) if floats else int(own)
+
+    for one in modules.graph.comparisons:
+        ends = {one.left.stream, one.right.stream}
+        if streams[-1] in ends and ends <= at.keys():
+            left, right = value(one.left, one.floats), value(one.right, one.floats)
+            if one.differs:
+                fits = left != right + one.low
+            else:
+                above = left > right + one.low or (left == right + one.low and not one.excluded & 1)
+                below = left < right + one.high or (left == right + one.high and not one.excluded & 2)
+                # An infinite bound is none.
+                fits = (above or one.low == -math.inf) and (below or one.high == math.inf)
+            if not fits:
+                return False
+    return True

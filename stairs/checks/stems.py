@@ -61,7 +61,7 @@ from stairs.descriptors import (
     S_NEXT,
     S_RECS,
     S_SIZE,
-    S_TIMES,
+    S_VALUES,
     S_WIDTH,
 )
 from stairs.graph import FOREVER, WindowKind
@@ -121,7 +121,7 @@ def _check_shapes(stems: Stems) -> None:
     widths = [2 * len(classes) for classes in graph.attributes]
     sizes: Mapping[str, tuple[Segments, type, list[int]]] = {
         "recs": (stems.recs, np.int32, [one * width for one, width in zip(room, widths, strict=True)]),
-        "times": (stems.times, np.int64, [one * graph.timed for one in room]),
+        "values": (stems.values, np.int64, [one * count for one, count in zip(room, graph.rings, strict=True)]),
         "heads": (stems.heads, np.int32, [k * len(own) for k, own in zip(keys, graph.members, strict=True)]),
         "words": (stems.words, np.int64, [k * width for k, width in zip(keys, graph.widths, strict=True)]),
         "freed": (stems.freed, np.int32, keys),
@@ -147,9 +147,9 @@ def _check_descriptors(stems: Stems) -> None:
     graph = stems.graph
     x = 0
     for i, (classes, window) in enumerate(zip(graph.attributes, graph.windows, strict=True)):
-        found = stems.streams[i, [S_RECS, S_TIMES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1]].tolist()
+        found = stems.streams[i, [S_RECS, S_VALUES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1]].tolist()
         end = x + len(classes)
-        ring = [stems.recs.base[i], stems.times.base[i], stems.capacity[i] - 1, 2 * len(classes)]
+        ring = [stems.recs.base[i], stems.values.base[i], stems.capacity[i] - 1, 2 * len(classes)]
         right = found == [*ring, window.kind, window.size, x, end]
         require(right, f"SteM {graph.names[i]}: its descriptors are {found}")
         for k, c in enumerate(classes):
@@ -198,10 +198,14 @@ def _check_ring(stems: Stems, i: int, what: str) -> None:
         require(following - low <= size, f"{what}: {following - low} tuples in a window of {size} rows")
         # Tuples leave a ROWS window by the count alone.
         require(low == 0 or following - low == size, f"{what}: low mark {low} with {following - low} of {size} rows")
-    if stems.graph.timed:
-        times = stems.times.view(i)[np.arange(low, following) & (room - 1)]
-        within = not len(times) or (times.min() >= -FOREVER and times.max() <= FOREVER)
-        require(bool(within), f"{what}: event times are beyond ±2^61")
+    slots = np.arange(low, following) & (room - 1)
+    for k, floats in enumerate(stems.graph.float_rings[i]):
+        values = stems.value_ring(i, k)[slots]
+        if floats:
+            require(not np.isnan(values.view(np.float64)).any(), f"{what}: ring {k} of values has a NaN")
+        else:
+            within = not len(values) or (values.min() >= -FOREVER and values.max() <= FOREVER)
+            require(bool(within), f"{what}: event times or values of ring {k} are beyond ±2^61")
 
 
 def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:

@@ -17,31 +17,41 @@ import numpy as np
 from stairs.descriptors import (
     C_HEADS,
     C_STRIDE,
+    H_COMPARE0,
+    H_COMPARE1,
     H_MATCHES,
     H_OPS0,
     H_OPS1,
     H_PROBES,
     H_TARGET,
     M_SHORT,
+    O_CHECK,
     O_CLASS,
     O_COLUMN,
     O_OFFSET,
     R_END,
     R_TRUNK,
     S_LO,
+    S_NEXT,
     SHORT_OUTPUT,
     T_CANDIDATE,
     T_DONE,
     T_HOP,
     T_OFFSET,
     T_READY,
+    X_LEVEL,
+    X_OTHER,
 )
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.bits import lowest_bit
 from stairs.kernels.climb import wanted
 from stairs.kernels.combinations import write
+from stairs.kernels.compare import holds
 from stairs.kernels.hop import record_of
 from stairs.memory.arena import Arena, Entries, Routes, Walk
+
+SCANS = -1
+"""Offset of the link in a hop that scans all tuples."""
 
 
 @inlined
@@ -49,6 +59,12 @@ def is_bound(arena: Arena, routes: Routes, i: int, c: int, done: int, more: int)
     """Return whether a tuple of stream i that visited `done` has a key of class c."""
     mask = routes.ready[u64(i * arena.classes.shape[0] + c)]
     return mask[2] != 0 or (mask[0] & done) != 0 or (mask[1] & more) != 0
+
+
+@inlined
+def is_done(rank: int, done: int, more: int) -> bool:
+    """Return whether a tuple visited the SteM of a rank; -1 = the stream of the arrival, whose component it has."""
+    return rank < 0 or ((done >> rank if rank < 64 else more >> (rank - 64)) & 1) != 0
 
 
 @inlined
@@ -62,8 +78,12 @@ def choose(arena: Arena, routes: Routes, walk: Walk, i: int, d: int, tally: int)
     for o in range(routes.hops[u64(h), H_OPS0], routes.hops[u64(h), H_OPS1]):
         c = ops[u64(o), O_CLASS]
         if is_bound(arena, routes, i, c, frame[T_DONE], frame[T_DONE + 1]):
-            frame[T_CANDIDATE] = arena.heads[u64(walk.bound[u64(c)] + ops[u64(o), O_COLUMN])]
-            frame[T_OFFSET] = ops[u64(o), O_OFFSET]
+            if ops[u64(o), O_CHECK] == 0:
+                frame[T_CANDIDATE] = arena.heads[u64(walk.bound[u64(c)] + ops[u64(o), O_COLUMN])]
+                frame[T_OFFSET] = ops[u64(o), O_OFFSET]
+            else:
+                frame[T_CANDIDATE] = arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_NEXT] - 1
+                frame[T_OFFSET] = SCANS
             break
     routes.hops[u64(h), H_PROBES] += tally
 
@@ -101,11 +121,11 @@ def route(
             d -= 1
             continue
         record = record_of(arena, j, s)
-        frame[T_CANDIDATE] = arena.recs[u64(record + frame[T_OFFSET])]
+        frame[T_CANDIDATE] = s - 1 if frame[T_OFFSET] == SCANS else np.int64(arena.recs[u64(record + frame[T_OFFSET])])
         walk.current[u64(j)] = s
         done, more = frame[T_DONE], frame[T_DONE + 1]
         ready, ready_more = frame[T_READY], frame[T_READY + 1]
-        agrees = True
+        agrees = arena.recs[u64(record + 1)] >= 0
         for o in range(hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
             c = ops[u64(o), O_CLASS]
             kid = np.int64(arena.recs[u64(record + ops[u64(o), O_OFFSET] + 1)])
@@ -114,9 +134,13 @@ def route(
                 walk.bound[u64(c)] = row
                 ready |= routes.ready[u64(i * n + c), 0]
                 ready_more |= routes.ready[u64(i * n + c), 1]
-            elif walk.bound[u64(c)] != row:
+            elif ops[u64(o), O_CHECK] == 0 and walk.bound[u64(c)] != row:
                 agrees = False
                 break
+        for x in range(hops[u64(h), H_COMPARE0], hops[u64(h), H_COMPARE1]):
+            test = routes.compares[u64(x)]
+            if agrees and is_done(test[X_LEVEL], done, more):
+                agrees = holds(arena, test, s, walk.current[u64(test[X_OTHER])])
         if not agrees:
             continue
         hops[u64(h), H_MATCHES] += tally

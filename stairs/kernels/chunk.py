@@ -45,7 +45,7 @@ from stairs.descriptors import (
     S_NEXT,
     S_RECS,
     S_SIZE,
-    S_TIMES,
+    S_VALUES,
     S_WIDTH,
 )
 from stairs.kernels.accelerate import inlined, u64
@@ -82,7 +82,7 @@ def depart_all(arena: Arena, chunk: Chunk, n: int, i: int, watermark: int) -> in
             horizon = watermark - arena.meta[M_LATENESS] - row[S_SIZE]
             s = own[K_LOW] + own[K_GONE]
             while n < most and s < own[K_FIRST] + own[K_COUNT]:
-                if arena.times[u64(row[S_TIMES] + (s & row[S_MASK]))] >= horizon:
+                if arena.values[u64(row[S_VALUES] + (s & row[S_MASK]))] >= horizon:
                     break
                 n = depart(chunk, n, j, watermark)
                 s += 1
@@ -109,7 +109,7 @@ def list_events(arena: Arena, batch: Batch, chunk: Chunk, start: int, stop: int)
         if own[K_COUNT] == own[K_MOST]:
             return n
         if timed:
-            time = arena.times[u64(streams[i, S_TIMES] + (s & streams[i, S_MASK]))]
+            time = arena.values[u64(streams[i, S_VALUES] + (s & streams[i, S_MASK]))]
             watermark = min(max(watermark, time), meta[M_CAP])
         if changelog:
             n = depart_all(arena, chunk, n, np.int64(i), watermark)
@@ -179,8 +179,8 @@ def find_stay(arena: Arena, chunk: Chunk, n: int, strict: bool) -> None:
         elif streams[j, S_KIND] == ROWS:
             stay = max(stay, following - size)
         elif streams[j, S_KIND] == RANGE and not strict:
-            ring, mask, horizon = streams[j, S_TIMES], streams[j, S_MASK], chunk.clock[u64(n - 1)] - size
-            while stay < following and arena.times[u64(ring + (stay & mask))] < horizon:
+            ring, mask, horizon = streams[j, S_VALUES], streams[j, S_MASK], chunk.clock[u64(n - 1)] - size
+            while stay < following and arena.values[u64(ring + (stay & mask))] < horizon:
                 stay += 1
         own[j, K_STAY] = stay
 
@@ -225,7 +225,7 @@ def has_left(arena: Arena, chunk: Chunk, j: int, s: int, place: int) -> bool:
         return chunk.departures[u64(own[K_GONE_AT] + s - own[K_LOW])] < place
     if row[S_KIND] == ROWS:
         return chunk.places[u64(own[K_START] + s + row[S_SIZE] - own[K_FIRST])] < place
-    return arena.times[u64(row[S_TIMES] + (s & row[S_MASK]))] < chunk.clock[u64(place)] - row[S_SIZE]
+    return arena.values[u64(row[S_VALUES] + (s & row[S_MASK]))] < chunk.clock[u64(place)] - row[S_SIZE]
 
 
 @inlined

@@ -24,9 +24,11 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.descriptors import (
+    C_SCAN,
     DONE,
     E_BIRTH,
     E_CLASS,
+    E_KEY_PART,
     E_NEXT,
     E_PARTS0,
     E_PARTS1,
@@ -35,7 +37,6 @@ from stairs.descriptors import (
     E_STORED,
     E_TAIL,
     H_CLASS,
-    H_COLUMN,
     H_MATCHES,
     H_PROBES,
     H_STATE,
@@ -48,17 +49,17 @@ from stairs.descriptors import (
     S_KIND,
     S_MASK,
     S_SIZE,
-    S_TIMES,
+    S_VALUES,
     SHORT_ENTRIES,
     SHORT_OUTPUT,
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.combinations import write
-from stairs.kernels.hop import after, entry_at, floor, head_at, take
+from stairs.kernels.hop import after, entry_at, floor, head_at, newest_tuple, take
 from stairs.kernels.memory import peek_int32, poke_int32
 from stairs.kernels.promotion import promote
-from stairs.kernels.stair import GONE, make_slots
+from stairs.kernels.stair import GONE, key_of, make_slots
 from stairs.kernels.windows import RANGE
 from stairs.memory.arena import Arena, Entries, Routes, Walk
 
@@ -75,12 +76,12 @@ def stair_newest(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: 
 
 
 @inlined
-def newest(arena: Arena, entries: Entries, routes: Routes, walk: Walk, h: int) -> int:
+def newest(arena: Arena, entries: Entries, routes: Routes, walk: Walk, lows: int, h: int) -> int:
     """Return the first candidate of a hop for the key bound for its class."""
     hop = routes.hops[u64(h)]
     c = u64(hop[H_CLASS])
     if hop[H_STATE] < 0:
-        return np.int64(arena.heads[u64(walk.bound[c] + hop[H_COLUMN])])
+        return newest_tuple(arena, entries, routes, walk.bound, walk.current, lows, h)
     return stair_newest(arena, entries, routes, walk, hop[H_STATE], walk.kids[c])
 
 
@@ -88,7 +89,14 @@ def newest(arena: Arena, entries: Entries, routes: Routes, walk: Walk, h: int) -
 def store(arena: Arena, entries: Entries, walk: Walk, x: int) -> None:
     """Store the bound components in a STAIR, unless their key is not attempted there."""
     row = entries.states[u64(x)]
-    p = head_at(entries, x, walk.kids[u64(row[E_CLASS])])
+    c = u64(row[E_CLASS])
+    kid = walk.kids[c]
+    if arena.classes[c, C_SCAN] != 0:
+        # A later hop of this walk may have bound the key of another tuple.
+        kid = key_of(
+            arena, entries, x, walk.current[u64(entries.parts[u64(row[E_PARTS0] + row[E_KEY_PART]), P_STREAM])]
+        )
+    p = head_at(entries, x, kid)
     if peek_int32(p) < row[E_BIRTH]:
         row[E_PASSED] += 1
         return
@@ -155,7 +163,7 @@ def wanted(arena: Arena, entries: Entries, walk: Walk, newer: int, strict: bool,
         greatest, deadline = np.int64(-2 * FOREVER), np.int64(2 * FOREVER)
         for j in range(m):
             stream = arena.streams[u64(j)]
-            t = arena.times[u64(stream[S_TIMES] + (walk.current[u64(j)] & stream[S_MASK]))]
+            t = arena.values[u64(stream[S_VALUES] + (walk.current[u64(j)] & stream[S_MASK]))]
             greatest = max(greatest, t)
             if stream[S_KIND] == RANGE:
                 deadline = min(deadline, t + stream[S_SIZE])
@@ -191,7 +199,7 @@ def climb(
     first, end = routes.span[u64(route), R_TRUNK], routes.span[u64(route), R_END]
     resume, level = np.int64(-1), np.int64(0)
     h = first
-    s = newest(arena, entries, routes, walk, h)
+    s = newest(arena, entries, routes, walk, lows, h)
     low = floor(entries, routes, lows, h)
     hops[u64(h), H_PROBES] += tally
     while True:
@@ -203,7 +211,7 @@ def climb(
             resume = back[u64(level)]
             h = first + level
             low = floor(entries, routes, lows, h)
-        following = after(arena, entries, routes, h, s)
+        following = after(arena, entries, routes, walk.current, h, s, low)
         if not take(arena, entries, routes, walk.bound, walk.kids, walk.current, h, s):
             s = following
             continue
@@ -227,6 +235,6 @@ def climb(
             resume = level
         level += 1
         h += 1
-        s = newest(arena, entries, routes, walk, h)
+        s = newest(arena, entries, routes, walk, lows, h)
         low = floor(entries, routes, lows, h)
         hops[u64(h), H_PROBES] += tally

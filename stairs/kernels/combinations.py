@@ -25,7 +25,7 @@ from stairs.descriptors import (
     S_KIND,
     S_MASK,
     S_SIZE,
-    S_TIMES,
+    S_VALUES,
     SHORT_ENTRIES,
 )
 from stairs.graph import FOREVER
@@ -90,7 +90,7 @@ def first_in_time(
         for h in range(trunk - 1, end):
             j = i if h < trunk else u64(hops[u64(h), H_TARGET])
             s = walk.current[j] if h < leaf else np.int64(partials[u64(turn[u64(h - leaf)])])
-            t = arena.times[u64(streams[j, S_TIMES] + (s & streams[j, S_MASK]))]
+            t = arena.values[u64(streams[j, S_VALUES] + (s & streams[j, S_MASK]))]
             greatest = max(greatest, t)
             if streams[j, S_KIND] == RANGE:
                 deadline = min(deadline, t + streams[j, S_SIZE])

@@ -23,9 +23,12 @@ from stairs.descriptors import (
     E_RING,
     E_TAIL,
     E_WIDTH,
+    H_CLASS,
+    H_COLUMN,
     H_OFFSET,
     H_OPS0,
     H_OPS1,
+    H_SCAN,
     H_STATE,
     H_TARGET,
     O_CHECK,
@@ -34,10 +37,12 @@ from stairs.descriptors import (
     O_STREAM,
     P_STREAM,
     S_MASK,
+    S_NEXT,
     S_RECS,
     S_WIDTH,
 )
 from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.compare import all_hold, next_scanned
 from stairs.kernels.memory import peek_int32
 from stairs.memory.arena import Arena, Entries, Routes
 
@@ -84,11 +89,25 @@ def floor(entries: Entries, routes: Routes, lows: int, h: int) -> int:
 
 
 @inlined
-def after(arena: Arena, entries: Entries, routes: Routes, h: int, s: int) -> int:
-    """Return the candidate that follows s in its chain."""
+def newest_tuple(
+    arena: Arena, entries: Entries, routes: Routes, bound: np.ndarray, current: np.ndarray, lows: int, h: int
+) -> int:
+    """Return the first candidate of a hop that probes a SteM."""
+    hop = routes.hops[u64(h)]
+    if hop[H_SCAN] != 0:
+        low = floor(entries, routes, lows, h)
+        return next_scanned(arena, routes, h, current, arena.streams[u64(hop[H_TARGET]), S_NEXT] - 1, low)
+    return np.int64(arena.heads[u64(bound[u64(hop[H_CLASS])] + hop[H_COLUMN])])
+
+
+@inlined
+def after(arena: Arena, entries: Entries, routes: Routes, current: np.ndarray, h: int, s: int, low: int) -> int:
+    """Return the candidate that follows s in its chain or scan, which ends below `low`."""
     hop = routes.hops[u64(h)]
     if hop[H_STATE] >= 0:
         return np.int64(peek_int32(entry_at(entries, hop[H_STATE], s)))
+    if hop[H_SCAN] != 0:
+        return next_scanned(arena, routes, h, current, s - 1, low)
     return np.int64(arena.recs[u64(record_of(arena, hop[H_TARGET], s) + hop[H_OFFSET])])
 
 
@@ -108,6 +127,8 @@ def take(
     x = hop[H_STATE]
     if x < 0:
         current[u64(hop[H_TARGET])] = s
+        if hop[H_SCAN] != 0 and arena.recs[u64(record_of(arena, hop[H_TARGET], s) + 1)] < 0:
+            return False
     else:
         states, parts = entries.states, entries.parts
         first, lows = states[u64(x), E_PARTS0], states[u64(x), E_LOWS]
@@ -127,4 +148,4 @@ def take(
             bound[c] = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
         elif kids[c] != kid:
             return False
-    return True
+    return all_hold(arena, routes, h, current)

@@ -34,8 +34,9 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import inlined, step, u64
-from stairs.kernels.levels import ancestor, last_level
+from stairs.kernels.levels import last_level
 from stairs.kernels.marks import is_blocked, row_of, set_mark
+from stairs.kernels.partials import ancestor
 from stairs.memory.arena import Arena, Chunk, Routes
 
 ALIVE = -3

@@ -21,6 +21,8 @@ from stairs.descriptors import (
     C_STRIDE,
     H_CLASS,
     H_COLUMN,
+    H_COMPARE0,
+    H_COMPARE1,
     H_KILLED,
     H_LEAF0,
     H_LEAF1,
@@ -28,6 +30,7 @@ from stairs.descriptors import (
     H_OPS0,
     H_OPS1,
     H_REST,
+    H_SCAN,
     H_TARGET,
     H_TESTED,
     INSERTED,
@@ -43,8 +46,6 @@ from stairs.descriptors import (
     L_PROBES,
     L_SIZE,
     O_CHECK,
-    O_CLASS,
-    O_OFFSET,
     Q_FIELDS,
     Q_HEAD,
     Q_PARENT,
@@ -63,6 +64,8 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.chunk import has_arrived, has_left, newest_seen
 from stairs.kernels.marks import MARKED, row_of
+from stairs.kernels.partials import agrees, ancestor, bind_keys, close_level
+from stairs.kernels.scan import scan
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
 TRIAL, PAUSE = 1024, 64
@@ -85,15 +88,6 @@ def was_probed(routes: Routes, i: int, h: int) -> bool:
     if h < leaf or h + 1 < end:
         return False
     return leaf == trunk or routes.hops[u64(leaf - 1), H_LEAF0] < routes.hops[u64(leaf - 1), H_LEAF1]
-
-
-@inlined
-def ancestor(chunk: Chunk, i: int, q: int, level: int, above: int) -> int:
-    """Return the tuple that partial result q of a level has at the level `above` it."""
-    while level > above:
-        q = np.int64(chunk.partials[u64(chunk.levels[i, u64(level), L_AT] + q * Q_FIELDS + Q_PARENT)])
-        level -= 1
-    return np.int64(chunk.partials[u64(chunk.levels[i, u64(level), L_AT] + q * Q_FIELDS + Q_TUPLE)])
 
 
 @inlined
@@ -132,7 +126,9 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
     for h in range(min(trunk + level + 1, leaf), max(leaf, last)):
         x = u64(row_of(arena, hops[u64(h), H_TARGET], hops[u64(h), H_CLASS]))
         if h < leaf:
-            if hops[u64(h), H_REST] > 0 or chunk.sources[u64(hops[u64(h), H_CLASS]), 0] != level:
+            if hops[u64(h), H_REST] > 0 or hops[u64(h), H_SCAN] != 0:
+                continue
+            if chunk.sources[u64(hops[u64(h), H_CLASS]), 0] != level:
                 continue
             hops[u64(h), H_TESTED] += levels[i, u64(level), L_SIZE]
         elif h < first or h >= last:
@@ -208,29 +204,6 @@ def count_walked(chunk: Chunk, i: int) -> int:
 
 
 @inlined
-def bind_keys(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: int, q: int, h: int) -> None:
-    """Write the key ids of partial result q with which hop h compares those of its candidates."""
-    ops = routes.ops
-    for o in range(routes.hops[u64(h), H_OPS0], routes.hops[u64(h), H_OPS1]):
-        if ops[u64(o), O_CHECK] != 0:
-            c = u64(ops[u64(o), O_CLASS])
-            row = arena.streams[u64(chunk.sources[c, 1])]
-            s = ancestor(chunk, i, q, level, chunk.sources[c, 0])
-            at = row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + chunk.sources[c, 2] + 1
-            walk.kids[c] = arena.recs[u64(at)]
-
-
-@inlined
-def agrees(arena: Arena, routes: Routes, walk: Walk, h: int, record: int) -> bool:
-    """Return whether the keys of the candidate whose record starts at `record` are those that `bind_keys` wrote."""
-    ops, same = routes.ops, True
-    for o in range(routes.hops[u64(h), H_OPS0], routes.hops[u64(h), H_OPS1]):
-        if ops[u64(o), O_CHECK] != 0:
-            same &= walk.kids[u64(ops[u64(o), O_CLASS])] == arena.recs[u64(record + ops[u64(o), O_OFFSET] + 1)]
-    return same
-
-
-@inlined
 def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: int, h: int, at: int) -> int:
     """Start level + 1 of stream i: each partial result with each match of hop h; return its end, -1 without room."""
     streams, recs, partials, levels, hops = arena.streams, arena.recs, chunk.partials, chunk.levels, routes.hops
@@ -240,7 +213,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
     ring, mask, width, offset = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH], hops[u64(h), H_OFFSET]
     own = chunk.streams[j]
     newer, low, stay = own[K_FIRST], own[K_LOW], own[K_STAY]
-    checked, hits = False, np.int64(0)
+    checked, hits = hops[u64(h), H_COMPARE0] < hops[u64(h), H_COMPARE1], np.int64(0)
     for o in range(hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
         checked |= routes.ops[u64(o), O_CHECK] != 0
     above, size = levels[i, u64(level), L_AT], levels[i, u64(level), L_SIZE]
@@ -256,7 +229,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
             seen = s < newer or has_arrived(chunk, np.int64(j), s, place)
             if s < stay and has_left(arena, chunk, np.int64(j), s, place):
                 break
-            if seen and (not checked or agrees(arena, routes, walk, h, record)):
+            if seen and (not checked or agrees(arena, routes, walk, h, record, s)):
                 if end > last:
                     return np.int64(-1)
                 partials[u64(end + Q_PARENT)] = q
@@ -266,15 +239,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
             s = np.int64(recs[u64(record + offset)])
     x = u64(row_of(arena, np.int64(j), hops[u64(h), H_CLASS]))
     arena.attrs[x, A_HITS] += hits
-    level += 1
-    levels[i, u64(level), L_AT] = at
-    levels[i, u64(level), L_PROBES] = size
-    levels[i, u64(level), L_MATCHES] = levels[i, u64(level), L_SIZE] = (end - at) // Q_FIELDS
-    for o in range(hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
-        if routes.ops[u64(o), O_CHECK] == 0:
-            c = u64(routes.ops[u64(o), O_CLASS])
-            chunk.sources[c, 0], chunk.sources[c, 1] = level, np.int64(j)
-            chunk.sources[c, 2] = routes.ops[u64(o), O_OFFSET]
+    close_level(routes, chunk, i, level + 1, h, at, end)
     return end
 
 
@@ -353,7 +318,10 @@ def probe_stream(
         if level > 0:
             h = trunk + level - 1
             leaf0, leaf1 = routes.hops[u64(h), H_LEAF0], routes.hops[u64(h), H_LEAF1]
-            at = extend(arena, routes, chunk, walk, u64(i), level - 1, h, at)
+            if routes.hops[u64(h), H_SCAN] != 0:
+                at = scan(arena, routes, chunk, walk, u64(i), level - 1, h, at)
+            else:
+                at = extend(arena, routes, chunk, walk, u64(i), level - 1, h, at)
         if at < 0:
             return at
         keep_live(arena, routes, chunk, u64(i), level, leaf0, leaf1)

@@ -18,6 +18,7 @@ from stairs.descriptors import (
     A_COLUMN,
     A_OFFSET,
     C_HEADS,
+    C_SCAN,
     C_STRIDE,
     DELETED,
     DONE,
@@ -44,7 +45,7 @@ from stairs.descriptors import (
     S_NEXT,
     S_RECS,
     S_SIZE,
-    S_TIMES,
+    S_VALUES,
     S_WIDTH,
 )
 from stairs.graph import FOREVER
@@ -71,9 +72,16 @@ def bind(arena: Arena, walk: Walk, i: int, record: int) -> None:
 @inlined
 def insert(arena: Arena, walk: Walk, i: int, s: int, record: int) -> None:
     """Insert the arrival into its SteM as the newest tuple of its keys."""
-    attrs = arena.attrs
+    attrs, classes = arena.attrs, arena.classes
     for x in range(arena.streams[i, S_ATTR0], arena.streams[i, S_ATTR1]):
-        p = u64(walk.bound[u64(attrs[u64(x), A_CLASS])] + attrs[u64(x), A_COLUMN])
+        c = u64(attrs[u64(x), A_CLASS])
+        row = walk.bound[c]
+        if classes[c, C_SCAN] != 0:
+            row = (
+                classes[c, C_HEADS]
+                + np.int64(arena.recs[u64(record + attrs[u64(x), A_OFFSET] + 1)]) * classes[c, C_STRIDE]
+            )
+        p = u64(row + attrs[u64(x), A_COLUMN])
         arena.recs[u64(record + attrs[u64(x), A_OFFSET])] = arena.heads[p]
         arena.heads[p] = s
 
@@ -174,7 +182,7 @@ def retire_all(
                 continue
             horizon = meta[M_WATERMARK] - meta[M_LATENESS] - streams[j, S_SIZE]
             while streams[j, S_LO] < streams[j, S_NEXT]:
-                if arena.times[u64(streams[j, S_TIMES] + (streams[j, S_LO] & streams[j, S_MASK]))] >= horizon:
+                if arena.values[u64(streams[j, S_VALUES] + (streams[j, S_LO] & streams[j, S_MASK]))] >= horizon:
                     break
                 status = retire(arena, entries, routes, walk, j, strict, count_only)
                 if status != DONE:
@@ -210,7 +218,7 @@ def push_singly(
         s = streams[i, S_NEXT]
         slot = s & streams[i, S_MASK]
         if timed:
-            meta[M_WATERMARK] = min(max(meta[M_WATERMARK], arena.times[u64(streams[i, S_TIMES] + slot)]), meta[M_CAP])
+            meta[M_WATERMARK] = min(max(meta[M_WATERMARK], arena.values[u64(streams[i, S_VALUES] + slot)]), meta[M_CAP])
         if changelog:
             meta[M_OUT] = out
             status = retire_all(arena, entries, routes, walk, np.int64(i), strict, count_only)
@@ -233,7 +241,7 @@ def push_singly(
                 sign(walk, out, found, INSERTED)
             out = found
             meta[M_TALLIED] = 0
-            # A walk never rebinds a class of the arrival, so its head rows are still bound.
+            # A walk rebinds no class of the arrival but scan classes, so the head rows of the others are still bound.
             insert(arena, walk, i, s, record)
         streams[i, S_NEXT] = s + 1
         if streams[i, S_KIND] == ROWS and s + 1 - streams[i, S_SIZE] > streams[i, S_LO]:

@@ -43,7 +43,7 @@ from stairs.descriptors import (
     S_NEXT,
     S_RECS,
     S_SIZE,
-    S_TIMES,
+    S_VALUES,
     S_WALKED,
     SHORT_OUTPUT,
     VIRTUAL,
@@ -129,7 +129,7 @@ def combine(
 @inlined
 def time_of(arena: Arena, j: int, s: int) -> int:
     """Return the event time of tuple s of stream j."""
-    return arena.times[u64(arena.streams[u64(j), S_TIMES] + (s & arena.streams[u64(j), S_MASK]))]
+    return arena.values[u64(arena.streams[u64(j), S_VALUES] + (s & arena.streams[u64(j), S_MASK]))]
 
 
 @inlined
@@ -291,7 +291,7 @@ def push_one_key(
         s = streams[i, S_NEXT]
         slot = s & streams[i, S_MASK]
         if timed:
-            meta[M_WATERMARK] = min(max(meta[M_WATERMARK], arena.times[u64(streams[i, S_TIMES] + slot)]), meta[M_CAP])
+            meta[M_WATERMARK] = min(max(meta[M_WATERMARK], arena.values[u64(streams[i, S_VALUES] + slot)]), meta[M_CAP])
         record = streams[i, S_RECS] + slot * RECORD
         kid = np.int64(recs[u64(record + 1)])
         if kid >= 0:

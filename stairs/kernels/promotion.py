@@ -29,7 +29,6 @@ from stairs.descriptors import (
     E_UNMARKED,
     E_WIDTH,
     H_CLASS,
-    H_COLUMN,
     H_STATE,
     M_SHORT,
     NEED_ENTRIES,
@@ -39,7 +38,7 @@ from stairs.descriptors import (
     SHORT_ENTRIES,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
-from stairs.kernels.hop import after, entry_at, floor, head_at, take
+from stairs.kernels.hop import after, entry_at, floor, head_at, newest_tuple, take
 from stairs.kernels.memory import peek_int32, poke_int32
 from stairs.kernels.stair import MOST_ENTRIES, attempted, free_room, make_slots, mark, may_combine, proven
 from stairs.memory.arena import Arena, Entries, Routes, Walk
@@ -70,7 +69,7 @@ def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
         if opening:
             c, y = u64(hops[u64(h), H_CLASS]), hops[u64(h), H_STATE]
             if y < 0:
-                candidate[u64(h - first)] = arena.heads[u64(bound[c] + hops[u64(h), H_COLUMN])]
+                candidate[u64(h - first)] = newest_tuple(arena, entries, routes, bound, current, lows, h)
             else:
                 newest = np.int64(peek_int32(head_at(entries, y, kids[c])))
                 if newest < states[u64(y), E_BIRTH]:
@@ -78,10 +77,11 @@ def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
                 candidate[u64(h - first)] = newest
             opening = False
         s = candidate[u64(h - first)]
-        if s < floor(entries, routes, lows, h):
+        low = floor(entries, routes, lows, h)
+        if s < low:
             h -= 1
             continue
-        candidate[u64(h - first)] = after(arena, entries, routes, h, s)
+        candidate[u64(h - first)] = after(arena, entries, routes, current, h, s, low)
         if not take(arena, entries, routes, bound, kids, current, h, s):
             continue
         if h < last:

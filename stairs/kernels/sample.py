@@ -15,6 +15,7 @@ from stairs.descriptors import (
     A_OFFSET,
     A_STREAM,
     C_HEADS,
+    C_SCAN,
     C_STRIDE,
     H_CLASS,
     H_COLUMN,
@@ -23,6 +24,7 @@ from stairs.descriptors import (
     H_OFFSET,
     H_OPS0,
     H_OPS1,
+    H_SCAN,
     H_TARGET,
     O_CHECK,
     O_CLASS,
@@ -41,6 +43,7 @@ from stairs.descriptors import (
     S_WIDTH,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.compare import all_hold
 from stairs.kernels.marks import newest_of
 from stairs.memory.arena import Arena, Routes, Walk
 
@@ -86,7 +89,10 @@ def profile(arena: Arena, i: int, s: int, counts: np.ndarray) -> None:
         for y in range(attrs.shape[0]):
             if attrs[y, A_CLASS] == c and attrs[y, A_STREAM] != i:
                 counts[k] = 0.0
-                if kid >= 0:
+                if kid >= 0 and classes[c, C_SCAN] != 0:
+                    row_of_other = streams[attrs[y, A_STREAM]]
+                    counts[k] = float(row_of_other[S_NEXT] - row_of_other[S_LO])
+                elif kid >= 0:
                     newest = newest_of(arena.heads[u64(row + attrs[y, A_COLUMN])])
                     counts[k] = chain_length(arena, attrs[y, A_STREAM], attrs[y, A_OFFSET], newest)
                 k += 1
@@ -145,7 +151,7 @@ def follow(arena: Arena, routes: Routes, j: int, h: int, s: int) -> int:
     """Return the candidate after s in the chain of hop h."""
     row = arena.streams[u64(j)]
     at = row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + routes.hops[u64(h), H_OFFSET]
-    return int(arena.recs[u64(at)])
+    return s - 1 if routes.hops[u64(h), H_SCAN] != 0 else int(arena.recs[u64(at)])
 
 
 @inlined
@@ -166,6 +172,8 @@ def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, las
 @inlined
 def head(arena: Arena, routes: Routes, walk: Walk, h: int, pruned: bool) -> int:
     """Return the newest sequence number that a hop finds for the bound key of its class."""
+    if routes.hops[u64(h), H_SCAN] != 0:
+        return int(arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_NEXT] - 1)
     at = walk.bound[u64(routes.hops[u64(h), H_CLASS])] + routes.hops[u64(h), H_COLUMN]
     return int(arena.heads[u64(at)]) if pruned else newest_of(arena.heads[u64(at)])
 
@@ -293,7 +301,8 @@ def trace(
             following = follow(arena, routes, j, h, s)
             own = arena.streams[u64(j), S_RECS] + (s & arena.streams[u64(j), S_MASK]) * arena.streams[u64(j), S_WIDTH]
             walk.current[u64(j)] = s
-            if not agree(arena, routes, walk, own, hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
+            fits = agree(arena, routes, walk, own, hops[u64(h), H_OPS0], hops[u64(h), H_OPS1])
+            if arena.recs[u64(own + 1)] < 0 or not fits or not all_hold(arena, routes, h, walk.current):
                 s = following
                 continue
             visits[u64(h), 2] += 1

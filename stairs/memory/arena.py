@@ -3,7 +3,8 @@
     heads    int32  per class, key-major: row `key id` holds the newest sequence number of that key in each SteM,
                     so one arrival touches one or two cache lines, not one per stream
     recs     int32  per stream, a ring of tuple records; a record is (link, key id) for each attribute of the stream
-    times    int64  per stream, a ring of event times with the slots of `recs` (only in timed queries)
+    values   int64  per stream, rings with the slots of `recs`: one of event times in timed queries, then one for each
+                    column that a comparison reads
     words    int64  per class, the words of each interned key
     table    int64  per class, open addressing with linear probing, slots of (tag, key id), key id -1 = empty
     freed    int32  per class, a stack of key ids to recycle
@@ -38,7 +39,7 @@ class Arena(NamedTuple):
 
     heads: Int32s
     recs: Int32s
-    times: Int64s
+    values: Int64s
     words: Int64s
     table: Int64s
     freed: Int32s
@@ -56,6 +57,7 @@ class Routes(NamedTuple):
                                     the route of stream i in a plan; later rows are promotions (E_ROUTE)
     hops   int64[n, H_FIELDS]       probes in order, with their counters
     ops    int64[n, O_FIELDS]       checks and bindings on a match
+    compares  int64[n, X_FIELDS]    comparisons on a match
     ready  int64[n, 3]              only under CACQ. Row i * classes + c: two words with a bit for each SteM of class c
                                     in the ranking of stream i, and 1 if i has the class itself; row streams * classes
                                     + i: the bits of all classes of i
@@ -64,6 +66,7 @@ class Routes(NamedTuple):
     span: Int64s
     hops: Int64s
     ops: Int64s
+    compares: Int64s
     ready: Int64s
 
 
@@ -91,6 +94,7 @@ class Walk(NamedTuple):
     bound     int64[classes]        where the head row of the key bound for each class starts
     kids      int64[classes]        the key id bound for each class (only with stored states)
     current   int64[streams]        sequence number bound for each stream; in joins on one key, the next to prefetch
+    others    int64[comparisons]    sequence numbers with which the candidates of a hop are compared
     frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight under CACQ; row 0: a promotion
     lows      int32[streams]        low marks of all streams (only in joins on one key)
     """
@@ -103,6 +107,7 @@ class Walk(NamedTuple):
     bound: Int64s
     kids: Int64s
     current: Int64s
+    others: Int64s
     frames: Int64s
     lows: Int32s
 

@@ -47,7 +47,7 @@ def _events(room: int) -> dict[str, Any]:
 
 
 class Scratch:
-    """Scratch memory for the pushes of one engine with `n_streams` streams and `n_classes` classes.
+    """Scratch memory for the pushes of one engine.
 
     words    int64[], the key words of a push, starting at `address`
     dead     uint8[], a mark for each row of the push
@@ -55,7 +55,7 @@ class Scratch:
     chunk    arrays in which the events of a chunk probe
     """
 
-    def __init__(self, n_streams: int, n_classes: int, room: Room | None = None) -> None:
+    def __init__(self, n_streams: int, n_classes: int, n_comparisons: int, room: Room | None = None) -> None:
         self._streams = m = n_streams
         self._classes = n = n_classes
         room = room or Room()
@@ -71,6 +71,7 @@ class Scratch:
             bound=np.zeros(n, np.int64),
             kids=np.zeros(n, np.int64),
             current=np.zeros(m, np.int64),
+            others=np.zeros(n_comparisons, np.int64),
             frames=np.zeros((room.frames, T_FIELDS + 2 * (m + n)), np.int64),
             lows=np.zeros(m, np.int32),
         )

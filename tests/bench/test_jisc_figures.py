@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bench.harness.figure import Figure, Row, number
 from bench.harness.turns import Mismatch, agree
 from bench.papers.jisc import FIGURES, latency
-from bench.papers.jisc.nested_loops import STRATEGIES, NestedLoops, first_output
 from bench.papers.jisc.throughput import NORMAL, STEPS, TOTAL
 from bench.ways.strategies import Run, raced, started
 from bench.workloads.sources import permutations
-from eddy import EddyError
 
 FIGURE = {figure.name: figure for figure in FIGURES}
 TINY: Mapping[str, Mapping[str, Any]] = {
@@ -132,7 +128,7 @@ def test_results_after_the_transition_are_compared(point: Mapping[str, Any], mon
 
     monkeypatch.setattr(latency, "agree", watched)
     latency.measure(point, lambda said: None)
-    strategies = latency.STRATEGIES if point["panel"] == "a" else STRATEGIES
+    strategies = latency.STRATEGIES if point["panel"] == "a" else latency.NESTED
     assert compared
     assert all(set(found) == set(strategies) and all(found.values()) for found in compared)
 
@@ -159,62 +155,10 @@ def test_turns_go_on_where_the_last_ended() -> None:
     assert {run.runtime.position for run in runs.values()} == {60 + 30}
 
 
-# The model of nested loops
-
-
-def joined(arrivals: Sequence[tuple[int, int]], streams: int, window: int) -> list[list[tuple[int, ...]]]:
-    """Return the results of each arrival, by row numbers: all combinations of live rows with its value."""
-    held: list[list[int]] = [[] for _ in range(streams)]
-    found = []
-    for own, value in arrivals:
-        row = len(held[own])
-        held[own].append(value)
-        live = [[s for s in range(max(len(of) - window, 0), len(of)) if of[s] == value] for of in held]
-        live[own] = [row]
-        found.append(sorted(product(*live)))
-    return found
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("seed", range(6))
-def test_nested_loops_give_what_a_run_without_transitions_gives(strategy: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    streams, window = int(rng.integers(3, 6)), int(rng.integers(3, 8))
-    arrivals = list(zip(rng.integers(0, streams, 300).tolist(), rng.integers(0, 4, 300).tolist(), strict=True))
-    expected = joined(arrivals, streams, window)
-    still, moved = (NestedLoops(range(streams), window, strategy) for _ in range(2))
-    for n, (own, value) in enumerate(arrivals):
-        if rng.random() < 0.1:
-            moved.transition(rng.permutation(streams).tolist())
-        assert sorted(still.push(own, value)) == expected[n]
-        assert sorted(moved.push(own, value)) == expected[n]
-    assert sum(map(len, expected)) > 20
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_windows_filled_at_once_are_those_filled_row_by_row(strategy: str) -> None:
-    rng = np.random.default_rng(1)
-    streams, window = 5, 130  # more than a block of pairs
-    filled = [rng.permutation(window) for _ in range(streams)]
-    after = [(int(own), int(rng.integers(0, window))) for own in rng.integers(0, streams, 200)]
-    before = [(own, int(value)) for own in range(streams) for value in filled[own]]
-    expected = joined([*before, *after], streams, window)[len(before) :]
-    plan = NestedLoops(range(streams), window, strategy)
-    plan.fill(filled)
-    plan.transition(range(streams)[::-1])
-    for (own, value), results in zip(after, expected, strict=True):
-        assert sorted(plan.push(own, value)) == results
+# Nested loops
 
 
 def test_the_first_output_is_the_same_under_both() -> None:
-    found = {strategy: first_output(5, 100, strategy, 3) for strategy in STRATEGIES}
-    assert len({tuple(results) for *_, results in found.values()}) == 1
-    call, seconds, results = found["jisc"]
-    assert 0 < call < seconds
-    assert len(results) == 1
-    assert max(results[0]) == 100  # the row that came after the windows were full
-
-
-def test_what_the_model_refuses() -> None:
-    with pytest.raises(EddyError, match="no model of strategy 'stairs'"):
-        NestedLoops(range(3), 5, "stairs")
+    found = {strategy: latency.first_output(5, 100, strategy, 3) for strategy in latency.NESTED}
+    # Each stream has every key once.
+    assert [results for _, results in found.values()] == [1, 1]

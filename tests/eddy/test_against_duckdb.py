@@ -55,7 +55,7 @@ def from_eddy(query: eddy.Query, plan: str | None, made: dict[str, pa.Table], ba
 
 def query(window: eddy.Rows | eddy.Range | eddy.Unbounded, predicates: list[str], schema: pa.Schema) -> eddy.Query:
     streams = [eddy.Stream(name, schema, window=window, time="t") for name in NAMES]
-    return eddy.Query(streams=streams, predicates=predicates, select={name: f"{name}.id" for name in NAMES})
+    return eddy.Query(streams=streams, on=predicates, select={name: f"{name}.id" for name in NAMES})
 
 
 @pytest.mark.parametrize("plan", [None, "(r s) (t u)", "r (s (t u))"])
@@ -85,7 +85,7 @@ def test_rows_windows_two_streams(batch_rows: int) -> None:
     # With two streams SQL can express a ROWS window: the n newest of the other stream by the time of the later row.
     made = tables(keys=1000, seed=3)
     streams = [eddy.Stream(name, made[name].schema, window=eddy.Rows(800), time="t") for name in ("r", "s")]
-    join = eddy.Query(streams=streams, predicates=["r.a = s.a"], select={"r": "r.id", "s": "s.id"})
+    join = eddy.Query(streams=streams, on=["r.a = s.a"], select={"r": "r.id", "s": "s.id"})
     runtime = eddy.Runtime(join)
     given = [
         runtime.push({name: made[name].slice(at, batch_rows) for name in ("r", "s")})

@@ -7,6 +7,7 @@ its error message.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
     def start(self, data: st.DataObject, breakable: bool, strategy: str) -> None:
         case = data.draw(cases(max_streams=4))
         if breakable:
-            case = Case(case.streams, case.predicates, case.select, fragile(case.names[0]), case.lateness)
+            case = replace(case, where=fragile(case.names[0]))
         self.case = case
         self.oracle = case.oracle()
         plan = data.draw(st.none() | plans(case, neighbours_by_predicate(case)))
@@ -206,7 +207,7 @@ class PushesGoodAndBad(RuleBasedStateMachine):
 
 def unfiltered(case: Case) -> Oracle:
     """Return an oracle whose result filter cannot fail."""
-    return Case(case.streams, case.predicates, case.select, None, case.lateness).oracle()
+    return replace(case, where=None).oracle()
 
 
 def counted(runtime: eddy.Runtime) -> dict[str, Any]:
@@ -231,7 +232,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), (VALUE, pa.int
 def two_streams(**more: Any) -> eddy.Query:
     return eddy.Query(
         streams=[eddy.Stream(name, SCHEMA, window=eddy.Range(10), time="t") for name in ("left", "right")],
-        predicates=["left.k = right.k"],
+        on=["left.k = right.k"],
         **more,
     )
 
@@ -269,7 +270,7 @@ def test_the_message_names_what_is_wrong(batches: Batches, order: Any, named: li
 def test_without_times_several_streams_need_an_order() -> None:
     schema = pa.schema([("k", pa.int64())])
     streams = [eddy.Stream(name, schema, window=eddy.Rows(5)) for name in ("left", "right")]
-    runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
+    runtime = eddy.Runtime(eddy.Query(streams=streams, on=["left.k = right.k"]))
     batch = arrow_rows(schema, [{"k": 1}])
     with pytest.raises(eddy.InputError, match="order") as caught:
         runtime.push({"left": batch, "right": batch})
@@ -299,7 +300,7 @@ def test_a_stream_filter_that_raises_takes_the_whole_push_back() -> None:
         eddy.Stream("left", SCHEMA, window=eddy.Rows(5), time="t"),
         eddy.Stream("right", SCHEMA, window=eddy.Rows(5), time="t", filter=keep),
     ]
-    runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
+    runtime = eddy.Runtime(eddy.Query(streams=streams, on=["left.k = right.k"]))
     with pytest.raises(eddy.InputError, match="right"):
         runtime.push({"left": rows(1), "right": rows(1, value=0)})
     assert runtime.push({"right": rows(1)}).num_rows == 0
@@ -320,7 +321,7 @@ def test_late_rows_of_a_failed_push_are_not_handed_out() -> None:
 
 def test_a_null_event_time_matters_only_where_times_do() -> None:
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Rows(5), time="t") for name in ("left", "right")]
-    runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
+    runtime = eddy.Runtime(eddy.Query(streams=streams, on=["left.k = right.k"]))
     # Without a RANGE window, times only sort a push without `order`.
     assert runtime.push({"left": rows(1, time=None), "right": rows(1, time=None)}, [0, 1]).num_rows == 1
     with pytest.raises(eddy.InputError, match="t"):
@@ -331,7 +332,7 @@ def test_a_null_event_time_matters_only_where_times_do() -> None:
 def test_a_rejected_row_needs_no_event_time() -> None:
     keep = pc.field(VALUE) > 0
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t", filter=keep) for name in ("left", "right")]
-    runtime = eddy.Runtime(eddy.Query(streams=streams, predicates=["left.k = right.k"]))
+    runtime = eddy.Runtime(eddy.Query(streams=streams, on=["left.k = right.k"]))
     assert runtime.push({"left": rows(1, time=None, value=0), "right": rows(1)}, [0, 1]).num_rows == 0
     assert runtime.push({"left": rows(1)}).num_rows == 1
     assert runtime.metrics()["arrivals"] == 2

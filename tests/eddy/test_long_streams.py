@@ -75,7 +75,7 @@ def test_keys_of_text_come_and_go(push_rows: int) -> None:
 def test_a_result_larger_than_any_room_made_for_it() -> None:
     schema = pa.schema([("k", pa.string()), ("n", pa.int64())])
     streams = [eddy.Stream(name, schema, window=eddy.Rows(400)) for name in "RST"]
-    query = eddy.Query(streams=streams, predicates=["R.k = S.k", "S.k = T.k"])
+    query = eddy.Query(streams=streams, on=["R.k = S.k", "S.k = T.k"])
     runtime = eddy.Runtime(query)
     batch = pa.RecordBatch.from_arrays([pa.array(["same"] * 300), pa.array(range(300))], schema=schema)
     runtime.push({"R": batch, "S": batch}, np.repeat([0, 1], 300))
@@ -91,7 +91,7 @@ def test_many_streams_on_one_key() -> None:
     names = [f"s{i}" for i in range(128)]
     schema = pa.schema([("k", pa.int64())])
     streams = [eddy.Stream(name, schema, window=eddy.Rows(2)) for name in names]
-    query = eddy.Query(streams=streams, predicates=[f"s0.k = {name}.k" for name in names[1:]])
+    query = eddy.Query(streams=streams, on=[f"s0.k = {name}.k" for name in names[1:]])
     runtime = eddy.Runtime(query, ids_only=True)
     batch = pa.RecordBatch.from_arrays([pa.array(range(5))], schema=schema)
     table = runtime.push(dict.fromkeys(names, batch), np.tile(np.arange(128), 5))

@@ -34,7 +34,7 @@ def stream(name: str, **changes: Any) -> eddy.Stream:
 
 def query(**changes: Any) -> eddy.Query:
     """Return the query R.a = S.a, with some of its arguments replaced."""
-    right = {"streams": [stream("R"), stream("S")], "predicates": ["R.a = S.a"]}
+    right = {"streams": [stream("R"), stream("S")], "on": ["R.a = S.a"]}
     return eddy.Query(**{**right, **changes})
 
 
@@ -46,13 +46,11 @@ def ranged(**changes: Any) -> list[eddy.Stream]:
 Build = Callable[[], Any]
 
 WRONG: list[tuple[str, Build, list[str]]] = [
-    ("no streams", lambda: query(streams=[], predicates=[]), ["2", "128"]),
-    ("one stream", lambda: query(streams=[stream("R")], predicates=[]), ["2", "128", "1"]),
+    ("no streams", lambda: query(streams=[], on=[]), ["2", "128"]),
+    ("one stream", lambda: query(streams=[stream("R")], on=[]), ["2", "128", "1"]),
     (
         "too many streams",
-        lambda: query(
-            streams=[stream(f"s{i}") for i in range(129)], predicates=[f"s0.a = s{i}.a" for i in range(1, 129)]
-        ),
+        lambda: query(streams=[stream(f"s{i}") for i in range(129)], on=[f"s0.a = s{i}.a" for i in range(1, 129)]),
         ["128", "129"],
     ),
     ("a name twice", lambda: query(streams=[stream("R"), stream("R")]), ["R"]),
@@ -66,34 +64,34 @@ WRONG: list[tuple[str, Build, list[str]]] = [
     ),
     ("no columns", lambda: query(streams=[stream("R"), stream("S", schema=pa.schema([]))]), ["S", "a"]),
     # predicates
-    ("no predicates", lambda: query(predicates=[]), ["R", "S"]),
-    ("unknown stream", lambda: query(predicates=["R.a = T.a"]), ["T", "R, S"]),
-    ("unknown column", lambda: query(predicates=["R.a = S.nope"]), ["S", "nope", "ts"]),
-    ("half a predicate", lambda: query(predicates=["R.a ="]), ["R.a ="]),
-    ("no operator", lambda: query(predicates=["R.a"]), ["R.a"]),
-    ("another operator", lambda: query(predicates=["R.a < S.a"]), ["R.a < S.a", "="]),
-    ("no column name", lambda: query(predicates=["R = S"]), ["R = S"]),
-    ("a constant", lambda: query(predicates=["R.a = 3"]), ["R.a = 3"]),
-    ("an open quote", lambda: query(predicates=['"R.a = S.a']), ['"R.a = S.a']),
-    ("text after it", lambda: query(predicates=["R.a = S.a and"]), ["R.a = S.a and"]),
-    ("tuples of other lengths", lambda: query(predicates=["(R.a, R.b) = (S.a)"]), ["2", "1"]),
-    ("one stream in a predicate", lambda: query(predicates=["R.a = S.a", "R.f = R.g"]), ["R.f", "R.g", "filter"]),
+    ("no predicates", lambda: query(on=[]), ["R", "S"]),
+    ("unknown stream", lambda: query(on=["R.a = T.a"]), ["T", "R, S"]),
+    ("unknown column", lambda: query(on=["R.a = S.nope"]), ["S", "nope", "ts"]),
+    ("half a predicate", lambda: query(on=["R.a ="]), ["R.a ="]),
+    ("no operator", lambda: query(on=["R.a"]), ["R.a"]),
+    ("another operator", lambda: query(on=["R.a like S.a"]), ["R.a like S.a", "BETWEEN"]),
+    ("no column name", lambda: query(on=["R = S"]), ["R = S"]),
+    ("a constant", lambda: query(on=["R.a = 3"]), ["R.a = 3"]),
+    ("an open quote", lambda: query(on=['"R.a = S.a']), ['"R.a = S.a']),
+    ("text after it", lambda: query(on=["R.a = S.a and"]), ["R.a = S.a and"]),
+    ("tuples of other lengths", lambda: query(on=["(R.a, R.b) = (S.a)"]), ["2", "1"]),
+    ("one stream in a predicate", lambda: query(on=["R.a = S.a", "R.f = R.g"]), ["R.f", "R.g", "filter"]),
     (
         "not connected",
-        lambda: query(streams=[stream(n) for n in ("R", "S", "T", "U")], predicates=["R.a = S.a", "T.a = U.a"]),
+        lambda: query(streams=[stream(n) for n in ("R", "S", "T", "U")], on=["R.a = S.a", "T.a = U.a"]),
         ["T", "U"],
     ),
-    ("a predicate that is no text", lambda: query(predicates=[("R.a", "S.a")]), ["R.a"]),
+    ("a predicate that is no text", lambda: query(on=[("R.a", "S.a")]), ["R.a"]),
     # key types
-    ("number and text", lambda: query(predicates=["R.a = S.s"]), ["R.a", "int64", "S.s", "string", "cast"]),
-    ("number and boolean", lambda: query(predicates=["R.a = S.flag"]), ["R.a", "S.flag", "bool"]),
-    ("number and time", lambda: query(predicates=["R.a = S.ts"]), ["R.a", "S.ts", "timestamp"]),
-    ("with and without zone", lambda: query(predicates=["R.zoned = S.ts"]), ["R.zoned", "S.ts", "UTC"]),
-    ("whole and float", lambda: query(predicates=["R.a = S.f"]), ["R.a", "S.f", "double"]),
-    ("a list as key", lambda: query(predicates=["R.tags = S.tags"]), ["R.tags", "list"]),
+    ("number and text", lambda: query(on=["R.a = S.s"]), ["R.a", "int64", "S.s", "string", "cast"]),
+    ("number and boolean", lambda: query(on=["R.a = S.flag"]), ["R.a", "S.flag", "bool"]),
+    ("number and time", lambda: query(on=["R.a = S.ts"]), ["R.a", "S.ts", "timestamp"]),
+    ("with and without zone", lambda: query(on=["R.zoned = S.ts"]), ["R.zoned", "S.ts", "UTC"]),
+    ("whole and float", lambda: query(on=["R.a = S.f"]), ["R.a", "S.f", "double"]),
+    ("a list as key", lambda: query(on=["R.tags = S.tags"]), ["R.tags", "list"]),
     (
         "types that meet through a third",
-        lambda: query(streams=[stream("R"), stream("S"), stream("T")], predicates=["R.a = S.a", "S.a = T.s"]),
+        lambda: query(streams=[stream("R"), stream("S"), stream("T")], on=["R.a = S.a", "S.a = T.s"]),
         ["T.s", "string"],
     ),
     # windows and times
@@ -190,7 +188,7 @@ def test_a_wrong_query_is_refused(build: Build, named: list[str]) -> None:
     ],
 )
 def test_a_wrong_plan_is_refused(plan: str, named: list[str]) -> None:
-    chain = query(streams=[stream(name) for name in ("R", "S", "T")], predicates=["R.a = S.a", "S.b = T.b"])
+    chain = query(streams=[stream(name) for name in ("R", "S", "T")], on=["R.a = S.a", "S.b = T.b"])
     with pytest.raises(eddy.PlanError) as caught:
         eddy.Runtime(chain, plan)
     missing = [word for word in named if word not in str(caught.value)]
@@ -198,7 +196,7 @@ def test_a_wrong_plan_is_refused(plan: str, named: list[str]) -> None:
 
 
 def test_a_plan_may_join_streams_that_are_equal_through_a_third() -> None:
-    three = query(streams=[stream(name) for name in ("R", "S", "T")], predicates=["R.a = S.a", "S.a = T.b"])
+    three = query(streams=[stream(name) for name in ("R", "S", "T")], on=["R.a = S.a", "S.a = T.b"])
     assert "R" in eddy.Runtime(three, "(R T) S").explain()
 
 
@@ -237,9 +235,7 @@ def test_default_names_and_types_of_results() -> None:
 
 
 def test_classes_are_closed_over_predicates() -> None:
-    three = query(
-        streams=[stream(name) for name in ("R", "S", "T")], predicates=["R.a = S.b", "S.b = T.a", "R.s = T.s"]
-    )
+    three = query(streams=[stream(name) for name in ("R", "S", "T")], on=["R.a = S.b", "S.b = T.a", "R.s = T.s"])
     classes = [c.columns for c in three.classes]
     assert classes == [
         {"R": (("a",),), "S": (("b",),), "T": (("a",),)},

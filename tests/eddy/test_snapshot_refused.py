@@ -239,7 +239,7 @@ def rewritten(name: str, change: Callable[[np.ndarray], np.ndarray], dtype: str)
         ("stream 0 class 0", "<i4", lambda kids: kids + 1000, "tuples with other keys"),
         ("stream 0 class 0", "<i4", lambda kids: kids - 1000, "keys that do not exist"),
         ("stream 1 class 0", "<i4", lambda kids: kids[1:], "stream S has 30 tuples with 29 keys"),
-        ("stream 1 times", "<i8", lambda times: times[1:], "event times"),
+        ("stream 1 values 0", "<i8", lambda times: times[1:], "values in ring 0"),
         ("class 0 keys", "<i8", lambda words: np.concatenate([words[:2], words[:-2]]), "a key twice"),
         ("class 0 keys", "<i8", lambda words: words + 1000, "a key with another string"),
         ("class 0 word 1 text", "<u1", lambda text: text * 0 + 7, "a string twice"),

@@ -60,19 +60,25 @@ def nanoseconds(k: int) -> int:
 
 
 def test_a_key_of_strings_and_instants_with_filters(spark: SparkSession, tmp_path: Path) -> None:
-    """One class, RANGE windows, nulls in the key, a filter per stream, a result filter, a projection."""
+    """One class, windows from intervals, a comparison, nulls in the key, filters, a projection."""
     chance = random.Random(1)
     schema = pa.schema(
         [("key", pa.string()), ("at", pa.timestamp("us", "UTC")), ("v", pa.int32()), ("x", pa.float64())]
     )
     keep = Condition(pc.field("v") > 1, lambda row: row["v"] is not None and row["v"] > 1)
     where = Condition(pc.field("R.v") != 3, lambda values: values["R.v"] != 3)
-    streams = tuple(StreamCase(name, schema, "range", 4 * 10**9, "at", keep if name == "S" else None) for name in "RST")
+    streams = tuple(StreamCase(name, schema, "derived", 0, "at", keep if name == "S" else None) for name in "RST")
+    at = {name: (name, "at") for name in "RST"}
     case = Case(
         streams,
         (((("R", "key"), ("S", "key")),), ((("S", "key"), ("T", "key")),)),
         select=(("k", ("R", "key")), ("r", ("R", "v")), ("t", ("T", "at")), ("x", ("S", "x"))),
         where=where,
+        comparisons=(
+            *((at["S"], ">=", at["R"], -3 * 10**9), (at["S"], "<=", at["R"], 4 * 10**9)),
+            *((at["T"], ">", at["S"], -5 * 10**9), (at["T"], "<", at["S"], 4 * 10**9)),
+            (("R", "x"), "<", ("T", "x"), 0),
+        ),
     )
     rows = {
         name: [

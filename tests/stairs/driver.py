@@ -89,7 +89,7 @@ class Driver:
                 self._write_words(i, c, keys)
             if graph.timed and own:
                 times = np.array([row.time for row in own], np.int64)
-                modules.set_times(i, times, modules.ring_slices(i, len(own)))
+                modules.set_values(i, 0, times, modules.ring_slices(i, len(own)))
         order = np.array([row.stream for row in rows], np.uint8)
         if self.store is None:
             count = modules.run(self.routes, order, count_only)
@@ -194,7 +194,7 @@ def live_parts(modules: Modules) -> dict[str, Any]:
         slots = np.arange(low, following) & (modules.capacity[i] - 1)
         parts[name] = (low + base, following + base)
         if graph.timed:
-            parts[name] += (modules.times.view(i)[slots].tolist(),)
+            parts[name] += (modules.value_ring(i, 0)[slots].tolist(),)
     for c, members in enumerate(graph.members):
         for kid, key in key_ids(modules, c).items():
             chains = {}

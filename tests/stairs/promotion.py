@@ -51,12 +51,12 @@ def compile_states(states: Sequence[Stair], graph: JoinGraph) -> tuple[Routes, l
             others = set(range(graph.n_streams)) - own - {i}
             if i not in stair.streams:
                 own, others = set(), own | others
-            route = [hop_row(hop, graph, ops) for hop in hops_over(own, bound, graph)]
+            route = [hop_row(hop, graph, ops, []) for hop in hops_over(own, bound, graph)]
             if route:
                 route[-1] = route[-1]._replace(store=stair.row)
-            add(route + [hop_row(hop, graph, ops) for hop in hops_over(others, bound, graph)])
+            add(route + [hop_row(hop, graph, ops, []) for hop in hops_over(others, bound, graph)])
     promotions = []
     for stair in states:
         promotions.append(len(span))
-        add(hop_row(hop, graph, ops) for hop in hops_over(stair.streams, {stair.by}, graph))
+        add(hop_row(hop, graph, ops, []) for hop in hops_over(stair.streams, {stair.by}, graph))
     return route_tables(span, hops, ops), promotions

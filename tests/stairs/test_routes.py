@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stairs import descriptors
 from stairs.graph import JoinGraph, Window, WindowKind
-from stairs.routes import HopRow, OpRow, no_routes, op_row, route_tables, stem_hop
+from stairs.routes import CompareRow, HopRow, OpRow, no_routes, op_row, route_tables, stem_hop
 
 
 def test_fields_stand_in_the_order_of_the_columns() -> None:
     names = {"by": "class"}
-    for row, prefix in ((HopRow, "H"), (OpRow, "O")):
+    for row, prefix in ((HopRow, "H"), (OpRow, "O"), (CompareRow, "X")):
         columns = [getattr(descriptors, f"{prefix}_{names.get(name, name).upper()}") for name in row._fields]
         assert columns == list(range(getattr(descriptors, f"{prefix}_FIELDS")))
 
@@ -23,4 +23,4 @@ def test_rows_name_the_places_of_a_class() -> None:
     tables = route_tables([(0, 1, 1, 1)], [hop], [op_row(graph, 0, 1, False)])
     assert tables.hops.tolist() == [list(hop)]
     assert tables.ops.tolist() == [[1, 0, 0, 0, 0]]
-    assert [table.shape[0] for table in no_routes()] == [0, 0, 0, 0]
+    assert [table.shape[0] for table in no_routes()] == [0] * 5

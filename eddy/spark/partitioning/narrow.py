@@ -26,15 +26,16 @@ def narrowed(
     timed      whether the query keeps event times
     whole      whether it keeps all columns
 
-    The query keeps the columns of keys, of `sequence`, of `select` and of `where`. It has no filters: rows are filtered
-    when they are read, so a column that only the filter reads is not sent further. It has no lateness: its arrivals are
-    in order. Functions for late rows run on the driver, so workers keep such rows.
+    The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of `where`. It has no filters:
+    rows are filtered when they are read, so a column that only the filter reads is not sent further. It has no
+    lateness: its arrivals are in order. Functions for late rows run on the driver, so workers keep such rows.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
     for one in query.classes:
         for name, components in one.columns.items():
             needed[name].update(column for component in components for column in component)
-    for name, column in (*query.select.values(), *query.where_columns):
+    compared = (column for one in query.comparisons for column in one.columns)
+    for name, column in (*query.select.values(), *query.where_columns, *compared):
         needed[name].add(column)
     for stream, place in zip(query.streams, sequence, strict=True):
         if place is not None:
@@ -45,7 +46,8 @@ def narrowed(
         kept = set(stream.schema.names) if whole else needed[stream.name]
         read = kept.union(*(one.read(stream.schema) for one in stream.conditions))
         time = stream.time if timed else None
-        streams.append(Stream(stream.name, _flat(stream.schema, kept), stream.window, time, late=late))
+        window = None if stream.name in query.derived else stream.window
+        streams.append(Stream(stream.name, _flat(stream.schema, kept), window, time, late=late))
         inputs.append(_flat(stream.schema, read))
     select = {name: f"{stream}.{column}" for name, (stream, column) in query.select.items()}
-    return Query(streams, query.predicates, select=select, where=query.where), tuple(inputs)
+    return Query(streams, query.on, select=select, where=query.where), tuple(inputs)

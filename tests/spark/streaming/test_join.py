@@ -111,7 +111,7 @@ def _over_two(batch: pa.RecordBatch) -> pa.Array:
 
 
 def test_a_chain_through_a_hypercube(spark: SparkSession, tmp_path: Path) -> None:
-    """String, decimal and timestamp keys, streams copied along the classes they lack, times with a zone."""
+    """String, decimal and timestamp keys, streams copied along the classes they lack, intervals, a time zone."""
     time = ("t", pa.timestamp("us", "UTC"))
     schemas = {
         "R": pa.schema([("a", pa.string()), time]),
@@ -133,11 +133,12 @@ def test_a_chain_through_a_hypercube(spark: SparkSession, tmp_path: Path) -> Non
 
     inputs = filled(tmp_path, schemas, row, 6)
     query = eddy.Query(
+        [eddy.Stream(name, schema, time="t") for name, schema in schemas.items()],
         [
-            eddy.Stream(name, schema, window=eddy.Range(dt.timedelta(seconds=30)), time="t")
-            for name, schema in schemas.items()
+            *("R.a = S.a", "S.b = T.b", "T.c = U.c"),
+            *("S.t between R.t - 20 s and R.t + 15 s", "T.t between S.t - 20 s and S.t + 15 s"),
+            *("U.t between T.t - 20 s and T.t + 15 s", "U.t <= R.t + 30 s"),
         ],
-        ["R.a = S.a", "S.b = T.b", "T.c = U.c"],
     )
     check(spark, tmp_path, query, inputs, lateness=dt.timedelta(seconds=LATENESS), key_groups=8)
 

@@ -1,0 +1,261 @@
+"""Comparisons of two streams: predicates with <, <=, >, >=, <> or BETWEEN, and their values as int64.
+
+A comparison of columns x and y is brought to the form `y + low <= x <= y + high`, or `x <> y + low`. The values are
+numbers of one type per comparison: integers, ticks of time, digits of decimals, or floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from eddy.query.key_types.times import UNITS, finest
+from eddy.query.parser import TURNED, Amount, Column, Compared, Term
+from eddy.query.predicates import AttributeClass
+from eddy.query.stream import Stream
+from stairs.errors import QueryError
+from stairs.graph import FOREVER, Comparison, Value
+from stairs.plain_types import plain
+
+MOST_DIGITS = 18
+"""Digits of a decimal that fit an int64. A type may have more, but not a value."""
+DAY = 86_400
+NUMBERS = "integers, floats, decimals, dates, times, timestamps and durations"
+
+
+def comparable(types: Iterable[pa.DataType]) -> pa.DataType | None:
+    """Return the type in which values of these types are compared, None if they cannot be compared.
+
+    >>> comparable([pa.timestamp("ms"), pa.timestamp("us")])
+    TimestampType(timestamp[us])
+    >>> comparable([pa.int64(), pa.float64()]) is None
+    True
+    """
+    kinds = [plain(kind) for kind in types]
+    if all(map(pt.is_integer, kinds)):
+        return pa.int64()
+    if all(map(pt.is_floating, kinds)):
+        return pa.float64()
+    if all(pt.is_integer(kind) or pt.is_decimal(kind) for kind in kinds):
+        scales = [kind.scale if pt.is_decimal(kind) else 0 for kind in kinds]
+        wholes = [kind.precision - kind.scale if pt.is_decimal(kind) else MOST_DIGITS for kind in kinds]
+        scale, whole = max(scales), min(max(wholes), MOST_DIGITS - max(scales))
+        return pa.decimal128(whole + scale, scale) if whole >= 0 else None
+    if all(map(pt.is_timestamp, kinds)) and len({kind.tz is None for kind in kinds}) == 1:
+        return pa.timestamp(finest(kinds), None if kinds[0].tz is None else "UTC")
+    if all(map(pt.is_date, kinds)):
+        return pa.date32()
+    if all(map(pt.is_duration, kinds)):
+        return pa.duration(finest(kinds))
+    if all(map(pt.is_time, kinds)):
+        return pa.time64("ns" if finest(kinds) == "ns" else "us")
+    return None
+
+
+def units_per(kind: pa.DataType) -> Fraction | None:
+    """Return the units of a comparable type in a second of time, None for a type that is no time."""
+    if pt.is_timestamp(kind) or pt.is_duration(kind) or pt.is_time64(kind):
+        return Fraction(10 ** (3 * UNITS.index(kind.unit)))
+    return Fraction(1, DAY) if pt.is_date(kind) else None
+
+
+@dataclass(frozen=True)
+class ColumnComparison:
+    """A comparison of two columns: right + low <= left <= right + high; or left <> right + low, if `differs`.
+
+    kind      the type in which the values are compared
+    low, high in units of `kind`: int, or float for floats; None = no bound
+    excluded  of floats: 1 = the low bound is excluded, 2 = the high one, 3 = both
+    texts     the predicates that it was written as
+    """
+
+    left: Column
+    right: Column
+    kind: pa.DataType
+    low: float | None
+    high: float | None
+    differs: bool = False
+    excluded: int = 0
+    texts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " AND ".join(self.texts)
+
+    @property
+    def canonical(self) -> str:
+        """A text that is the same for all ways to write the comparison."""
+        left, right = (".".join(map(repr, column)) for column in self.columns)
+        if self.differs:
+            return f"{left} <> {right} + {self.low} ({self.kind})"
+        return f"{right} + {self.low} <= {left} <= {right} + {self.high} ({self.kind}, excluded {self.excluded})"
+
+    @property
+    def floats(self) -> bool:
+        """Whether the values are floats."""
+        return pt.is_floating(self.kind)
+
+    @property
+    def columns(self) -> tuple[Column, Column]:
+        """The two columns."""
+        return self.left, self.right
+
+    def in_graph(self, left: Value, right: Value) -> Comparison:
+        """Return the comparison as the state modules use it, between two values of tuples."""
+        none = float("inf") if self.floats else 2 * FOREVER
+        low = -none if self.low is None else self.low
+        high = none if self.high is None else self.high
+        return Comparison(left, right, low, high, self.floats, self.differs, self.excluded)
+
+
+def comparisons(
+    streams: Sequence[Stream], written: Sequence[Compared], time_type: pa.DataType | None
+) -> tuple[ColumnComparison, ...]:
+    """Return the comparisons of a query, those of the same two columns as one.
+
+    time_type   the type of event times
+
+    Raises QueryError for unknown or equal streams, types that cannot be compared, amounts that do not fit them, and
+    comparisons that no values fulfil.
+    """
+    by_name = {stream.name: stream for stream in streams}
+    order = list(by_name)
+    found: dict[object, ColumnComparison] = {}
+    for one in written:
+        sides = one.left.column, one.right.column
+        kind = _kind(by_name, one)
+        if time_type is not None and all(by_name[name].time == column for name, column in sides):
+            kind = time_type
+        own = _turned(one, order, pt.is_floating(kind))
+        comparison = _comparison(by_name, own, kind)
+        same = (own.left.column, own.right.column, comparison.low if comparison.differs else None)
+        before = found.get(same)
+        found[same] = comparison if before is None else _both(before, comparison)
+    return tuple(found.values())
+
+
+def _kind(by_name: dict[str, Stream], one: Compared) -> pa.DataType:
+    """Return the type in which the columns of a comparison are compared."""
+    sides = one.left.column, one.right.column
+    for name, column in sides:
+        if name not in by_name:
+            raise QueryError(
+                f"predicate {one.text!r}: there is no stream {name!r}; the streams are {', '.join(by_name)}"
+            )
+        by_name[name].type_of(column)
+    if sides[0][0] == sides[1][0]:
+        raise QueryError(
+            f"predicate {one.text!r} compares columns of stream {sides[0][0]} only; write it as a filter of the stream:"
+            " Stream(…, filter=…)"
+        )
+    types = [by_name[name].type_of(column) for name, column in sides]
+    kind = comparable(types)
+    if kind is None:
+        listed = ", ".join(f"{name}.{column} is {own}" for (name, column), own in zip(sides, types, strict=True))
+        raise QueryError(
+            f"predicate {one.text!r}: values of these types cannot be compared: {listed}; {NUMBERS} can, with values of"
+            " the same kind: cast one of them, or write a Predicate in where="
+        )
+    return kind
+
+
+def _turned(one: Compared, order: list[str], floats: bool) -> Compared:
+    """Return the same comparison with its columns in a canonical order, or for floats without an amount on the left."""
+    if floats:
+        turn = bool(one.left.amount.value)
+        if turn and one.right.amount.value:
+            raise QueryError(f"predicate {one.text!r} adds to both sides, and floats are rounded; add to one side only")
+    else:
+        turn = order.index(one.left.column[0]) < order.index(one.right.column[0])
+    return Compared(one.right, TURNED[one.operator], one.left, one.text) if turn else one
+
+
+def _comparison(by_name: dict[str, Stream], one: Compared, kind: pa.DataType) -> ColumnComparison:
+    own_types = [by_name[name].type_of(column) for name, column in (one.left.column, one.right.column)]
+    amount = _units(one, one.right, kind, own_types) - _units(one, one.left, kind, own_types)
+    left, right, texts = one.left.column, one.right.column, (one.text,)
+    if pt.is_floating(kind):
+        bound = float(amount)
+        low = bound if one.operator in (">", ">=", "=", "!=") else None
+        high = bound if one.operator in ("<", "<=", "=") else None
+        excluded = {">": 1, "<": 2}.get(one.operator, 0)
+        return ColumnComparison(left, right, kind, low, high, one.operator == "!=", excluded, texts)
+    if amount.denominator != 1 or abs(amount) > FOREVER:
+        raise QueryError(
+            f"predicate {one.text!r}: an amount is not a whole number within ±2^61 of the units of {kind}, the type in"
+            " which the columns are compared"
+        )
+    units = int(amount)
+    low = units + (one.operator == ">") if one.operator in (">", ">=", "=", "!=") else None
+    high = units - (one.operator == "<") if one.operator in ("<", "<=", "=") else None
+    return ColumnComparison(left, right, kind, low, high, one.operator == "!=", 0, texts)
+
+
+def _units(one: Compared, term: Term, kind: pa.DataType, own_types: list[pa.DataType]) -> Fraction:
+    """Return the amount of a term in units of the type in which it is compared."""
+    amount: Amount = term.amount
+    per_second = units_per(kind)
+    if not amount.value:
+        return Fraction(0)
+    if amount.is_span:
+        if per_second is None:
+            raise QueryError(
+                f"predicate {one.text!r} adds a span of time to {'.'.join(term.column)}, which is compared as {kind};"
+                " give a number without a unit"
+            )
+        return amount.value * per_second
+    if pt.is_decimal(kind):
+        return amount.value * 10**kind.scale
+    if per_second is None or pt.is_date(kind):
+        return amount.value
+    units = [UNITS.index(plain(own).unit) for own in own_types]
+    if units[0] != units[1]:
+        raise QueryError(
+            f"predicate {one.text!r}: the columns have different units of time, so an amount needs its unit, as in"
+            " 'R.at <= S.at + 30 min'"
+        )
+    # The type in which they are compared may have a finer unit.
+    return amount.value * 10 ** (3 * (UNITS.index(kind.unit) - units[0]))
+
+
+def _both(one: ColumnComparison, other: ColumnComparison) -> ColumnComparison:
+    """Return the conjunction of two comparisons of the same columns."""
+    low, low_out = max((_low(one), _low(other)))
+    high, high_out = min((_high(one), _high(other)), key=lambda bound: (bound[0], -bound[1]))
+    texts = tuple(dict.fromkeys((*one.texts, *other.texts)))
+    if low > high or (low == high and (low_out or high_out)):
+        raise QueryError(f"no values fulfil {' AND '.join(map(repr, texts))}; correct one of the bounds")
+    infinite = float("inf")
+    return ColumnComparison(
+        one.left,
+        one.right,
+        one.kind,
+        None if low == -infinite else low,
+        None if high == infinite else high,
+        one.differs,
+        low_out | 2 * high_out,
+        texts,
+    )
+
+
+def _low(one: ColumnComparison) -> tuple[float, int]:
+    return (-float("inf") if one.low is None else one.low), one.excluded & 1
+
+
+def _high(one: ColumnComparison) -> tuple[float, int]:
+    return (float("inf") if one.high is None else one.high), one.excluded >> 1
+
+
+def scanned_pairs(
+    names: Sequence[str], classes: Sequence[AttributeClass], found: Sequence[ColumnComparison]
+) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of streams that comparisons connect and no chain of equalities, each once, in query order."""
+    part = {name: name for name in names}
+    for one in classes:
+        roots = {part[name] for name in one.columns}
+        part = {name: min(roots) if root in roots else root for name, root in part.items()}
+    pairs = (tuple(sorted((one.left[0], one.right[0]), key=names.index)) for one in found)
+    return tuple(dict.fromkeys((a, b) for a, b in pairs if part[a] != part[b]))

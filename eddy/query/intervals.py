@@ -1,0 +1,137 @@
+"""Intervals between event times, and how long each stream must be kept because of them.
+
+Comparisons and equalities of event times bound the difference of two event times of a result: they are difference
+constraints. A chain of them bounds the difference of its ends by their sum, and the
+tightest bound is that of the shortest path. A tuple must be kept as long as another component may be younger by so
+much.
+Source: Cormen, Leiserson, Rivest, Stein, Introduction to Algorithms, "Difference constraints and shortest paths".
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.query.comparisons import ColumnComparison
+from eddy.query.event_time import span_of, ticks
+from eddy.query.predicates import AttributeClass
+from eddy.query.stream import Stream
+from eddy.query.windows import Range, Unbounded
+from stairs.errors import QueryError
+from stairs.graph import FOREVER
+
+NONE = 2 * FOREVER
+"""No bound."""
+
+Bound = tuple[int, int, int]
+"""(i, j, ticks): the event time of stream j is at most so many ticks after that of stream i."""
+
+
+def closure(n_streams: int, bounds: Sequence[Bound]) -> npt.NDArray[np.int64] | None:
+    """Return by how much the event time of each stream j can exceed that of each stream i: int64[i, j].
+
+    NONE = by any amount. The result is None if the bounds contradict each other. O(streams^3).
+    """
+    most = np.full((n_streams, n_streams), NONE, np.int64)
+    np.fill_diagonal(most, 0)
+    for i, j, size in bounds:
+        most[i, j] = min(most[i, j], size)
+    for k in range(n_streams):
+        one, other = most[:, k : k + 1], most[k : k + 1, :]
+        # NONE stays NONE, also with a negative bound. A sum of two bounds fits an int64.
+        through = np.where((one >= NONE) | (other >= NONE), NONE, np.maximum(one + other, -NONE))
+        np.minimum(most, through, out=most)
+        if (np.diagonal(most) < 0).any():
+            return None
+    return most
+
+
+def kept(most: npt.NDArray[np.int64]) -> list[int | None]:
+    """Return for each stream how many ticks older than the watermark a tuple of a result may be; None = any number."""
+    longest = most.max(axis=1).tolist()
+    return [None if ticks >= NONE else int(ticks) for ticks in longest]
+
+
+class Intervals:
+    """The comparisons of event times of a query, its *intervals*, and the windows that follow from them.
+
+    found     the intervals
+    derived   by name the streams without a window of their own, if there are intervals: the ticks of their windows
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        classes: Sequence[AttributeClass],
+        comparisons: Sequence[ColumnComparison],
+        time_type: pa.DataType | None,
+    ) -> None:
+        self._streams, self._classes, self._time_type = streams, classes, time_type
+        self._index = {stream.name: i for i, stream in enumerate(streams)}
+        times = {(stream.name, stream.time) for stream in streams}
+        self.found = [one for one in comparisons if times.issuperset(one.columns) and not one.differs]
+        self.derived: dict[str, int] = {}
+
+    def with_windows(self) -> tuple[Stream, ...]:
+        """Return the streams, each with its window: its own, or else the one that the intervals require.
+
+        Raises QueryError if the intervals contradict each other, or would keep a stream forever. Warns if the windows
+        contradict them.
+        """
+        if not self.found:
+            return tuple(s if s.window is not None else replace(s, window=Unbounded()) for s in self._streams)
+        texts = " AND ".join(map(str, self.found))
+        bounds = [*self._bounds()]
+        most = closure(len(self._streams), bounds)
+        if most is None:
+            raise QueryError(f"no event times fulfil all of {texts}; correct one of the bounds")
+        if closure(len(self._streams), [*bounds, *self._window_bounds()]) is None:
+            windows = ", ".join(f"{s.name} [{s.window}]" for s in self._streams if isinstance(s.window, Range))
+            warnings.warn(
+                f"the query never has a result: the windows {windows} contradict {texts}; leave the windows out, and"
+                " each stream is kept as long as the intervals require",
+                stacklevel=4,
+            )
+        return tuple(self._with_window(s, size, texts) for s, size in zip(self._streams, kept(most), strict=True))
+
+    def _with_window(self, stream: Stream, size: int | None, texts: str) -> Stream:
+        if stream.window is not None:
+            return stream
+        if size is None:
+            raise QueryError(
+                f"stream {stream.name} would be kept forever: no chain of intervals bounds how much younger every other"
+                f" component may be than its own (there is {texts}); add an interval, give the stream a window, or"
+                " write window=Unbounded()"
+            )
+        assert self._time_type is not None
+        assert stream.time is not None
+        self.derived[stream.name] = size
+        return replace(stream, window=Range(span_of(size, self._time_type, stream.type_of(stream.time))))
+
+    def _bounds(self) -> Iterator[Bound]:
+        """Yield the difference constraints of intervals, and of equalities between event times."""
+        for one in self.found:
+            left, right = self._index[one.left[0]], self._index[one.right[0]]
+            if one.high is not None:
+                yield right, left, int(one.high)
+            if one.low is not None:
+                yield left, right, -int(one.low)
+        for c in self._classes:
+            for k in range(len(c.types)):
+                own = [i for i, s in enumerate(self._streams) if s.name in c.columns and s.time in c.columns[s.name][k]]
+                yield from ((i, j, 0) for i in own for j in own)
+
+    def _window_bounds(self) -> Iterator[Bound]:
+        """Yield the difference constraints of RANGE windows."""
+        for i, stream in enumerate(self._streams):
+            if isinstance(stream.window, Range):
+                assert self._time_type is not None
+                assert stream.time is not None
+                what = f"stream {stream.name}, window"
+                size = ticks(stream.window.d, self._time_type, stream.type_of(stream.time), what)
+                yield from ((i, j, size) for j in range(len(self._streams)))

@@ -1,0 +1,93 @@
+"""Comparisons: predicates between values of two components that are no equalities."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    DIFFERS,
+    FLOATS_DIFFER,
+    FLOATS_TURNED,
+    H_COMPARE0,
+    H_COMPARE1,
+    S_MASK,
+    S_VALUES,
+    WITHIN,
+    X_EXCLUDED,
+    X_HIGH,
+    X_KIND,
+    X_LOW,
+    X_OTHER,
+    X_OTHER_RING,
+    X_RING,
+    X_STREAM,
+)
+from stairs.kernels.accelerate import inlined, u64
+from stairs.memory.arena import Arena, Routes
+
+
+@inlined
+def value_of(arena: Arena, j: int, ring: int, s: int) -> int:
+    """Return the value of tuple s of stream j in one of its rings."""
+    row = arena.streams[u64(j)]
+    return arena.values[u64(row[S_VALUES] + ring * (row[S_MASK] + 1) + (s & row[S_MASK]))]
+
+
+@inlined
+def floats_hold(row: np.ndarray, v: int, w: int) -> bool:
+    """Return whether two floats, given as bits, fulfil a comparison."""
+    kind = row[X_KIND]
+    left, right = np.int64(v).view(np.float64), np.int64(w).view(np.float64)
+    if kind >= FLOATS_TURNED:
+        kind -= FLOATS_TURNED
+        left, right = right, left
+    low, high = np.int64(row[X_LOW]).view(np.float64), np.int64(row[X_HIGH]).view(np.float64)
+    if kind == FLOATS_DIFFER:
+        return left != right + low
+    # An infinite bound is none. Added to an infinite value it would give NaN.
+    above = low == -np.inf or left > right + low or (row[X_EXCLUDED] & 1 == 0 and left == right + low)
+    below = high == np.inf or left < right + high or (row[X_EXCLUDED] & 2 == 0 and left == right + high)
+    return above and below
+
+
+@inlined
+def holds(arena: Arena, row: np.ndarray, s: int, other: int) -> bool:
+    """Return whether the component s found by a hop and the component bound before it fulfil a comparison."""
+    v, w = value_of(arena, row[X_STREAM], row[X_RING], s), value_of(arena, row[X_OTHER], row[X_OTHER_RING], other)
+    if row[X_KIND] == WITHIN:
+        return v >= w + row[X_LOW] and v <= w + row[X_HIGH]
+    if row[X_KIND] == DIFFERS:
+        return v != w + row[X_LOW]
+    return floats_hold(row, v, w)
+
+
+@inlined
+def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: int, low: int) -> int:
+    """Return the newest tuple from s down to `low` that may be a match of a hop that scans, or a number below `low`.
+
+    Only the first comparison is evaluated, if it bounds an integer.
+    """
+    x = routes.hops[u64(h), H_COMPARE0]
+    if x == routes.hops[u64(h), H_COMPARE1] or routes.compares[u64(x), X_KIND] != WITHIN:
+        return s
+    test = routes.compares[u64(x)]
+    row = arena.streams[u64(test[X_STREAM])]
+    ring, mask = row[S_VALUES] + test[X_RING] * (row[S_MASK] + 1), row[S_MASK]
+    other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], current[u64(test[X_OTHER])])
+    least, most = other + test[X_LOW], other + test[X_HIGH]
+    while s >= low:
+        v = arena.values[u64(ring + (s & mask))]
+        if v >= least and v <= most:
+            break
+        s -= 1
+    return s
+
+
+@inlined
+def all_hold(arena: Arena, routes: Routes, h: int, current: np.ndarray) -> bool:
+    """Return whether components, a sequence number for each stream, fulfil the comparisons of a hop."""
+    for x in range(routes.hops[u64(h), H_COMPARE0], routes.hops[u64(h), H_COMPARE1]):
+        row = routes.compares[u64(x)]
+        if not holds(arena, row, current[u64(row[X_STREAM])], current[u64(row[X_OTHER])]):
+            return False
+    return True
