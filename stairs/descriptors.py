@@ -66,22 +66,22 @@ N_FIELDS = 3
 H_TARGET = 0  # the stream probed, or the first stream of the STAIR probed
 H_CLASS = 1  # the class whose key the hop probes by
 H_COLUMN = 2  # head column of the target
-H_OFFSET = 3  # where (link, key id) of this class lies in a record of the stream
+H_OFFSET = 3  # where (link, key id) of this class lies in a record of the stream; SCANS = all tuples are candidates
 H_OPS0 = 4  # keys to check and to bind on a match: rows OPS0 .. OPS1 - 1 of `ops` (trunk hops only)
 H_OPS1 = 5
-H_LEAF0 = 6  # the leaf hops whose class this hop binds: hops LEAF0 .. LEAF1 - 1 (trunk hops only)
-H_LEAF1 = 7
-H_PROBES = 8  # counters: chains walked, and tuples in them that pass the checks
-H_MATCHES = 9
-H_STATE = 10  # the STAIR probed, -1 = the SteM of the target
-H_STORE = 11  # the STAIR that the composite found by this hop goes into, -1 = none
-H_TESTED = 12  # partial results for which a trunk hop was looked up ahead of its turn, since this was judged last
-H_KILLED = 13  # ... and those that found nothing
-H_REST = 14  # chunks before it is looked up ahead again
-H_COMPARE0 = 15  # comparisons to check on a match: rows COMPARE0 .. COMPARE1 - 1 of `compares`
-H_COMPARE1 = 16
-H_SCAN = 17  # 1 = all tuples of the target are candidates, whatever their keys
-H_FIELDS = 18
+H_COMPARE = 6  # the first comparison to check on a match, a row of `compares`, -1 = none
+H_LEAF0 = 7  # the leaf hops whose class this hop binds: hops LEAF0 .. LEAF1 - 1 (trunk hops only)
+H_LEAF1 = 8
+H_PROBES = 9  # counters: chains walked, and tuples in them that pass the checks
+H_MATCHES = 10
+H_STATE = 11  # the STAIR probed, -1 = the SteM of the target
+H_STORE = 12  # the STAIR that the composite found by this hop goes into, -1 = none
+H_TESTED = 13  # partial results for which a trunk hop was looked up ahead of its turn, since this was judged last
+H_KILLED = 14  # ... and those that found nothing
+H_REST = 15  # chunks before it is looked up ahead again
+H_FIELDS = 16
+
+SCANS = -1
 
 # span[i]: the route of stream i
 R_TRUNK = 0  # trunk hops TRUNK .. LEAF - 1
@@ -141,7 +141,8 @@ X_LOW = 5  # WITHIN: w + LOW <= v <= w + HIGH; DIFFERS: v != w + LOW; floats: bi
 X_HIGH = 6
 X_EXCLUDED = 7  # floats: 1 = the low bound is excluded, 2 = the high one, 3 = both
 X_LEVEL = 8  # the level that binds the other component; under CACQ its bit in the ranking, -1 = the arrival
-X_FIELDS = 9
+X_REMAINING = 9  # the comparisons of the hop from this one on
+X_FIELDS = 10
 
 WITHIN = 0
 DIFFERS = 1

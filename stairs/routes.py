@@ -33,6 +33,7 @@ class HopRow(NamedTuple):
     offset: int = 0
     ops0: int = 0
     ops1: int = 0
+    compare: int = -1
     leaf0: int = 0
     leaf1: int = 0
     probes: int = 0
@@ -42,9 +43,6 @@ class HopRow(NamedTuple):
     tested: int = 0
     killed: int = 0
     rest: int = 0
-    compare0: int = 0
-    compare1: int = 0
-    scan: int = 0
 
 
 class OpRow(NamedTuple):
@@ -69,10 +67,21 @@ class CompareRow(NamedTuple):
     high: int
     excluded: int
     level: int
+    remaining: int
 
 
-def compare_row(comparison: Comparison, stream: int, level: int) -> CompareRow:
-    """Return the row of a comparison at a hop that finds its component of `stream`; `level` as X_LEVEL. O(1)."""
+def add_compares(compares: list[CompareRow], found: Sequence[tuple[Comparison, int, int]]) -> int:
+    """Append the rows of the comparisons of a hop; return the number of the first one, -1 if there is none.
+
+    found   comparison, the stream whose component the hop finds, level as X_LEVEL
+    """
+    first = len(compares)
+    for k, (one, stream, level) in enumerate(found):
+        compares.append(_compare_row(one, stream, level, len(found) - k))
+    return first if found else -1
+
+
+def _compare_row(comparison: Comparison, stream: int, level: int, remaining: int) -> CompareRow:
     own, other, low, high = comparison.left, comparison.right, comparison.low, comparison.high
     turned = own.stream != stream
     if turned:
@@ -86,9 +95,18 @@ def compare_row(comparison: Comparison, stream: int, level: int) -> CompareRow:
         if turned:
             low, high = (-low, -high) if comparison.differs else (-high, -low)
         bits = [int(low), int(high)]
-    low_bits, high_bits = bits
-    excluded = comparison.excluded
-    return CompareRow(own.stream, own.ring, other.stream, other.ring, kind, low_bits, high_bits, excluded, level)
+    return CompareRow(
+        own.stream,
+        own.ring,
+        other.stream,
+        other.ring,
+        kind,
+        low=bits[0],
+        high=bits[1],
+        excluded=comparison.excluded,
+        level=level,
+        remaining=remaining,
+    )
 
 
 def stem_hop(graph: JoinGraph, stream: int, by: int, ops0: int = 0, ops1: int = 0) -> HopRow:

@@ -245,7 +245,7 @@ DEFECTS = (
         (
             Edit(
                 "stairs/kernels/levels.py",
-                "hits = hops[u64(h), H_COMPARE0] < hops[u64(h), H_COMPARE1],",
+                "hits = hops[u64(h), H_COMPARE] >= 0,",
                 "hits = False,",
             ),
         ),
@@ -253,7 +253,7 @@ DEFECTS = (
     ),
     Defect(
         "comparisons are not checked where a hop binds its match",
-        (Edit("stairs/kernels/hop.py", "return all_hold(arena, routes, h, current)", "return True"),),
+        (Edit("stairs/kernels/hop.py", "hop[H_COMPARE] < 0 or all_hold(arena, routes, h, current)", "True"),),
     ),
     Defect(
         "a routed tuple is compared with its arrival only",

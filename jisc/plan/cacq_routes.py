@@ -8,7 +8,7 @@ from jisc.plan.routes import probe_orders
 from jisc.plan.tree import Tree
 from stairs.graph import JoinGraph
 from stairs.memory.arena import Routes
-from stairs.routes import CompareRow, HopRow, OpRow, compare_row, op_row, route_tables
+from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables
 
 WORD = 64
 
@@ -35,14 +35,9 @@ def compile_rankings(tree: Tree, graph: JoinGraph) -> Routes:
     for i, ranking in enumerate(probe_orders(tree, graph)):
         first = len(hops)
         for rank, j in enumerate(ranking):
-            first_compare = len(compares)
-            if graph.compared >> j & 1:
-                others = ((1 << m) - 1) ^ (1 << j)
-                compares += [
-                    compare_row(one, j, -1 if other == i else ranking.index(other))
-                    for one, other in graph.compared_with(j, others)
-                ]
-            hops.append(rows[j]._replace(compare0=first_compare, compare1=len(compares)))
+            own_compares = graph.compared_with(j, (1 << m) - 1) if graph.compared >> j & 1 else []
+            found = [(one, j, -1 if other == i else ranking.index(other)) for one, other in own_compares]
+            hops.append(rows[j]._replace(compare=add_compares(compares, found)))
             word, bit = divmod(rank, WORD)
             for c in graph.attributes[j]:
                 ready[i * n + c, word] |= np.uint64(1 << bit)

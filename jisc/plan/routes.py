@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from jisc.plan.connected import connected_order
 from jisc.plan.tree import Tree
+from stairs.descriptors import SCANS
 from stairs.graph import Comparison, JoinGraph
 from stairs.memory.arena import Routes
-from stairs.routes import CompareRow, HopRow, OpRow, compare_row, op_row, route_tables, stem_hop
+from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables, stem_hop
 
 Preference = tuple[tuple[int, ...], ...]
 """Per stream its classes, most preferred first: by which of them to probe the stream when several are bound."""
@@ -146,9 +147,9 @@ def compile_routes(tree: Tree, graph: JoinGraph, prefer: Preference | None = Non
 
 def hop_row(hop: Hop, graph: JoinGraph, ops: list[OpRow], compares: list[CompareRow]) -> HopRow:
     """Return the row of a hop, and append its checks and bindings to `ops`, its comparisons to `compares`."""
-    first, compare0 = len(ops), len(compares)
-    compares += [compare_row(one, hop.stream, level) for one, level in hop.compares]
+    first = len(ops)
+    compare = add_compares(compares, [(one, hop.stream, level) for one, level in hop.compares])
     ops += [op_row(graph, hop.stream, c, True) for c in hop.checks]
     ops += [op_row(graph, hop.stream, c, False) for c in hop.binds]
     row = stem_hop(graph, hop.stream, hop.by, first, len(ops))
-    return row._replace(compare0=compare0, compare1=len(compares), scan=int(hop.scan))
+    return row._replace(compare=compare, offset=SCANS if hop.scan else row.offset)

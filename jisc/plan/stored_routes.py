@@ -22,8 +22,10 @@ import numpy as np
 
 from jisc.plan.states import Masks, StateId
 from jisc.plan.tree import Tree
+from stairs.descriptors import SCANS
+from stairs.graph import Comparison
 from stairs.memory.arena import Routes
-from stairs.routes import CompareRow, HopRow, OpRow, compare_row, op_row, route_tables, stem_hop
+from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route_tables, stem_hop
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class _HopTable:
         one_class = classes == 1 << by and not graph.compared & tree.mask
         if one_class and (known := self._one_class.get((stream, by, state))) is not None:
             return known, visited, bound
-        first, compare0 = len(self.ops), len(self.compares)
+        first = len(self.ops)
         scan = self.crosses(by, before)
         # The keys of scan classes are never equal. A scan binds that of its match, by which a state may be indexed.
         bind = classes & ~bound | (1 << by if scan else 0)
@@ -78,15 +80,16 @@ class _HopTable:
                 if check or c == by or masks.members[c] & self.everything & ~visited:
                     own = masks.members[c] & tree.mask
                     self.ops.append(op_row(graph, (own & -own).bit_length() - 1, c, check))
-        wanted = graph.compared & tree.mask
+        found, wanted = list[tuple[Comparison, int, int]](), graph.compared & tree.mask
         while wanted:
             own = (wanted & -wanted).bit_length() - 1
             wanted &= wanted - 1
-            self.compares += [compare_row(one, own, 0) for one, _ in graph.compared_with(own, before)]
+            found += [(one, own, 0) for one, _ in graph.compared_with(own, before)]
         hop = HopRow(stream, by, ops0=first, ops1=len(self.ops), state=state)
         if state < 0:
             hop = stem_hop(graph, stream, by, first, len(self.ops))
-        self.hops.append(hop._replace(compare0=compare0, compare1=len(self.compares), scan=int(scan and state < 0)))
+        offset = SCANS if scan and state < 0 else hop.offset
+        self.hops.append(hop._replace(compare=add_compares(self.compares, found), offset=offset))
         added = [len(self.hops) - 1]
         if one_class:
             self._one_class[stream, by, state] = added

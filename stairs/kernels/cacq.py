@@ -17,8 +17,7 @@ import numpy as np
 from stairs.descriptors import (
     C_HEADS,
     C_STRIDE,
-    H_COMPARE0,
-    H_COMPARE1,
+    H_COMPARE,
     H_MATCHES,
     H_OPS0,
     H_OPS1,
@@ -33,6 +32,7 @@ from stairs.descriptors import (
     R_TRUNK,
     S_LO,
     S_NEXT,
+    SCANS,
     SHORT_OUTPUT,
     T_CANDIDATE,
     T_DONE,
@@ -46,12 +46,9 @@ from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.bits import lowest_bit
 from stairs.kernels.climb import wanted
 from stairs.kernels.combinations import write
-from stairs.kernels.compare import holds
+from stairs.kernels.compare import end_of, holds
 from stairs.kernels.hop import record_of
 from stairs.memory.arena import Arena, Entries, Routes, Walk
-
-SCANS = -1
-"""Offset of the link in a hop that scans all tuples."""
 
 
 @inlined
@@ -137,7 +134,8 @@ def route(
             elif ops[u64(o), O_CHECK] == 0 and walk.bound[u64(c)] != row:
                 agrees = False
                 break
-        for x in range(hops[u64(h), H_COMPARE0], hops[u64(h), H_COMPARE1]):
+        first = hops[u64(h), H_COMPARE]
+        for x in range(first, end_of(routes, first)):
             test = routes.compares[u64(x)]
             if agrees and is_done(test[X_LEVEL], done, more):
                 agrees = holds(arena, test, s, walk.current[u64(test[X_OTHER])])

@@ -8,8 +8,7 @@ from stairs.descriptors import (
     DIFFERS,
     FLOATS_DIFFER,
     FLOATS_TURNED,
-    H_COMPARE0,
-    H_COMPARE1,
+    H_COMPARE,
     S_MASK,
     S_VALUES,
     WITHIN,
@@ -19,6 +18,7 @@ from stairs.descriptors import (
     X_LOW,
     X_OTHER,
     X_OTHER_RING,
+    X_REMAINING,
     X_RING,
     X_STREAM,
 )
@@ -62,13 +62,19 @@ def holds(arena: Arena, row: np.ndarray, s: int, other: int) -> bool:
 
 
 @inlined
+def end_of(routes: Routes, first: int) -> int:
+    """Return the end of the comparisons of a hop, given the first one (H_COMPARE)."""
+    return first + routes.compares[u64(first), X_REMAINING] if first >= 0 else first
+
+
+@inlined
 def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: int, low: int) -> int:
     """Return the newest tuple from s down to `low` that may be a match of a hop that scans, or a number below `low`.
 
     Only the first comparison is evaluated, if it bounds an integer.
     """
-    x = routes.hops[u64(h), H_COMPARE0]
-    if x == routes.hops[u64(h), H_COMPARE1] or routes.compares[u64(x), X_KIND] != WITHIN:
+    x = routes.hops[u64(h), H_COMPARE]
+    if x < 0 or routes.compares[u64(x), X_KIND] != WITHIN:
         return s
     test = routes.compares[u64(x)]
     row = arena.streams[u64(test[X_STREAM])]
@@ -86,7 +92,8 @@ def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: i
 @inlined
 def all_hold(arena: Arena, routes: Routes, h: int, current: np.ndarray) -> bool:
     """Return whether components, a sequence number for each stream, fulfil the comparisons of a hop."""
-    for x in range(routes.hops[u64(h), H_COMPARE0], routes.hops[u64(h), H_COMPARE1]):
+    first = routes.hops[u64(h), H_COMPARE]
+    for x in range(first, end_of(routes, first)):
         row = routes.compares[u64(x)]
         if not holds(arena, row, current[u64(row[X_STREAM])], current[u64(row[X_OTHER])]):
             return False

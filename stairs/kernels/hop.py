@@ -25,10 +25,10 @@ from stairs.descriptors import (
     E_WIDTH,
     H_CLASS,
     H_COLUMN,
+    H_COMPARE,
     H_OFFSET,
     H_OPS0,
     H_OPS1,
-    H_SCAN,
     H_STATE,
     H_TARGET,
     O_CHECK,
@@ -40,6 +40,7 @@ from stairs.descriptors import (
     S_NEXT,
     S_RECS,
     S_WIDTH,
+    SCANS,
 )
 from stairs.kernels.accelerate import inlined, u64
 from stairs.kernels.compare import all_hold, next_scanned
@@ -94,7 +95,7 @@ def newest_tuple(
 ) -> int:
     """Return the first candidate of a hop that probes a SteM."""
     hop = routes.hops[u64(h)]
-    if hop[H_SCAN] != 0:
+    if hop[H_OFFSET] == SCANS:
         low = floor(entries, routes, lows, h)
         return next_scanned(arena, routes, h, current, arena.streams[u64(hop[H_TARGET]), S_NEXT] - 1, low)
     return np.int64(arena.heads[u64(bound[u64(hop[H_CLASS])] + hop[H_COLUMN])])
@@ -106,7 +107,7 @@ def after(arena: Arena, entries: Entries, routes: Routes, current: np.ndarray, h
     hop = routes.hops[u64(h)]
     if hop[H_STATE] >= 0:
         return np.int64(peek_int32(entry_at(entries, hop[H_STATE], s)))
-    if hop[H_SCAN] != 0:
+    if hop[H_OFFSET] == SCANS:
         return next_scanned(arena, routes, h, current, s - 1, low)
     return np.int64(arena.recs[u64(record_of(arena, hop[H_TARGET], s) + hop[H_OFFSET])])
 
@@ -127,7 +128,7 @@ def take(
     x = hop[H_STATE]
     if x < 0:
         current[u64(hop[H_TARGET])] = s
-        if hop[H_SCAN] != 0 and arena.recs[u64(record_of(arena, hop[H_TARGET], s) + 1)] < 0:
+        if hop[H_OFFSET] == SCANS and arena.recs[u64(record_of(arena, hop[H_TARGET], s) + 1)] < 0:
             return False
     else:
         states, parts = entries.states, entries.parts
@@ -148,4 +149,4 @@ def take(
             bound[c] = classes[c, C_HEADS] + kid * classes[c, C_STRIDE]
         elif kids[c] != kid:
             return False
-    return all_hold(arena, routes, h, current)
+    return hop[H_COMPARE] < 0 or all_hold(arena, routes, h, current)

@@ -21,8 +21,7 @@ from stairs.descriptors import (
     C_STRIDE,
     H_CLASS,
     H_COLUMN,
-    H_COMPARE0,
-    H_COMPARE1,
+    H_COMPARE,
     H_KILLED,
     H_LEAF0,
     H_LEAF1,
@@ -30,7 +29,6 @@ from stairs.descriptors import (
     H_OPS0,
     H_OPS1,
     H_REST,
-    H_SCAN,
     H_TARGET,
     H_TESTED,
     INSERTED,
@@ -60,6 +58,7 @@ from stairs.descriptors import (
     S_MASK,
     S_RECS,
     S_WIDTH,
+    SCANS,
 )
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.chunk import has_arrived, has_left, newest_seen
@@ -126,7 +125,7 @@ def keep_live(arena: Arena, routes: Routes, chunk: Chunk, i: int, level: int, fi
     for h in range(min(trunk + level + 1, leaf), max(leaf, last)):
         x = u64(row_of(arena, hops[u64(h), H_TARGET], hops[u64(h), H_CLASS]))
         if h < leaf:
-            if hops[u64(h), H_REST] > 0 or hops[u64(h), H_SCAN] != 0:
+            if hops[u64(h), H_REST] > 0 or hops[u64(h), H_OFFSET] == SCANS:
                 continue
             if chunk.sources[u64(hops[u64(h), H_CLASS]), 0] != level:
                 continue
@@ -213,7 +212,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
     ring, mask, width, offset = streams[j, S_RECS], streams[j, S_MASK], streams[j, S_WIDTH], hops[u64(h), H_OFFSET]
     own = chunk.streams[j]
     newer, low, stay = own[K_FIRST], own[K_LOW], own[K_STAY]
-    checked, hits = hops[u64(h), H_COMPARE0] < hops[u64(h), H_COMPARE1], np.int64(0)
+    checked, hits = hops[u64(h), H_COMPARE] >= 0, np.int64(0)
     for o in range(hops[u64(h), H_OPS0], hops[u64(h), H_OPS1]):
         checked |= routes.ops[u64(o), O_CHECK] != 0
     above, size = levels[i, u64(level), L_AT], levels[i, u64(level), L_SIZE]
@@ -318,7 +317,7 @@ def probe_stream(
         if level > 0:
             h = trunk + level - 1
             leaf0, leaf1 = routes.hops[u64(h), H_LEAF0], routes.hops[u64(h), H_LEAF1]
-            if routes.hops[u64(h), H_SCAN] != 0:
+            if routes.hops[u64(h), H_OFFSET] == SCANS:
                 at = scan(arena, routes, chunk, walk, u64(i), level - 1, h, at)
             else:
                 at = extend(arena, routes, chunk, walk, u64(i), level - 1, h, at)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.descriptors import (
-    H_COMPARE0,
-    H_COMPARE1,
+    H_COMPARE,
     H_OPS0,
     H_OPS1,
     H_TARGET,
@@ -26,7 +25,7 @@ from stairs.descriptors import (
     X_LEVEL,
 )
 from stairs.kernels.accelerate import inlined, u64
-from stairs.kernels.compare import holds
+from stairs.kernels.compare import end_of, holds
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
 
@@ -50,9 +49,10 @@ def bind_keys(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, le
             s = ancestor(chunk, i, q, level, chunk.sources[c, 0])
             at = row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + chunk.sources[c, 2] + 1
             walk.kids[c] = arena.recs[u64(at)]
-    for x in range(routes.hops[u64(h), H_COMPARE0], routes.hops[u64(h), H_COMPARE1]):
+    first = routes.hops[u64(h), H_COMPARE]
+    for x in range(first, end_of(routes, first)):
         above = ancestor(chunk, i, q, level, routes.compares[u64(x), X_LEVEL])
-        walk.others[u64(x - routes.hops[u64(h), H_COMPARE0])] = above
+        walk.others[u64(x - first)] = above
 
 
 @inlined
@@ -62,8 +62,9 @@ def agrees(arena: Arena, routes: Routes, walk: Walk, h: int, record: int, s: int
     for o in range(routes.hops[u64(h), H_OPS0], routes.hops[u64(h), H_OPS1]):
         if ops[u64(o), O_CHECK] != 0:
             same &= walk.kids[u64(ops[u64(o), O_CLASS])] == arena.recs[u64(record + ops[u64(o), O_OFFSET] + 1)]
-    for x in range(routes.hops[u64(h), H_COMPARE0], routes.hops[u64(h), H_COMPARE1]):
-        same = same and holds(arena, routes.compares[u64(x)], s, walk.others[u64(x - routes.hops[u64(h), H_COMPARE0])])
+    first = routes.hops[u64(h), H_COMPARE]
+    for x in range(first, end_of(routes, first)):
+        same = same and holds(arena, routes.compares[u64(x)], s, walk.others[u64(x - first)])
     return same
 
 

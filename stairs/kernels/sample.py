@@ -24,7 +24,6 @@ from stairs.descriptors import (
     H_OFFSET,
     H_OPS0,
     H_OPS1,
-    H_SCAN,
     H_TARGET,
     O_CHECK,
     O_CLASS,
@@ -41,6 +40,7 @@ from stairs.descriptors import (
     S_NEXT,
     S_RECS,
     S_WIDTH,
+    SCANS,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.compare import all_hold
@@ -151,7 +151,7 @@ def follow(arena: Arena, routes: Routes, j: int, h: int, s: int) -> int:
     """Return the candidate after s in the chain of hop h."""
     row = arena.streams[u64(j)]
     at = row[S_RECS] + (s & row[S_MASK]) * row[S_WIDTH] + routes.hops[u64(h), H_OFFSET]
-    return s - 1 if routes.hops[u64(h), H_SCAN] != 0 else int(arena.recs[u64(at)])
+    return s - 1 if routes.hops[u64(h), H_OFFSET] == SCANS else int(arena.recs[u64(at)])
 
 
 @inlined
@@ -172,7 +172,7 @@ def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, las
 @inlined
 def head(arena: Arena, routes: Routes, walk: Walk, h: int, pruned: bool) -> int:
     """Return the newest sequence number that a hop finds for the bound key of its class."""
-    if routes.hops[u64(h), H_SCAN] != 0:
+    if routes.hops[u64(h), H_OFFSET] == SCANS:
         return int(arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_NEXT] - 1)
     at = walk.bound[u64(routes.hops[u64(h), H_CLASS])] + routes.hops[u64(h), H_COLUMN]
     return int(arena.heads[u64(at)]) if pruned else newest_of(arena.heads[u64(at)])

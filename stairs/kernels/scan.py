@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.descriptors import (
-    H_COMPARE0,
-    H_COMPARE1,
+    H_COMPARE,
     H_TARGET,
     K_COUNT,
     K_FIRST,
@@ -64,8 +63,8 @@ def scan(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: 
     ring, mask, width = row[S_RECS] + 1, row[S_MASK], row[S_WIDTH]
     newer, oldest, stay = own[K_FIRST], own[K_LOW], own[K_STAY]
     following = newer + own[K_COUNT]
-    x = hops[u64(h), H_COMPARE0]
-    blocks = x < hops[u64(h), H_COMPARE1] and routes.compares[u64(x), X_KIND] == WITHIN
+    x = hops[u64(h), H_COMPARE]
+    blocks = x >= 0 and routes.compares[u64(x), X_KIND] == WITHIN
     base, low, high = row[S_VALUES], np.int64(-2 * FOREVER), np.int64(2 * FOREVER)
     if blocks:
         base += routes.compares[u64(x), X_RING] * (mask + 1)
