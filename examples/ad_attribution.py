@@ -1,7 +1,8 @@
 """Credit purchases to ads: a join of impressions, clicks and conversions, pushed minute by minute.
 
 An ad may claim a conversion if its user saw it at most an hour before the purchase and clicked it at most 30 minutes
-before the purchase. eddy finds all claims; the program then credits the ad that was clicked last, with Arrow.
+before the purchase. These two intervals also tell eddy how long to keep each row. eddy finds all claims; the program then
+credits the ad that was clicked last, with Arrow.
 
 Output:
 
@@ -13,12 +14,11 @@ Output:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
 
-from eddy import Query, Range, Runtime, Stream
+from eddy import Query, Runtime, Stream
 
 AT = pa.timestamp("s")
 IMPRESSIONS = pa.schema([("impression", pa.int64()), ("user", pa.int64()), ("ad", pa.string()), ("at", AT)])
@@ -27,12 +27,16 @@ CONVERSIONS = pa.schema([("order", pa.int64()), ("user", pa.int64()), ("amount",
 
 QUERY = Query(
     [
-        Stream("impressions", IMPRESSIONS, window=Range(timedelta(hours=1)), time="at"),
-        Stream("clicks", CLICKS, window=Range(timedelta(minutes=30)), time="at"),
-        # No row of a result is younger than its conversion.
-        Stream("conversions", CONVERSIONS, window=Range(timedelta(0)), time="at"),
+        Stream("impressions", IMPRESSIONS, time="at"),
+        Stream("clicks", CLICKS, time="at"),
+        Stream("conversions", CONVERSIONS, time="at"),
     ],
-    ["clicks.impression = impressions.impression", "conversions.user = impressions.user"],
+    [
+        "clicks.impression = impressions.impression",
+        "conversions.user = impressions.user",
+        "conversions.at between impressions.at and impressions.at + 1 hour",
+        "conversions.at between clicks.at and clicks.at + 30 minutes",
+    ],
     select={
         "order": "conversions.order",
         "ad": "impressions.ad",

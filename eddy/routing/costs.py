@@ -29,6 +29,7 @@ from stairs.kernels.sample import (
     W_LEAVES,
     W_PROBES,
     W_RESULTS,
+    W_SCANNED,
     W_TUPLES,
     W_VISITS,
 )
@@ -40,6 +41,8 @@ ARRIVAL, ATTRIBUTE = 25.0, 35.0
 """Nanoseconds of an arrival without a match, and of each of its attributes (interning a key, setting a link)."""
 PROBE, VISIT, CHECK, LEAF, LEAF_VISIT = 12.0, 18.0, 2.0, 8.0, 4.0
 """Nanoseconds of a chain looked up, of a tuple in it, of a check, of a leaf hop, of a tuple listed for it."""
+SCANNED, CLIMB_SCANNED = 0.25, 1.0
+"""Nanoseconds of a tuple that a scan passes over, and the same where an arrival climbs."""
 CLIMB, CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT, STORE = 40.0, 14.0, 24.0, 10.0, 60.0
 """Additional nanoseconds of an arrival that climbs; those of a chain, a tuple in it, a result, an entry stored."""
 ENTRY_BYTES = 4
@@ -79,6 +82,7 @@ def virtual_cost(trace: Trace) -> float:
         + CHECK * work[W_CHECKS]
         + LEAF * work[W_LEAVES]
         + LEAF_VISIT * work[W_LEAF_VISITS]
+        + SCANNED * work[W_SCANNED]
     )
     return float(spent / work[W_TUPLES])
 
@@ -99,7 +103,7 @@ def climb_costs(
     made = dict.fromkeys(saved, 0.0)
     live: dict[StateId, list[float]] = {state: [] for state in saved}
     by_mask = {state.mask: state for state in saved}
-    cost = CLIMB * total + CLIMB_RESULT * float(trace.work[W_RESULTS])
+    cost = CLIMB * total + CLIMB_RESULT * float(trace.work[W_RESULTS]) + CLIMB_SCANNED * float(trace.work[W_SCANNED])
     for i in range(masks.graph.n_streams):
         h, end = int(routes.span[i, R_TRUNK]), int(routes.span[i, R_END])
         cost += float(steps[h:end].sum())

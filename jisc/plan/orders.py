@@ -27,13 +27,13 @@ def drawn_order(masks: Masks, draw: Callable[[list[int]], int]) -> tuple[int, ..
 
 
 def trunk_of(masks: Masks, stream: int, bound: int, left: int) -> bool:
-    """Return whether a probe of the stream would bind or check a class; if not, it is a leaf hop under every plan.
+    """Return whether a probe of the stream binds or checks a class or compares; if not, it is a leaf hop in all plans.
 
     bound   bits of the classes that are bound by then
     left    bits of the streams not probed yet, `stream` included
     """
     own = masks.classes[stream]
-    if (own & bound).bit_count() > 1:
+    if masks.graph.compared >> stream & 1 or (own & bound).bit_count() > 1:
         return True
     more = own & ~bound
     while more:

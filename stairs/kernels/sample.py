@@ -43,7 +43,7 @@ from stairs.descriptors import (
     SCANS,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
-from stairs.kernels.compare import all_hold
+from stairs.kernels.compare import all_hold, next_scanned
 from stairs.kernels.marks import newest_of
 from stairs.memory.arena import Arena, Routes, Walk
 
@@ -60,7 +60,8 @@ W_CHECKS = 3  # leaf hops compared before the walk continued
 W_LEAVES = 4  # chains walked by leaf hops
 W_LEAF_VISITS = 5  # tuples visited in those
 W_RESULTS = 6
-W_FIELDS = 7
+W_SCANNED = 7  # tuples that scans passed over, by their first comparison
+W_FIELDS = 8
 
 
 @inlined
@@ -167,6 +168,16 @@ def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, las
         elif walk.bound[c] != row:
             return False
     return True
+
+
+@inlined
+def skip(arena: Arena, routes: Routes, walk: Walk, h: int, s: int, work: np.ndarray) -> int:
+    """Return the candidate of a hop from s on; a scan passes over tuples that do not fulfil its first comparison."""
+    if routes.hops[u64(h), H_OFFSET] != SCANS:
+        return s
+    found = next_scanned(arena, routes, h, walk.current, s, arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO])
+    work[W_SCANNED] += float(s - found)
+    return int(found)
 
 
 @inlined
@@ -284,7 +295,7 @@ def trace(
             continue
         resume, level, h = np.int64(-1), np.int64(0), trunk
         j = hops[u64(h), H_TARGET]
-        s = head(arena, routes, walk, h, pruned)
+        s = skip(arena, routes, walk, h, head(arena, routes, walk, h, pruned), work)
         visits[u64(h), 0] += 1
         work[W_PROBES] += 1.0
         while budget > 0:
@@ -298,7 +309,7 @@ def trace(
             budget -= 1
             visits[u64(h), 1] += 1
             work[W_VISITS] += 1.0
-            following = follow(arena, routes, j, h, s)
+            following = skip(arena, routes, walk, h, follow(arena, routes, j, h, s), work)
             own = arena.streams[u64(j), S_RECS] + (s & arena.streams[u64(j), S_MASK]) * arena.streams[u64(j), S_WIDTH]
             walk.current[u64(j)] = s
             fits = agree(arena, routes, walk, own, hops[u64(h), H_OPS0], hops[u64(h), H_OPS1])
@@ -327,6 +338,6 @@ def trace(
             level += 1
             h += 1
             j = hops[u64(h), H_TARGET]
-            s = head(arena, routes, walk, h, pruned)
+            s = skip(arena, routes, walk, h, head(arena, routes, walk, h, pruned), work)
             visits[u64(h), 0] += 1
             work[W_PROBES] += 1.0

@@ -13,6 +13,8 @@ import pytest
 
 import eddy
 from eddy.query.comparisons import comparable
+from jisc.plan.orders import has_choice
+from jisc.plan.states import Masks
 from jisc.strategies import STRATEGIES
 
 MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)
@@ -402,3 +404,10 @@ def test_random_joins_give_what_duckdb_gives(seed: int) -> None:
     columns = ", ".join(f"{name}.id" for name in names)
     expected = connection.sql(f"SELECT {columns} FROM {', '.join(names)} WHERE {' AND '.join(on)}").fetchall()
     assert sorted(tuple(row.values()) for row in found) == sorted(expected)
+
+
+def test_the_order_of_streams_with_comparisons_matters() -> None:
+    """The default policy tries other orders only where they matter."""
+    assert has_choice(Masks(four(eddy.Unbounded(), HYBRID).graph))
+    assert has_choice(Masks(funnel().graph))
+    assert not has_choice(Masks(four(eddy.Unbounded(), ["R.k = S.k", "S.k = T.k", "T.k = U.k"]).graph))
