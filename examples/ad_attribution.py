@@ -1,8 +1,8 @@
 """Credit purchases to ads: a join of impressions, clicks and conversions, pushed minute by minute.
 
 An ad may claim a conversion if its user saw it at most an hour before the purchase and clicked it at most 30 minutes
-before the purchase. These two intervals also tell eddy how long to keep each row. eddy finds all claims; the program then
-credits the ad that was clicked last, with Arrow.
+before the purchase. These two intervals also tell eddy how long to keep each row. eddy finds all claims; the program
+then credits the ad that was clicked last, with Arrow.
 
 Output:
 
