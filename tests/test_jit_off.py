@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 SUBSET = (
     "tests/eddy/test_runtime_oracle.py",
     "tests/eddy/test_comparisons.py",
+    "tests/eddy/test_scans.py",
     "tests/eddy/test_failed_push.py",
     "tests/eddy/test_key_hash.py",
     "tests/eddy/test_long_streams.py",

@@ -1,4 +1,4 @@
-"""Comparisons and intervals: which values can be compared, what follows for the windows, and DuckDB on random cases."""
+"""Comparisons: which values can be compared, how they are written, and DuckDB on random joins."""
 
 from __future__ import annotations
 
@@ -13,25 +13,10 @@ import pytest
 
 import eddy
 from eddy.query.comparisons import comparable
-from jisc.plan.orders import has_choice
-from jisc.plan.states import Masks
 from jisc.strategies import STRATEGIES
 
-MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)
+MINUTE = dt.timedelta(minutes=1)
 MS = pa.timestamp("ms")
-ADS = pa.schema([("user", pa.int64()), ("at", MS), ("n", pa.int64())])
-FUNNEL = [
-    "impressions.user = clicks.user",
-    "clicks.user = conversions.user",
-    "clicks.at between impressions.at and impressions.at + 30 min",
-    "conversions.at between clicks.at and clicks.at + 24 h",
-]
-
-
-def funnel(*more: str, **windows: Any) -> eddy.Query:
-    names = ("impressions", "clicks", "conversions")
-    streams = [eddy.Stream(name, ADS, windows.get(name), "at") for name in names]
-    return eddy.Query(streams, [*FUNNEL, *more], select=[f"{name}.n" for name in names])
 
 
 def pair(kinds: tuple[pa.DataType, pa.DataType], *on: str) -> eddy.Query:
@@ -57,186 +42,6 @@ def joined(query: eddy.Query, left: pa.RecordBatch, right: pa.RecordBatch) -> li
     found = [runtime.push({"R": left}), runtime.push({"S": right})]
     runtime.check()
     return sorted((row["R.n"], row["S.n"]) for table in found for row in table.to_pylist())
-
-
-# Windows
-
-
-def test_each_stream_is_kept_as_long_as_the_intervals_allow_results() -> None:
-    query = funnel()
-    assert [s.window for s in query.streams] == [eddy.Range(DAY + 30 * MINUTE), eddy.Range(DAY), eddy.Range(0 * DAY)]
-    assert query.derived.keys() == {"impressions", "clicks", "conversions"}
-    assert "impressions [RANGE 1 day, 0:30:00, from the intervals]" in eddy.Runtime(query).explain()
-
-
-@pytest.mark.parametrize(
-    ("more", "minutes"),
-    [
-        # An interval over two hops is tighter than the chain of both.
-        (["conversions.at <= impressions.at + 1 hour"], [60, 60, 0]),
-        (["conversions.at < impressions.at + 1 hour"], [60 - 1 / 60_000, 60 - 1 / 60_000, 0]),
-        (["conversions.at = clicks.at"], [30, 0, 0]),
-        (["conversions.at = clicks.at + 10 minutes"], [40, 10, 0]),
-    ],
-)
-def test_the_shortest_chain_of_intervals_decides(more: list[str], minutes: list[float]) -> None:
-    found = [stream.window.d for stream in funnel(*more).streams]  # type: ignore[union-attr]
-    assert found == [one * MINUTE for one in minutes]
-
-
-def test_a_component_may_be_older_or_younger() -> None:
-    schema = pa.schema([("k", pa.int64()), ("t", pa.int64())])
-    streams = [eddy.Stream(name, schema, time="t") for name in "RS"]
-    query = eddy.Query(streams, ["R.k = S.k and R.t between S.t - 5 and S.t + 7"])
-    assert [window.size for window in query.graph.windows] == [5, 7]
-    # Both bounds are later than S, so no R needs to wait.
-    later = eddy.Query(streams, ["R.k = S.k and R.t between S.t + 2 and S.t + 7"])
-    assert [window.size for window in later.graph.windows] == [0, 7]
-
-
-def test_a_window_in_coarser_units_than_the_bound_is_rounded_up_where_it_is_shown_only() -> None:
-    coarse, fine = (pa.schema([("k", pa.int64()), ("t", pa.timestamp(unit))]) for unit in ("s", "us"))
-    streams = [eddy.Stream("R", coarse, time="t"), eddy.Stream("S", fine, time="t")]
-    query = eddy.Query(streams, ["R.k = S.k", "S.t >= R.t", "S.t < R.t + 2 s"])
-    assert query.streams[0].window == eddy.Range(dt.timedelta(seconds=2))
-    assert query.graph.windows[0].size == 1_999_999
-
-
-def test_a_stream_that_would_be_kept_forever_is_refused() -> None:
-    schema = pa.schema([("k", pa.int64()), ("t", pa.int64())])
-
-    def query(window: Any = None) -> eddy.Query:
-        streams = [eddy.Stream("R", schema, window, "t"), eddy.Stream("S", schema, time="t")]
-        return eddy.Query(streams, ["R.k = S.k", "S.t >= R.t"])
-
-    with pytest.raises(eddy.QueryError, match=r"stream R would be kept forever.*S\.t >= R\.t.*Unbounded\(\)"):
-        query()
-    assert [str(stream.window) for stream in query(eddy.Unbounded()).streams] == ["UNBOUNDED", "RANGE 0"]
-    # Without intervals, a window that is left out keeps everything, as it always did.
-    plain = eddy.Query([eddy.Stream(name, schema) for name in "RS"], ["R.k = S.k", "R.t < S.t"])
-    assert all(stream.window == eddy.Unbounded() for stream in plain.streams)
-
-
-def test_contradictions() -> None:
-    with pytest.raises(eddy.QueryError, match="no event times fulfil all of"):
-        funnel("conversions.at > impressions.at + 3 days")
-    with pytest.raises(eddy.QueryError, match=r"no values fulfil 'R\.x < S\.x' AND 'R\.x > S\.x \+ 1'"):
-        pair((pa.int64(), pa.int64()), "R.x < S.x", "R.x > S.x + 1")
-    with pytest.warns(UserWarning, match=r"never has a result: the windows impressions \[RANGE 0:30:00\] contradict"):
-        funnel("conversions.at >= impressions.at + 2 h", impressions=eddy.Range(30 * MINUTE))
-
-
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_results_depend_neither_on_the_order_of_arrival_nor_on_the_strategy(strategy: str) -> None:
-    chance = random.Random(strategy)
-    names, start = ("impressions", "clicks", "conversions"), dt.datetime(2026, 11, 1)
-    every = {
-        name: [(chance.randrange(4), start + chance.randrange(2 * 24 * 6) * 10 * MINUTE, n) for n in range(120)]
-        for name in names
-    }
-    streams = [eddy.Stream(name, ADS, time="at") for name in names]
-    query = eddy.Query(streams, FUNNEL, select=[f"{name}.n" for name in names], lateness=10 * DAY)
-    expected = [
-        (i[2], c[2], v[2])
-        for i in every["impressions"]
-        for c in every["clicks"]
-        for v in every["conversions"]
-        if i[0] == c[0] == v[0] and i[1] <= c[1] <= i[1] + 30 * MINUTE and c[1] <= v[1] <= c[1] + DAY
-    ]
-    assert len(expected) > 20
-    runtime, found = eddy.Runtime(query, strategy=strategy, policy="fixed"), []
-    arrivals = [(name, row) for name, own in every.items() for row in own]
-    chance.shuffle(arrivals)
-    for at in range(0, len(arrivals), 17):
-        if at == 85 and STRATEGIES[strategy].changes:
-            runtime.transition("(conversions clicks) impressions")
-        pushed = {name: [row for own, row in arrivals[at : at + 17] if own == name] for name in names}
-        order = [names.index(name) for name, _ in arrivals[at : at + 17]]
-        tables = {name: pa.table(list(zip(*own, strict=True)), schema=ADS) for name, own in pushed.items() if own}
-        found += [tuple(row.values()) for row in runtime.push(tables, order).to_pylist()]
-        runtime.check()
-    assert sorted(found) == sorted(expected)
-
-
-def test_a_changelog_takes_results_back_when_a_component_leaves_its_window() -> None:
-    runtime = eddy.Runtime(funnel(), output="changelog")
-    start = dt.datetime(2026, 11, 1)
-
-    def push(name: str, at: dt.datetime) -> list[str]:
-        batch = pa.RecordBatch.from_pylist([{"user": 1, "at": at, "n": 0}], schema=ADS)
-        return list(runtime.push({name: batch})["op"].to_pylist())
-
-    assert [push("impressions", start), push("clicks", start + 10 * MINUTE)] == [[], []]
-    assert push("conversions", start + 20 * HOUR) == ["+I"]
-    # A conversion leaves as soon as time goes on.
-    assert push("impressions", start + 20 * HOUR + dt.timedelta(milliseconds=1)) == ["-D"]
-
-
-# Scans
-
-FOUR = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("n", pa.int64())])
-HYBRID = ["R.x < S.x", "S.k = T.k", "U.x between T.x - 1 and T.x + 1"]
-PLANS = ("((R S) T) U", "R (S (T U))", "(R S) (T U)", "((U T) S) R", "(R (S T)) U")
-
-
-def four(window: eddy.Rows | eddy.Unbounded, on: list[str]) -> eddy.Query:
-    return eddy.Query([eddy.Stream(name, FOUR, window) for name in "RSTU"], on, select=[f"{n}.n" for n in "RSTU"])
-
-
-@pytest.mark.parametrize("output", ["append", "changelog"])
-@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_hash_joins_and_nested_loops_in_one_plan(strategy: str, output: Any) -> None:
-    query, chance = four(eddy.Rows(12), HYBRID), random.Random(7)
-    assert query.scans == (("R", "S"), ("T", "U"))
-    runtime = eddy.Runtime(query, strategy=strategy, policy="fixed", output=output)
-    arrived: dict[str, list[dict[str, int]]] = {name: [] for name in "RSTU"}
-    for step in range(24):
-        if step % 4 == 3 and STRATEGIES[strategy].changes:
-            runtime.transition(PLANS[step // 4 % len(PLANS)], at=runtime.position + chance.randrange(8))
-        rows = [
-            ("RSTU"[i], {"k": chance.randrange(3), "x": chance.randrange(20), "n": 100 * step + at})
-            for at, i in enumerate(chance.choices(range(4), k=16))
-        ]
-        pushed = {
-            name: pa.RecordBatch.from_pylist([row for own, row in rows if own == name], schema=FOUR) for name in "RSTU"
-        }
-        changes = runtime.push(pushed, ["RSTU".index(name) for name, _ in rows]).to_pylist()
-        expected = []
-        for name, row in rows:
-            arrived[name].append(row)
-            r, s, t, u = ([row] if own == name else arrived[own][-12:] for own in "RSTU")
-            expected += [
-                (a["n"], b["n"], c["n"], d["n"])
-                for a in r
-                for b in s
-                for c in t
-                for d in u
-                if a["x"] < b["x"] and b["k"] == c["k"] and abs(d["x"] - c["x"]) <= 1
-            ]
-        found = [tuple(one[f"{n}.n"] for n in "RSTU") for one in changes if one.get("op", "+I") == "+I"]
-        assert sorted(found) == sorted(expected)
-        runtime.check()
-
-
-def test_a_state_probed_by_an_inequality_is_completed_tuple_by_tuple() -> None:
-    query = four(eddy.Unbounded(), ["R.x < S.x", "S.k = T.k", "T.k = U.k"])
-    runtime = eddy.Runtime(query, "((S R) T) U", strategy="jisc")
-    for name in "STU":
-        rows = pa.RecordBatch.from_pylist([{"k": n % 50, "x": n, "n": n} for n in range(100)], schema=FOUR)
-        runtime.push({name: rows})
-    runtime.transition("R (S (T U))")
-
-    def promoted() -> int:
-        states = runtime.metrics()["stairs"]
-        return next(state["promoted"] for state in states if state["streams"] == ["S", "T", "U"])
-
-    assert promoted() == 0
-    found = runtime.push({"R": pa.RecordBatch.from_pylist([{"k": 0, "x": 96, "n": 0}], schema=FOUR)})
-    # Only the tuples 97, 98 and 99 of S have a greater x.
-    assert promoted() == 3
-    assert sorted(set(found["S.n"].to_pylist())) == [97, 98, 99]
-    assert found.num_rows == 3 * 2 * 2
-    runtime.check()
 
 
 # Values
@@ -341,6 +146,11 @@ def test_all_ways_to_write_a_comparison_are_equal() -> None:
         eddy.Runtime.restore(snapshot, pair(kinds))
 
 
+def test_comparisons_that_contradict_each_other() -> None:
+    with pytest.raises(eddy.QueryError, match=r"no values fulfil 'R\.x < S\.x' AND 'R\.x > S\.x \+ 1'"):
+        pair((pa.int64(), pa.int64()), "R.x < S.x", "R.x > S.x + 1")
+
+
 def test_a_value_out_of_range_leaves_the_state_as_it_was() -> None:
     runtime = eddy.Runtime(pair((pa.int64(), pa.int64()), "R.x < S.x"))
     runtime.push({"R": rows([1], pa.int64())})
@@ -404,10 +214,3 @@ def test_random_joins_give_what_duckdb_gives(seed: int) -> None:
     columns = ", ".join(f"{name}.id" for name in names)
     expected = connection.sql(f"SELECT {columns} FROM {', '.join(names)} WHERE {' AND '.join(on)}").fetchall()
     assert sorted(tuple(row.values()) for row in found) == sorted(expected)
-
-
-def test_the_order_of_streams_with_comparisons_matters() -> None:
-    """The default policy tries other orders only where they matter."""
-    assert has_choice(Masks(four(eddy.Unbounded(), HYBRID).graph))
-    assert has_choice(Masks(funnel().graph))
-    assert not has_choice(Masks(four(eddy.Unbounded(), ["R.k = S.k", "S.k = T.k", "T.k = U.k"]).graph))
