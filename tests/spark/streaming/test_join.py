@@ -143,6 +143,22 @@ def test_a_chain_through_a_hypercube(spark: SparkSession, tmp_path: Path) -> Non
     check(spark, tmp_path, query, inputs, lateness=dt.timedelta(seconds=LATENESS), key_groups=8)
 
 
+@pytest.mark.parametrize("on", [("R.n < S.n - 8", "S.k = T.k"), ("R.n < S.n - 8", "S.n >= T.n + 9")])
+def test_joins_without_an_equality(spark: SparkSession, tmp_path: Path, on: tuple[str, ...]) -> None:
+    """Where no equality is left to partition by, all streams meet in one engine."""
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
+
+    def row(chance: random.Random, name: str, file: int) -> dict[str, Any]:
+        return {"k": chance.randrange(3), "t": times(chance, file), "n": chance.randrange(12)}
+
+    inputs = filled(tmp_path, dict.fromkeys("RST", schema), row, 10)
+    query = eddy.Query([eddy.Stream(name, schema, eddy.Range(30), "t") for name in "RST"], on)
+    check(spark, tmp_path, query, inputs, lateness=LATENESS, key_groups=None)
+    if not query.classes:
+        with pytest.raises(SparkJoinError, match="no equality to partition by"):
+            run(query, inputs.frames(spark), tmp_path / "no", tmp_path / "no out", lateness=LATENESS, key_groups=4)
+
+
 def test_mixed_windows(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("k", pa.int64()), ("t", pa.date32()), ("n", pa.int64())])
 

@@ -77,6 +77,12 @@ def prepare(
     usual = _usual_groups(query) if saved is None else math.prod(saved)
     groups = usual if key_groups is None else key_groups
     job = make_job(query, options=options, partitions=groups)
+    if groups > job.shares.partitions and key_groups is not None:
+        raise SparkJoinError(
+            f"key_groups={key_groups}: the query has no equality to partition by, so all streams meet in one key group;"
+            " leave key_groups out, or add an equality"
+        )
+    groups = job.shares.partitions
     struct_type(query.output_schema)
     options.runtime(job.query)  # a bad plan should fail here and not in a task
     tasks = min(parallelism(ordered[0].sparkSession), groups) if partitions is None else partitions
