@@ -55,6 +55,7 @@ _OPERATORS = {
     TokenType.NEQ: "!=",
     TokenType.EQ: "=",
 }
+_NUMBER = re.compile(r"(?=[\d.]{1,41}([eE]|$))\d+(\.\d*)?([eE][+-]?\d{1,3})?")
 TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!=", "=": "="}
 """Each operator as it reads when both sides change places."""
 
@@ -170,9 +171,14 @@ class _Reader:
         negative = self.took(TokenType.DASH)
         if not self.ahead(TokenType.NUMBER):
             raise self.wrong("a number")
+        text = str(self.tokens[self.at].text)
+        if not _NUMBER.fullmatch(text):
+            raise QueryError(
+                f"{self.what} {self.text[:200]!r}: {text[:50]!r} is not a number of up to 40 digits with an exponent of up"
+                " to 3 digits, such as 12, 0.5 or 1e6"
+            )
         self.at += 1
-        value = Fraction(self.tokens[self.at - 1].text)
-        return -value if negative else value
+        return -Fraction(text) if negative else Fraction(text)
 
     def term(self) -> Term:
         """Parse a column, and amounts that are added to it or subtracted from it."""

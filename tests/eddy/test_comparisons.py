@@ -96,6 +96,10 @@ def test_sums_of_floats_are_rounded_as_written() -> None:
     assert joined(pair(kinds, "R.x < S.x + 0.2"), left, right) == [(0, 0)]
     assert joined(pair(kinds, "S.x + 0.2 > R.x"), left, right) == [(0, 0)]
     assert joined(pair(kinds, "R.x - 0.2 <= S.x"), left, right) == [(0, 0)]
+    # Both sums are 1e300, so the second comparison is not true where the first is.
+    large = rows([1e300], pa.float64())
+    assert joined(pair(kinds, "R.x >= S.x + 2", "R.x >= S.x + 1"), large, large) == [(0, 0)]
+    assert joined(pair(kinds, "R.x >= S.x + 2", "R.x > S.x + 1"), large, large) == []
     with pytest.raises(eddy.QueryError, match="adds to both sides"):
         pair(kinds, "R.x + 1 < S.x + 2")
 
@@ -113,6 +117,10 @@ def test_sums_of_floats_are_rounded_as_written() -> None:
         ("R.x < S.x + R.n", pa.int64(), "two columns on one side"),
         ("R.x < T.x", pa.int64(), "there is no stream 'T'; the streams are R, S"),
         ("R.x < 5", pa.int64(), "a name expected at '5'"),
+        ("R.x < S.x + 1e", pa.int64(), "'1e' is not a number"),
+        ("R.x < S.x + 1" + "0" * 5000, pa.int64(), "is not a number of up to 40 digits"),
+        ("R.x < S.x + 1e400", pa.float64(), "beyond the range of float64"),
+        ("R.x < S.x + 50", pa.decimal128(5, -2), "not a whole number"),
         ("R.x between S.x", pa.int64(), "AND and the upper bound"),
         ("R.x < S.x + interval '5'", pa.timestamp("s"), "a unit of time"),
         ("R.x < S.x + interval '5 s 3'", pa.timestamp("s"), "one number and one unit"),
