@@ -91,7 +91,9 @@ class ColumnComparison:
         left, right = (".".join(map(repr, column)) for column in self.columns)
         if self.differs:
             return f"{left} <> {right} + {self.low} ({self.kind})"
-        return f"{right} + {self.low} <= {left} <= {right} + {self.high} ({self.kind}, excluded {self.excluded})"
+        low = "" if self.low is None else f"{right} + {self.low} <{'' if self.excluded & 1 else '='} "
+        high = "" if self.high is None else f" <{'' if self.excluded & 2 else '='} {right} + {self.high}"
+        return f"{low}{left}{high} ({self.kind})"
 
     @property
     def floats(self) -> bool:
@@ -149,7 +151,9 @@ def _kind(by_name: dict[str, Stream], one: Compared) -> pa.DataType:
             raise QueryError(
                 f"predicate {one.text!r}: there is no stream {name!r}; the streams are {', '.join(by_name)}"
             )
-        by_name[name].type_of(column)
+        if column not in by_name[name].schema.names:
+            known = ", ".join(by_name[name].schema.names)
+            raise QueryError(f"predicate {one.text!r}: stream {name} has no column {column!r}; its columns are {known}")
     if sides[0][0] == sides[1][0]:
         raise QueryError(
             f"predicate {one.text!r} compares columns of stream {sides[0][0]} only; write it as a filter of the stream:"
@@ -168,12 +172,12 @@ def _kind(by_name: dict[str, Stream], one: Compared) -> pa.DataType:
 
 def _turned(one: Compared, order: list[str], floats: bool) -> Compared:
     """Return the same comparison with its columns in a canonical order, or for floats without an amount on the left."""
-    if floats:
-        turn = bool(one.left.amount.value)
-        if turn and one.right.amount.value:
-            raise QueryError(f"predicate {one.text!r} adds to both sides, and floats are rounded; add to one side only")
-    else:
-        turn = order.index(one.left.column[0]) < order.index(one.right.column[0])
+    amounts = [bool(term.amount.value) for term in (one.left, one.right)]
+    if floats and all(amounts):
+        raise QueryError(f"predicate {one.text!r} adds to both sides, and floats are rounded; add to one side only")
+    turn = order.index(one.left.column[0]) < order.index(one.right.column[0])
+    if floats and any(amounts):
+        turn = amounts[0]
     return Compared(one.right, TURNED[one.operator], one.left, one.text) if turn else one
 
 

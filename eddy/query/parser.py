@@ -169,20 +169,21 @@ class _Reader:
     def number(self) -> Fraction:
         """Parse a number, with an optional sign."""
         negative = self.took(TokenType.DASH)
+        text = "0." if self.took(TokenType.DOT) else ""
         if not self.ahead(TokenType.NUMBER):
             raise self.wrong("a number")
-        text = str(self.tokens[self.at].text)
+        text += str(self.tokens[self.at].text)
         if not _NUMBER.fullmatch(text):
             raise QueryError(
-                f"{self.what} {self.text[:200]!r}: {text[:50]!r} is not a number of up to 40 digits with an exponent of up"
-                " to 3 digits, such as 12, 0.5 or 1e6"
+                f"{self.what} {self.text[:200]!r}: {text[:50]!r} is not a number of up to 40 digits with an exponent of"
+                " up to 3 digits, such as 12, 0.5 or 1e6"
             )
         self.at += 1
         return -Fraction(text) if negative else Fraction(text)
 
     def term(self) -> Term:
         """Parse a column, and amounts that are added to it or subtracted from it."""
-        column, total = self.column(), NOTHING
+        column, total, amounts = self.column(), NOTHING, 0
         while self.ahead(TokenType.PLUS) or self.ahead(TokenType.DASH):
             sign = 1 if self.took(TokenType.PLUS) else -1
             self.at += sign < 0
@@ -192,9 +193,9 @@ class _Reader:
                     " 'R.x <= S.y + 5', and write what has more than two columns as a Predicate in where="
                 )
             amount = self.amount()
-            if total.value and amount.is_span != total.is_span:
+            if amounts and amount.is_span != total.is_span:
                 raise QueryError(f"{self.what} {self.text!r} adds a number and a span of time; give both a unit")
-            total = Amount(total.value + sign * amount.value, amount.is_span)
+            total, amounts = Amount(total.value + sign * amount.value, amount.is_span), amounts + 1
         return Term(column, total)
 
     def tuple_of_columns(self) -> list[Column]:
@@ -212,7 +213,7 @@ class _Reader:
         if self.ahead(TokenType.L_PAREN):
             left = self.tuple_of_columns()
             if not self.took(TokenType.EQ):
-                raise self.wrong("'='")
+                raise self.wrong("'=', which alone takes columns in parentheses,")
             right = self.tuple_of_columns() if self.ahead(TokenType.L_PAREN) else [self.column()]
             if len(left) != len(right):
                 raise QueryError(
@@ -233,7 +234,10 @@ class _Reader:
             raise self.wrong("'=', a comparison (<, <=, >, >=, <>) or BETWEEN")
         self.at += 1
         if self.ahead(TokenType.L_PAREN):
-            raise QueryError(f"{self.what} {self.text!r}: 1 column on one side and several on the other")
+            raise QueryError(
+                f"{self.what} {self.text!r}: columns in parentheses need as many on the other side, joined by '=';"
+                " a column alone stands without parentheses"
+            )
         other = self.term()
         if operator == "=" and not term.amount.value and not other.amount.value:
             found.equalities.append((term.column, other.column))

@@ -185,9 +185,15 @@ def check_connected(tree: Tree, graph: JoinGraph) -> None:
         near, far = (classes[side.mask] if side.children else graph.class_bits[side.stream] for side in (left, right))
         classes[node.mask] = near | far
         if not near & far:
+            sides = f"the plan joins {left.text(graph.names)!r} with {right.text(graph.names)!r}"
+            ends = ({1 << one.left.stream, 1 << one.right.stream} for one in graph.comparisons)
+            if any(any(end & left.mask for end in pair) and any(end & right.mask for end in pair) for pair in ends):
+                raise PlanError(
+                    f"{sides}, which only comparisons connect; where equalities connect all streams, nothing is"
+                    " scanned, so choose a plan in which every join has an equality"
+                )
             raise PlanError(
-                f"the plan joins {left.text(graph.names)!r} with {right.text(graph.names)!r}, but no predicate connects"
-                " them; choose a plan in which every join has a predicate"
+                f"{sides}, but no predicate connects them; choose a plan in which every join has a predicate"
             )
 
 

@@ -115,6 +115,10 @@ def test_sums_of_floats_are_rounded_as_written() -> None:
         ("R.x < S.x + 5 + 3 s", pa.timestamp("s"), "give both a unit"),
         ("R.x < R.n", pa.int64(), "columns of stream R only"),
         ("R.x < S.x + R.n", pa.int64(), "two columns on one side"),
+        ("R.x < (S.x)", pa.int64(), "a column alone stands without parentheses"),
+        ("(R.x) < S.x", pa.int64(), "'=', which alone takes columns in parentheses"),
+        ("R.x < S.nope", pa.int64(), "predicate 'R.x < S.nope': stream S has no column 'nope'"),
+        ("R.x < S.x + 0 min + 5", pa.int64(), "give both a unit"),
         ("R.x < T.x", pa.int64(), "there is no stream 'T'; the streams are R, S"),
         ("R.x < 5", pa.int64(), "a name expected at '5'"),
         ("R.x < S.x + 1e", pa.int64(), "'1e' is not a number"),
@@ -152,6 +156,21 @@ def test_all_ways_to_write_a_comparison_are_equal() -> None:
     eddy.Runtime.restore(snapshot, pair(kinds, texts[1]))
     with pytest.raises(eddy.SnapshotError, match=r"comparisons: .* in the snapshot, none in the query"):
         eddy.Runtime.restore(snapshot, pair(kinds))
+
+
+def test_floats_without_an_amount_may_change_sides() -> None:
+    kinds = (pa.float64(), pa.float64())
+    snapshot = eddy.Runtime(pair(kinds, "R.x < S.x")).snapshot()
+    eddy.Runtime.restore(snapshot, pair(kinds, "S.x > R.x"))
+    with pytest.raises(eddy.SnapshotError, match=r"'S'\.'x' < 'R'\.'x' \+ 0\.0 \(double\) in the query"):
+        eddy.Runtime.restore(snapshot, pair(kinds, "R.x > S.x"))
+
+
+def test_numbers_begin_with_a_point_or_end_with_one() -> None:
+    kinds = (pa.float64(), pa.float64())
+    texts = ["R.x < S.x + .5", "R.x < S.x + 0.5", "R.x - .5 < S.x"]
+    assert len({pair(kinds, text).comparisons[0].canonical for text in texts}) == 2
+    assert pair(kinds, "R.x < S.x + 5.").comparisons[0].high == 5.0
 
 
 def test_comparisons_that_contradict_each_other() -> None:

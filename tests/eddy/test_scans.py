@@ -78,6 +78,14 @@ def test_a_state_probed_by_an_inequality_is_completed_tuple_by_tuple() -> None:
     runtime.check()
 
 
+def test_a_plan_across_a_comparison_that_needs_no_scan_is_refused() -> None:
+    query = four(eddy.Unbounded(), ["R.k = S.k", "R.k = T.k", "R.k = U.k", "S.x < U.n"])
+    assert query.scans == ()
+    chain = four(eddy.Unbounded(), ["R.k = S.k", "R.n = T.n", "T.k = U.k", "S.x < T.x"])
+    with pytest.raises(eddy.PlanError, match="which only comparisons connect"):
+        eddy.Runtime(chain, "((S T) R) U")
+
+
 def test_the_order_of_streams_with_comparisons_matters() -> None:
     """The default policy tries other orders only where they matter."""
     assert has_choice(Masks(four(eddy.Unbounded(), HYBRID).graph))
