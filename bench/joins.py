@@ -7,9 +7,9 @@ interval   three streams on one key, each at most some ticks after the one befor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from time import thread_time
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,17 +26,25 @@ VALUES = 1_000_000
 """Values of x are below."""
 MATCHING = 0.0447
 """If the range of R begins this much before the end of that of S, a share of MATCHING² / 2 of the pairs matches."""
+TIMED = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
 Push = tuple[Order, dict[str, pa.RecordBatch]]
 
 
+class Way(Protocol):
+    """One way to join."""
+
+    def take(self, pushes: list[Push]) -> tuple[float, int]:
+        """Take pushes; return (CPU seconds, results)."""
+
+
 class RuntimeWay:
-    """A runtime that takes pushes."""
+    """A runtime."""
 
     def __init__(self, query: Query) -> None:
         self.runtime = eddy.Runtime(query)
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
-        """Return (CPU seconds, results)."""
+        """As of a Way."""
         start, found = thread_time(), 0
         for order, batches in pushes:
             found += self.runtime.push(batches, order).num_rows
@@ -44,7 +52,7 @@ class RuntimeWay:
 
 
 class ThetaLoop:
-    """The hand-written nested loop."""
+    """The nested loop written by hand, with room for many more results than a push has."""
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -52,7 +60,7 @@ class ThetaLoop:
         self.ids = np.zeros((2, 1 << 20), np.int32)
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
-        """Return (CPU seconds, results). Raises AssertionError if the results of a push did not fit."""
+        """As of a Way."""
         arrays, found = [], 0
         for order, batches in pushes:
             values = np.empty(len(order), np.int64)
@@ -61,109 +69,102 @@ class ThetaLoop:
             arrays.append((order, values))
         start = thread_time()
         for order, values in arrays:
-            own = theta_loop(order, values, self.window, self.held, self.next, self.ids)
-            assert own < self.ids.shape[1]
-            found += own
+            found += theta_loop(order, values, self.window, self.held, self.next, self.ids)
         return thread_time() - start, found
 
 
-def theta_query(window: int) -> Query:
-    """Return the join R.x < S.x."""
-    schema = pa.schema([("x", pa.int64()), ("n", pa.int64())])
-    return Query([Stream(name, schema, Rows(window)) for name in "RS"], ["R.x < S.x"], select=["R.n", "S.n"])
+class Theta:
+    """R.x < S.x; values of R begin near the end of those of S."""
+
+    name, figure, other = "theta", "theta.vs_loop", "loop"
+
+    def __init__(self, window: int) -> None:
+        self.fill = 2 * window + 4_000
+        self.rng = np.random.default_rng(1)
+        schema = pa.schema([("x", pa.int64()), ("n", pa.int64())])
+        query = Query([Stream(name, schema, Rows(window)) for name in "RS"], ["R.x < S.x"], select=["R.n", "S.n"])
+        self.ways: dict[str, Way] = {"eddy": RuntimeWay(query), self.other: ThetaLoop(window)}
+
+    def pushes(self, rows: int) -> list[Push]:
+        """Return the next pushes."""
+        found = []
+        for _ in range(0, rows, 2_000):
+            order = self.rng.integers(0, 2, 2_000).astype(np.uint8)
+            batches = {}
+            for i, (name, least) in enumerate({"R": int(VALUES * (1 - MATCHING)), "S": 0}.items()):
+                n = int((order == i).sum())
+                batches[name] = pa.record_batch({"x": least + self.rng.integers(0, VALUES, n), "n": np.arange(n)})
+            found.append((order, batches))
+        return found
 
 
-def theta_pushes(rng: np.random.Generator, rows: int, size: int) -> list[Push]:
-    """Return pushes in which values of R begin near the end of those of S."""
-    pushes = []
-    for _ in range(0, rows, size):
-        order = rng.integers(0, 2, size).astype(np.uint8)
-        batches = {}
-        for i, name in enumerate("RS"):
-            n = int((order == i).sum())
-            x = rng.integers(0, VALUES, n) + (int(VALUES * (1 - MATCHING)) if name == "R" else 0)
-            batches[name] = pa.record_batch({"x": x, "n": np.arange(n)})
-        pushes.append((order, batches))
-    return pushes
+class Interval:
+    """Three streams on one key, one arrival a tick; each of two intervals is half a window long."""
+
+    name, figure, other = "interval", "interval.vs_window_and_where", "where"
+
+    def __init__(self, window: int) -> None:
+        self.fill, self.keys, span, names = 2 * window, window // 10, window // 2, ("R", "S", "T")
+        self.rng, self.now = np.random.default_rng(1), 0
+        equal, select = ["R.k = S.k", "S.k = T.k"], [f"{name}.n" for name in names]
+        at = {name: pc.field(f"{name}.at") for name in names}
+        where = (at["S"] >= at["R"]) & (at["S"] - at["R"] <= span) & (at["T"] >= at["S"]) & (at["T"] - at["S"] <= span)
+        windows = (Range(2 * span), Range(span), Range(0))
+        ranged = [Stream(name, TIMED, own, "at") for name, own in zip(names, windows, strict=True)]
+        between = [f"S.at between R.at and R.at + {span}", f"T.at between S.at and S.at + {span}"]
+        streams = [Stream(name, TIMED, time="at") for name in names]
+        self.ways: dict[str, Way] = {
+            "eddy": RuntimeWay(Query(streams, equal + between, select=select)),
+            self.other: RuntimeWay(Query(ranged, equal, select=select, where=where)),
+        }
+
+    def pushes(self, rows: int) -> list[Push]:
+        """Return the next pushes."""
+        found = []
+        for _ in range(0, rows, 20_000):
+            order = self.rng.integers(0, 3, 20_000).astype(np.uint8)
+            times, batches = self.now + np.arange(20_000), {}
+            for i, name in enumerate("RST"):
+                own = times[order == i]
+                columns = [pa.array(column) for column in (self.rng.integers(0, self.keys, len(own)), own, own)]
+                batches[name] = pa.RecordBatch.from_arrays(columns, schema=TIMED)
+            found.append((order, batches))
+            self.now += 20_000
+        return found
 
 
-TIMED = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
-NAMES = ("R", "S", "T")
-
-
-def interval_query(span: int) -> Query:
-    """Return the join with intervals; windows follow from them."""
-    on = ["R.k = S.k", "S.k = T.k", f"S.at between R.at and R.at + {span}", f"T.at between S.at and S.at + {span}"]
-    return Query([Stream(name, TIMED, time="at") for name in NAMES], on, select=[f"{name}.n" for name in NAMES])
-
-
-def windowed_query(span: int) -> Query:
-    """Return the same join with windows, and the intervals in `where`."""
-    windows = (Range(2 * span), Range(span), Range(0))
-    at = {name: pc.field(f"{name}.at") for name in NAMES}
-    where = (at["S"] >= at["R"]) & (at["S"] - at["R"] <= span) & (at["T"] >= at["S"]) & (at["T"] - at["S"] <= span)
-    streams = [Stream(name, TIMED, window, "at") for name, window in zip(NAMES, windows, strict=True)]
-    return Query(streams, ["R.k = S.k", "S.k = T.k"], select=[f"{name}.n" for name in NAMES], where=where)
-
-
-def interval_pushes(rng: np.random.Generator, rows: int, size: int, keys: int, start: int) -> list[Push]:
-    """Return pushes of one arrival a tick."""
-    pushes = []
-    for at in range(start, start + rows, size):
-        order = rng.integers(0, 3, size).astype(np.uint8)
-        times, batches = np.arange(at, at + size), {}
-        for i, name in enumerate(NAMES):
-            own = times[order == i]
-            columns = [pa.array(column) for column in (rng.integers(0, keys, len(own)), own, own)]
-            batches[name] = pa.RecordBatch.from_arrays(columns, schema=TIMED)
-        pushes.append((order, batches))
-    return pushes
+WORKLOADS: dict[str, type[Theta] | type[Interval]] = {one.name: one for one in (Theta, Interval)}
 
 
 def points(full: bool) -> list[Point]:
     """Return a point for each workload."""
     return [
-        {"workload": "theta", "window": 100_000 if full else 2_000, "rows": 20_000, "rounds": 7 if full else 2},
-        {"workload": "interval", "window": 100_000 if full else 2_000, "rows": 200_000, "rounds": 7 if full else 2},
+        {"workload": name, "window": 100_000 if full else 2_000, "rows": rows, "rounds": 7 if full else 2}
+        for name, rows in (("theta", 20_000), ("interval", 200_000))
     ]
 
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Return the ratio of a workload, and its results per arrival."""
-    name, window, rows = point["workload"], point["window"], point["rows"]
-    rng, found = np.random.default_rng(1), dict[str, int]()
-    ways: dict[str, Any]
-    following: Callable[[], list[Push]]
-    if name == "theta":
-        ways = {"eddy": RuntimeWay(theta_query(window)), "loop": ThetaLoop(window)}
-        following = lambda: theta_pushes(rng, rows, 2_000)  # noqa: E731
-        fill, figure, other = theta_pushes(rng, 2 * window + 4_000, 2_000), "theta.vs_loop", "loop"
-    else:
-        span, now = window // 2, [0]
-        ways = {"eddy": RuntimeWay(interval_query(span)), "where": RuntimeWay(windowed_query(span))}
+    workload = WORKLOADS[str(point["workload"])](point["window"])
+    fill, rows = workload.pushes(workload.fill), point["rows"]
+    for name, way in workload.ways.items():
+        say(f"{workload.name}: filling the windows of {name}")
+        way.take(fill)
+    rounds = [workload.pushes(rows) for _ in range(point["rounds"] + 1)]
+    found: list[int] = []
 
-        def following() -> list[Push]:
-            now[0] += rows
-            return interval_pushes(rng, rows, 20_000, window // 10, now[0])
+    def work(way: Way) -> Iterator[tuple[float, int]]:
+        for pushes in rounds:
+            seconds, results = way.take(pushes)
+            found.append(results)
+            yield seconds, results
 
-        fill, figure, other = following(), "interval.vs_window_and_where", "where"
-    for way, own in ways.items():
-        say(f"{name}: filling {way}")
-        own.take(fill)
-    turn: dict[str, list[Push]] = {}
-
-    def work(way: str) -> tuple[float, int]:
-        # The first way of a round draws the arrivals of all.
-        if way == "eddy":
-            turn["pushes"] = following()
-        seconds, found[way] = ways[way].take(turn["pushes"])
-        return seconds, found[way]
-
-    works: dict[str, Work] = {way: (lambda way=way: work(way)) for way in ways}  # type: ignore[misc]
-    taken = take_turns(name, works, point["rounds"], say)
+    works: dict[str, Work] = {name: work(way).__next__ for name, way in workload.ways.items()}
+    taken = take_turns(workload.name, works, point["rounds"], say)
     return [
-        {"figure": figure, **speed(taken, "eddy", other)},
-        {"figure": f"{name}.results_per_arrival", "value": found["eddy"] / rows},
+        {"figure": workload.figure, **speed(taken, "eddy", workload.other)},
+        {"figure": f"{workload.name}.results_per_arrival", "value": found[-1] / rows},
     ]
 
 

@@ -82,6 +82,7 @@ H_REST = 15  # chunks before it is looked up ahead again
 H_FIELDS = 16
 
 SCANS = -1
+"""H_OFFSET of a hop that scans: it follows no link."""
 
 # span[i]: the route of stream i
 R_TRUNK = 0  # trunk hops TRUNK .. LEAF - 1

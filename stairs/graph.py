@@ -100,6 +100,8 @@ class JoinGraph:
     """offsets[i][c]: where (link, key id) of class c lies in a record of stream i."""
     float_rings: tuple[tuple[bool, ...], ...] = field(init=False, compare=False)
     """float_rings[i][k]: whether ring k of the values of stream i has floats. Ring 0 has the event times, if any."""
+    rings: tuple[int, ...] = field(init=False, compare=False)
+    """Number of rings of values of each stream."""
     compared: int = field(init=False, compare=False)
     """The streams with a value in a comparison, one bit each."""
 
@@ -114,9 +116,10 @@ class JoinGraph:
         object.__setattr__(self, "offsets", tuple({c: 2 * k for k, c in enumerate(own)} for own in self.attributes))
         ends = [(end, one.floats) for one in self.comparisons for end in (one.left, one.right)]
         floats = dict(ends)
-        counts = [max([self.timed, *(end.ring + 1 for end, _ in ends if end.stream == i)]) for i in range(count)]
+        counts = [max([int(self.timed), *(end.ring + 1 for end, _ in ends if end.stream == i)]) for i in range(count)]
         rings = tuple(tuple(floats.get(Value(i, k), False) for k in range(n)) for i, n in enumerate(counts))
         object.__setattr__(self, "float_rings", rings)
+        object.__setattr__(self, "rings", tuple(counts))
         object.__setattr__(self, "compared", sum(1 << i for i in {end.stream for end, _ in ends}))
 
     @property
@@ -128,11 +131,6 @@ class JoinGraph:
     def n_classes(self) -> int:
         """Number of attribute classes."""
         return len(self.widths)
-
-    @property
-    def rings(self) -> list[int]:
-        """Number of rings of values of each stream."""
-        return list(map(len, self.float_rings))
 
     def compared_with(self, stream: int, others: int) -> list[tuple[Comparison, int]]:
         """Return the comparisons of a stream with streams among `others` (bits), each with its other stream."""

@@ -71,7 +71,7 @@ class CompareRow(NamedTuple):
 
 
 def add_compares(compares: list[CompareRow], found: Sequence[tuple[Comparison, int, int]]) -> int:
-    """Append the rows of the comparisons of a hop; return the number of the first one, -1 if there is none.
+    """Append the rows of the comparisons of a hop. Return the number of the first row, or -1 for no comparisons.
 
     found   comparison, the stream whose component the hop finds, level as X_LEVEL
     """

@@ -73,6 +73,7 @@ from stairs.descriptors import (
 from stairs.graph import FOREVER, JoinGraph
 from stairs.kernels.arena import rehash
 from stairs.kernels.marks import clear_all
+from stairs.links import links_of
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Arena, Int64s
 from stairs.memory.segments import Segments
@@ -100,25 +101,6 @@ KEPT_META = [M_WATERMARK, M_LATENESS, M_RESULTS, M_ARRIVALS, M_SUPPRESSED, M_CAP
 def power_of_two(least: int) -> int:
     """Return the smallest power of two that is at least `least`."""
     return 1 << max(least - 1, 0).bit_length()
-
-
-def links_of(graph: JoinGraph) -> tuple[Int64s, Int64s]:
-    """Return the links along which no-good marks are followed, int64[n, N_FIELDS], and those of each attribute.
-
-    The attributes of a spanning forest have links, if there are two classes or more. The second array has a row for
-    each attribute: first link, end.
-    """
-    pairs = [(i, c) for i, classes in enumerate(graph.attributes) for c in classes]
-    rows, forest = {pair: x for x, pair in enumerate(pairs)}, graph.forest()
-    links: list[tuple[int, int, int]] = []
-    ends = [0]
-    for i, c in pairs:
-        if (i, c) in forest and graph.n_classes > 1:
-            own = [j for j in graph.members[c] if j != i and (j, c) in forest]
-            links += [(j, graph.columns[c][j], rows[j, c]) for j in own]
-        ends.append(len(links))
-    bounds: Int64s = np.array([ends[:-1], ends[1:]], np.int64).T
-    return np.array(links, np.int64).reshape(-1, N_FIELDS), bounds
 
 
 class Growth(NamedTuple):

@@ -126,10 +126,7 @@ def cases(draw: st.DrawFn, max_streams: int = 6, families: Sequence[str] = tuple
     if draw(st.integers(0, 2)) == 2:
         rising = timed and draw(st.booleans()) and not any(TIME in pair[0] for one in equalities for pair in one)
         compared = tuple(draw(comparisons(names, graph, tick if timed else 0, rising)))
-    named = {frozenset((left[0], right[0])) for left, _, right, _ in compared}
-    for i, k in scanned:
-        if frozenset((names[i], names[k])) not in named:
-            compared += (((names[i], VALUE), draw(st.sampled_from(("<=", ">"))), (names[k], VALUE), 0),)
+    compared = tuple(draw(connected(names, scanned, compared)))
     if any(left[1] == TIME for left, _, _, _ in compared):
         # The intervals connect all streams, so any window may follow from them.
         streams = [replace(s, window="derived") if rising or draw(st.booleans()) else s for s in streams]
@@ -163,6 +160,18 @@ def comparisons(
         for i, k in draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=2, unique_by=frozenset)):
             op = draw(st.sampled_from(("<=", "!=", "<", ">=", ">")))
             found.append(((names[i], VALUE), op, (names[k], VALUE), draw(st.sampled_from((0, 1, 2, -1, -2)))))
+    return found
+
+
+@st.composite
+def connected(
+    draw: st.DrawFn, names: Sequence[str], scanned: Sequence[tuple[int, int]], compared: Sequence[Comparison]
+) -> list[Comparison]:
+    """Draw comparisons for those edges without an equality that lack one."""
+    found, named = list(compared), {frozenset((left[0], right[0])) for left, _, right, _ in compared}
+    for i, k in scanned:
+        if frozenset((names[i], names[k])) not in named:
+            found.append(((names[i], VALUE), draw(st.sampled_from(("<=", ">"))), (names[k], VALUE), 0))
     return found
 
 

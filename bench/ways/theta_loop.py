@@ -11,7 +11,7 @@ from stairs.kernels.accelerate import jit
 def theta_loop(
     order: np.ndarray, values: np.ndarray, window: int, held: np.ndarray, nxt: np.ndarray, ids: np.ndarray
 ) -> int:
-    """Take arrivals, write the ids of their results and return their number.
+    """Take arrivals, write the ids of their results as far as there is room, and return the number of results.
 
     order   uint8[arrivals], 0 = R, 1 = S
     values  int64[arrivals], x
@@ -25,8 +25,9 @@ def theta_loop(
         for t in range(max(nxt[j] - window, 0), nxt[j]):
             w = held[j, t & mask]
             if (i == 0 and v < w) or (i == 1 and w < v):
-                ids[i, found] = s
-                ids[j, found] = t
+                if found < ids.shape[1]:
+                    ids[i, found] = s
+                    ids[j, found] = t
                 found += 1
         held[i, s & mask] = v
         nxt[i] = s + 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -75,11 +76,12 @@ class Shape:
         """The names of the streams."""
         return tuple(NAMES[: len(self.windows)])
 
-    @property
-    def links(self) -> set[tuple[int, int]]:
-        """The pairs of streams that predicates connect, as plans need it."""
-        scans = {(NAMES.index(a), NAMES.index(b)) for a, b in self.query().scans}
-        return scans | {(i, j) for (i, _), (j, _) in self.equalities}
+    @cached_property
+    def links(self) -> frozenset[tuple[int, int]]:
+        """The pairs of streams that predicates connect, in both orders, as plans need it."""
+        found = [(NAMES.index(a), NAMES.index(b)) for a, b in self.query().scans]
+        found += [(i, j) for (i, _), (j, _) in self.equalities]
+        return frozenset(found) | {(j, i) for i, j in found}
 
     def oracle(self) -> Oracle:
         """Return a fresh oracle for the query."""

@@ -129,8 +129,6 @@ def comparisons(draw: st.DrawFn, pairs: Sequence[tuple[int, int]]) -> list[Compa
 def plan_text(shape: Shape, picks: bytes) -> str:
     """Return the plan that some bytes pick: each picks two parts to join of those that an equality connects."""
     parts = [(frozenset([i]), NAMES[i]) for i in range(len(shape.windows))]
-    linked = shape.links
-    linked |= {(j, i) for i, j in linked}
     left_deep = picks[0] % 2 == 0
     at = 0
     while len(parts) > 1:
@@ -139,7 +137,7 @@ def plan_text(shape: Shape, picks: bytes) -> str:
             (i, j)
             for i in firsts
             for j in range(len(parts))
-            if i != j and any((a, b) in linked for a in parts[i][0] for b in parts[j][0])
+            if i != j and any((a, b) in shape.links for a in parts[i][0] for b in parts[j][0])
         ]
         at += 1
         i, j = pairs[picks[at % len(picks)] % len(pairs)]

@@ -67,9 +67,10 @@ from stairs.descriptors import (
 from stairs.graph import FOREVER, WindowKind
 from stairs.kernels.lookups import lost_key
 from stairs.kernels.marks import MARKED
+from stairs.links import links_of
 from stairs.memory.arena import Int64s
 from stairs.memory.segments import Segments
-from stairs.stems import Stems, links_of
+from stairs.stems import Stems
 
 MOST_SEQUENCE = (1 << 31) - 1
 MOST_COUNT = 1 << 62

@@ -46,7 +46,6 @@ from stairs.descriptors import (
     O_CHECK,
     Q_FIELDS,
     Q_HEAD,
-    Q_PARENT,
     Q_PLACE,
     Q_TUPLE,
     R_END,
@@ -63,7 +62,7 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.chunk import has_arrived, has_left, newest_seen
 from stairs.kernels.marks import MARKED, row_of
-from stairs.kernels.partials import agrees, ancestor, bind_keys, close_level
+from stairs.kernels.partials import add_partial, agrees, ancestor, bind_keys, close_level
 from stairs.kernels.scan import scan
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
@@ -180,10 +179,7 @@ def begin_level(arena: Arena, chunk: Chunk, i: int, at: int, last: int) -> int:
         else:
             s, place = own[K_LOW] + r - own[K_COUNT], np.int64(chunk.departures[u64(own[K_GONE_AT] + r - own[K_COUNT])])
         if place < last and arena.recs[u64(ring + (s & mask) * width)] >= 0:
-            partials[u64(end + Q_PARENT)] = -1
-            partials[u64(end + Q_TUPLE)] = s
-            partials[u64(end + Q_PLACE)] = place
-            end += Q_FIELDS
+            end = add_partial(partials, end, -1, s, place)
     chunk.levels[i, 0, L_SIZE] = (end - at) // Q_FIELDS
     for k in range(chunk.sources.shape[0]):
         chunk.sources[u64(k), 0] = -1
@@ -231,10 +227,7 @@ def extend(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level
             if seen and (not checked or agrees(arena, routes, walk, h, record, s)):
                 if end > last:
                     return np.int64(-1)
-                partials[u64(end + Q_PARENT)] = q
-                partials[u64(end + Q_TUPLE)] = s
-                partials[u64(end + Q_PLACE)] = place
-                end += Q_FIELDS
+                end = add_partial(partials, end, q, s, place)
             s = np.int64(recs[u64(record + offset)])
     x = u64(row_of(arena, np.int64(j), hops[u64(h), H_CLASS]))
     arena.attrs[x, A_HITS] += hits

@@ -18,6 +18,7 @@ from stairs.descriptors import (
     O_OFFSET,
     Q_FIELDS,
     Q_PARENT,
+    Q_PLACE,
     Q_TUPLE,
     S_MASK,
     S_RECS,
@@ -66,6 +67,15 @@ def agrees(arena: Arena, routes: Routes, walk: Walk, h: int, record: int, s: int
     for x in range(first, end_of(routes, first)):
         same = same and holds(arena, routes.compares[u64(x)], s, walk.others[u64(x - first)])
     return same
+
+
+@inlined
+def add_partial(partials: np.ndarray, at: int, q: int, s: int, place: int) -> int:
+    """Write at `at` the partial result that extends partial result q by tuple s, and return its end."""
+    partials[u64(at + Q_PARENT)] = q
+    partials[u64(at + Q_TUPLE)] = s
+    partials[u64(at + Q_PLACE)] = place
+    return at + Q_FIELDS
 
 
 @inlined

@@ -18,9 +18,7 @@ from stairs.descriptors import (
     L_AT,
     L_SIZE,
     Q_FIELDS,
-    Q_PARENT,
     Q_PLACE,
-    Q_TUPLE,
     S_MASK,
     S_RECS,
     S_VALUES,
@@ -37,7 +35,7 @@ from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.chunk import has_arrived, has_left
 from stairs.kernels.compare import value_of
-from stairs.kernels.partials import agrees, bind_keys, close_level
+from stairs.kernels.partials import add_partial, agrees, bind_keys, close_level
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
 BLOCK = 64
@@ -94,10 +92,7 @@ def scan(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: 
                     if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
                         if end > last:
                             return np.int64(-1)
-                        partials[u64(end + Q_PARENT)] = q
-                        partials[u64(end + Q_TUPLE)] = s
-                        partials[u64(end + Q_PLACE)] = place
-                        end += Q_FIELDS
+                        end = add_partial(partials, end, q, s, place)
             start = stop
     close_level(routes, chunk, i, level + 1, h, at, end)
     return end

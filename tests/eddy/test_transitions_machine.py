@@ -8,96 +8,31 @@ and then, and a bound on bytes is drawn as well: a push that fails so must leave
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import eddy
-from eddy.fuzz.chaos import Chaos
-from eddy.fuzz.graphs import SHAPES, edges
 from eddy.fuzz.oracle import Oracle
 from eddy.inspect.history import SCHEMA
 from eddy.routing.change import NO_ROOM
-from eddy.routing.policies import POLICIES, Decision, View
 from jisc.plan.states import Masks, states_of
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import C_NEXT
-from tests.cases import Arrival, Case, Condition, Push, StreamCase, assert_changes, changes, late_rows, text_rows
+from tests.cases import Arrival, Case, Push, assert_changes, changes, late_rows, text_rows
 from tests.draws import TIME, VALUE, plans
+from tests.eddy.motion import DRAWN_POLICIES, OWN_POLICIES, TroubleError, policy_of, queries
 
 MOST_RESULTS = 60
 """Upper bound of the results of one arrival: rows with more are not pushed."""
-OWN_POLICIES = ("chaos", "trouble")
-"""Policies of this test, drawn more often than those of the library, which change little on few rows."""
-DRAWN_POLICIES = (*OWN_POLICIES, *OWN_POLICIES, *POLICIES)
 EVERY = (1, 2, 3, 7, 20, None)
 FIGURES = [name for name in SCHEMA.names if name not in ("position", "reason", "strategy", "old", "new", "stored")]
 """Columns of the history that change after the transition."""
-
-
-class TroubleError(Exception):
-    """The methods of a policy."""
-
-
-class Trouble(Chaos):
-    """Sometimes raises, or returns an impossible decision."""
-
-    name = "trouble"
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.troubles = random.Random(seed)
-
-    def decide(self, view: View) -> Decision | None:
-        if self.troubles.randrange(6) == 0:
-            raise TroubleError
-        return super().decide(view)
-
-
-def policy_of(name: str | None, seed: int) -> Any:
-    """Return the argument `policy=`."""
-    return {"chaos": Chaos, "trouble": Trouble}[name](seed) if name in OWN_POLICIES else name
-
-
-@st.composite
-def queries(draw: st.DrawFn) -> Case:
-    """Draw a query on integer keys: a class for each edge, two classes, or one class over all streams."""
-    n = draw(st.integers(2, 6))
-    order = draw(st.permutations(range(n)))
-    pairs = [(order[i], order[k]) for i, k in edges(draw(st.sampled_from(SHAPES)), n)]
-    labels = draw(st.sampled_from((len(pairs), 2, 1)))
-    columns: list[dict[str, None]] = [{} for _ in range(n)]
-    predicates = []
-    names = "RSTUVW"
-    for k, (i, j) in enumerate(pairs):
-        column = f"k{k % labels}"
-        columns[i][column] = columns[j][column] = None
-        predicates.append((((names[i], column), (names[j], column)),))
-    kinds = draw(st.lists(st.sampled_from(("rows", "range", "unbounded")), min_size=n, max_size=n))
-    if draw(st.booleans()):
-        kinds = kinds[:1] * n
-    timed = "range" in kinds
-    streams = []
-    for i, kind in enumerate(kinds):
-        fields = [*((column, pa.int64()) for column in columns[i]), (VALUE, pa.int64()), (TIME, pa.int64())]
-        size = 0 if kind == "unbounded" else draw(st.integers(1, 6 if n < 5 else 4))
-        streams.append(StreamCase(names[i], pa.schema(fields), kind, size, TIME if timed else None))
-    # A result filter that fails on a value of 0, which good pushes do not have: see `fail_late`.
-    where = Condition(pc.divide(pc.scalar(1), pc.field("R.v")) > 0, lambda row: 1 // row["R.v"] > 0)
-    return Case(
-        tuple(streams),
-        tuple(predicates),
-        (("v", ("R", VALUE)), ("t", (names[n - 1], TIME))) if draw(st.booleans()) else None,
-        draw(st.sampled_from((None, where))),
-        draw(st.sampled_from((0, 0, 1, 4))) if timed else 0,
-    )
 
 
 class PlansInMotion(RuleBasedStateMachine):
@@ -209,11 +144,12 @@ class PlansInMotion(RuleBasedStateMachine):
             i = (k // 6 + own[0]) % len(self.case.streams)
             self.clock += own[1] % 3 == 1
             age = own[2] % (self.case.lateness + 3) if own[2] % 4 == 3 else 0
-            row = {VALUE: value if i == 0 else 1, TIME: self.clock - age}
-            for x, column in enumerate(self.case.streams[i].schema.names[:-2]):
+            row = {VALUE: value if i == 0 else own[5] % 4, TIME: self.clock - age}
+            keys = self.case.streams[i].schema.names[:-2]
+            for x, column in enumerate(keys):
                 row[column] = self.skew[own[3 + x % 3] % len(self.skew)] + self.drift * self.clock // 4
-            if own[2] == 255:
-                row = {**row, self.case.streams[i].schema.names[0]: None}
+            if own[2] == 255 and keys:
+                row = {**row, keys[0]: None}
             rows.append((i, row))
         return rows
 

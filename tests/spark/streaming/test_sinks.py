@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -18,17 +17,11 @@ import pytest
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
-from eddy.spark.streaming.sinks.transactions import read, snapshot, versions
+from eddy.spark.streaming.sinks.transactions import snapshot, versions
 from eddy.spark.streaming.state.durable import make_directories, write_whole
+from tests.spark.streaming.sinks import ROWS, Lasting, lasting, ready
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-ROWS = pa.schema([("R.k", pa.int64()), ("S.v", pa.string())])
 STEPS = ("mkdir", "rename", "replace", "fsync")
-
-S = TypeVar("S", bound=Sink)
-Lasting: TypeAlias = ParquetSink | TransactionSink
 
 
 class Crash(BaseException):
@@ -65,12 +58,6 @@ def cut_short(at: int, work: Callable[[], object]) -> bool:
     return False
 
 
-def ready(sink: S, scratch: Path, schema: pa.Schema = ROWS, owner: str = "one") -> S:
-    """Prepare a sink as a job does when it starts."""
-    sink.prepare(schema=schema, owner=owner, scratch=scratch)
-    return sink
-
-
 def stage(sink: Sink, batch: int, **files: list[int]) -> list[str]:
     """Write files as tasks do, and one of an abandoned attempt; return the names that count."""
     place = sink.staging(batch)
@@ -94,9 +81,6 @@ def seen(sink: Lasting) -> list[int]:
 def tree(path: Path) -> dict[str, tuple[int, int]]:
     """Return all files below a path, with their inodes and modification times."""
     return {str(one.relative_to(path)): (one.stat().st_ino, one.stat().st_mtime_ns) for one in path.rglob("*")}
-
-
-lasting = pytest.mark.parametrize("kind", [ParquetSink, TransactionSink])
 
 
 @lasting
@@ -366,92 +350,3 @@ def test_sinks_that_cannot_be() -> None:
         CallbackSink("f")  # type: ignore[arg-type]
     with pytest.raises(SparkJoinError, match="rows=0"):
         ConsoleSink(rows=0)
-
-
-# With Spark
-
-WIDE = pa.schema(
-    [
-        ("R.k", pa.uint32()),
-        ("R.at", pa.timestamp("ms", "UTC")),
-        ("S.at", pa.timestamp("ns")),
-        ("S.v", pa.dictionary(pa.int8(), pa.string())),
-    ]
-)
-
-
-def stage_wide(sink: Sink, batch: int, *keys: int) -> list[str]:
-    """Write a file as a task does, in Spark's types."""
-    from eddy.spark.types import spark_schema
-
-    at = datetime(2024, 5, 6, tzinfo=UTC)
-    columns = [
-        list(keys),
-        [at + timedelta(seconds=key) for key in keys],
-        [at.replace(tzinfo=None)] * len(keys),
-        [str(key) for key in keys],
-    ]
-    table = pa.table(columns, schema=spark_schema(WIDE))
-    pq.write_table(table, sink.staging(batch) / "part.parquet")
-    return ["part.parquet"]
-
-
-def keys_of(frame: DataFrame) -> list[int]:
-    return sorted(row[0] for row in frame.select("`R.k`").collect())
-
-
-@lasting
-def test_spark_reads_published_batches_only(kind: type[Lasting], spark: SparkSession, tmp_path: Path) -> None:
-    from eddy.spark.types import struct_type
-
-    sink = ready(kind(tmp_path / "the results"), tmp_path, WIDE)
-    if isinstance(sink, TransactionSink):
-        nothing = read(spark, sink.path)
-        assert nothing.schema == struct_type(WIDE)
-        assert nothing.collect() == []
-    sink.publish(0, stage_wide(sink, 0, 1, 2), spark)
-    sink.publish(1, stage_wide(sink, 1, 3), spark)
-    stage_wide(sink, 2, 4)
-    if isinstance(sink, TransactionSink):
-        assert keys_of(read(spark, sink.path, upto=0)) == [1, 2]
-        frame = read(spark, sink.path)
-        assert frame.schema == struct_type(WIDE)
-        (sink.path / "_log" / "schema.arrow").unlink()
-        with pytest.raises(SparkJoinError, match=r"schema.arrow is missing; start the job again"):
-            read(spark, sink.path)
-    else:
-        frame = spark.read.parquet(str(sink.path))
-        assert frame.columns == [*WIDE.names, "batch"]
-    assert keys_of(frame) == [1, 2, 3]
-
-
-def test_a_callback_gets_the_same_rows_again(spark: SparkSession, tmp_path: Path) -> None:
-    from eddy.spark.types import struct_type
-
-    calls: list[tuple[int, list[Any]]] = []
-
-    def note(frame: DataFrame, batch: int) -> None:
-        assert frame.schema == struct_type(WIDE)
-        calls.append((batch, sorted(frame.collect())))
-        if len(calls) == 1:
-            raise KeyError("out of order")
-
-    sink = ready(CallbackSink(note), tmp_path, WIDE)
-    files = stage_wide(sink, 0, 2, 1)
-    with pytest.raises(SparkJoinError, match=r"note failed in batch 0: KeyError: 'out of order'; .* again"):
-        sink.publish(0, files, spark)
-    sink.publish(0, files, spark)
-    sink.publish(1, [], spark)
-    assert calls[0] == calls[1]
-    assert [(batch, [row[0] for row in rows]) for batch, rows in calls[1:]] == [(0, [1, 2]), (1, [])]
-
-
-def test_the_console_shows_some_rows(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sink = ready(ConsoleSink(rows=2), tmp_path, WIDE)
-    sink.publish(0, stage_wide(sink, 0, 41, 42, 43), spark)
-    sink.publish(1, [], spark)
-    shown = capsys.readouterr().out
-    assert shown.startswith("batch 0: 3 rows, showing 2\n+")
-    assert "|R.k|" in shown
-    assert "2024-05-06 00:00:41" in shown
-    assert shown.endswith("batch 1: 0 rows\n")

@@ -1,0 +1,24 @@
+"""Sinks for tests, as a job prepares them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import pyarrow as pa
+import pytest
+
+from eddy.spark.streaming.sinks import ParquetSink, Sink, TransactionSink
+
+ROWS = pa.schema([("R.k", pa.int64()), ("S.v", pa.string())])
+
+S = TypeVar("S", bound=Sink)
+Lasting: TypeAlias = ParquetSink | TransactionSink
+
+lasting = pytest.mark.parametrize("kind", [ParquetSink, TransactionSink])
+
+
+def ready(sink: S, scratch: Path, schema: pa.Schema = ROWS, owner: str = "one") -> S:
+    """Prepare a sink as a job does when it starts."""
+    sink.prepare(schema=schema, owner=owner, scratch=scratch)
+    return sink
