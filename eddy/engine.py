@@ -18,7 +18,7 @@ from eddy.push.bound import Bound
 from eddy.push.records import CommitRecord, LastPush, UndoRecord
 from eddy.query.numbers import at_least, whole
 from eddy.query.query import Query
-from eddy.results.results import Results
+from eddy.results.results import Combinations, Results
 from eddy.results.side_output import SideOutput
 from eddy.routing.policies import Policy
 from eddy.routing.router import Router, make_policy
@@ -27,7 +27,7 @@ from eddy.routing.strategies import make_strategy, streams_text
 from eddy.snapshot.header import OUTPUTS
 from jisc.plan.states import StateId
 from jisc.plan.tree import default_plan, read_plan
-from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_WATERMARK
+from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_DELETED, M_WATERMARK, S_BASE
 from stairs.errors import InputError, StateError
 from stairs.graph import FOREVER
 from stairs.modules import Modules
@@ -100,8 +100,6 @@ class Engine:
         self.output = Results(
             query,
             self.columns,
-            self.modules,
-            self.payload,
             changelog=options.output == "changelog",
             count_only=options.count_only,
             ids_only=options.ids_only,
@@ -143,6 +141,17 @@ class Engine:
         """Return the filters by the name of their stream, that of results under "results"."""
         found = {self.query.streams[i].name: one for i, one in self.gate.filters.items()}
         return found if self.output.accepts is None else {**found, "results": self.output.accepts}
+
+    def combinations(self, count: int) -> Combinations:
+        """Return the `count` combinations that the kernel found in the push at hand."""
+        modules = self.modules
+        return Combinations(
+            count,
+            modules.walk.signs,
+            int(modules.meta[M_DELETED]),
+            lambda: self.payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE]),
+            modules.arrival_numbers,
+        )
 
     def set_bound(self, max_bytes: int | None) -> None:
         """Bound the bytes of the engine. Raises InputError if `max_bytes` is not a number of bytes or None."""

@@ -18,7 +18,9 @@ from eddy.live.engine_parts import load_engine, options_from, to_parts
 from eddy.log import refusals
 from eddy.push.push import load, push
 from eddy.push.records import LastPush
+from eddy.push.transaction import recover
 from eddy.push.turn import Turn, in_logged_turn, in_turn, refuse_copy
+from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy
@@ -49,6 +51,7 @@ class Runtime:
     count_only  count results instead of building them: `push` returns column "count" with one row (in a changelog, "op"
                 and "count", with one row for +I and one for -D)
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
+    bounded     the input ends, and `finish` will be called: left and anti branches may wait for partners until then
 
     One call at a time: a call from a second thread, or from a function that the runtime calls, raises StateError and
     changes nothing. `snapshot` and `restore` make copies. Raises PlanError for a plan that does not fit the query, and
@@ -60,6 +63,12 @@ class Runtime:
     >>> rt.push({"R": pa.record_batch({"a": [1, 2]}), "S": pa.record_batch({"a": [2]})}, order=[0, 0, 1]).to_pylist()
     [{'R.a': 2, 'S.a': 2}]
     """
+
+    def __new__(cls, query: Query, *_: Any, **__: Any) -> Runtime:
+        """Return a runtime of the class that fits: `BranchedRuntime` if the query has branches."""
+        from eddy.branches.runtime import BranchedRuntime  # it is a runtime
+
+        return super().__new__(BranchedRuntime if cls is Runtime and isinstance(query, BranchedQuery) else cls)
 
     def __init__(
         self,
@@ -77,6 +86,7 @@ class Runtime:
         count_only: bool = False,
         ids_only: bool = False,
         renumber_at: int = RENUMBER_AT,
+        bounded: bool = False,
     ) -> None:
         options = Options(
             plan=plan,
@@ -99,6 +109,12 @@ class Runtime:
         """The schema of the tables that `push` returns."""
 
     __reduce_ex__ = refuse_copy
+
+    def _settle(self) -> None:
+        """End what an exception interrupted. It may be repeated."""
+        engine = self._engine
+        if engine.undo is not None or engine.commit is not None:
+            recover(engine)
 
     @property
     def plan(self) -> str:
@@ -216,6 +232,15 @@ class Runtime:
         """
         return push(self._engine, batches, order, watermark)
 
+    @in_logged_turn
+    def finish(self) -> pa.Table:
+        """End the input, and return the results that only its end decides, in order of event time.
+
+        These are rows of left and anti branches that still waited for a partner; after that, a push is refused. In a
+        query without branches nothing waits: the table is empty, and nothing changes.
+        """
+        return self.output_schema.empty_table()
+
     @in_turn
     def last_push(self) -> LastPush | None:
         """Return the last push that happened (the position after it, and its results), or None before the first.
@@ -280,6 +305,10 @@ class Runtime:
         """
         if not isinstance(query, Query):
             raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
+        if isinstance(query, BranchedQuery):
+            from eddy.branches.runtime import BranchedRuntime
+
+            return BranchedRuntime.restore(data, query, plan, strategy, background, policy)
         snapshot = Snapshot(data, query)
         options = restored_options(snapshot, plan, strategy, background, policy)
         max_bytes = options.pop("max_bytes")

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
 from eddy.live.seal import LEAST_KEY_BYTES, Seal
+from eddy.query.branches import Branch
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range
@@ -47,7 +48,8 @@ def warmup() -> None:
         Runtime(failing).push({"R": batch, "S": batch})
     # A given order and row numbers have kernels of their own.
     Runtime(query, ids_only=True).push({"R": batch, "S": batch}, order=[0] * rows + [1] * rows)
-    third = Query([*streams, Stream("T", schema, window=Range(10), time="t")], ["R.k = S.k", "S.s = T.s"])
+    rest = [streams[1], Stream("T", schema, window=Range(10), time="t")]
+    third = Query([streams[0], *rest], ["R.k = S.k", "S.s = T.s"])
     # A policy takes samples and tries plans when it decides.
     deciding = Runtime(third, decide_every=50)
     for start in (0, 100):
@@ -55,6 +57,12 @@ def warmup() -> None:
     deciding.stats()
     # `Modules.clear_marks` calls it only if there are marks.
     clear_all(deciding._engine.modules.arena)
+    for output in ("append", "changelog"):
+        branches = [Branch([stream], ["R.k = S.k" if stream is streams[1] else "R.k = T.k"], "left") for stream in rest]
+        hanging = Runtime(Query(streams[:1], branches=branches), output=output, ids_only=True)
+        hanging.push({"R": batch.slice(0, 80), "S": batch.slice(0, 80)})
+        hanging.push({"R": batch.slice(100, 80)})
+        Runtime.restore(hanging.snapshot(), hanging.query)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))

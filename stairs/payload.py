@@ -56,6 +56,12 @@ def _packed(memory: pa.Buffer, start: int, n: int) -> pa.Buffer:
     return pa.py_buffer(np.packbits(np.frombuffer(memory, np.uint8, n, start), bitorder="little"))
 
 
+def _spread(log: ChunkLog, arrivals: npt.NDArray[np.int64], present: npt.NDArray[np.bool_]) -> Column:
+    """Return the values of the arrivals that are present, and nulls in the other places."""
+    places = pa.array(np.cumsum(present) - 1, mask=~present)
+    return log.take(arrivals[present]).take(places)
+
+
 class Payload:
     """The kept columns of all streams.
 
@@ -300,6 +306,13 @@ class Payload:
             values = np.frombuffer(column.buffers()[1], np.uint8, len(column) * width, column.offset * width)
             self._ring[i, k][: len(column)] = values.reshape(-1, width)
 
+    def turn(self, i: int, slots: int) -> None:
+        """Move what lies in the rings of stream i by so many slots."""
+        for rings in (self._ring, self._valid):
+            for (j, _), ring in rings.items():
+                if j == i:
+                    ring[:] = np.roll(ring, slots, axis=0)
+
     def expire(self, lows: Iterable[int]) -> None:
         """Drop arrivals below lows[i] of each stream i."""
         if self._logs:
@@ -309,7 +322,13 @@ class Payload:
 
     # Results
 
-    def gather(self, ids: npt.NDArray[np.int32], n: int, bases: npt.NDArray[np.int64]) -> dict[ColumnId, Column]:
+    def gather(
+        self,
+        ids: npt.NDArray[np.int32],
+        n: int,
+        bases: npt.NDArray[np.int64],
+        absent: npt.NDArray[np.bool_] | None = None,
+    ) -> dict[ColumnId, Column]:
         """Return the kept columns of the components of n results, by (stream, column), in the types of `kinds`.
 
         A column that does not fit in one array comes in several. One kernel call gathers all columns in rings; each
@@ -317,7 +336,9 @@ class Payload:
 
         ids     int32[n * streams], sequence numbers, result by result
         bases   int64[streams], arrival number - sequence number
+        absent  bool[n, streams], components that a result lacks; its columns of them are null
         """
+        lacking = [] if absent is None else np.flatnonzero(absent.any(axis=0)).tolist()
         starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in self._widths)]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
@@ -329,6 +350,13 @@ class Payload:
         rings = len(self._rings)
         for column_id, start in zip(self._null_rings, starts[rings:], strict=False):
             bits[column_id] = _packed(memory, start, n)
+        for i, k in self._rings:
+            if i in lacking:
+                assert absent is not None
+                present = ~absent[:, i]
+                if (i, k) in bits:
+                    present &= np.unpackbits(np.frombuffer(bits[i, k], np.uint8), count=n, bitorder="little") != 0
+                bits[i, k] = pa.py_buffer(np.packbits(present, bitorder="little"))
         for column_id, start, width in zip(self._rings, starts, self._widths, strict=False):
             kind = self.kinds[column_id[0]][column_id[1]]
             if column_id in self._bools:
@@ -338,5 +366,9 @@ class Payload:
             found[column_id] = pa.Array.from_buffers(kind, n, [bits.get(column_id), values])
         for (i, k), log in self._logs.items():
             seqs = ids[: n * len(self.kinds)].reshape(n, len(self.kinds))[:, i]
-            found[i, k] = declared(log.take(seqs + bases[i]), self.kinds[i][k])
+            if i in lacking:
+                assert absent is not None
+                found[i, k] = declared(_spread(log, seqs + bases[i], ~absent[:, i]), self.kinds[i][k])
+            else:
+                found[i, k] = declared(log.take(seqs + bases[i]), self.kinds[i][k])
         return found

@@ -270,7 +270,12 @@ class Oracle:
         return True
 
     def _longest(self) -> dict[str, Any]:
-        """Return for each stream how much younger than its component another one can be, given all intervals.
+        """Return for each stream how much younger than its component another one can be, given all intervals."""
+        most, names = self._most(), [stream.name for stream in self.query.streams]
+        return {a: max(most[a, b] for b in names) for a in names}
+
+    def _most(self) -> dict[tuple[str, str], Any]:
+        """Return by how much the event time of each second stream can exceed that of each first one.
 
         A chain of intervals allows the sum of what each allows, and the shortest chain decides.
         """
@@ -284,7 +289,12 @@ class Oracle:
             for a in names:
                 for b in names:
                     most[a, b] = min(most[a, b], most[a, k] + most[k, b])
-        return {a: max(most[a, b] for b in names) for a in names}
+        return most
+
+    def _intervals(self) -> bool:
+        """Return whether comparisons bound the difference of event times."""
+        times = {(stream.name, stream.time) for stream in self.query.streams}
+        return any({left, right} <= times and op != "!=" for left, op, right, _ in self.query.comparisons)
 
     def _bounds(self) -> Iterator[tuple[Column, Column, Any]]:
         """Yield triples (a, b, span): column b exceeds column a by at most the span. Columns have whole numbers."""

@@ -40,7 +40,7 @@ def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> 
     if engine.router.due:
         follow_router(engine)
         begin(engine)
-    commit = _computed(engine, arrivals)
+    commit = computed(engine, arrivals)
     engine.commit = commit
     finish(engine, commit)
     engine.strategy.history.note_push(commit.inserted, commit.arrivals, perf_counter() - began)
@@ -50,11 +50,11 @@ def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> 
     return commit.last.results
 
 
-def _computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
-    """Return the commit record of a push. If memory is short, states go before the push fails with CapacityError.
+def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
+    """Return the commit record of a push that was begun.
 
-    A failed attempt is taken back. The next one adds no state within the push. After that, states that were there
-    before are dropped one by one.
+    If memory is short, states go before the push fails with CapacityError. A failed attempt is taken back. The next one
+    adds no state within the push. After that, states that were there before are dropped one by one.
     """
     history, only_kept = engine.strategy.history, False
     while True:
@@ -76,7 +76,7 @@ def _computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
 def _attempt(engine: Engine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
     count, changes = walk(engine, arrivals, only_kept)
     engine.modules.allowance.ask(0, "what was pushed")
-    made = engine.output.make(count)
+    made = engine.output.make(engine.combinations(count))
     taken = len(arrivals.order)
     position = engine.position + taken
     return CommitRecord(

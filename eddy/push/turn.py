@@ -17,7 +17,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from eddy.log import LOG, log_changes, log_refusal
-from eddy.push.transaction import recover
 from stairs.errors import StateError
 
 if TYPE_CHECKING:
@@ -90,8 +89,8 @@ R = TypeVar("R", bound="Runtime")
 def in_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
     """Run a method of a runtime only if no other call is at work, and only on consistent state.
 
-    After an exception the state is made consistent (`eddy.push.transaction.recover`). If another exception interrupts
-    that, the next call does it.
+    After an exception the state is made consistent (`Runtime._settle`). If another exception interrupts that, the next
+    call does it.
     """
     name = method.__name__
 
@@ -99,12 +98,10 @@ def in_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P
     def call(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
         self._turn.take(sys._getframe(), name)
         try:
-            engine = self._engine
-            if engine.undo is not None or engine.commit is not None:
-                recover(engine)
+            self._settle()
             return method(self, *args, **kwargs)
         except BaseException:
-            recover(self._engine)
+            self._settle()
             raise
         finally:
             self._turn.give_back()

@@ -86,11 +86,10 @@ class Intervals:
         if not self.found:
             return tuple(s if s.window is not None else replace(s, window=Unbounded()) for s in self._streams)
         texts = " AND ".join(map(str, self.found))
-        bounds = [*self._bounds()]
-        most = closure(len(self._streams), bounds)
+        most = self.most()
         if most is None:
             raise QueryError(f"no event times fulfil all of {texts}; correct one of the bounds")
-        if closure(len(self._streams), [*bounds, *self._window_bounds()]) is None:
+        if closure(len(self._streams), [*self._bounds(), *self._window_bounds()]) is None:
             windows = ", ".join(f"{s.name} [{s.window}]" for s in self._streams if isinstance(s.window, Range))
             warnings.warn(
                 f"the query never has a result: the windows {windows} contradict {texts}; leave the windows out, and"
@@ -98,6 +97,10 @@ class Intervals:
                 stacklevel=4,
             )
         return tuple(self._with_window(s, size, texts) for s, size in zip(self._streams, kept(most), strict=True))
+
+    def most(self) -> npt.NDArray[np.int64] | None:
+        """Return by how much the event time of each stream can exceed that of each other one (`closure`)."""
+        return closure(len(self._streams), [*self._bounds()])
 
     def _with_window(self, stream: Stream, size: int | None, texts: str) -> Stream:
         if stream.window is not None:

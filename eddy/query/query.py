@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -22,11 +22,22 @@ from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import MAX_STREAMS, JoinGraph, Value, Window, WindowKind
 
+if TYPE_CHECKING:
+    from eddy.query.branches import Branch
 
-def _listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
+
+def listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
+    """Return a list of `members`. Raises QueryError if `what` is given as anything else."""
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
         raise QueryError(f"{what} must be a list of {members}, not {type(given).__name__}")
     return list(given)
+
+
+def predicate_texts(on: Any) -> tuple[Any, ...]:
+    """Return the predicates of a query or branch. Raises QueryError for one string, and for what is no list."""
+    if isinstance(on, str):
+        raise QueryError(f"on must be a list of predicates, not one string: write [{on!r}]")
+    return tuple(listed(on, "on", "predicates such as 'R.a = S.a'"))
 
 
 class Query:
@@ -44,6 +55,8 @@ class Query:
                 them; a function of a stream's name and a table of late rows is called after the push has committed.
                 A stream can override it (docs/guide/semantics.md)
     late_rows   upper bound on the stored late rows of each stream; beyond it the oldest are dropped
+    branches    joins other than inner ones (`Branch`), which hang on the join of `streams`, their *core*; then there
+                may be a single one of `streams`, and the query is a `BranchedQuery`
 
     Raises QueryError, naming the stream and the column, if the arguments do not fit together.
 
@@ -53,23 +66,45 @@ class Query:
     ['R.a', 'S.a']
     """
 
+    def __new__(cls, *_: Any, branches: Sequence[Branch] = (), **__: Any) -> Query:
+        """Return a query of the class that fits: `BranchedQuery` if there are branches."""
+        from eddy.query.branches import BranchedQuery  # it is made from queries
+
+        # A wrong value is the concern of the constructor.
+        return super().__new__(BranchedQuery if cls is Query and not (branches is None or branches == ()) else cls)
+
     def __init__(
         self,
         streams: Sequence[Stream],
-        on: Sequence[str],
+        on: Sequence[str] = (),
         *,
         select: Sequence[str] | Mapping[str, str] | None = None,
         where: Filter | None = None,
         lateness: int | timedelta = 0,
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
+        branches: Sequence[Branch] = (),
     ) -> None:
-        self.streams = tuple(_listed(streams, "streams", "eddy.Stream objects"))
-        if isinstance(on, str):
-            raise QueryError(f"on must be a list of predicates, not one string: write [{on!r}]")
-        self.on = tuple(_listed(on, "on", "predicates such as 'R.a = S.a'"))
+        self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
+        self.on = predicate_texts(on)
         self.where = where
+        self.lateness = lateness
+        check_late(late, "")
+        self.late = late
+        self.late_rows = checked_late_rows(late_rows)
         self._check_streams()
+        self._join()
+        self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
+        """The treatment of late rows of each stream."""
+        self.select = self._select(select)
+        """Output column -> (stream, column)."""
+        self.output_schema = pa.schema([self._output_field(*one) for one in self.select.items()])
+        """The schema of results."""
+        self.conditions, self.where_columns = self._where()
+        """The named conditions of `where`, and the (stream, column) pairs that they read."""
+
+    def _join(self) -> None:
+        """Read the predicates, and set what follows from them."""
         parsed = parse_predicates(self.on)
         self.classes: tuple[AttributeClass, ...] = attribute_classes(self.streams, parsed.equalities)
         """The attribute classes that the equalities make."""
@@ -80,29 +115,13 @@ class Query:
         self.scans = scanned_pairs([stream.name for stream in self.streams], self.classes, self.comparisons)
         """The pairs of streams that comparisons connect where no equality does: all tuples are scanned there."""
         self._check_connected()
-        intervals = Intervals(self.streams, self.classes, self.comparisons, self.time_type)
-        self.streams = intervals.with_windows()
-        self.derived = intervals.derived
+        self.intervals = Intervals(self.streams, self.classes, self.comparisons, self.time_type)
+        """The comparisons of event times."""
+        self.streams = self.intervals.with_windows()
+        self.derived = self.intervals.derived
         """By name the streams whose window follows from the intervals: its size in ticks."""
-        self.lateness = lateness
-        check_late(late, "")
-        self.late = late
-        self.late_rows = checked_late_rows(late_rows)
-        self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
-        """The treatment of late rows of each stream."""
         self.graph = self._graph()
         """The join graph, as the state modules use it."""
-        self.select = self._select(select)
-        """Output column -> (stream, column)."""
-        self.output_schema = pa.schema(
-            [
-                pa.field(name, self.stream(stream).type_of(column), self.stream(stream).schema.field(column).nullable)
-                for name, (stream, column) in self.select.items()
-            ]
-        )
-        """The schema of results."""
-        self.conditions, self.where_columns = self._where()
-        """The named conditions of `where`, and the (stream, column) pairs that they read."""
 
     def __repr__(self) -> str:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
@@ -188,7 +207,8 @@ class Query:
                     counts[i] += 1
         return found
 
-    def _graph(self) -> JoinGraph:
+    def _windows(self) -> tuple[Window, ...]:
+        """Return the windows as numbers. Raises QueryError for windows, times and lateness that do not fit together."""
         ranged = [stream.name for stream in self.streams if isinstance(stream.window, Range)]
         untimed = [stream.name for stream in self.streams if stream.time is None]
         if ranged and untimed:
@@ -207,8 +227,6 @@ class Query:
             raise QueryError(
                 f"lateness {self.lateness} without a RANGE window: only event-time windows have late tuples"
             )
-        self.values = self._values(bool(ranged))
-        """Where tuples have the values that comparisons read: by stream, column and type."""
         windows = []
         for stream in self.streams:
             if isinstance(stream.window, Rows):
@@ -221,16 +239,23 @@ class Query:
                 windows.append(Window(WindowKind.RANGE, size))
             else:
                 windows.append(Window(WindowKind.UNBOUNDED))
+        return tuple(windows)
+
+    def _graph(self) -> JoinGraph:
+        windows = self._windows()
+        ranged = any(window.kind == WindowKind.RANGE for window in windows)
+        self.values = self._values(ranged)
+        """Where tuples have the values that comparisons read: by stream, column and type."""
         members = [*(one.columns.keys() for one in self.classes), *self.scans]
         return JoinGraph(
             names=tuple(stream.name for stream in self.streams),
-            windows=tuple(windows),
+            windows=windows,
             attributes=tuple(
                 tuple(c for c, names in enumerate(members) if stream.name in names) for stream in self.streams
             ),
             widths=(*(sum(map(word_count, one.types)) for one in self.classes), *(1 for _ in self.scans)),
             texts=(*(text_words(one.types) for one in self.classes), *(() for _ in self.scans)),
-            timed=bool(ranged),
+            timed=ranged,
             lateness=self.ticks(self.lateness, None, "lateness") if ranged else 0,
             comparisons=tuple(
                 one.in_graph(self.values[*one.left, one.kind], self.values[*one.right, one.kind])
@@ -244,19 +269,33 @@ class Query:
     def _column(self, text: object, what: str) -> tuple[str, str]:
         """Return the (stream, column) of "stream.column"; both may contain dots, or be quoted as in predicates."""
         if isinstance(text, str):
-            for stream in self.streams:
+            for stream in self.shown:
                 if text.startswith(stream.name + ".") and text[len(stream.name) + 1 :] in stream.schema.names:
                     return stream.name, text[len(stream.name) + 1 :]
             place = column_place(text)
-            if place is not None and any(stream.name == place[0] for stream in self.streams):
+            if place is not None and any(stream.name == place[0] for stream in self.shown):
                 self.stream(place[0]).type_of(place[1])
                 return place
-        known = [f"{stream.name}.{column}" for stream in self.streams for column in stream.schema.names]
+        known = [f"{stream.name}.{column}" for stream in self.shown for column in stream.schema.names]
         raise QueryError(f"{what}: there is no column {text!r}; the columns are {', '.join(known)}")
+
+    @property
+    def shown(self) -> tuple[Stream, ...]:
+        """The streams whose columns results can have."""
+        return self.streams
+
+    def may_lack(self, name: str) -> bool:
+        """Return whether results may have no component of a stream."""
+        return False
+
+    def _output_field(self, name: str, place: tuple[str, str]) -> pa.Field:
+        stream, column = place
+        field = self.stream(stream).schema.field(column)
+        return pa.field(name, field.type, field.nullable)
 
     def _select(self, select: Sequence[str] | Mapping[str, str] | None) -> dict[str, tuple[str, str]]:
         if select is None:
-            return {f"{s.name}.{column}": (s.name, column) for s in self.streams for column in s.schema.names}
+            return {f"{s.name}.{column}": (s.name, column) for s in self.shown for column in s.schema.names}
         if isinstance(select, str):
             raise QueryError(f"select must be a list of columns or a mapping, not one string: write [{select!r}]")
         if not isinstance(select, Iterable):
@@ -277,7 +316,7 @@ class Query:
     def _where(self) -> tuple[tuple[Predicate, ...], tuple[tuple[str, str], ...]]:
         if self.where is None:
             return (), ()
-        pairs = [(s.name, column) for s in self.streams for column in s.schema.names]
+        pairs = [(s.name, column) for s in self.shown for column in s.schema.names]
         fields = [pa.field(f"{name}.{column}", self.stream(name).type_of(column)) for name, column in pairs]
         schema = pa.schema(fields)
         found = conditions(self.where, schema, "where", declared=True)

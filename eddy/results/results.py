@@ -1,18 +1,18 @@
-"""The results of a push: a table made from combinations of sequence numbers, or only counts or row numbers."""
+"""The results of a push: a table made from combinations of tuples, or only counts or row numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.query.query import Query
-from stairs.descriptors import DELETED, INSERTED, M_DELETED, S_BASE
+from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import InputError
-from stairs.modules import Modules
-from stairs.payload import Payload
 from stairs.plain_types import Column, Rows, taken
 
 OP = "op"
@@ -23,6 +23,23 @@ SIGNS = pa.array(["+I", "-D"])
 
 Place = tuple[int, int]
 """A column of the payload: (stream, number)."""
+
+
+class Combinations(NamedTuple):
+    """The combinations of tuples that a push has found.
+
+    size     their number
+    signs    uint8[size], INSERTED or DELETED; only needed in a changelog that is more than counted
+    deleted  how many of them are deleted, if they are only counted
+    columns  returns the kept columns of the combinations
+    numbers  returns the arrival numbers of their components, int64[streams shown, size]; -1 = a null component
+    """
+
+    size: int
+    signs: npt.NDArray[np.uint8]
+    deleted: int
+    columns: Callable[[], dict[Place, Column]]
+    numbers: Callable[[], npt.NDArray[np.int64]]
 
 
 class PushResults(NamedTuple):
@@ -36,7 +53,7 @@ class PushResults(NamedTuple):
 class Results:
     """The results of the pushes of one runtime.
 
-    kept        per stream the names of the columns in `payload`
+    kept        per stream the names of the columns that combinations have
     changelog   whether the first column is `op`, with "+I" or "-D"
     count_only, ids_only   see `Runtime`
     """
@@ -45,14 +62,11 @@ class Results:
         self,
         query: Query,
         kept: list[list[str]],
-        modules: Modules,
-        payload: Payload,
         *,
         changelog: bool,
         count_only: bool,
         ids_only: bool,
     ) -> None:
-        self.modules, self.payload = modules, payload
         self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
         self.accepts = AdaptiveFilter(query.conditions, place="where", rows="results") if query.conditions else None
         """The filter of results."""
@@ -64,7 +78,7 @@ class Results:
         if count_only:
             schema = pa.schema([pa.field("count", pa.int64())])
         elif ids_only:
-            schema = pa.schema([pa.field(name, pa.int64(), False) for name in query.graph.names])
+            schema = pa.schema([pa.field(one.name, pa.int64(), query.may_lack(one.name)) for one in query.shown])
         else:
             schema = query.output_schema
         if changelog and not count_only and OP in schema.names:
@@ -80,27 +94,29 @@ class Results:
         """Whether the kernel only needs to count combinations: no filter and no table reads them."""
         return self.count_only and self.accepts is None
 
-    def make(self, count: int) -> PushResults:
-        """Return the results among the `count` combinations of the current push. Raises InputError, from `where`."""
-        modules, keep = self.modules, None
-        signs = modules.walk.signs[: 0 if self.counted else count]
-        columns: dict[Place, Column] = {}
-        if self._where or self._chosen:
-            columns = self.payload.gather(modules.walk.ids, count, modules.streams[:, S_BASE])
+    def make(self, found: Combinations) -> PushResults:
+        """Return the results among the combinations of a push. Raises InputError, from `where`."""
+        keep, count = None, found.size
+        signs = found.signs[: 0 if self.counted else count]
+        columns = found.columns() if self._where or self._chosen else {}
         if self.accepts is not None:
             keep = self._accepted(self.accepts, columns, count)
             count, signs = len(keep), signs[keep] if self.changelog else signs
         deleted = 0
         if self.changelog:
-            deleted = int(modules.meta[M_DELETED]) if self.counted else int(np.count_nonzero(signs == DELETED))
+            deleted = found.deleted if self.counted else int(np.count_nonzero(signs == DELETED))
         inserted = count - deleted
         arrays: list[Column]
         if self.count_only:
             arrays = [pa.array([inserted, deleted] if self.changelog else [inserted], pa.int64())]
             signs = np.array([INSERTED, DELETED], np.uint8)
         elif self.ids_only:
-            numbers = modules.arrival_numbers()
-            arrays = [pa.array(row) for row in (numbers if keep is None else numbers[:, keep])]
+            numbers = found.numbers()
+            rows = numbers if keep is None else numbers[:, keep]
+            fields = list(self.schema)[-len(rows) :]
+            arrays = [
+                pa.array(row, mask=row < 0 if field.nullable else None) for row, field in zip(rows, fields, strict=True)
+            ]
         else:
             arrays = [columns[place] for place in self._chosen]
             if keep is not None:

@@ -46,16 +46,16 @@ def snapshot_of(engine: Engine) -> bytes:
     for i, rings in enumerate(windows.values):
         for k, values in enumerate(rings):
             sections[f"stream {i} values {k}"] = number_bytes(values, "<i8")
-    for i, schema in enumerate(_payload_schemas(engine)):
+    for i, schema in enumerate(payload_schemas(query, engine.columns)):
         if windows.rows[i] and schema.names:
             low, following, base = modules.streams[i, [S_LO, S_NEXT, S_BASE]].tolist()
             columns = engine.payload.window(i, low, following, base)
             batches = pa.Table.from_arrays(columns, schema=schema).to_batches()
-            sections[f"stream {i} payload"] = _batch_bytes(query, i, schema, batches)
+            sections[f"stream {i} payload"] = batch_bytes(query, i, schema, batches)
     for i in range(len(query.streams)):
         batches = late_rows.batches(i)
         if batches:
-            sections[f"stream {i} late"] = _batch_bytes(query, i, plain_schema(query.streams[i].schema), batches)
+            sections[f"stream {i} late"] = batch_bytes(query, i, plain_schema(query.streams[i].schema), batches)
     header = {
         "query": query_text(query),
         "options": engine.present_options(),
@@ -129,7 +129,9 @@ class Snapshot:
         )
         columns: list[list[Column]] = []
         late: list[list[pa.RecordBatch]] = []
-        for i, (stream, schema) in enumerate(zip(engine.query.streams, _payload_schemas(engine), strict=True)):
+        for i, (stream, schema) in enumerate(
+            zip(engine.query.streams, payload_schemas(engine.query, engine.columns), strict=True)
+        ):
             payload = self._batches(f"stream {i} payload", schema, rows[i])
             whole = sum(batch.num_rows for batch in payload) == rows[i] * bool(schema.names)
             require(whole, f"stream {stream.name} has {rows[i]} tuples, and payload for another number")
@@ -169,15 +171,16 @@ class Snapshot:
             raise SNAPSHOT.wrong(f"section {name!r}: {problem}") from problem
 
 
-def _payload_schemas(engine: Engine) -> list[pa.Schema]:
+def payload_schemas(query: Query, columns: list[list[str]]) -> list[pa.Schema]:
     """Return the schema of each stream's payload: every column in its plain type."""
     return [
         pa.schema([(name, plain(stream.type_of(name))) for name in names])
-        for stream, names in zip(engine.query.streams, engine.columns, strict=True)
+        for stream, names in zip(query.streams, columns, strict=True)
     ]
 
 
-def _batch_bytes(query: Query, i: int, schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview:
+def batch_bytes(query: Query, i: int, schema: pa.Schema, batches: list[pa.RecordBatch]) -> memoryview:
+    """Return rows of stream i as the bytes of a section. Raises SnapshotError for a value that is not valid."""
     try:
         return write_batches(schema, [batch.columns for batch in batches])
     except ArrowBytesError as problem:

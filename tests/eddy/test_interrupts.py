@@ -22,11 +22,12 @@ import pyarrow as pa
 import pytest
 
 import eddy
+from eddy import runtime as runtime_module
 from eddy.engine import Engine
 from eddy.fuzz.hunt import time_limit
 from eddy.fuzz.oracle import Oracle
 from eddy.push import push as push_module
-from eddy.push import transaction, turn
+from eddy.push import transaction
 from jisc.strategies import STRATEGIES
 from tests.cases import Arrival, Case, Push, StreamCase, assert_changes, changes, feed
 from tests.eddy.test_failed_push import fragile
@@ -225,7 +226,7 @@ def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeyp
 
     def attempt(push: Callable[[], pa.Table]) -> pa.Table | None:
         with monkeypatch.context() as patch:
-            patch.setattr(turn, "recover", interrupted)
+            patch.setattr(runtime_module, "recover", interrupted)
             patch.setattr(push_module, "recover", interrupted)
             found = traced(push, seen)
             # The next call continues the recovery, and may be interrupted as well.

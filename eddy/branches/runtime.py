@@ -1,0 +1,233 @@
+"""The runtime of a query with branches: `eddy.Runtime` makes one where the query has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from eddy.branches.engine import BranchedEngine, join_of
+from eddy.branches.snapshot import BranchedSnapshot, branched_snapshot
+from eddy.engine import Engine, Options
+from eddy.filters.figures import filter_lines, filter_table
+from eddy.inspect.explain import explain
+from eddy.inspect.history import history_table
+from eddy.inspect.metrics import metrics
+from eddy.inspect.reasons import reason_lines
+from eddy.inspect.statistics import stats_table
+from eddy.log import refusals
+from eddy.push.turn import Turn, in_logged_turn, in_turn
+from eddy.query.branches import BranchedQuery
+from eddy.query.numbers import at_least
+from eddy.query.query import Query
+from eddy.routing.change import transition
+from eddy.routing.policies import Policy
+from eddy.runtime import Runtime
+from jisc.strategies import Transition
+from stairs.errors import InputError
+from stairs.stair import Stair
+
+
+class BranchedRuntime(Runtime):
+    """Runs one query with branches. `Runtime` documents the arguments and methods; the differences are:
+
+    plan        the plan of one inner join, or several separated by ";": "R S; (R S) T"
+    max_bytes   bounds what the inner joins take, given what the rest takes
+    transition  changes the plan of the inner join whose streams the text names, at once
+    load, to_parts   refused
+    """
+
+    _engine: BranchedEngine  # type: ignore[assignment]
+
+    def __init__(self, query: Query, plan: str | None = None, *, bounded: bool = False, **options: Any) -> None:
+        assert isinstance(query, BranchedQuery)
+        if options.get("count_only") and options.get("ids_only"):
+            raise InputError("count_only and ids_only exclude each other: leave one out")
+        self.query: BranchedQuery = query
+        self.output = options.get("output", "append")
+        self.count_only, self.ids_only = bool(options.get("count_only")), bool(options.get("ids_only"))
+        self._turn = Turn()
+        self._engine = BranchedEngine(query, Options(plan=plan, **options), bounded)
+        self.output_schema = self._engine.output.schema
+
+    def _settle(self) -> None:
+        self._engine.recover()
+
+    def _joins(self) -> list[tuple[str, Engine]]:
+        """Return the inner joins by the names of their streams."""
+        names = self.query.graph.names
+        return [(" ".join(names[i] for i in path), engine) for path, engine in self._engine.joins.items()]
+
+    @property
+    def plan(self) -> str:
+        """The plans of the inner joins, separated by ";"."""
+        return "; ".join(one.strategy.tree.text(one.query.graph.names) for one in self._engine.joins.values())
+
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy."""
+        return next(iter(self._engine.joins.values())).strategy.name
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy."""
+        return next(iter(self._engine.joins.values())).router.policy.name
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The bound on bytes, None = no bound. It can be set between two pushes and holds from the next push on."""
+        return self._engine.max_bytes
+
+    @max_bytes.setter
+    @in_turn
+    def max_bytes(self, max_bytes: int | None) -> None:
+        found = None if max_bytes is None else at_least(1, max_bytes)
+        if max_bytes is not None and found is None:
+            raise InputError(f"max_bytes is a number of bytes or None, not {max_bytes!r}")
+        self._engine.max_bytes = found
+        if found is None:
+            for engine in self._engine.joins.values():
+                engine.set_bound(None)
+
+    @property
+    def stairs(self) -> list[Stair]:
+        """The stored states of all inner joins."""
+        return [stair for engine in self._engine.joins.values() for stair in engine.strategy.stairs]
+
+    @in_logged_turn
+    def transition(self, plan: str, at: int | None = None, store: Iterable[str] | None = None) -> Transition | None:
+        """Change the plan of the inner join whose streams `plan` names, at once."""
+        if at is not None:
+            raise InputError(
+                "at= is for queries without branches: here a transition happens at once, between two pushes"
+            )
+        return transition(self._engine.joins[join_of(self.query, plan)], plan, None, store)
+
+    @in_turn
+    def scheduled(self) -> list[tuple[int, str]]:
+        """Return an empty list: transitions happen at once."""
+        return []
+
+    @property
+    def changes(self) -> int:
+        """The number of changes of plan and of stored states in all inner joins."""
+        return sum(engine.strategy.history.count for engine in self._engine.joins.values())
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of the newest change of each inner join, None if there was none."""
+        newest = [engine.strategy.history.newest for engine in self._engine.joins.values()]
+        return "; ".join(one.reason for one in newest if one is not None) or None
+
+    @in_turn
+    def history(self) -> pa.Table:
+        """Return all changes of the inner joins, one join after the other, with a column `join`."""
+        return self._by_join({name: history_table(one.strategy.history.transitions) for name, one in self._joins()})
+
+    def _by_join(self, tables: Mapping[str, pa.Table]) -> pa.Table:
+        named = [
+            table.add_column(0, "join", pa.array([name] * len(table), pa.string())) for name, table in tables.items()
+        ]
+        return pa.concat_tables(named, promote_options="permissive")
+
+    @in_logged_turn
+    def push(self, batches: Mapping[str, object], order: Any = None, *, watermark: int | None = None) -> pa.Table:
+        """Take arrivals in and return the rows that begin (and, in a changelog, end) with them."""
+        return self._engine.push(batches, order, watermark)
+
+    @in_logged_turn
+    def finish(self) -> pa.Table:
+        """End the input, and return the rows that still waited for a partner, in order of event time."""
+        return self._engine.finish()
+
+    @in_turn
+    def load(self, batches: Mapping[str, object], *, watermark: int | None = None) -> None:
+        """Refuse: rows that have left their windows may have been partners."""
+        raise InputError(
+            "load is for queries without branches: which rows had a partner does not follow from the windows; use"
+            " snapshot and restore"
+        )
+
+    @in_turn
+    def snapshot(self) -> bytes:
+        """Return all state as bytes from which `restore` resumes exactly."""
+        return branched_snapshot(self._engine)
+
+    @classmethod
+    @refusals
+    def restore(
+        cls,
+        data: bytes,
+        query: Query,
+        plan: str | None = None,
+        strategy: str | None = None,
+        background: int | None = None,
+        policy: str | Policy | None = None,
+    ) -> Runtime:
+        """Return a runtime that resumes where a snapshot was taken."""
+        snapshot = BranchedSnapshot(data)
+        options = snapshot.options
+        max_bytes = options.pop("max_bytes")
+        runtime = cls(query, **options)
+        snapshot.fill(runtime._engine, plan, strategy, background, policy)
+        runtime._engine.max_bytes = max_bytes
+        return runtime
+
+    @in_turn
+    def to_parts(self) -> Any:
+        """Refuse: a query with branches moves to another process by `snapshot` and `restore`."""
+        raise InputError("a query with branches moves to another process by snapshot() and restore()")
+
+    def dismantle(self) -> None:
+        """Release all memory now. Later calls raise StateError."""
+        self._engine.dismantle()
+        self._turn.end("this runtime was dismantled")
+
+    @in_turn
+    def metrics(self) -> dict[str, Any]:
+        """Return counts since the start, and those of each inner join under "joins"."""
+        engine = self._engine
+        late = engine.late.rows
+        return {
+            "arrivals": engine.position,
+            "results": engine.n_results,
+            "deleted": engine.n_deleted,
+            "late": sum(late.counts),
+            "late_dropped": sum(late.dropped),
+            "open": sum(len(one.ledger) for tree in engine.trees for one in tree.parts if one.ledger is not None),
+            "bytes": engine.nbytes,
+            "joins": {name: metrics(one) for name, one in self._joins()},
+        }
+
+    @in_turn
+    def stats(self) -> pa.Table:
+        """Return the figures of all inner joins, one join after the other, with a column `join`."""
+        return self._by_join({name: stats_table(one.modules, one.strategy, one.router) for name, one in self._joins()})
+
+    @in_turn
+    def explain(self) -> str:
+        """Return the branches, then plan, figures and decisions of each inner join."""
+        engine, lines = self._engine, [repr(self.query)]
+        waiting = sum(len(one.ledger) for tree in engine.trees for one in tree.parts if one.ledger is not None)
+        lines.append(f"{waiting:,} matches whose partners are counted")
+        for name, one in self._joins():
+            lines += ["", f"join of {name}", explain(one.query, one.strategy, metrics(one))]
+            lines += reason_lines(one.strategy, one.router, one.bound)
+        return "\n".join([*lines, *filter_lines(self._filters())])
+
+    def _filters(self) -> dict[str, Any]:
+        engine = self._engine
+        found = {self.query.streams[i].name: one for i, one in engine.gate.filters.items()}
+        return found if engine.output.accepts is None else {**found, "results": engine.output.accepts}
+
+    @in_turn
+    def filters(self) -> pa.Table:
+        """Return figures of the filters since the start, as for other queries."""
+        return filter_table(self._filters())
+
+    @in_turn
+    def check(self) -> None:
+        """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""
+        for engine in self._engine.joins.values():
+            engine.check()

@@ -1,0 +1,160 @@
+"""The rows that results may still need: payload and event times, by arrival number.
+
+The inner joins keep no payload. A row stays here as long as it is live in one of them, or a component of an entry of a
+ledger. That is found out only when a ring is full, which costs a look at all entries; then the ring is made at least
+twice as large as what it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.ingest.arrivals import Arrivals
+from eddy.ingest.loader import Loader
+from eddy.query.branches import BranchedQuery
+from stairs.payload import Payload
+from stairs.plain_types import Column
+
+Int64s = npt.NDArray[np.int64]
+LEAST_ROOM = 64
+
+
+class Shelf:
+    """The rows of all streams of a query.
+
+    following, low   per stream the arrival number of its next row, and of the oldest row kept
+    columns          per stream, the payload columns
+    """
+
+    def __init__(self, query: BranchedQuery, columns: list[list[str]]) -> None:
+        self.query, self.columns = query, columns
+        n = len(query.streams)
+        self.following, self.low = [0] * n, [0] * n
+        kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(columns)]
+        self.payload = Payload(kinds, [LEAST_ROOM] * n)
+        self._times: list[Int64s] = [np.zeros(LEAST_ROOM if query.graph.timed else 0, np.int64) for _ in range(n)]
+        # The loader writes where these attributes say; a query with branches has no keys of its own.
+        place = SimpleNamespace(ring_slices=self._slices, first_arrival=lambda i: self.following[i])
+        self._place = place
+        self._loader = Loader(query, columns, place, self.payload)  # type: ignore[arg-type]
+        self._saved: list[int] | None = None
+
+    @property
+    def _room(self) -> list[int]:
+        return self.payload.room
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return self.payload.nbytes + sum(ring.nbytes for ring in self._times)
+
+    def _slices(self, i: int, n: int) -> list[tuple[slice, slice]]:
+        first = self.following[i] & (self._room[i] - 1)
+        head = min(n, self._room[i] - first)
+        slices = [(slice(first, first + head), slice(0, head))]
+        return slices if head == n else [*slices, (slice(0, n - head), slice(head, n))]
+
+    def load(self, arrivals: Arrivals, lows: Callable[[], Int64s]) -> None:
+        """Take the rows of a push. `lows` returns the oldest row of each stream that is needed. May be undone."""
+        self._saved = list(self.following)
+        self.payload.begin()
+        rows = arrivals.rows
+        full = [i for i, n in enumerate(rows) if self.following[i] + n - self.low[i] > self._room[i]]
+        if full:
+            # What is not needed now is not needed after the push was undone either.
+            self.low = [min(int(low), end) for low, end in zip(lows(), self.following, strict=True)]
+            self.payload.expire(self.low)
+        for i in full:
+            least = self.following[i] + rows[i] - self.low[i]
+            if 2 * least > self._room[i]:
+                self.payload.resize(i, 1 << (2 * least - 1).bit_length(), self.low[i], self.following[i])
+        self._fit_times()
+        self._place.following, self._place.capacity = self.following, self._room
+        self._loader.load(Arrivals(arrivals.batches, arrivals.order, [None] * len(rows), {}))
+        for i, ticks in enumerate(arrivals.times):
+            if ticks is not None:
+                for slots, part in self._slices(i, rows[i]):
+                    self._times[i][slots] = ticks[part]
+        self.following = [end + n for end, n in zip(self.following, rows, strict=True)]
+
+    def _fit_times(self) -> None:
+        """Give each ring of event times as many slots as the payload of its stream has."""
+        for i, room in enumerate(self._room if self.query.graph.timed else ()):
+            if len(self._times[i]) != room:
+                numbers = np.arange(self.low[i], self.following[i])
+                times = np.zeros(room, np.int64)
+                times[numbers & (room - 1)] = self.times(i, numbers)
+                self._times[i] = times
+
+    def commit(self) -> None:
+        """Close the push."""
+        self.payload.commit()
+        self._saved = None
+
+    def undo(self) -> None:
+        """Undo the open push. It may be repeated."""
+        self.payload.undo()
+        if self._saved is not None:
+            self.following, self._saved = self._saved, None
+
+    def times(self, i: int, numbers: Int64s) -> Int64s:
+        """Return the event times of rows of stream i."""
+        return self._times[i][numbers & (len(self._times[i]) - 1)]
+
+    def gather(self, rows: Int64s) -> dict[tuple[int, int], Column]:
+        """Return the payload columns of results, int64[n, streams], by (stream, column); -1 = a null component."""
+        n, m = rows.shape
+        bases = np.array([low // room * room for low, room in zip(self.low, self._room, strict=True)], np.int64)
+        absent = rows < 0
+        ids = np.where(absent, 0, rows - bases).astype(np.int32).reshape(n * m)
+        return self.payload.gather(ids, n, bases, absent)
+
+    # Snapshots
+
+    def window(self, i: int, low: int) -> tuple[Int64s, list[Column]]:
+        """Return the event times, and the columns, of the rows of stream i from `low` on."""
+        base = low // self._room[i] * self._room[i]
+        columns = self.payload.window(i, low - base, self.following[i] - base, base)
+        numbers = np.arange(low, self.following[i] if self.query.graph.timed else low)
+        times = self.times(i, numbers) if len(numbers) else numbers
+        return times, columns
+
+    def fill(self, firsts: list[int], counts: list[int], times: list[Int64s], columns: list[list[Column]]) -> None:
+        """Fill an empty shelf with what `window` returned: counts[i] rows of stream i from firsts[i] on."""
+        self.low, self.following = list(firsts), [first + n for first, n in zip(firsts, counts, strict=True)]
+        self.payload.fill([1 << (2 * max(n, LEAST_ROOM) - 1).bit_length() for n in counts], firsts, columns)
+        for i, (first, room) in enumerate(zip(firsts, self._room, strict=True)):
+            # Row `first` lies in slot 0.
+            self.payload.turn(i, first & (room - 1))
+            if self.query.graph.timed:
+                self._times[i] = np.zeros(room, np.int64)
+                self._times[i][np.arange(first, self.following[i]) & (room - 1)] = times[i]
+
+
+class Found(NamedTuple):
+    """The rows of a push: int64[n, streams] arrival numbers, -1 = none, and 1 or 0 for rows that begin or end."""
+
+    rows: Int64s
+    signs: npt.NDArray[np.uint8]
+
+
+def joined(parts: list[Found], m: int) -> Found:
+    """Return the rows of several sources."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([np.zeros((0, m), np.int64), *(one.rows for one in parts)])
+    return Found(rows, np.concatenate([np.zeros(0, np.uint8), *(one.signs for one in parts)]))
+
+
+def rows_of(table: pa.Table, path: tuple[int, ...], m: int) -> Int64s:
+    """Return the results of an inner join with ids as rows of the whole query, int64[n, m]."""
+    rows = np.full((table.num_rows, m), -1, np.int64)
+    for i, column in zip(path, table.columns[-len(path) :], strict=True):
+        rows[:, i] = column.to_numpy()
+    return rows

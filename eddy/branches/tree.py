@@ -1,0 +1,165 @@
+"""The nodes of a query with branches at work: each follows its inner join, and puts out rows for the node above it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from eddy.branches.shelf import Found, Int64s, Shelf, joined
+from eddy.query.branches import Node
+from stairs.deadlines import Deadlines
+from stairs.graph import FOREVER, WindowKind
+from stairs.ledger import Ledger
+
+TIME = -1
+"""The clock that is the watermark; the other clocks are the rows that have arrived in each ROWS stream."""
+
+
+class Pushed(NamedTuple):
+    """What a push has brought, for all nodes.
+
+    found      by path, the results of the inner joins
+    alone      per stream its rows that begin, and that end, as numbers first .. end - 1 of each
+    watermark  the watermark after the push; None = there is none
+    counts     per stream, the rows that have arrived
+    finished   the input has ended
+    """
+
+    found: Mapping[tuple[int, ...], Found]
+    alone: list[tuple[range, range]]
+    watermark: int | None
+    counts: list[int]
+    finished: bool
+
+
+class TreeNode:
+    """A node with branches. A node without branches passes the results of its inner join on.
+
+    changelog  rows end as well
+    clocks     the clocks that can end the wait for options of each branch
+    """
+
+    def __init__(self, node: Node, shelf: Shelf, changelog: bool) -> None:
+        self.node, self.shelf, self.changelog = node, shelf, changelog
+        self.below = [TreeNode(one, shelf, changelog) for one in node.branches]
+        self.width = len(shelf.query.streams)
+        self.ledger = Ledger([one.how for one in node.branches], self.width, node.path) if node.branches else None
+        rows = [i for i in node.path if shelf.query.graph.windows[i].kind == WindowKind.ROWS]
+        self.deadlines = {clock: Deadlines() for clock in ([TIME] if shelf.query.graph.timed else []) + rows}
+        """What is due, by clock. A ROWS clock is the number of the stream."""
+        self.parts: list[TreeNode] = [self, *(one for child in self.below for one in child.parts)]
+        """The node and all nodes below it."""
+
+    def waits_forever(self) -> list[tuple[Node, Node]]:
+        """Return the pairs of a node and a left or anti branch of it that may get an option at any time."""
+        pairs = []
+        for one in self.parts:
+            rows = any(clock != TIME for clock in one.deadlines)
+            for branch in one.node.branches:
+                timed = all(one.spans(below) for below in branch.below())
+                if branch.how != "semi" and not rows and not timed:
+                    pairs.append((one.node, branch))
+        return pairs
+
+    def spans(self, branch: Node) -> list[tuple[int, int]]:
+        """Return the streams of this node with a RANGE window in the join of a node below it, with their sizes."""
+        own = [(i, branch.windows[i]) for i in self.node.path]
+        return [(i, window.size) for i, window in own if window.kind == WindowKind.RANGE]
+
+    def begin(self) -> None:
+        """Open a push."""
+        for one in self.parts:
+            if one.ledger is not None:
+                one.ledger.begin()
+                for deadlines in one.deadlines.values():
+                    deadlines.begin()
+
+    def commit(self) -> None:
+        """Close the push. It may be repeated."""
+        for one in self.parts:
+            if one.ledger is not None:
+                one.ledger.commit()
+                for deadlines in one.deadlines.values():
+                    deadlines.commit()
+
+    def undo(self) -> None:
+        """Undo the open push. It may be repeated."""
+        for one in self.parts:
+            if one.ledger is not None:
+                one.ledger.undo()
+                for deadlines in one.deadlines.values():
+                    deadlines.undo()
+
+    def follow(self, pushed: Pushed) -> Found:
+        """Follow a push, and return the rows that begin and end with it."""
+        found = self._matches(pushed)
+        if self.ledger is None:
+            return found
+        begins, ends = found.rows[found.signs == 1], found.rows[found.signs == 0]
+        places = self.ledger.enter(begins, self.changelog)
+        if not self.changelog:
+            self.wait(begins, places)
+        for b, one in enumerate(self.below):
+            options = one.follow(pushed)
+            self.ledger.follow(b, options.rows, options.signs)
+        if self.changelog:
+            self.ledger.leave(ends)
+        else:
+            self._close(pushed)
+        rows, signs = self.ledger.put_out()
+        return Found(rows, signs)
+
+    def _matches(self, pushed: Pushed) -> Found:
+        if len(self.node.path) > 1:
+            return pushed.found[self.node.path]
+        (i,) = self.node.path
+        parts = []
+        for numbers, sign in zip(pushed.alone[i], (1, 0), strict=True):
+            rows = np.full((len(numbers), self.width), -1, np.int64)
+            rows[:, i] = np.arange(numbers.start, numbers.stop)
+            parts.append(Found(rows, np.full(len(numbers), sign, np.uint8)))
+        return joined(parts, self.width)
+
+    def wait(self, matches: Int64s, places: Int64s) -> None:
+        """Note when each branch of new entries can get no further option."""
+        n, k = len(matches), len(self.below)
+        due = np.empty((n * k, 3), np.int64)
+        due[:, :2], due[:, 2] = np.repeat(places, k, axis=0), np.tile(np.arange(k), n)
+        for clock, deadlines in self.deadlines.items():
+            at = np.empty((n, k), np.int64)
+            if clock == TIME:
+                times = {i: self.shelf.times(i, matches[:, i]) for i in self.node.path}
+                for b, branch in enumerate(self.node.branches):
+                    at[:, b] = self._end_of(times, branch, n)
+            else:
+                # The row leaves when `size` rows have arrived after it.
+                at[:] = matches[:, clock : clock + 1] + self.shelf.query.graph.windows[clock].size
+            flat = at.reshape(-1)
+            known = flat < 2 * FOREVER
+            deadlines.add(flat[known], due[known])
+
+    def _end_of(self, times: Mapping[int, Int64s], branch: Node, n: int) -> Int64s:
+        """Return the event times after which matches get no option of a branch; 2 * FOREVER = never."""
+        latest = np.full(n, -2 * FOREVER, np.int64)
+        for one in branch.below():
+            first = np.full(n, 2 * FOREVER, np.int64)
+            for i, size in self.spans(one):
+                np.minimum(first, times[i] + size, out=first)
+            np.maximum(latest, first, out=latest)
+        return latest
+
+    def _close(self, pushed: Pushed) -> None:
+        """Process what is due, in order of event time, or of the rows that left."""
+        assert self.ledger is not None
+        for clock, deadlines in self.deadlines.items():
+            now = pushed.watermark if clock == TIME else pushed.counts[clock]
+            if now is not None or pushed.finished:
+                due = deadlines.take(None if pushed.finished else now)
+                self.ledger.close(due)
+        if pushed.finished:
+            places = self.ledger.places()
+            k = len(self.below)
+            due = np.column_stack([np.repeat(places, k, axis=0), np.tile(np.arange(k), len(places))])
+            self.ledger.close(due)

@@ -1,0 +1,234 @@
+"""The results of a query with branches by definition, from the matches that nested loops find (`eddy.fuzz.oracle`).
+
+After each push the rows of all matches are found anew, from the definition in `docs/guide/semantics.md`; what is new is
+the output. Slow on purpose. A row is an arrival number per stream of the whole query, None where it has no component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Literal
+
+from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream, Result, Row
+
+Numbers = tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class OracleBranch:
+    """A branch: the predicates of `query` are its own; its streams too. The core is a branch as well."""
+
+    query: OracleQuery
+    how: Literal["core", "left", "semi", "anti"] = "core"
+    branches: Sequence[OracleBranch] = ()
+
+
+@dataclass
+class _Node:
+    """A branch with the join of its path: `path` are the streams, `found` all matches so far."""
+
+    branch: OracleBranch
+    path: Sequence[OracleStream]
+    join: Oracle
+    below: list[_Node]
+    found: set[Result] = field(default_factory=set)
+
+    def everywhere(self) -> Iterable[_Node]:
+        yield self
+        for one in self.below:
+            yield from one.everywhere()
+
+
+@dataclass
+class BranchOracle:
+    """A query with branches, fed one push after the other.
+
+    In a changelog the windows that intervals require are longer (`docs/guide/semantics.md`). For the second half of a
+    full outer join, `spans` are those of the first half.
+    """
+
+    core: OracleBranch
+    changelog: bool = False
+    spans: dict[str, Any] | None = None
+    finished: bool = False
+    newest: Any = None
+    given: Any = None
+    shown: set[Numbers] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.names: list[str] = []
+        self._note(self.core)
+        self.rows: dict[str, list[Row]] = {name: [] for name in self.names}
+        draft = self._node(self.core, (), (), (), {})
+        self.tight = draft
+        if self.spans is None:
+            self.spans = self._required(draft)
+        self.tree = self._node(self.core, (), (), (), self.spans)
+        self.tight = draft
+
+    def _required(self, draft: _Node) -> dict[str, Any]:
+        """Return the windows that follow from intervals: the longest that a join requires; infinite if it has none."""
+        spans: dict[str, Any] = {}
+        for node in draft.everywhere():
+            for stream in node.path if len(node.path) > 1 else ():
+                if stream.window == "derived":
+                    size = node.join._spans[stream.name] if node.join._intervals() else float("inf")
+                    spans[stream.name] = max(spans.get(stream.name, 0), size)
+        if self.changelog:
+            self._lengthen(draft, spans)
+        return spans
+
+    def _note(self, branch: OracleBranch) -> None:
+        self.names += [stream.name for stream in branch.query.streams]
+        for one in branch.branches:
+            self._note(one)
+
+    def _node(
+        self,
+        branch: OracleBranch,
+        above: Sequence[OracleStream],
+        equalities: Sequence[Any],
+        comparisons: Sequence[Any],
+        spans: dict[str, Any],
+    ) -> _Node:
+        path = sorted((*above, *branch.query.streams), key=lambda stream: self.names.index(stream.name))
+        equalities = (*equalities, *branch.query.equalities)
+        comparisons = (*comparisons, *branch.query.comparisons)
+        own = [_sized(stream, spans) for stream in path]
+        join = Oracle(OracleQuery(own, equalities, comparisons=comparisons))
+        below = [self._node(one, path, equalities, comparisons, spans) for one in branch.branches]
+        return _Node(branch, own, join, below)
+
+    def _lengthen(self, node: _Node, spans: dict[str, Any]) -> None:
+        above = [stream.name for stream in node.path]
+        for one in node.below:
+            most = one.join._most()
+            for stream in one.branch.query.streams:
+                if stream.window == "derived":
+                    sizes = [most[stream.name, name] + self._size(name, spans) for name in above]
+                    spans[stream.name] = max([spans[stream.name], *sizes])
+            self._lengthen(one, spans)
+
+    def _size(self, name: str, spans: dict[str, Any]) -> Any:
+        for node in self._node(self.core, (), (), (), {}).everywhere():
+            for stream in node.path:
+                if stream.name == name and stream.window == "range":
+                    return stream.size
+        return spans.get(name, float("inf"))
+
+    def push(
+        self, arrivals: Sequence[tuple[str, Row]], watermark: Any = None, lateness: Any = 0
+    ) -> tuple[list[Numbers], list[Numbers], list[bool]]:
+        """Take the rows of a push; return the rows that end, those that begin, and which arrivals came in time."""
+        timed = any(stream.window == "range" for node in self.tree.everywhere() for stream in node.path)
+        kept, fates = [], []
+        for name, row in arrivals:
+            t = row[self._time(name)] if timed else None
+            late = False
+            if timed and watermark is None:
+                self.newest = t if self.newest is None else max(self.newest, t)
+                late = t < self.newest - lateness
+            elif timed:
+                late = self.given is not None and t < self.given
+            fates.append(not late)
+            if not late:
+                kept.append((name, row))
+                self.rows[name].append(row)
+        if watermark is not None:
+            self.given = watermark
+        now = watermark if watermark is not None or self.newest is None else self.newest - lateness
+        for node in self.tree.everywhere():
+            own = [one for one in kept if one[0] in {stream.name for stream in node.path}]
+            if node.join._ranged:
+                outcomes, _ = node.join.push(own, float("-inf") if now is None else now)
+            else:
+                outcomes = [node.join.arrive(name, row) for name, row in own]
+            node.found |= {result for outcome in outcomes for result in outcome.results}
+        return (*self._difference(now), fates)
+
+    def finish(self) -> list[Numbers]:
+        """End the input; return the rows that this decides."""
+        self.finished = True
+        return self._difference(self.given if self.given is not None else self.newest)[1]
+
+    def _difference(self, now: Any) -> tuple[list[Numbers], list[Numbers]]:
+        self._now = now
+        matches = {id(node): self._matches(node) for node in self.tree.everywhere()}
+        rows = [row for match in matches[id(self.tree)] for row in self._rows(self.tree, self.tight, match, matches)]
+        assert len(rows) == len(set(rows))
+        ended, begun = self.shown - set(rows), set(rows) - self.shown
+        assert self.changelog or not ended
+        self.shown = set(rows)
+        return sorted(ended, key=_order), sorted(begun, key=_order)
+
+    def _matches(self, node: _Node) -> list[Result]:
+        return node.join.answer() if self.changelog else sorted(node.found)
+
+    def _rows(self, node: _Node, tight: _Node, match: Result, matches: dict[int, list[Result]]) -> list[Numbers]:
+        at = [self.names.index(stream.name) for stream in node.path]
+        base: list[int | None] = [None] * len(self.names)
+        for i, n in zip(at, match, strict=True):
+            base[i] = n
+        contributions: list[list[Numbers | None]] = []
+        for one, closest in zip(node.below, tight.below, strict=True):
+            names = [stream.name for stream in one.path]
+            places = [names.index(stream.name) for stream in node.path]
+            partners = [p for p in matches[id(one)] if all(p[k] == n for k, n in zip(places, match, strict=True))]
+            found = [row for partner in partners for row in self._rows(one, closest, partner, matches)]
+            ends = self.changelog or self._closed(node, closest, match)
+            if one.branch.how == "left":
+                contributions.append([*found] if found else [None] if ends else [])
+            elif one.branch.how == "semi":
+                contributions.append([None] if found else [])
+            else:
+                contributions.append([None] if not found and ends else [])
+        rows = []
+        for choice in product(*contributions):
+            row = list(base)
+            for part in choice:
+                for i, number in enumerate(part or ()):
+                    row[i] = row[i] if number is None else number
+            rows.append(tuple(row))
+        return rows
+
+    def _closed(self, node: _Node, branch: _Node, match: Result) -> bool:
+        """Return whether no further partner of a match can come from a branch."""
+        return self.finished or all(self._left(node, one, match) for one in branch.everywhere())
+
+    def _left(self, node: _Node, below: _Node, match: Result) -> bool:
+        for stream, n in zip(node.path, match, strict=True):
+            own = next(one for one in below.path if one.name == stream.name)
+            if own.window == "rows" and len(self.rows[own.name]) > n + own.size:
+                return True
+            size: Any = own.size
+            if own.window == "derived":
+                size = below.join._spans[own.name] if below.join._intervals() else float("inf")
+            if own.window not in ("range", "derived") or self._now is None:
+                continue
+            if self._now - self.rows[own.name][n][self._time(own.name)] > size:
+                return True
+        return False
+
+    def _time(self, name: str) -> str:
+        for node in self.tree.everywhere():
+            for stream in node.path:
+                if stream.name == name:
+                    assert stream.time is not None
+                    return stream.time
+        raise KeyError(name)
+
+
+def _sized(stream: OracleStream, spans: dict[str, Any]) -> OracleStream:
+    """Return a stream with its window, if it follows from intervals and is known."""
+    size = spans.get(stream.name)
+    if stream.window != "derived" or size is None:
+        return stream
+    if size == float("inf"):
+        return replace(stream, window="unbounded")
+    return replace(stream, window="range", size=size)
+
+
+def _order(row: Numbers) -> tuple[int, ...]:
+    return tuple(-1 if n is None else n for n in row)

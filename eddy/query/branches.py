@@ -1,0 +1,307 @@
+"""Queries with branches: left, semi, anti and full outer joins. docs/guide/semantics.md defines their results.
+
+The core and every branch are inner joins of their own: that of a branch has the streams of the branch and all those on
+its path to the core. So each is planned, run and migrated like any other join, and what branches add is a matter of
+their results (`eddy.branches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from eddy.filters.conditions import Filter
+from eddy.query.event_time import span_of
+from eddy.query.lateness import LATE_ROWS, Late
+from eddy.query.query import Query, listed, predicate_texts
+from eddy.query.stream import Stream
+from eddy.query.windows import Range, Unbounded
+from stairs.errors import QueryError
+from stairs.graph import FOREVER, JoinGraph, Window, WindowKind
+
+How = Literal["left", "semi", "anti", "full"]
+HOWS: tuple[How, ...] = ("left", "semi", "anti", "full")
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """Streams that hang on the core of a query, or on another branch.
+
+    streams   the streams of the branch; several are joined with each other
+    on        predicates among these streams, and between them and the streams on which the branch hangs
+    how       "left": each row of the core with its partners in the branch, or with nulls if it has none
+              "semi": each row of the core that has a partner, once, without the columns of the branch
+              "anti": each row of the core that has no partner
+              "full": as "left", and each row of the branch without a partner; only between two streams
+    branches  branches that hang on this one
+
+    Raises QueryError for arguments that do not fit.
+
+    >>> rows = pa.schema([("a", pa.int64())])
+    >>> paid = Branch([Stream("S", rows)], ["R.a = S.a"], "left")
+    >>> Query([Stream("R", rows)], branches=[paid]).output_schema.field("S.a").nullable
+    True
+    """
+
+    streams: Sequence[Stream]
+    on: Sequence[str]
+    how: How
+    branches: Sequence[Branch] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "streams", tuple(listed(self.streams, "streams of a branch", "eddy.Stream objects")))
+        object.__setattr__(self, "on", predicate_texts(self.on))
+        object.__setattr__(self, "branches", checked_branches(self.branches))
+        if not self.streams:
+            raise QueryError("a branch has no stream; name the streams that hang on the core")
+        for stream in self.streams:
+            if not isinstance(stream, Stream):
+                raise QueryError(f"streams of a branch must be eddy.Stream objects, not {stream!r}")
+        if self.how not in HOWS:
+            raise QueryError(f"how is one of {', '.join(map(repr, HOWS))}, not {self.how!r}")
+
+    def all_streams(self) -> Iterator[Stream]:
+        """Yield the streams of the branch, then those of its branches."""
+        yield from self.streams
+        for one in self.branches:
+            yield from one.all_streams()
+
+
+def checked_branches(branches: Any) -> tuple[Branch, ...]:
+    """Return branches as a tuple. Raises QueryError for anything that is no list of branches."""
+    found = tuple(listed(branches, "branches", "eddy.Branch objects"))
+    for one in found:
+        if not isinstance(one, Branch):
+            raise QueryError(f"branches must be eddy.Branch objects, not {one!r}")
+    return found
+
+
+@dataclass(frozen=True)
+class Node:
+    """The core or a branch of a query.
+
+    how       how it hangs on the node above: "left", "semi" or "anti"; "core" for a core
+    own       its streams, by their position in the query
+    path      its streams and those of all nodes above it, ascending
+    windows   by stream of `path`, how long its tuples can find new partners in the join of the path
+    branches  the nodes that hang on this one
+    """
+
+    how: str
+    own: tuple[int, ...]
+    path: tuple[int, ...]
+    windows: dict[int, Window]
+    branches: tuple[Node, ...]
+
+    def below(self) -> Iterator[Node]:
+        """Yield the node and all nodes below it."""
+        yield self
+        for one in self.branches:
+            yield from one.below()
+
+
+class InnerJoin(Query):
+    """The inner join of the streams on one path. Its event times are compared in the type of the whole query."""
+
+    def __init__(self, streams: Sequence[Stream], on: Sequence[str], time_type: pa.DataType | None) -> None:
+        self._common = time_type
+        super().__init__(streams, on, late="count")
+
+    def _time_type(self) -> pa.DataType | None:
+        return self._common
+
+
+class BranchedQuery(Query):
+    """A query with branches. The arguments are those of `Query`.
+
+    joins   the inner joins, by the positions of their streams in the query
+    cores   the cores of its trees of nodes: one, or two for a full outer join
+
+    `classes`, `comparisons` and `scans` are those of no join, and empty: each inner join has its own.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        on: Sequence[str] = (),
+        *,
+        branches: Sequence[Branch],
+        select: Any = None,
+        where: Filter | None = None,
+        lateness: int | timedelta = 0,
+        late: Late = "keep",
+        late_rows: int = LATE_ROWS,
+    ) -> None:
+        self.branches = checked_branches(branches)
+        self._core = tuple(listed(streams, "streams", "eddy.Stream objects"))
+        if not self._core:
+            raise QueryError("a query has no stream; branches hang on one stream or more")
+        below = [stream for one in self.branches for stream in one.all_streams()]
+        super().__init__(
+            [*self._core, *below], on, select=select, where=where, lateness=lateness, late=late, late_rows=late_rows
+        )
+
+    def _join(self) -> None:
+        self.classes, self.comparisons, self.scans, self.values = (), (), (), {}
+        self.derived = {}
+        self.time_type = self._time_type()
+        self.joins: dict[tuple[int, ...], InnerJoin] = {}
+        self._hidden: set[int] = set()
+        self._nullable: set[int] = set()
+        core = self._node("core", self._core, (), (), self.on, self.branches)
+        self.cores: tuple[Node, ...] = (core,)
+        full = [one for one in self.branches if one.how == "full"]
+        if full:
+            self.cores = (core, self._turned(core))
+        self.streams = tuple(self._kept(i) for i in range(len(self.streams)))
+        self._settle_windows()
+
+    def _settle_windows(self) -> None:
+        """Give the joins the windows of the streams, and make the graph."""
+        for path, one in self.joins.items():
+            own = [replace(self.streams[i], filter=None, late=None) for i in path]
+            self.joins[path] = InnerJoin(own, one.on, self.time_type)
+        windows = self._windows()
+        self.graph = JoinGraph(
+            names=tuple(stream.name for stream in self.streams),
+            windows=windows,
+            attributes=tuple(() for _ in self.streams),
+            widths=(),
+            timed=any(window.kind == WindowKind.RANGE for window in windows),
+            lateness=0,
+        )
+        if self.graph.timed:
+            self.graph = replace(self.graph, lateness=self.ticks(self.lateness, None, "lateness"))
+
+    def _node(
+        self,
+        how: str,
+        streams: Sequence[Stream],
+        above: tuple[int, ...],
+        texts: tuple[str, ...],
+        on: Sequence[str],
+        branches: Sequence[Branch],
+    ) -> Node:
+        """Return a node of streams that hang on those of the path `above`, whose predicates are `texts`."""
+        own = tuple(self.index(stream.name) for stream in streams)
+        path, texts = tuple(sorted((*above, *own))), (*texts, *on)
+        windows = {}
+        if len(path) == 1:
+            if texts:
+                raise QueryError(
+                    f"stream {streams[0].name} is the whole core, so on= has nothing to join: {list(texts)}; predicates"
+                    " between it and a branch belong to the branch"
+                )
+            if not branches:
+                raise QueryError("a join of one stream needs branches")
+        else:
+            self.joins[path] = join = InnerJoin([self.streams[i] for i in path], texts, self.time_type)
+            windows = dict(zip(path, join.graph.windows, strict=True))
+        nodes = []
+        for one in branches:
+            if one.how == "full":
+                self._check_full(one)
+            kind = "left" if one.how == "full" else one.how
+            nodes.append(self._node(kind, one.streams, path, texts, one.on, one.branches))
+            below = {self.index(stream.name) for stream in one.all_streams()}
+            if kind == "left":
+                self._nullable |= below
+            else:
+                self._hidden |= below
+        return Node(how, own, path, windows, tuple(nodes))
+
+    def _check_full(self, branch: Branch) -> None:
+        alone = len(self._core) == len(self.branches) == len(branch.streams) == 1 and not branch.branches
+        if not alone or self.branches[0] is not branch:
+            raise QueryError(
+                'a full outer join has two streams: a core of one stream and one branch of one stream; how="left" keeps'
+                " the rows of the core with any number of branches"
+            )
+
+    def _turned(self, core: Node) -> Node:
+        """Return the other half of a full outer join: the rows of the branch without a partner."""
+        (branch,) = core.branches
+        self._nullable |= set(core.own)
+        other = Node("anti", core.own, branch.path, branch.windows, ())
+        return Node("core", branch.own, branch.own, {}, (other,))
+
+    def _kept(self, i: int) -> Stream:
+        """Return a stream with its window: its own, or the longest of those that the joins derive from intervals."""
+        stream = self.streams[i]
+        if stream.window is not None:
+            return stream
+        own = [join.graph.windows[path.index(i)] for path, join in self.joins.items() if i in path]
+        if any(window.kind == WindowKind.UNBOUNDED for window in own):
+            return replace(stream, window=Unbounded())
+        assert self.time_type is not None
+        assert stream.time is not None
+        self.derived[stream.name] = size = max(window.size for window in own)
+        return replace(stream, window=Range(span_of(size, self.time_type, stream.type_of(stream.time))))
+
+    def for_changelog(self) -> BranchedQuery:
+        """Return the query in which a tuple of a branch leaves no earlier than the matches whose partner it can be.
+
+        Where the window of a branch's stream follows from intervals, it only covers the arrival of further partners. A
+        changelog would say that a row of the core had lost its partner.
+        """
+        longer = copy(self)
+        longer.joins, longer.derived = dict(self.joins), dict(self.derived)
+        for core in self.cores[:1]:
+            longer._lengthen(core)
+        longer._settle_windows()
+        return longer
+
+    def _lengthen(self, above: Node) -> None:
+        """Lengthen the derived windows of the streams below a node."""
+        for node in above.branches:
+            join = self.joins[node.path]
+            most = join.intervals.most()
+            for i in node.own:
+                stream = self.streams[i]
+                if stream.name not in self.derived or most is None:
+                    continue
+                assert self.time_type is not None
+                assert stream.time is not None
+                size = self.derived[stream.name]
+                for j in above.path:
+                    after = int(most[node.path.index(i), node.path.index(j)])
+                    size = max(size, min(after + self._size_of(j), FOREVER))
+                self.derived[stream.name] = size
+                longer = replace(stream, window=Range(span_of(size, self.time_type, stream.type_of(stream.time))))
+                self.streams = (*self.streams[:i], longer, *self.streams[i + 1 :])
+            self._lengthen(node)
+
+    def _size_of(self, i: int) -> int:
+        """Return the ticks of the window of a stream with event times; FOREVER if it has none."""
+        stream = self.streams[i]
+        if not isinstance(stream.window, Range):
+            return FOREVER
+        assert stream.time is not None
+        own = self.derived.get(stream.name)
+        return self.ticks(stream.window.d, stream.type_of(stream.time), "window") if own is None else own
+
+    @property
+    def shown(self) -> tuple[Stream, ...]:
+        """The streams whose columns results can have: not those of semi and anti branches."""
+        return tuple(stream for i, stream in enumerate(self.streams) if i not in self._hidden)
+
+    def _output_field(self, name: str, place: tuple[str, str]) -> pa.Field:
+        field = super()._output_field(name, place)
+        return field.with_nullable(field.nullable or self.may_lack(place[0]))
+
+    def may_lack(self, name: str) -> bool:
+        """Return whether results may have no component of a stream: those of left branches, and of full outer joins."""
+        return self.index(name) in self._nullable
+
+    def __repr__(self) -> str:
+        def text(node: Node) -> str:
+            names = ", ".join(f"{self.streams[i].name} [{self.streams[i].window}]" for i in node.own)
+            return " ".join([names, *(f"{one.how} ({text(one)})" for one in node.branches)])
+
+        joins = "; ".join(" AND ".join(map(str, (*j.classes, *j.comparisons))) for j in self.joins.values())
+        return f"Query({text(self.cores[0])}; {joins})"

@@ -1,0 +1,430 @@
+"""Kernels of the ledger (`stairs.ledger`): events in, rows out.
+
+All writes to the arrays of a ledger go through `put`, which logs the old value, so that a push can be undone. A kernel
+stops before an event for which the room for rows or for the log could be too small, and returns the number of events
+that it has processed; Python makes room, and calls it again with the rest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stairs.kernels.accelerate import inlined, jit, step, u64
+
+Int64s = npt.NDArray[np.int64]
+
+LEFT, SEMI, ANTI = 0, 1, 2
+"""How a branch hangs on its parent."""
+HOWS = ("left", "semi", "anti")
+
+N_ENTRIES, N_FREE, N_OPTIONS, N_FREE_OPTIONS, N_LIVE, N_SERIAL, N_OUT, N_LOG, N_COUNTERS = range(9)
+"""Counters: entries ever used, head of the free ones, the same of options, entries in use, the next serial number, rows
+put out, values logged."""
+F_LINK, F_SERIAL, F_BRANCHES = range(3)
+"""Fields of an entry: the next one in its bucket, or the next free one; its serial number, -1 = free; then the fields
+of each branch; then a component for each stream, -1 = none."""
+B_COUNT, B_HEAD, B_DONE, B_FIELDS = range(4)
+"""Fields of a branch of an entry: its options, the newest one (-1 = none), and whether no option can come any more, or
+a missing one counts at once."""
+ENTRIES, OPTIONS, BUCKETS = range(3)
+LOGGED = 3
+"""Numbers in the log for each write: array, position, old value."""
+MIX = -7046029254386353131
+
+
+class Book(NamedTuple):
+    """The arrays of a ledger.
+
+    entries   int64[]      entries, `F_BRANCHES + B_FIELDS * branches + streams` numbers each
+    options   int64[]      options: the next one of the same entry and branch, then a component for each stream
+    buckets   int64[2^n]   the first entry of each bucket, -1 = none
+    counters  int64[N_COUNTERS]
+    hows      int64[branches]
+    key       int64[]      the streams of a match, whose components identify an entry
+    kept      int64[branches]  1 = the options are stored
+    rows      int64[room, streams]  rows put out
+    signs     uint8[room]  1 = the row begins, 0 = it ends
+    log       int64[]      what was overwritten
+    turn      int64[branches]  the option of each branch in the present row
+    """
+
+    entries: Int64s
+    options: Int64s
+    buckets: Int64s
+    counters: Int64s
+    hows: Int64s
+    key: Int64s
+    kept: Int64s
+    rows: Int64s
+    signs: npt.NDArray[np.uint8]
+    log: Int64s
+    turn: Int64s
+
+
+@inlined
+def put(book: Book, which: int, x: int, value: int) -> None:
+    """Write a number, and log the old one."""
+    at = u64(book.counters[N_LOG] * LOGGED)
+    array = book.entries if which == ENTRIES else (book.options if which == OPTIONS else book.buckets)
+    book.log[at], book.log[at + u64(1)], book.log[at + u64(2)] = which, x, array[u64(x)]
+    array[u64(x)] = value
+    book.counters[N_LOG] += 1
+
+
+@jit
+def undo(book: Book, first: int) -> None:
+    """Take back the writes from number `first` on, the newest first."""
+    for n in range(book.counters[N_LOG] - 1, first - 1, -1):
+        which, x, old = book.log[3 * n], book.log[3 * n + 1], book.log[3 * n + 2]
+        if which == ENTRIES:
+            book.entries[u64(x)] = old
+        elif which == OPTIONS:
+            book.options[u64(x)] = old
+        else:
+            book.buckets[u64(x)] = old
+    book.counters[N_LOG] = first
+
+
+@inlined
+def stride_of(book: Book) -> int:
+    """Return how many numbers an entry has."""
+    return F_BRANCHES + B_FIELDS * book.hows.shape[0] + book.rows.shape[1]
+
+
+@inlined
+def bucket_of(book: Book, components: Int64s, first: int) -> int:
+    """Return the bucket of a match, whose components lie at components[first:]. Neighbours lie side by side."""
+    code = np.int64(0)
+    for k in range(book.key.shape[0]):
+        code = code * MIX + components[u64(first + book.key[u64(k)])]
+    return (
+        (code ^ (code >> 29)) & (book.buckets.shape[0] - 1)
+        if book.key.shape[0] > 1
+        else code & (book.buckets.shape[0] - 1)
+    )
+
+
+@inlined
+def find(book: Book, components: Int64s, first: int) -> int:
+    """Return where the entry of a match begins, -1 if there is none."""
+    ids = F_BRANCHES + B_FIELDS * book.hows.shape[0]
+    e = book.buckets[u64(bucket_of(book, components, first))]
+    while e >= 0:
+        same = True
+        for k in range(book.key.shape[0]):
+            i = book.key[u64(k)]
+            same = same and book.entries[u64(e + ids + i)] == components[u64(first + i)]
+        if same:
+            return np.int64(e)
+        e = book.entries[u64(e + F_LINK)]
+    return np.int64(-1)
+
+
+@inlined
+def branch_at(e: int, b: int) -> int:
+    """Return where the fields of a branch of an entry begin."""
+    return e + F_BRANCHES + B_FIELDS * b
+
+
+@inlined
+def choices(book: Book, e: int, b: int) -> int:
+    """Return in how many ways a branch can contribute to a row now."""
+    at = branch_at(e, b)
+    count, how = book.entries[u64(at + B_COUNT)], book.hows[u64(b)]
+    if how == LEFT and count > 0:
+        return np.int64(count)
+    if how == SEMI:
+        return np.int64(count > 0)
+    return np.int64(count == 0 and book.entries[u64(at + B_DONE)] == 1)
+
+
+@inlined
+def others(book: Book, e: int, b: int) -> int:
+    """Return in how many ways the branches other than b can contribute to a row now; b = -1 for all of them."""
+    ways = np.int64(1)
+    for k in range(book.hows.shape[0]):
+        if k != b:
+            ways *= choices(book, e, k)
+    return ways
+
+
+@inlined
+def write(book: Book, source: Int64s, first: int) -> None:
+    """Write the components at source[first:] that are present into the row at hand."""
+    row = book.rows[u64(book.counters[N_OUT])]
+    for i in range(row.shape[0]):
+        n = source[u64(first + i)]
+        if n >= 0:
+            row[u64(i)] = n
+
+
+@step
+def emit(book: Book, sign: int, e: int, b: int, source: Int64s, first: int) -> None:
+    """Put out the rows of an entry in which branch b contributes source[first:], or nothing if first is -1.
+
+    The other branches contribute what they can now; b = -1 for all of them.
+    """
+    n, m, ids = book.hows.shape[0], book.rows.shape[1], F_BRANCHES + B_FIELDS * book.hows.shape[0]
+    ways = others(book, e, b)
+    if ways == 0:
+        return
+    turn = book.turn
+    for k in range(n):
+        at = branch_at(e, k)
+        stored = k != b and book.hows[u64(k)] == LEFT and book.entries[u64(at + B_COUNT)] > 0
+        turn[u64(k)] = book.entries[u64(at + B_HEAD)] if stored else -1
+    for _ in range(ways):
+        out = u64(book.counters[N_OUT])
+        for i in range(m):
+            book.rows[out, u64(i)] = book.entries[u64(e + ids + i)]
+        if first >= 0:
+            write(book, source, first)
+        advance = True
+        for k in range(n):
+            o = turn[u64(k)]
+            if o < 0:
+                continue
+            write(book, book.options, o + 1)
+            if advance:
+                # The next row has the next option of the first branch that has one left.
+                following = book.options[u64(o)]
+                advance = following < 0
+                turn[u64(k)] = book.entries[u64(branch_at(e, k) + B_HEAD)] if advance else following
+        book.signs[out] = sign
+        book.counters[N_OUT] += 1
+
+
+@inlined
+def has_room(book: Book, rows: int, writes: int) -> bool:
+    """Return whether so many rows can be put out, and so many writes logged."""
+    fits = book.counters[N_OUT] + rows <= book.rows.shape[0]
+    return fits and (book.counters[N_LOG] + writes) * LOGGED <= book.log.shape[0]
+
+
+@jit
+def enter(book: Book, matches: Int64s, done: int, start: int, stop: int, entries: Int64s) -> int:
+    """Make an entry for each match of matches[start:stop]; write where each begins. Return where it stopped.
+
+    done   1 = a missing option counts at once
+    """
+    n, m, stride = book.hows.shape[0], book.rows.shape[1], stride_of(book)
+    flat = matches.reshape(-1)
+    for x in range(start, stop):
+        if not has_room(book, 1, stride + 2):
+            return x
+        e = book.counters[N_FREE]
+        if e >= 0:
+            book.counters[N_FREE] = book.entries[u64(e + F_LINK)]
+        else:
+            e = book.counters[N_ENTRIES] * stride
+            book.counters[N_ENTRIES] += 1
+        bucket = bucket_of(book, flat, x * m)
+        put(book, ENTRIES, e + F_LINK, book.buckets[u64(bucket)])
+        put(book, ENTRIES, e + F_SERIAL, book.counters[N_SERIAL])
+        for b in range(n):
+            at = branch_at(e, b)
+            put(book, ENTRIES, at + B_COUNT, 0)
+            put(book, ENTRIES, at + B_HEAD, -1)
+            put(book, ENTRIES, at + B_DONE, done)
+        for i in range(m):
+            put(book, ENTRIES, e + F_BRANCHES + B_FIELDS * n + i, flat[u64(x * m + i)])
+        put(book, BUCKETS, bucket, e)
+        book.counters[N_SERIAL] += 1
+        book.counters[N_LIVE] += 1
+        entries[u64(x)] = e
+        emit(book, 1, e, -1, book.options, -1)
+    return stop
+
+
+@inlined
+def add(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
+    """Take an option of an entry, and put out what begins and ends with it."""
+    at, how, m = branch_at(e, b), book.hows[u64(b)], book.rows.shape[1]
+    count = book.entries[u64(at + B_COUNT)]
+    if count == 0 and how != SEMI and book.entries[u64(at + B_DONE)] == 1:
+        emit(book, 0, e, b, book.options, -1)
+    if how == LEFT:
+        emit(book, 1, e, b, flat, first)
+    elif how == SEMI and count == 0:
+        emit(book, 1, e, b, book.options, -1)
+    put(book, ENTRIES, at + B_COUNT, count + 1)
+    if book.kept[u64(b)]:
+        o = book.counters[N_FREE_OPTIONS]
+        if o >= 0:
+            book.counters[N_FREE_OPTIONS] = book.options[u64(o)]
+        else:
+            o = book.counters[N_OPTIONS] * (m + 1)
+            book.counters[N_OPTIONS] += 1
+        put(book, OPTIONS, o, book.entries[u64(at + B_HEAD)])
+        for i in range(m):
+            put(book, OPTIONS, o + 1 + i, flat[u64(first + i)])
+        put(book, ENTRIES, at + B_HEAD, o)
+
+
+@inlined
+def forget(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
+    """Remove a stored option from its list."""
+    m, before = book.rows.shape[1], np.int64(-1)
+    at = branch_at(e, b)
+    o = book.entries[u64(at + B_HEAD)]
+    while o >= 0:
+        same = True
+        for i in range(m):
+            same = same and book.options[u64(o + 1 + i)] == flat[u64(first + i)]
+        if same:
+            break
+        before, o = o, book.options[u64(o)]
+    if o < 0:
+        return
+    if before < 0:
+        put(book, ENTRIES, at + B_HEAD, book.options[u64(o)])
+    else:
+        put(book, OPTIONS, before, book.options[u64(o)])
+    put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])
+    book.counters[N_FREE_OPTIONS] = o
+
+
+@inlined
+def remove(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
+    """Take an option of an entry back, and put out what begins and ends with that."""
+    at, how = branch_at(e, b), book.hows[u64(b)]
+    count = book.entries[u64(at + B_COUNT)] - 1
+    if how == LEFT:
+        emit(book, 0, e, b, flat, first)
+    elif how == SEMI and count == 0:
+        emit(book, 0, e, b, book.options, -1)
+    put(book, ENTRIES, at + B_COUNT, count)
+    if book.kept[u64(b)]:
+        forget(book, e, b, flat, first)
+    if count == 0 and how != SEMI and book.entries[u64(at + B_DONE)] == 1:
+        emit(book, 1, e, b, book.options, -1)
+
+
+@jit
+def follow(book: Book, b: int, options: Int64s, signs: npt.NDArray[np.uint8], start: int, stop: int) -> int:
+    """Process options[start:stop] of a branch, which begin (sign 1) or end (0). Return where it stopped."""
+    m = book.rows.shape[1]
+    flat = options.reshape(-1)
+    for x in range(start, stop):
+        e = find(book, flat, x * m)
+        if e < 0:
+            continue
+        if not has_room(book, 2 * others(book, e, b), m + 5):
+            return x
+        if signs[u64(x)]:
+            add(book, e, b, flat, x * m)
+        else:
+            remove(book, e, b, flat, x * m)
+    return stop
+
+
+@inlined
+def drop(book: Book, e: int) -> None:
+    """Free an entry and its options."""
+    ids = F_BRANCHES + B_FIELDS * book.hows.shape[0]
+    bucket = bucket_of(book, book.entries, e + ids)
+    link, x = book.entries[u64(e + F_LINK)], book.buckets[u64(bucket)]
+    if x == e:
+        put(book, BUCKETS, bucket, link)
+    else:
+        while book.entries[u64(x + F_LINK)] != e:
+            x = book.entries[u64(x + F_LINK)]
+        put(book, ENTRIES, x + F_LINK, link)
+    for b in range(book.hows.shape[0]):
+        o = book.entries[u64(branch_at(e, b) + B_HEAD)]
+        while o >= 0:
+            following = book.options[u64(o)]
+            put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])
+            book.counters[N_FREE_OPTIONS] = o
+            o = following
+    put(book, ENTRIES, e + F_SERIAL, -1)
+    put(book, ENTRIES, e + F_LINK, book.counters[N_FREE])
+    book.counters[N_FREE] = e
+    book.counters[N_LIVE] -= 1
+
+
+@inlined
+def stored(book: Book, e: int) -> int:
+    """Return how many options of an entry are stored."""
+    n = np.int64(0)
+    for b in range(book.hows.shape[0]):
+        if book.kept[u64(b)]:
+            n += book.entries[u64(branch_at(e, b) + B_COUNT)]
+    return n
+
+
+@jit
+def close(book: Book, due: Int64s, start: int, stop: int) -> int:
+    """Process due[start:stop], rows (entry, serial number, branch): it can get no further option there.
+
+    Return where it stopped. An entry whose branches are all done is freed.
+    """
+    for x in range(start, stop):
+        e, serial, b = due[u64(x), 0], due[u64(x), 1], due[u64(x), 2]
+        at = branch_at(e, b)
+        if book.entries[u64(e + F_SERIAL)] != serial or book.entries[u64(at + B_DONE)] == 1:
+            continue
+        if not has_room(book, others(book, e, b), stored(book, e) + 6):
+            return x
+        put(book, ENTRIES, at + B_DONE, 1)
+        if book.entries[u64(at + B_COUNT)] == 0 and book.hows[u64(b)] != SEMI:
+            emit(book, 1, e, b, book.options, -1)
+        done = True
+        for k in range(book.hows.shape[0]):
+            done = done and book.entries[u64(branch_at(e, k) + B_DONE)] == 1
+        if done:
+            drop(book, e)
+    return stop
+
+
+@jit
+def leave(book: Book, matches: Int64s, start: int, stop: int) -> int:
+    """Process matches[start:stop], which end, after their options. Return where it stopped."""
+    m = book.rows.shape[1]
+    flat = matches.reshape(-1)
+    for x in range(start, stop):
+        e = find(book, flat, x * m)
+        if e < 0:
+            continue
+        if not has_room(book, others(book, e, -1), stored(book, e) + 6):
+            return x
+        emit(book, 0, e, -1, book.options, -1)
+        drop(book, e)
+    return stop
+
+
+@jit
+def least(book: Book, lows: Int64s) -> None:
+    """Lower lows[i] to the smallest component of stream i in the entries and stored options."""
+    n, m, stride = book.hows.shape[0], book.rows.shape[1], stride_of(book)
+    for x in range(book.counters[N_ENTRIES]):
+        e = x * stride
+        if book.entries[u64(e + F_SERIAL)] < 0:
+            continue
+        for i in range(m):
+            number = book.entries[u64(e + F_BRANCHES + B_FIELDS * n + i)]
+            if 0 <= number < lows[u64(i)]:
+                lows[u64(i)] = number
+        for b in range(n):
+            o = book.entries[u64(branch_at(e, b) + B_HEAD)]
+            while o >= 0:
+                for i in range(m):
+                    number = book.options[u64(o + 1 + i)]
+                    if 0 <= number < lows[u64(i)]:
+                        lows[u64(i)] = number
+                o = book.options[u64(o)]
+
+
+@jit
+def relink(book: Book) -> None:
+    """Fill empty buckets with the entries in use."""
+    ids, stride = F_BRANCHES + B_FIELDS * book.hows.shape[0], stride_of(book)
+    for x in range(book.counters[N_ENTRIES]):
+        e = x * stride
+        if book.entries[u64(e + F_SERIAL)] >= 0:
+            bucket = u64(bucket_of(book, book.entries, e + ids))
+            book.entries[u64(e + F_LINK)] = book.buckets[bucket]
+            book.buckets[bucket] = e

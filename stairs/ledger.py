@@ -1,0 +1,252 @@
+"""The ledger: which matches of a join have partners in the branches that hang on it.
+
+An *entry* is a match of the join, with the *options* of each branch: the rows that the branch can contribute, which
+its partners make. The ledger turns events (matches and options that begin or end, branches of an entry that can get no
+further option) into the rows that begin or end with them.
+
+    a LEFT branch contributes each of its options, or nothing if it has none
+    a SEMI branch contributes nothing, if it has an option; else there is no row
+    an ANTI branch contributes nothing, if it has no option; else there is no row
+
+"Has none" counts from the moment when no option can come any more (`close`), or at once (`enter(…, at_once=True)`), for
+a changelog. Rows are the product of what the branches of an entry contribute. Options are stored only where rows need
+them again: in a left branch beside other branches.
+
+Memory: O(entries + stored options). Cost: O(1) per event, plus the rows that it puts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from stairs.errors import StateError
+from stairs.kernels.ledger import (
+    B_COUNT,
+    B_DONE,
+    B_FIELDS,
+    B_HEAD,
+    F_BRANCHES,
+    F_LINK,
+    F_SERIAL,
+    HOWS,
+    LEFT,
+    LOGGED,
+    N_COUNTERS,
+    N_ENTRIES,
+    N_FREE,
+    N_FREE_OPTIONS,
+    N_LIVE,
+    N_LOG,
+    N_OPTIONS,
+    N_OUT,
+    N_SERIAL,
+    Book,
+    Int64s,
+    close,
+    enter,
+    follow,
+    least,
+    leave,
+    relink,
+    undo,
+)
+
+Signs = npt.NDArray[np.uint8]
+LEAST_ROOM = 256
+
+
+class Ledger:
+    """The ledger of one join.
+
+    hows       how each branch hangs on the join: "left", "semi" or "anti"
+    n_streams  components of a row, -1 = none
+    key        the streams of the join, whose components identify an entry
+    """
+
+    def __init__(self, hows: Sequence[str], n_streams: int, key: Sequence[int]) -> None:
+        self.stride = F_BRANCHES + B_FIELDS * len(hows) + n_streams
+        kinds = [HOWS.index(how) for how in hows]
+        counters = np.zeros(N_COUNTERS, np.int64)
+        counters[[N_FREE, N_FREE_OPTIONS]] = -1
+        self.book = Book(
+            entries=np.zeros(0, np.int64),
+            options=np.zeros(0, np.int64),
+            buckets=np.full(LEAST_ROOM, -1, np.int64),
+            counters=counters,
+            hows=np.array(kinds, np.int64),
+            key=np.array(key, np.int64),
+            kept=np.array([int(len(kinds) > 1 and kind == LEFT) for kind in kinds], np.int64),
+            rows=np.zeros((LEAST_ROOM, n_streams), np.int64),
+            signs=np.zeros(LEAST_ROOM, np.uint8),
+            log=np.zeros(LEAST_ROOM * LOGGED, np.int64),
+            turn=np.zeros(len(kinds), np.int64),
+        )
+        self._saved: Int64s | None = None
+
+    def __len__(self) -> int:
+        return int(self.book.counters[N_LIVE])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.book)
+
+    # A push
+
+    def begin(self) -> None:
+        """Open a push, which `undo` can revert until `commit`."""
+        self._saved = self.book.counters.copy()
+
+    def commit(self) -> None:
+        """Close the push, and forget the rows that it put out."""
+        self.book.counters[[N_LOG, N_OUT]] = 0
+        self._saved = None
+
+    def undo(self) -> None:
+        """Undo the open push. It may be repeated."""
+        if self._saved is None:
+            return
+        undo(self.book, 0)
+        self.book.counters[:] = self._saved
+        # New buckets may have been half filled.
+        self.book.buckets[:] = -1
+        relink(self.book)
+        self._saved = None
+
+    def enter(self, matches: Int64s, at_once: bool) -> Int64s:
+        """Make an entry for each match, int64[n, n_streams], and return what `close` takes: int64[n, 2].
+
+        at_once   a branch without options counts as such at once
+        """
+        n, first = len(matches), int(self.book.counters[N_SERIAL])
+        self._grow("entries", (int(self.book.counters[N_ENTRIES]) + n) * self.stride)
+        if int(self.book.counters[N_LIVE]) + n > len(self.book.buckets):
+            room = 1 << (2 * (int(self.book.counters[N_LIVE]) + n) - 1).bit_length()
+            book = self.book._replace(buckets=np.full(room, -1, np.int64))
+            relink(book)
+            self.book = book
+        places = np.zeros((n, 2), np.int64)
+        found = np.zeros(n, np.int64)
+        self._run(n, lambda start: enter(self.book, matches, int(at_once), start, n, found))
+        places[:, 0], places[:, 1] = found, np.arange(first, first + n)
+        return places
+
+    def follow(self, b: int, options: Int64s, signs: Signs) -> None:
+        """Process options of branch b, int64[n, n_streams], which begin (sign 1) or end (0), in their order."""
+        n = len(options)
+        if self.book.kept[b]:
+            self._grow("options", (int(self.book.counters[N_OPTIONS]) + n) * (self.book.rows.shape[1] + 1))
+        self._run(n, lambda start: follow(self.book, b, options, signs, start, n))
+
+    def close(self, due: Int64s) -> None:
+        """Process int64[n, 3], rows (place, serial number, branch): no further option can come there."""
+        self._run(len(due), lambda start: close(self.book, due, start, len(due)))
+
+    def leave(self, matches: Int64s) -> None:
+        """Process matches that end. It comes after all options that end with them."""
+        self._run(len(matches), lambda start: leave(self.book, matches, start, len(matches)))
+
+    def _run(self, n: int, kernel: Callable[[int], int]) -> None:
+        """Run a kernel to the end; where it stops for lack of room, the room is doubled."""
+        done = kernel(0) if n else 0
+        while done < n:
+            counters, m = self.book.counters, self.book.rows.shape[1]
+            self._grow("log", 2 * (int(counters[N_LOG]) + self.stride + m) * LOGGED)
+            rows = np.zeros((2 * len(self.book.rows), m), np.int64)
+            rows[: len(self.book.rows)] = self.book.rows
+            self.book = self.book._replace(rows=rows, signs=np.resize(self.book.signs, len(rows)))
+            done = kernel(done)
+
+    def _grow(self, name: str, size: int) -> None:
+        array = getattr(self.book, name)
+        if size > len(array):
+            larger = np.zeros(max(size, 2 * len(array), LEAST_ROOM), np.int64)
+            larger[: len(array)] = array
+            self.book = Book(**{**self.book._asdict(), name: larger})
+
+    def put_out(self) -> tuple[Int64s, Signs]:
+        """Return the rows of the push so far, int64[n, n_streams], and whether each begins (1) or ends (0)."""
+        n = int(self.book.counters[N_OUT])
+        return self.book.rows[:n].copy(), self.book.signs[:n].copy()
+
+    # All contents
+
+    def places(self) -> Int64s:
+        """Return the place and the serial number of all entries, int64[n, 2], oldest first."""
+        n = int(self.book.counters[N_ENTRIES])
+        serials = self.book.entries[: n * self.stride].reshape(n, self.stride)[:, F_SERIAL]
+        used = np.flatnonzero(serials >= 0)
+        used = used[np.argsort(serials[used])]
+        return np.column_stack([used * self.stride, serials[used]])
+
+    def lower(self, lows: Int64s) -> None:
+        """Lower lows[i] to the smallest component of stream i that is still needed. O(entries + stored options)."""
+        least(self.book, lows)
+
+    def contents(self) -> tuple[Int64s, Int64s]:
+        """Return all entries and stored options, from which `fill` makes an equal ledger.
+
+        entries  int64[n, 1 + 2 * branches + n_streams]: serial number, then count and done of each branch, components
+        options  int64[n, 2 + n_streams]: number of the entry, branch, components; ascending
+        """
+        book, n = self.book, len(self.book.hows)
+        whole = book.entries[: int(book.counters[N_ENTRIES]) * self.stride].reshape(-1, self.stride)
+        whole = whole[whole[:, F_SERIAL] >= 0]
+        whole = whole[np.argsort(whole[:, F_SERIAL])]
+        fields = [F_SERIAL]
+        for b in range(n):
+            fields += [F_BRANCHES + B_FIELDS * b + B_COUNT, F_BRANCHES + B_FIELDS * b + B_DONE]
+        columns = [*fields, *range(F_BRANCHES + B_FIELDS * n, self.stride)]
+        width = book.rows.shape[1] + 1
+        rows: list[list[int]] = []
+        for b in np.flatnonzero(book.kept).tolist():
+            for x in np.flatnonzero(whole[:, F_BRANCHES + B_FIELDS * b + B_COUNT]).tolist():
+                o = int(whole[x, F_BRANCHES + B_FIELDS * b + B_HEAD])
+                while o >= 0:
+                    rows.append([x, b, *book.options[o + 1 : o + width].tolist()])
+                    o = int(book.options[o])
+        return np.ascontiguousarray(whole[:, columns]), np.array(sorted(rows), np.int64).reshape(-1, 1 + width)
+
+    def fill(self, entries: Int64s, options: Int64s) -> Int64s:
+        """Fill an empty ledger with `contents`; return the place of each entry. Raises StateError for a wrong one."""
+        n, k, m = len(entries), len(self.book.hows), self.book.rows.shape[1]
+        components, counts = entries[:, 1 + 2 * k :], entries[:, 1 : 1 + 2 * k : 2]
+        key = self.book.key
+        others = np.setdiff1d(np.arange(m), key)
+        fits = bool((components[:, key] >= 0).all()) and bool((components[:, others] == -1).all())
+        fits = fits and bool((counts >= 0).all()) and bool(np.isin(entries[:, 2 : 2 + 2 * k : 2], (0, 1)).all())
+        fits = fits and bool((np.diff(entries[:, 0]) > 0).all()) and (not n or int(entries[0, 0]) >= 0)
+        fits = fits and len(np.unique(components[:, key], axis=0)) == n
+        fits = fits and bool(((options[:, 0] >= 0) & (options[:, 0] < n)).all())
+        fits = fits and bool(np.isin(options[:, 1], np.flatnonzero(self.book.kept)).all())
+        if fits:
+            found = np.zeros((n, k), np.int64)
+            np.add.at(found, (options[:, 0], options[:, 1]), 1)
+            kept = self.book.kept == 1
+            fits = bool((found[:, kept] == counts[:, kept]).all()) and bool((options[:, 2:] >= -1).all())
+            fits = fits and bool((options[:, 2:][:, key] == components[options[:, 0]][:, key]).all())
+        if not fits:
+            raise StateError("the entries of a ledger do not fit together")
+        whole = np.zeros((n, self.stride), np.int64)
+        whole[:, F_LINK], whole[:, F_SERIAL] = -1, entries[:, 0]
+        for b in range(k):
+            whole[:, F_BRANCHES + B_FIELDS * b + B_COUNT] = counts[:, b]
+            whole[:, F_BRANCHES + B_FIELDS * b + B_DONE] = entries[:, 2 + 2 * b]
+            whole[:, F_BRANCHES + B_FIELDS * b + B_HEAD] = -1
+        whole[:, F_BRANCHES + B_FIELDS * k :] = components
+        lists = np.full((len(options), 1 + m), -1, np.int64)
+        for o, (x, b) in enumerate(options[:, :2].tolist()):
+            head = F_BRANCHES + B_FIELDS * b + B_HEAD
+            lists[o, 0], whole[x, head] = whole[x, head], o * (1 + m)
+            lists[o, 1:] = options[o, 2:]
+        counters = self.book.counters
+        counters[[N_ENTRIES, N_LIVE, N_OPTIONS]] = n, n, len(options)
+        counters[N_SERIAL] = int(entries[-1, 0]) + 1 if n else 0
+        room = max(LEAST_ROOM, 1 << (2 * n).bit_length())
+        buckets = np.full(room, -1, np.int64)
+        self.book = self.book._replace(entries=whole.reshape(-1), options=lists.reshape(-1), buckets=buckets)
+        relink(self.book)
+        return np.arange(n, dtype=np.int64) * self.stride
