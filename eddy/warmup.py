@@ -57,12 +57,7 @@ def warmup() -> None:
     deciding.stats()
     # `Modules.clear_marks` calls it only if there are marks.
     clear_all(deciding._engine.modules.arena)
-    for output in ("append", "changelog"):
-        branches = [Branch([stream], ["R.k = S.k" if stream is streams[1] else "R.k = T.k"], "left") for stream in rest]
-        hanging = Runtime(Query(streams[:1], branches=branches), output=output, ids_only=True)
-        hanging.push({"R": batch.slice(0, 80), "S": batch.slice(0, 80)})
-        hanging.push({"R": batch.slice(100, 80)})
-        Runtime.restore(hanging.snapshot(), hanging.query)
+    _warm_branches([streams[0], *rest], batch)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))
@@ -71,3 +66,21 @@ def warmup() -> None:
         for stair in changing.stairs:
             stair.make_room(0)
     Seal(bytes(LEAST_KEY_BYTES)).of_blocks(b"", np.zeros(64, np.uint8), np.array([[0, 64]]))
+
+
+def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:
+    """Compile or load the kernels of queries with branches."""
+    branches = [Branch([one], [f"R.k = {one.name}.k"], "left") for one in streams[1:]]
+    rows = {one.name: batch.slice(0, 80) for one in streams[:2]}
+    fails = pc.divide(pc.scalar(1), pc.field("R.k")) > 0
+    for output, own, where in (
+        ("append", branches, None),
+        ("changelog", branches, None),
+        ("append", branches[:1], fails),
+    ):
+        query = Query(streams[:1], branches=own, where=where)
+        runtime = Runtime(query, output=output)
+        with contextlib.suppress(InputError):
+            runtime.push({name: rows[name] for name in query.graph.names if name in rows})
+        runtime.push({"R": batch.slice(100, 80)})
+        Runtime.restore(runtime.snapshot(), query)

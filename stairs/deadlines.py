@@ -59,17 +59,21 @@ class Deadlines:
         """Add deadlines int64[n] with what is due at each, int64[n, 3]."""
         if not len(at):
             return
-        queue, order = self._queue, np.argsort(at, kind="stable")
-        place = queue.first + int(np.searchsorted(queue.at[queue.first : queue.end], at[order[0]], "right"))
+        queue = self._queue
+        place = queue.first + int(np.searchsorted(queue.at[queue.first : queue.end], at.min(), "right"))
         moved = queue.at[place : queue.end].copy(), queue.due[place : queue.end].copy()
         if self._saved is not None:
             self._saved = self._saved[0], *moved
         queue = _with_room(queue, len(at))
         start, end = queue.end - len(moved[0]), queue.end + len(at)
         # The moved ones come first: of equal deadlines they were added earlier.
-        merged, rows = np.concatenate([moved[0], at]), np.concatenate([moved[1], due])
-        order = np.argsort(merged, kind="stable")
-        queue.at[start:end], queue.due[start:end] = merged[order], rows[order]
+        merged, rows = at, due
+        if len(moved[0]):
+            merged, rows = np.concatenate([moved[0], at]), np.concatenate([moved[1], due])
+        if (merged[1:] < merged[:-1]).any():
+            order = np.argsort(merged, kind="stable")
+            merged, rows = merged[order], rows[order]
+        queue.at[start:end], queue.due[start:end] = merged, rows
         self._queue = queue._replace(end=end)
 
     def take(self, now: int | None) -> Int64s:

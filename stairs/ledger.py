@@ -50,6 +50,7 @@ from stairs.kernels.ledger import (
     follow,
     least,
     leave,
+    mark,
     relink,
     undo,
 )
@@ -140,6 +141,15 @@ class Ledger:
         if self.book.kept[b]:
             self._grow("options", (int(self.book.counters[N_OPTIONS]) + n) * (self.book.rows.shape[1] + 1))
         self._run(n, lambda start: follow(self.book, b, options, signs, start, n))
+
+    @property
+    def passes(self) -> bool:
+        """Whether each option that begins is a row: a left branch stands alone."""
+        return self.book.hows.tolist() == [LEFT]
+
+    def mark(self, options: Int64s) -> None:
+        """Do as `follow` for options that begin and are rows themselves, but put no rows out. Never with `at_once`."""
+        self._run(len(options), lambda start: mark(self.book, options, start, len(options)))
 
     def close(self, due: Int64s) -> None:
         """Process int64[n, 3], rows (place, serial number, branch): no further option can come there."""

@@ -338,7 +338,7 @@ class Payload:
         bases   int64[streams], arrival number - sequence number
         absent  bool[n, streams], components that a result lacks; its columns of them are null
         """
-        lacking = [] if absent is None else np.flatnonzero(absent.any(axis=0)).tolist()
+        lacking = [] if absent is None else [i for i in range(len(self.kinds)) if absent[:, i].any()]
         starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in self._widths)]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])

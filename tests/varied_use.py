@@ -143,7 +143,22 @@ def use_watermarks() -> None:
         runtime.push({}, watermark=10 * ROWS)
 
 
+def use_branches() -> None:
+    """Join with branches, and restore."""
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300), time="t") for name in "RST"]
+    for how in ("left", "semi", "anti"):
+        branches = [eddy.Branch([one], [f"R.k = {one.name}.k"], how) for one in streams[1:]]
+        for output in ("append", "changelog"):
+            runtime = eddy.Runtime(eddy.Query(streams[:1], branches=branches), output=output)
+            for step in range(4):
+                runtime.push({name: batch(step * ROWS, ROWS, step == 2) for name in "RST"}, np.arange(3 * ROWS) % 3)
+                runtime = eddy.Runtime.restore(runtime.snapshot(), runtime.query)
+            runtime.push({name: batch(0, 0) for name in "RST"})
+            runtime.finish()
+
+
 def use_all() -> None:
+    use_branches()
     for strategy in STRATEGIES:
         for output in ("append", "changelog"):
             use_strategy(strategy, output)

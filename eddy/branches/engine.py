@@ -34,6 +34,7 @@ from jisc.plan.tree import read_plan
 from stairs.descriptors import DELETED, INSERTED, S_BASE, S_LO
 from stairs.errors import InputError, PlanError
 from stairs.graph import FOREVER, WindowKind
+from stairs.kernels.rows import add_up
 
 Path = tuple[int, ...]
 
@@ -350,13 +351,10 @@ def _part(arrivals: Arrivals, path: Path, watermark: int, timed: bool) -> Arriva
 def net(found: Found) -> Found:
     """Return the rows that a push ends and begins in all: those ended first, without what it both begins and ends."""
     rows, signs = found
-    if len(rows) < 2 or signs.all():
+    n = len(rows)
+    if n < 2 or signs.all():
         return found
-    order = np.lexsort(rows.T)
-    ordered, change = rows[order], np.where(signs[order] == 1, 1, -1)
-    starts = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)])
-    total = np.add.reduceat(change, starts)
-    # The last change of each row stands for it; rows keep their order.
-    last = np.maximum.reduceat(order, starts)
-    kept = np.r_[np.sort(last[total < 0]), np.sort(last[total > 0])]
-    return Found(rows[kept], np.where(np.arange(len(kept)) < np.count_nonzero(total < 0), 0, 1).astype(np.uint8))
+    totals = np.zeros(n, np.int64)
+    add_up(rows, signs, np.full(1 << (2 * n - 1).bit_length(), -1, np.int64), totals)
+    kept = np.r_[np.flatnonzero(totals < 0), np.flatnonzero(totals > 0)]
+    return Found(rows[kept], (totals[kept] > 0).astype(np.uint8))

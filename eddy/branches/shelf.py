@@ -18,6 +18,7 @@ import pyarrow as pa
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.loader import Loader
 from eddy.query.branches import BranchedQuery
+from stairs.kernels.rows import to_sequence_numbers
 from stairs.payload import Payload
 from stairs.plain_types import Column
 
@@ -111,9 +112,9 @@ class Shelf:
         """Return the payload columns of results, int64[n, streams], by (stream, column); -1 = a null component."""
         n, m = rows.shape
         bases = np.array([low // room * room for low, room in zip(self.low, self._room, strict=True)], np.int64)
-        absent = rows < 0
-        ids = np.where(absent, 0, rows - bases).astype(np.int32).reshape(n * m)
-        return self.payload.gather(ids, n, bases, absent)
+        ids, absent = np.empty(n * m, np.int32), np.zeros((n, m), np.bool_)
+        found = to_sequence_numbers(rows, bases, ids, absent)
+        return self.payload.gather(ids, n, bases, absent if found else None)
 
     # Snapshots
 

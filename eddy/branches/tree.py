@@ -97,26 +97,30 @@ class TreeNode:
         found = self._matches(pushed)
         if self.ledger is None:
             return found
-        begins, ends = found.rows[found.signs == 1], found.rows[found.signs == 0]
+        begins = found.rows[found.signs == 1] if self.changelog else found.rows
         places = self.ledger.enter(begins, self.changelog)
         if not self.changelog:
             self.wait(begins, places)
+        parts = []
         for b, one in enumerate(self.below):
             options = one.follow(pushed)
-            self.ledger.follow(b, options.rows, options.signs)
+            if self.ledger.passes and not self.changelog:
+                self.ledger.mark(options.rows)
+                parts.append(options)
+            else:
+                self.ledger.follow(b, options.rows, options.signs)
         if self.changelog:
-            self.ledger.leave(ends)
+            self.ledger.leave(found.rows[found.signs == 0])
         else:
             self._close(pushed)
-        rows, signs = self.ledger.put_out()
-        return Found(rows, signs)
+        return joined([*parts, Found(*self.ledger.put_out())], self.width)
 
     def _matches(self, pushed: Pushed) -> Found:
         if len(self.node.path) > 1:
             return pushed.found[self.node.path]
         (i,) = self.node.path
         parts = []
-        for numbers, sign in zip(pushed.alone[i], (1, 0), strict=True):
+        for numbers, sign in zip(pushed.alone[i][: 1 + self.changelog], (1, 0), strict=False):
             rows = np.full((len(numbers), self.width), -1, np.int64)
             rows[:, i] = np.arange(numbers.start, numbers.stop)
             parts.append(Found(rows, np.full(len(numbers), sign, np.uint8)))
@@ -126,7 +130,8 @@ class TreeNode:
         """Note when each branch of new entries can get no further option."""
         n, k = len(matches), len(self.below)
         due = np.empty((n * k, 3), np.int64)
-        due[:, :2], due[:, 2] = np.repeat(places, k, axis=0), np.tile(np.arange(k), n)
+        for b in range(k):
+            due[b::k, :2], due[b::k, 2] = places, b
         for clock, deadlines in self.deadlines.items():
             at = np.empty((n, k), np.int64)
             if clock == TIME:

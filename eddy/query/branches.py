@@ -7,10 +7,11 @@ their results (`eddy.branches`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ import pyarrow as pa
 from eddy.filters.conditions import Filter
 from eddy.query.event_time import span_of
 from eddy.query.lateness import LATE_ROWS, Late
+from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.query import Query, listed, predicate_texts
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Unbounded
@@ -64,6 +66,11 @@ class Branch:
                 raise QueryError(f"streams of a branch must be eddy.Stream objects, not {stream!r}")
         if self.how not in HOWS:
             raise QueryError(f"how is one of {', '.join(map(repr, HOWS))}, not {self.how!r}")
+
+    def of_streams(self, streams: Mapping[str, Stream]) -> Branch:
+        """Return the branch with other streams of the same names."""
+        own = [streams[stream.name] for stream in self.streams]
+        return Branch(own, self.on, self.how, [one.of_streams(streams) for one in self.branches])
 
     def all_streams(self) -> Iterator[Stream]:
         """Yield the streams of the branch, then those of its branches."""
@@ -119,10 +126,12 @@ class InnerJoin(Query):
 class BranchedQuery(Query):
     """A query with branches. The arguments are those of `Query`.
 
+    core_streams, branches   as they were given
     joins   the inner joins, by the positions of their streams in the query
     cores   the cores of its trees of nodes: one, or two for a full outer join
 
-    `classes`, `comparisons` and `scans` are those of no join, and empty: each inner join has its own.
+    `classes` has a key that all streams share, in the core and in every branch, if there is one: rows with different
+    values of it never meet. `comparisons` and `scans` are empty: each inner join has its own predicates.
     """
 
     def __init__(
@@ -138,27 +147,34 @@ class BranchedQuery(Query):
         late_rows: int = LATE_ROWS,
     ) -> None:
         self.branches = checked_branches(branches)
-        self._core = tuple(listed(streams, "streams", "eddy.Stream objects"))
-        if not self._core:
+        self.core_streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
+        if not self.core_streams:
             raise QueryError("a query has no stream; branches hang on one stream or more")
         below = [stream for one in self.branches for stream in one.all_streams()]
         super().__init__(
-            [*self._core, *below], on, select=select, where=where, lateness=lateness, late=late, late_rows=late_rows
+            [*self.core_streams, *below],
+            on,
+            select=select,
+            where=where,
+            lateness=lateness,
+            late=late,
+            late_rows=late_rows,
         )
 
     def _join(self) -> None:
-        self.classes, self.comparisons, self.scans, self.values = (), (), (), {}
+        self.comparisons, self.scans, self.values = (), (), {}
         self.derived = {}
         self.time_type = self._time_type()
         self.joins: dict[tuple[int, ...], InnerJoin] = {}
         self._hidden: set[int] = set()
         self._nullable: set[int] = set()
-        core = self._node("core", self._core, (), (), self.on, self.branches)
+        core = self._node("core", self.core_streams, (), (), self.on, self.branches)
         self.cores: tuple[Node, ...] = (core,)
         full = [one for one in self.branches if one.how == "full"]
         if full:
             self.cores = (core, self._turned(core))
         self.streams = tuple(self._kept(i) for i in range(len(self.streams)))
+        self.classes = self._shared_key(core)
         self._settle_windows()
 
     def _settle_windows(self) -> None:
@@ -216,7 +232,7 @@ class BranchedQuery(Query):
         return Node(how, own, path, windows, tuple(nodes))
 
     def _check_full(self, branch: Branch) -> None:
-        alone = len(self._core) == len(self.branches) == len(branch.streams) == 1 and not branch.branches
+        alone = len(self.core_streams) == len(self.branches) == len(branch.streams) == 1 and not branch.branches
         if not alone or self.branches[0] is not branch:
             raise QueryError(
                 'a full outer join has two streams: a core of one stream and one branch of one stream; how="left" keeps'
@@ -229,6 +245,37 @@ class BranchedQuery(Query):
         self._nullable |= set(core.own)
         other = Node("anti", core.own, branch.path, branch.windows, ())
         return Node("core", branch.own, branch.own, {}, (other,))
+
+    def _shared_key(self, core: Node) -> tuple[AttributeClass, ...]:
+        """Return the class of columns of all streams that are equal in the core and on every path, if there is one."""
+        first = core if len(core.path) > 1 else core.branches[0]
+        for component in self._components(first.path):
+            for choice in component[core.own[0]]:
+                key = {i: choice if i == core.own[0] else component[i][0] for i in core.path}
+                if all(i in component for i in core.path) and self._spread(core, key):
+                    names = [(self.streams[i].name, key[i]) for i in sorted(key)]
+                    return attribute_classes(self.streams, [*pairwise(names)])
+        return ()
+
+    def _components(self, path: tuple[int, ...]) -> Iterator[dict[int, tuple[str, ...]]]:
+        """Yield the equal columns of all streams on a path, by stream, for each key that they share."""
+        for one in self.joins[path].classes:
+            if len(one.columns) == len(path):
+                for k in range(len(one.types)):
+                    yield {self.index(name): components[k] for name, components in one.columns.items()}
+
+    def _spread(self, node: Node, key: dict[int, str]) -> bool:
+        """Add columns of all streams below a node that equal those of the node in `key`; return whether there are."""
+        for one in node.branches:
+            for component in self._components(one.path):
+                if all(key[i] in component[i] for i in node.path):
+                    key.update({i: component[i][0] for i in one.own})
+                    break
+            else:
+                return False
+            if not self._spread(one, key):
+                return False
+        return True
 
     def _kept(self, i: int) -> Stream:
         """Return a stream with its window: its own, or the longest of those that the joins derive from intervals."""

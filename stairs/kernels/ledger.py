@@ -1,6 +1,6 @@
 """Kernels of the ledger (`stairs.ledger`): events in, rows out.
 
-All writes to the arrays of a ledger go through `put`, which logs the old value, so that a push can be undone. A kernel
+Writes to the arrays of a ledger go through `put`, which logs the old value, so that a push can be undone. A kernel
 stops before an event for which the room for rows or for the log could be too small, and returns the number of events
 that it has processed; Python makes room, and calls it again with the rest.
 """
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.rows import MIX
 
 Int64s = npt.NDArray[np.int64]
 
@@ -32,7 +33,6 @@ a missing one counts at once."""
 ENTRIES, OPTIONS, BUCKETS = range(3)
 LOGGED = 3
 """Numbers in the log for each write: array, position, old value."""
-MIX = -7046029254386353131
 
 
 class Book(NamedTuple):
@@ -213,25 +213,27 @@ def enter(book: Book, matches: Int64s, done: int, start: int, stop: int, entries
     n, m, stride = book.hows.shape[0], book.rows.shape[1], stride_of(book)
     flat = matches.reshape(-1)
     for x in range(start, stop):
-        if not has_room(book, 1, stride + 2):
+        if not has_room(book, 1, 2):
             return x
         e = book.counters[N_FREE]
         if e >= 0:
             book.counters[N_FREE] = book.entries[u64(e + F_LINK)]
+            # The rest of a free entry means nothing, and an undo fills the buckets anew.
+            put(book, ENTRIES, e + F_LINK, 0)
+            put(book, ENTRIES, e + F_SERIAL, 0)
         else:
             e = book.counters[N_ENTRIES] * stride
             book.counters[N_ENTRIES] += 1
-        bucket = bucket_of(book, flat, x * m)
-        put(book, ENTRIES, e + F_LINK, book.buckets[u64(bucket)])
-        put(book, ENTRIES, e + F_SERIAL, book.counters[N_SERIAL])
+        bucket = u64(bucket_of(book, flat, x * m))
+        book.entries[u64(e + F_LINK)] = book.buckets[bucket]
+        book.entries[u64(e + F_SERIAL)] = book.counters[N_SERIAL]
         for b in range(n):
             at = branch_at(e, b)
-            put(book, ENTRIES, at + B_COUNT, 0)
-            put(book, ENTRIES, at + B_HEAD, -1)
-            put(book, ENTRIES, at + B_DONE, done)
+            book.entries[u64(at + B_COUNT)], book.entries[u64(at + B_HEAD)] = 0, -1
+            book.entries[u64(at + B_DONE)] = done
         for i in range(m):
-            put(book, ENTRIES, e + F_BRANCHES + B_FIELDS * n + i, flat[u64(x * m + i)])
-        put(book, BUCKETS, bucket, e)
+            book.entries[u64(e + F_BRANCHES + B_FIELDS * n + i)] = flat[u64(x * m + i)]
+        book.buckets[bucket] = e
         book.counters[N_SERIAL] += 1
         book.counters[N_LIVE] += 1
         entries[u64(x)] = e
@@ -250,7 +252,9 @@ def add(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
         emit(book, 1, e, b, flat, first)
     elif how == SEMI and count == 0:
         emit(book, 1, e, b, book.options, -1)
-    put(book, ENTRIES, at + B_COUNT, count + 1)
+    # While options only come, whether there are some is all that counts.
+    if count == 0 or book.kept[u64(b)] or book.entries[u64(at + B_DONE)] == 1:
+        put(book, ENTRIES, at + B_COUNT, count + 1)
     if book.kept[u64(b)]:
         o = book.counters[N_FREE_OPTIONS]
         if o >= 0:
@@ -262,6 +266,23 @@ def add(book: Book, e: int, b: int, flat: Int64s, first: int) -> None:
         for i in range(m):
             put(book, OPTIONS, o + 1 + i, flat[u64(first + i)])
         put(book, ENTRIES, at + B_HEAD, o)
+
+
+@jit
+def mark(book: Book, options: Int64s, start: int, stop: int) -> int:
+    """Note that the entries of options[start:stop] have options, where nothing else is to be done (`Ledger.passes`).
+
+    Return where it stopped.
+    """
+    m = book.rows.shape[1]
+    flat = options.reshape(-1)
+    for x in range(start, stop):
+        e = find(book, flat, x * m)
+        if e >= 0 and book.entries[u64(branch_at(e, 0) + B_COUNT)] == 0:
+            if not has_room(book, 0, 1):
+                return x
+            put(book, ENTRIES, branch_at(e, 0) + B_COUNT, 1)
+    return stop
 
 
 @inlined

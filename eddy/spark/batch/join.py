@@ -101,7 +101,7 @@ def join_batch(
     """
     job, blobs = _prepare(query, frames, options, partitions, transport, order_by)
     schema = struct_type(query.output_schema)
-    options.runtime(job.query)  # a bad plan should fail here and not in a task
+    options.runtime(job.query, bounded=True)  # a bad plan should fail here and not in a task
     check_workers(blobs.frame.sparkSession)
     parted = blobs.frame.repartitionById(job.shares.partitions, "part")
     if job.arrival != "any":
@@ -143,6 +143,6 @@ def explain(
             f"transport: {blobs.remark}",
             f"arrivals: {order}",
             "one engine per partition:",
-            options.runtime(job.query).explain(),
+            options.runtime(job.query, bounded=True).explain(),
         ]
     )

@@ -52,6 +52,8 @@ def join_blobs(job: Job, blobs: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
                 yield from push(rows)
     for rows in merger.finish():
         yield from push(rows)
+    if engine is not None:
+        yield from engine.finish()
     late = {} if engine is None else {name: n for name, n in engine.runtime.late_counts.items() if n}
     if late:
         raise SparkJoinError(

@@ -35,14 +35,15 @@ class EngineOptions:
     policy: str | Policy | None = None
     max_bytes: int | None = None
 
-    def runtime(self, query: Query, plan: str | None = None) -> Runtime:
-        """Return a new runtime; `plan` replaces the first plan of the options."""
+    def runtime(self, query: Query, plan: str | None = None, *, bounded: bool = False) -> Runtime:
+        """Return a new runtime; `plan` replaces the first plan of the options, `bounded`: see `Runtime`."""
         return Runtime(
             query,
             plan=self.plan if plan is None else plan,
             strategy=self.strategy,
             policy=self.new_policy(),
             max_bytes=self.max_bytes,
+            bounded=bounded,
         )
 
     def new_policy(self) -> str | Policy | None:
@@ -68,7 +69,7 @@ class PartitionEngine:
     """
 
     def __init__(self, query: Query, options: EngineOptions | None = None) -> None:
-        self._runtime = (options or EngineOptions()).runtime(query)
+        self._runtime = (options or EngineOptions()).runtime(query, bounded=True)
         self.output_schema = spark_schema(query.output_schema)
 
     @property
@@ -83,7 +84,14 @@ class PartitionEngine:
 
         Processing begins when the caller requests the first batch. Raises what `Runtime.push` raises.
         """
-        for batch in self._runtime.push(rows, order).to_batches(max_chunksize=OUTPUT_ROWS):
+        yield from self._batches(self._runtime.push(rows, order))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """End the input, as `Runtime.finish` does; yield the results as `push` does."""
+        yield from self._batches(self._runtime.finish())
+
+    def _batches(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
+        for batch in results.to_batches(max_chunksize=OUTPUT_ROWS):
             if batch.num_rows:
                 yield as_spark(batch, self.output_schema)
 

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from eddy.filters.conditions import Predicate
 from eddy.ingest.keys import unified_column
+from eddy.query.branches import BranchedQuery
 from eddy.query.event_time import unified_time
 from eddy.query.query import Query
 from eddy.query.windows import Range, Rows, Unbounded
@@ -47,7 +48,7 @@ class Job:
     sequence         per stream, the column that gives the order of arrival; None for all if `arrival` is "any"
     sequence_type    type in which those columns are compared, None if `arrival` is "any"
     breaks_ties      rows at equal positions are ordered by content
-    keeps_null_keys  rows with null keys are sent as well, because a window counts them
+    keeps_null_keys  rows with null keys are sent as well, because a window counts them, or a branch needs no partner
     """
 
     query: Query
@@ -191,5 +192,5 @@ def make_job(
         sequence=sequence,
         sequence_type=sequence_type,
         breaks_ties=bool(counted),
-        keeps_null_keys=bool(counted),
+        keeps_null_keys=bool(counted) or isinstance(query, BranchedQuery),
     )

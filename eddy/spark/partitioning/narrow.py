@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from eddy.query.branches import BranchedQuery
 from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -31,10 +32,11 @@ def narrowed(
     lateness: its arrivals are in order. Functions for late rows run on the driver, so workers keep such rows.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
-    for one in query.classes:
+    joins = tuple(query.joins.values()) if isinstance(query, BranchedQuery) else (query,)
+    for one in (one for join in joins for one in join.classes):
         for name, components in one.columns.items():
             needed[name].update(column for component in components for column in component)
-    compared = (column for one in query.comparisons for column in one.columns)
+    compared = [column for join in joins for one in join.comparisons for column in one.columns]
     for name, column in (*query.select.values(), *query.where_columns, *compared):
         needed[name].add(column)
     for stream, place in zip(query.streams, sequence, strict=True):
@@ -50,4 +52,9 @@ def narrowed(
         streams.append(Stream(stream.name, _flat(stream.schema, kept), window, time, late=late))
         inputs.append(_flat(stream.schema, read))
     select = {name: f"{stream}.{column}" for name, (stream, column) in query.select.items()}
-    return Query(streams, query.on, select=select, where=query.where), tuple(inputs)
+    if not isinstance(query, BranchedQuery):
+        return Query(streams, query.on, select=select, where=query.where), tuple(inputs)
+    by_name = {stream.name: stream for stream in streams}
+    branches = [one.of_streams(by_name) for one in query.branches]
+    core = [by_name[stream.name] for stream in query.core_streams]
+    return Query(core, query.on, select=select, where=query.where, branches=branches), tuple(inputs)
