@@ -53,6 +53,11 @@ class Runtime:
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
     bounded     the input ends, and `finish` will be called: left and anti branches may wait for partners until then
 
+    A query with branches has an inner join for its core and one for each branch, each with a plan of its own. `plan` is
+    then the plan of one of them, or several separated by ";", as in "R S; (R S) T", and so is the attribute;
+    `transition` changes the plan of the join whose streams it names, between two pushes; `history` and `stats` have a
+    column `join`; `max_bytes` bounds the inner joins, given what the rest takes; `load` is refused.
+
     One call at a time: a call from a second thread, or from a function that the runtime calls, raises StateError and
     changes nothing. `snapshot` and `restore` make copies. Raises PlanError for a plan that does not fit the query, and
     InputError for an unknown option.

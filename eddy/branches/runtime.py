@@ -30,13 +30,7 @@ from stairs.stair import Stair
 
 
 class BranchedRuntime(Runtime):
-    """Runs one query with branches. `Runtime` documents the arguments and methods; the differences are:
-
-    plan        the plan of one inner join, or several separated by ";": "R S; (R S) T"
-    max_bytes   bounds what the inner joins take, given what the rest takes
-    transition  changes the plan of the inner join whose streams the text names, at once
-    load, to_parts   refused
-    """
+    """Runs one query with branches. `Runtime` documents the arguments and methods, and what differs."""
 
     _engine: BranchedEngine  # type: ignore[assignment]
 
