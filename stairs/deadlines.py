@@ -21,14 +21,14 @@ class Queue(NamedTuple):
 
 
 class Deadlines:
-    """Deadlines with what is due at each, three numbers. Equal deadlines keep the order in which they were added.
+    """Deadlines with a number that says what is due at each. Equal deadlines keep the order in which they were added.
 
     Most of them are added in ascending order: those that are not move the later ones. O(log n) per call, and O(1) per
     deadline that is added, moved or taken.
     """
 
     def __init__(self) -> None:
-        self._queue = Queue(np.zeros(LEAST_ROOM, np.int64), np.zeros((LEAST_ROOM, 3), np.int64), 0, 0)
+        self._queue = Queue(np.zeros(LEAST_ROOM, np.int64), np.zeros(LEAST_ROOM, np.int64), 0, 0)
         self._saved: tuple[Queue, Int64s, Int64s] | None = None
         """The queue before the open push, and its last deadlines, which were moved in place."""
 
@@ -56,7 +56,7 @@ class Deadlines:
         self._saved = None
 
     def add(self, at: Int64s, due: Int64s) -> None:
-        """Add deadlines int64[n] with what is due at each, int64[n, 3]."""
+        """Add deadlines int64[n] with what is due at each, int64[n]."""
         if not len(at):
             return
         queue = self._queue
@@ -77,7 +77,7 @@ class Deadlines:
         self._queue = queue._replace(end=end)
 
     def take(self, now: int | None) -> Int64s:
-        """Remove what is due before `now`, None = all of it; return it in order, int64[n, 3]."""
+        """Remove what is due before `now`, None = all of it; return it in order, int64[n]."""
         queue, end = self._queue, self._queue.end
         if now is not None:
             end = queue.first + int(np.searchsorted(queue.at[queue.first : end], now))
@@ -91,6 +91,6 @@ def _with_room(queue: Queue, n: int) -> Queue:
         return queue
     live = queue.end - queue.first
     room = 2 * (live + n) + LEAST_ROOM
-    at, due = np.zeros(room, np.int64), np.zeros((room, 3), np.int64)
+    at, due = np.zeros(room, np.int64), np.zeros(room, np.int64)
     at[:live], due[:live] = queue.at[queue.first : queue.end], queue.due[queue.first : queue.end]
     return Queue(at, due, 0, live)

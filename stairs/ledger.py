@@ -29,22 +29,21 @@ from stairs.kernels.ledger import (
     B_FIELDS,
     B_HEAD,
     F_BRANCHES,
-    F_LINK,
     F_SERIAL,
     HOWS,
     LEFT,
     LOGGED,
     N_COUNTERS,
-    N_ENTRIES,
-    N_FREE,
     N_FREE_OPTIONS,
     N_LIVE,
     N_LOG,
+    N_LOW,
+    N_NEXT,
     N_OPTIONS,
     N_OUT,
-    N_SERIAL,
     Book,
     Int64s,
+    advance,
     close,
     enter,
     follow,
@@ -71,9 +70,9 @@ class Ledger:
         self.stride = F_BRANCHES + B_FIELDS * len(hows) + n_streams
         kinds = [HOWS.index(how) for how in hows]
         counters = np.zeros(N_COUNTERS, np.int64)
-        counters[[N_FREE, N_FREE_OPTIONS]] = -1
+        counters[N_FREE_OPTIONS] = -1
         self.book = Book(
-            entries=np.zeros(0, np.int64),
+            entries=np.full(LEAST_ROOM * self.stride, -1, np.int64),
             options=np.zeros(0, np.int64),
             buckets=np.full(LEAST_ROOM, -1, np.int64),
             counters=counters,
@@ -112,28 +111,46 @@ class Ledger:
             return
         undo(self.book, 0)
         self.book.counters[:] = self._saved
-        # New buckets may have been half filled.
+        # The buckets have the entries of the push, or were only half filled.
         self.book.buckets[:] = -1
-        relink(self.book)
+        relink(self.book, self.book.entries)
         self._saved = None
 
     def enter(self, matches: Int64s, at_once: bool) -> Int64s:
-        """Make an entry for each match, int64[n, n_streams], and return what `close` takes: int64[n, 2].
+        """Make an entry for each match, int64[n, n_streams], and return their serial numbers.
 
         at_once   a branch without options counts as such at once
+
+        A ledger over one stream gets the tuples of the stream in order of arrival.
         """
-        n, first = len(matches), int(self.book.counters[N_SERIAL])
-        self._grow("entries", (int(self.book.counters[N_ENTRIES]) + n) * self.stride)
-        if int(self.book.counters[N_LIVE]) + n > len(self.book.buckets):
-            room = 1 << (2 * (int(self.book.counters[N_LIVE]) + n) - 1).bit_length()
-            book = self.book._replace(buckets=np.full(room, -1, np.int64))
-            relink(book)
+        n = len(matches)
+        if not n:
+            return np.zeros(0, np.int64)
+        first = int(matches[0, self.book.key[0]]) if len(self.book.key) == 1 else int(self.book.counters[N_NEXT])
+        self._make_room(first, n)
+        self._run(n, lambda start: enter(self.book, matches, int(at_once), start, n))
+        return np.arange(first, first + n)
+
+    def _make_room(self, first: int, n: int) -> None:
+        """Make room for entries first .. first + n - 1."""
+        room, counters = len(self.book.entries) // self.stride, self.book.counters
+        live, crowded = int(counters[N_LIVE]) + n, False
+        if first + n - int(counters[N_LOW]) > room:
+            advance(self.book)
+            if not counters[N_LIVE]:
+                counters[N_LOW] = first
+            needed = first + n - int(counters[N_LOW])
+            if needed > room:
+                room = 1 << (2 * needed - 1).bit_length()
+                crowded = True
+        buckets = len(self.book.buckets)
+        if len(self.book.key) > 1 and live > buckets:
+            buckets, crowded = 1 << (2 * live - 1).bit_length(), True
+        if crowded:
+            entries = np.full(room * self.stride, -1, np.int64)
+            book = self.book._replace(entries=entries, buckets=np.full(buckets, -1, np.int64))
+            relink(book, self.book.entries)
             self.book = book
-        places = np.zeros((n, 2), np.int64)
-        found = np.zeros(n, np.int64)
-        self._run(n, lambda start: enter(self.book, matches, int(at_once), start, n, found))
-        places[:, 0], places[:, 1] = found, np.arange(first, first + n)
-        return places
 
     def follow(self, b: int, options: Int64s, signs: Signs) -> None:
         """Process options of branch b, int64[n, n_streams], which begin (sign 1) or end (0), in their order."""
@@ -152,7 +169,7 @@ class Ledger:
         self._run(len(options), lambda start: mark(self.book, options, start, len(options)))
 
     def close(self, due: Int64s) -> None:
-        """Process int64[n, 3], rows (place, serial number, branch): no further option can come there."""
+        """Process serial number * branches + branch, int64[n]: the entry can get no further option there."""
         self._run(len(due), lambda start: close(self.book, due, start, len(due)))
 
     def leave(self, matches: Int64s) -> None:
@@ -184,13 +201,12 @@ class Ledger:
 
     # All contents
 
-    def places(self) -> Int64s:
-        """Return the place and the serial number of all entries, int64[n, 2], oldest first."""
-        n = int(self.book.counters[N_ENTRIES])
-        serials = self.book.entries[: n * self.stride].reshape(n, self.stride)[:, F_SERIAL]
-        used = np.flatnonzero(serials >= 0)
-        used = used[np.argsort(serials[used])]
-        return np.column_stack([used * self.stride, serials[used]])
+    def serials(self) -> Int64s:
+        """Return the serial numbers of all entries, ascending."""
+        advance(self.book)
+        numbers = np.arange(self.book.counters[N_LOW], self.book.counters[N_NEXT])
+        whole = self.book.entries.reshape(-1, self.stride)
+        return numbers[whole[numbers & (len(whole) - 1), F_SERIAL] == numbers]
 
     def lower(self, lows: Int64s) -> None:
         """Lower lows[i] to the smallest component of stream i that is still needed. O(entries + stored options)."""
@@ -199,37 +215,62 @@ class Ledger:
     def contents(self) -> tuple[Int64s, Int64s]:
         """Return all entries and stored options, from which `fill` makes an equal ledger.
 
-        entries  int64[n, 1 + 2 * branches + n_streams]: serial number, then count and done of each branch, components
-        options  int64[n, 2 + n_streams]: number of the entry, branch, components; ascending
+        entries  int64[n, 2 * branches + n_streams], oldest first: count and done of each branch, components
+        options  int64[n, 2 + n_streams], ascending: number of the entry, branch, components
         """
         book, n = self.book, len(self.book.hows)
-        whole = book.entries[: int(book.counters[N_ENTRIES]) * self.stride].reshape(-1, self.stride)
-        whole = whole[whole[:, F_SERIAL] >= 0]
-        whole = whole[np.argsort(whole[:, F_SERIAL])]
-        fields = [F_SERIAL]
-        for b in range(n):
-            fields += [F_BRANCHES + B_FIELDS * b + B_COUNT, F_BRANCHES + B_FIELDS * b + B_DONE]
-        columns = [*fields, *range(F_BRANCHES + B_FIELDS * n, self.stride)]
-        width = book.rows.shape[1] + 1
+        whole = book.entries.reshape(-1, self.stride)
+        whole = whole[self.serials() & (len(whole) - 1)]
+        branches = F_BRANCHES + B_FIELDS * np.arange(n)
+        fields = np.column_stack([branches + B_COUNT, branches + B_DONE]).reshape(-1).tolist()
+        columns, width = [*fields, *range(F_BRANCHES + B_FIELDS * n, self.stride)], book.rows.shape[1] + 1
         rows: list[list[int]] = []
         for b in np.flatnonzero(book.kept).tolist():
-            for x in np.flatnonzero(whole[:, F_BRANCHES + B_FIELDS * b + B_COUNT]).tolist():
-                o = int(whole[x, F_BRANCHES + B_FIELDS * b + B_HEAD])
+            for x in np.flatnonzero(whole[:, branches[b] + B_COUNT]).tolist():
+                o = int(whole[x, branches[b] + B_HEAD])
                 while o >= 0:
                     rows.append([x, b, *book.options[o + 1 : o + width].tolist()])
                     o = int(book.options[o])
         return np.ascontiguousarray(whole[:, columns]), np.array(sorted(rows), np.int64).reshape(-1, 1 + width)
 
     def fill(self, entries: Int64s, options: Int64s) -> Int64s:
-        """Fill an empty ledger with `contents`; return the place of each entry. Raises StateError for a wrong one."""
+        """Fill an empty ledger with `contents`; return the serial number of each entry.
+
+        Raises StateError for contents that do not fit together.
+        """
         n, k, m = len(entries), len(self.book.hows), self.book.rows.shape[1]
-        components, counts = entries[:, 1 + 2 * k :], entries[:, 1 : 1 + 2 * k : 2]
-        key = self.book.key
+        self._check(entries, options)
+        components = entries[:, 2 * k :]
+        serials = np.ascontiguousarray(components[:, self.book.key[0]]) if len(self.book.key) == 1 else np.arange(n)
+        counters = self.book.counters
+        counters[N_LOW] = counters[N_NEXT] = int(serials[0]) if n else 0
+        self._make_room(int(counters[N_LOW]), int(serials[-1]) + 1 - int(serials[0]) if n else 1)
+        whole = self.book.entries.reshape(-1, self.stride)
+        whole[serials & (len(whole) - 1)] = np.column_stack(
+            [np.full(n, -1), serials, _with_heads(entries[:, : 2 * k]), components]
+        )
+        lists = np.full((len(options), 1 + m), -1, np.int64)
+        lists[:, 1:] = options[:, 2:]
+        for o, (x, b) in enumerate(options[:, :2].tolist()):
+            e = int(serials[x]) & (len(whole) - 1)
+            head = F_BRANCHES + B_FIELDS * b + B_HEAD
+            lists[o, 0], whole[e, head] = whole[e, head], o * (1 + m)
+        counters[[N_NEXT, N_LIVE, N_OPTIONS]] = int(serials[-1]) + 1 if n else 0, n, len(options)
+        self.book = self.book._replace(options=lists.reshape(-1))
+        if len(self.book.buckets) < n:
+            self.book = self.book._replace(buckets=np.full(1 << (2 * n).bit_length(), -1, np.int64))
+        relink(self.book, self.book.entries)
+        return serials
+
+    def _check(self, entries: Int64s, options: Int64s) -> None:
+        """Raise StateError unless these can be contents of this ledger."""
+        n, k, m, key = len(entries), len(self.book.hows), self.book.rows.shape[1], self.book.key
+        components, counts = entries[:, 2 * k :], entries[:, : 2 * k : 2]
         others = np.setdiff1d(np.arange(m), key)
         fits = bool((components[:, key] >= 0).all()) and bool((components[:, others] == -1).all())
-        fits = fits and bool((counts >= 0).all()) and bool(np.isin(entries[:, 2 : 2 + 2 * k : 2], (0, 1)).all())
-        fits = fits and bool((np.diff(entries[:, 0]) > 0).all()) and (not n or int(entries[0, 0]) >= 0)
+        fits = fits and bool((counts >= 0).all()) and bool(np.isin(entries[:, 1 : 2 * k : 2], (0, 1)).all())
         fits = fits and len(np.unique(components[:, key], axis=0)) == n
+        fits = fits and (len(key) > 1 or bool((np.diff(components[:, key[0]]) > 0).all()))
         fits = fits and bool(((options[:, 0] >= 0) & (options[:, 0] < n)).all())
         fits = fits and bool(np.isin(options[:, 1], np.flatnonzero(self.book.kept)).all())
         if fits:
@@ -240,23 +281,11 @@ class Ledger:
             fits = fits and bool((options[:, 2:][:, key] == components[options[:, 0]][:, key]).all())
         if not fits:
             raise StateError("the entries of a ledger do not fit together")
-        whole = np.zeros((n, self.stride), np.int64)
-        whole[:, F_LINK], whole[:, F_SERIAL] = -1, entries[:, 0]
-        for b in range(k):
-            whole[:, F_BRANCHES + B_FIELDS * b + B_COUNT] = counts[:, b]
-            whole[:, F_BRANCHES + B_FIELDS * b + B_DONE] = entries[:, 2 + 2 * b]
-            whole[:, F_BRANCHES + B_FIELDS * b + B_HEAD] = -1
-        whole[:, F_BRANCHES + B_FIELDS * k :] = components
-        lists = np.full((len(options), 1 + m), -1, np.int64)
-        for o, (x, b) in enumerate(options[:, :2].tolist()):
-            head = F_BRANCHES + B_FIELDS * b + B_HEAD
-            lists[o, 0], whole[x, head] = whole[x, head], o * (1 + m)
-            lists[o, 1:] = options[o, 2:]
-        counters = self.book.counters
-        counters[[N_ENTRIES, N_LIVE, N_OPTIONS]] = n, n, len(options)
-        counters[N_SERIAL] = int(entries[-1, 0]) + 1 if n else 0
-        room = max(LEAST_ROOM, 1 << (2 * n).bit_length())
-        buckets = np.full(room, -1, np.int64)
-        self.book = self.book._replace(entries=whole.reshape(-1), options=lists.reshape(-1), buckets=buckets)
-        relink(self.book)
-        return np.arange(n, dtype=np.int64) * self.stride
+
+
+def _with_heads(fields: Int64s) -> Int64s:
+    """Return count and done of each branch with an empty list between them, as entries have them."""
+    n, k = fields.shape
+    whole = np.full((n, k // 2 * B_FIELDS), -1, np.int64)
+    whole[:, B_COUNT::B_FIELDS], whole[:, B_DONE::B_FIELDS] = fields[:, ::2], fields[:, 1::2]
+    return whole

@@ -199,18 +199,18 @@ class BranchedSnapshot:
     def _fill_ledger(self, k: int, node: TreeNode, firsts: list[int], ends: list[int]) -> None:
         ledger, m, n = node.ledger, len(firsts), len(node.below)
         assert ledger is not None
-        entries = self._numbers(f"ledger {k} entries", (-1, 1 + 2 * n + m))
+        entries = self._numbers(f"ledger {k} entries", (-1, 2 * n + m))
         options = self._numbers(f"ledger {k} options", (-1, 2 + m))
-        for components in (entries[:, 1 + 2 * n :], options[:, 2:]):
+        for components in (entries[:, 2 * n :], options[:, 2:]):
             there = components >= 0
             fits = ((components >= np.array(firsts)) & (components < np.array(ends))) | ~there
             _require(bool(fits.all()), f"ledger {k} has rows that are not kept")
         try:
-            places = ledger.fill(entries, options)
+            serials = ledger.fill(entries, options)
         except StateError as problem:
             raise KIND.wrong(f"ledger {k}: {problem}") from problem
         if not node.changelog:
-            node.wait(entries[:, 1 + 2 * n :], np.column_stack([places, entries[:, 0]]))
+            node.wait(np.ascontiguousarray(entries[:, 2 * n :]), serials)
 
     def _check_names(self, engine: BranchedEngine, rows: list[int]) -> None:
         query = engine.query

@@ -98,9 +98,9 @@ class TreeNode:
         if self.ledger is None:
             return found
         begins = found.rows[found.signs == 1] if self.changelog else found.rows
-        places = self.ledger.enter(begins, self.changelog)
+        serials = self.ledger.enter(begins, self.changelog)
         if not self.changelog:
-            self.wait(begins, places)
+            self.wait(begins, serials)
         parts = []
         for b, one in enumerate(self.below):
             options = one.follow(pushed)
@@ -126,12 +126,10 @@ class TreeNode:
             parts.append(Found(rows, np.full(len(numbers), sign, np.uint8)))
         return joined(parts, self.width)
 
-    def wait(self, matches: Int64s, places: Int64s) -> None:
+    def wait(self, matches: Int64s, serials: Int64s) -> None:
         """Note when each branch of new entries can get no further option."""
         n, k = len(matches), len(self.below)
-        due = np.empty((n * k, 3), np.int64)
-        for b in range(k):
-            due[b::k, :2], due[b::k, 2] = places, b
+        due = (serials * k)[:, None] + np.arange(k)
         for clock, deadlines in self.deadlines.items():
             at = np.empty((n, k), np.int64)
             if clock == TIME:
@@ -141,9 +139,11 @@ class TreeNode:
             else:
                 # The row leaves when `size` rows have arrived after it.
                 at[:] = matches[:, clock : clock + 1] + self.shelf.query.graph.windows[clock].size
-            flat = at.reshape(-1)
-            known = flat < 2 * FOREVER
-            deadlines.add(flat[known], due[known])
+            known = at < 2 * FOREVER
+            if known.all():
+                deadlines.add(at.reshape(-1), due.reshape(-1))
+            else:
+                deadlines.add(at[known], due[known])
 
     def _end_of(self, times: Mapping[int, Int64s], branch: Node, n: int) -> Int64s:
         """Return the event times after which matches get no option of a branch; 2 * FOREVER = never."""
@@ -164,7 +164,5 @@ class TreeNode:
                 due = deadlines.take(None if pushed.finished else now)
                 self.ledger.close(due)
         if pushed.finished:
-            places = self.ledger.places()
             k = len(self.below)
-            due = np.column_stack([np.repeat(places, k, axis=0), np.tile(np.arange(k), len(places))])
-            self.ledger.close(due)
+            self.ledger.close(((self.ledger.serials() * k)[:, None] + np.arange(k)).reshape(-1))

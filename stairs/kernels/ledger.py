@@ -21,12 +21,12 @@ LEFT, SEMI, ANTI = 0, 1, 2
 """How a branch hangs on its parent."""
 HOWS = ("left", "semi", "anti")
 
-N_ENTRIES, N_FREE, N_OPTIONS, N_FREE_OPTIONS, N_LIVE, N_SERIAL, N_OUT, N_LOG, N_COUNTERS = range(9)
-"""Counters: entries ever used, head of the free ones, the same of options, entries in use, the next serial number, rows
-put out, values logged."""
+N_LOW, N_NEXT, N_LIVE, N_OPTIONS, N_FREE_OPTIONS, N_OUT, N_LOG, N_COUNTERS = range(8)
+"""Counters: entries in use have serial numbers from N_LOW to N_NEXT - 1, and N_LIVE is how many they are; options ever
+used, and the first free one; rows put out; values logged."""
 F_LINK, F_SERIAL, F_BRANCHES = range(3)
-"""Fields of an entry: the next one in its bucket, or the next free one; its serial number, -1 = free; then the fields
-of each branch; then a component for each stream, -1 = none."""
+"""Fields of an entry: the next one in its bucket; its serial number, another one = not in use; then the fields of each
+branch; then a component for each stream, -1 = none."""
 B_COUNT, B_HEAD, B_DONE, B_FIELDS = range(4)
 """Fields of a branch of an entry: its options, the newest one (-1 = none), and whether no option can come any more, or
 a missing one counts at once."""
@@ -38,9 +38,9 @@ LOGGED = 3
 class Book(NamedTuple):
     """The arrays of a ledger.
 
-    entries   int64[]      entries, `F_BRANCHES + B_FIELDS * branches + streams` numbers each
+    entries   int64[]      a ring of 2^n entries by serial number, `stride_of` numbers each
     options   int64[]      options: the next one of the same entry and branch, then a component for each stream
-    buckets   int64[2^n]   the first entry of each bucket, -1 = none
+    buckets   int64[2^n]   the first entry of each bucket, -1 = none; only where a match has several components
     counters  int64[N_COUNTERS]
     hows      int64[branches]
     key       int64[]      the streams of a match, whose components identify an entry
@@ -95,21 +95,30 @@ def stride_of(book: Book) -> int:
 
 
 @inlined
+def entry_at(book: Book, serial: int) -> int:
+    """Return where the entry with a serial number begins."""
+    stride = stride_of(book)
+    return (serial & (book.entries.shape[0] // stride - 1)) * stride
+
+
+@inlined
 def bucket_of(book: Book, components: Int64s, first: int) -> int:
-    """Return the bucket of a match, whose components lie at components[first:]. Neighbours lie side by side."""
+    """Return the bucket of a match, whose components lie at components[first:]."""
     code = np.int64(0)
     for k in range(book.key.shape[0]):
-        code = code * MIX + components[u64(first + book.key[u64(k)])]
-    return (
-        (code ^ (code >> 29)) & (book.buckets.shape[0] - 1)
-        if book.key.shape[0] > 1
-        else code & (book.buckets.shape[0] - 1)
-    )
+        code = (code ^ components[u64(first + book.key[u64(k)])]) * MIX
+        code ^= code >> 29
+    return code & (book.buckets.shape[0] - 1)
 
 
 @inlined
 def find(book: Book, components: Int64s, first: int) -> int:
     """Return where the entry of a match begins, -1 if there is none."""
+    if book.key.shape[0] == 1:
+        # The serial number is the component.
+        serial = components[u64(first + book.key[0])]
+        e = entry_at(book, serial)
+        return np.int64(e) if book.entries[u64(e + F_SERIAL)] == serial else np.int64(-1)
     ids = F_BRANCHES + B_FIELDS * book.hows.shape[0]
     e = book.buckets[u64(bucket_of(book, components, first))]
     while e >= 0:
@@ -205,39 +214,36 @@ def has_room(book: Book, rows: int, writes: int) -> bool:
 
 
 @jit
-def enter(book: Book, matches: Int64s, done: int, start: int, stop: int, entries: Int64s) -> int:
-    """Make an entry for each match of matches[start:stop]; write where each begins. Return where it stopped.
+def enter(book: Book, matches: Int64s, done: int, start: int, stop: int) -> int:
+    """Make an entry for each match of matches[start:stop]. Return where it stopped.
 
     done   1 = a missing option counts at once
+
+    There is room for the entries. Nothing is logged: slots that are not in use mean nothing, and an undo fills the
+    buckets anew.
     """
-    n, m, stride = book.hows.shape[0], book.rows.shape[1], stride_of(book)
-    flat = matches.reshape(-1)
+    n, m = book.hows.shape[0], book.rows.shape[1]
+    flat, alone = matches.reshape(-1), book.key.shape[0] == 1
     for x in range(start, stop):
-        if not has_room(book, 1, 2):
+        if not has_room(book, 1, 0):
             return x
-        e = book.counters[N_FREE]
-        if e >= 0:
-            book.counters[N_FREE] = book.entries[u64(e + F_LINK)]
-            # The rest of a free entry means nothing, and an undo fills the buckets anew.
-            put(book, ENTRIES, e + F_LINK, 0)
-            put(book, ENTRIES, e + F_SERIAL, 0)
-        else:
-            e = book.counters[N_ENTRIES] * stride
-            book.counters[N_ENTRIES] += 1
-        bucket = u64(bucket_of(book, flat, x * m))
-        book.entries[u64(e + F_LINK)] = book.buckets[bucket]
-        book.entries[u64(e + F_SERIAL)] = book.counters[N_SERIAL]
+        serial = flat[u64(x * m + book.key[0])] if alone else book.counters[N_NEXT]
+        e = entry_at(book, serial)
+        if not alone:
+            bucket = u64(bucket_of(book, flat, x * m))
+            book.entries[u64(e + F_LINK)] = book.buckets[bucket]
+            book.buckets[bucket] = e
+        book.entries[u64(e + F_SERIAL)] = serial
         for b in range(n):
             at = branch_at(e, b)
             book.entries[u64(at + B_COUNT)], book.entries[u64(at + B_HEAD)] = 0, -1
             book.entries[u64(at + B_DONE)] = done
         for i in range(m):
             book.entries[u64(e + F_BRANCHES + B_FIELDS * n + i)] = flat[u64(x * m + i)]
-        book.buckets[bucket] = e
-        book.counters[N_SERIAL] += 1
+        book.counters[N_NEXT] = serial + 1
         book.counters[N_LIVE] += 1
-        entries[u64(x)] = e
-        emit(book, 1, e, -1, book.options, -1)
+        if done:
+            emit(book, 1, e, -1, book.options, -1)
     return stop
 
 
@@ -345,15 +351,16 @@ def follow(book: Book, b: int, options: Int64s, signs: npt.NDArray[np.uint8], st
 @inlined
 def drop(book: Book, e: int) -> None:
     """Free an entry and its options."""
-    ids = F_BRANCHES + B_FIELDS * book.hows.shape[0]
-    bucket = bucket_of(book, book.entries, e + ids)
-    link, x = book.entries[u64(e + F_LINK)], book.buckets[u64(bucket)]
-    if x == e:
-        put(book, BUCKETS, bucket, link)
-    else:
-        while book.entries[u64(x + F_LINK)] != e:
-            x = book.entries[u64(x + F_LINK)]
-        put(book, ENTRIES, x + F_LINK, link)
+    if book.key.shape[0] > 1:
+        ids = F_BRANCHES + B_FIELDS * book.hows.shape[0]
+        bucket = bucket_of(book, book.entries, e + ids)
+        link, x = book.entries[u64(e + F_LINK)], book.buckets[u64(bucket)]
+        if x == e:
+            put(book, BUCKETS, bucket, link)
+        else:
+            while book.entries[u64(x + F_LINK)] != e:
+                x = book.entries[u64(x + F_LINK)]
+            put(book, ENTRIES, x + F_LINK, link)
     for b in range(book.hows.shape[0]):
         o = book.entries[u64(branch_at(e, b) + B_HEAD)]
         while o >= 0:
@@ -362,8 +369,6 @@ def drop(book: Book, e: int) -> None:
             book.counters[N_FREE_OPTIONS] = o
             o = following
     put(book, ENTRIES, e + F_SERIAL, -1)
-    put(book, ENTRIES, e + F_LINK, book.counters[N_FREE])
-    book.counters[N_FREE] = e
     book.counters[N_LIVE] -= 1
 
 
@@ -379,12 +384,14 @@ def stored(book: Book, e: int) -> int:
 
 @jit
 def close(book: Book, due: Int64s, start: int, stop: int) -> int:
-    """Process due[start:stop], rows (entry, serial number, branch): it can get no further option there.
+    """Process due[start:stop], serial number * branches + branch: no further option can come there.
 
     Return where it stopped. An entry whose branches are all done is freed.
     """
+    n = book.hows.shape[0]
     for x in range(start, stop):
-        e, serial, b = due[u64(x), 0], due[u64(x), 1], due[u64(x), 2]
+        serial, b = due[u64(x)] // n, due[u64(x)] % n
+        e = entry_at(book, serial)
         at = branch_at(e, b)
         if book.entries[u64(e + F_SERIAL)] != serial or book.entries[u64(at + B_DONE)] == 1:
             continue
@@ -394,7 +401,7 @@ def close(book: Book, due: Int64s, start: int, stop: int) -> int:
         if book.entries[u64(at + B_COUNT)] == 0 and book.hows[u64(b)] != SEMI:
             emit(book, 1, e, b, book.options, -1)
         done = True
-        for k in range(book.hows.shape[0]):
+        for k in range(n):
             done = done and book.entries[u64(branch_at(e, k) + B_DONE)] == 1
         if done:
             drop(book, e)
@@ -420,10 +427,10 @@ def leave(book: Book, matches: Int64s, start: int, stop: int) -> int:
 @jit
 def least(book: Book, lows: Int64s) -> None:
     """Lower lows[i] to the smallest component of stream i in the entries and stored options."""
-    n, m, stride = book.hows.shape[0], book.rows.shape[1], stride_of(book)
-    for x in range(book.counters[N_ENTRIES]):
-        e = x * stride
-        if book.entries[u64(e + F_SERIAL)] < 0:
+    n, m = book.hows.shape[0], book.rows.shape[1]
+    for serial in range(book.counters[N_LOW], book.counters[N_NEXT]):
+        e = entry_at(book, serial)
+        if book.entries[u64(e + F_SERIAL)] != serial:
             continue
         for i in range(m):
             number = book.entries[u64(e + F_BRANCHES + B_FIELDS * n + i)]
@@ -440,12 +447,29 @@ def least(book: Book, lows: Int64s) -> None:
 
 
 @jit
-def relink(book: Book) -> None:
-    """Fill empty buckets with the entries in use."""
-    ids, stride = F_BRANCHES + B_FIELDS * book.hows.shape[0], stride_of(book)
-    for x in range(book.counters[N_ENTRIES]):
-        e = x * stride
-        if book.entries[u64(e + F_SERIAL)] >= 0:
+def advance(book: Book) -> None:
+    """Raise N_LOW to the oldest entry in use."""
+    low, following = book.counters[N_LOW], book.counters[N_NEXT]
+    while low < following and book.entries[u64(entry_at(book, low) + F_SERIAL)] != low:
+        low += 1
+    book.counters[N_LOW] = low
+
+
+@jit
+def relink(book: Book, entries: Int64s) -> None:
+    """Fill empty buckets with the entries in use, after copying them from another ring of entries, if that is longer.
+
+    entries   the ring that has the entries now
+    """
+    stride = stride_of(book)
+    ids, mask = F_BRANCHES + B_FIELDS * book.hows.shape[0], entries.shape[0] // stride - 1
+    for serial in range(book.counters[N_LOW], book.counters[N_NEXT]):
+        source, e = (serial & mask) * stride, entry_at(book, serial)
+        if entries[u64(source + F_SERIAL)] != serial:
+            continue
+        for k in range(stride):
+            book.entries[u64(e + k)] = entries[u64(source + k)]
+        if book.key.shape[0] > 1:
             bucket = u64(bucket_of(book, book.entries, e + ids))
             book.entries[u64(e + F_LINK)] = book.buckets[bucket]
             book.buckets[bucket] = e
