@@ -76,13 +76,13 @@ class Deadlines:
         queue.at[start:end], queue.due[start:end] = merged, rows
         self._queue = queue._replace(end=end)
 
-    def take(self, now: int | None) -> Int64s:
-        """Remove what is due before `now`, None = all of it; return it in order, int64[n]."""
+    def take(self, now: int | None) -> tuple[Int64s, Int64s]:
+        """Remove what is due before `now`, None = all of it; return the deadlines and what is due, in order."""
         queue, end = self._queue, self._queue.end
         if now is not None:
             end = queue.first + int(np.searchsorted(queue.at[queue.first : end], now))
         self._queue = queue._replace(first=end)
-        return queue.due[queue.first : end].copy()
+        return queue.at[queue.first : end].copy(), queue.due[queue.first : end].copy()
 
 
 def _with_room(queue: Queue, n: int) -> Queue:

@@ -12,7 +12,8 @@ further option) into the rows that begin or end with them.
 a changelog. Rows are the product of what the branches of an entry contribute. Options are stored only where rows need
 them again: in a left branch beside other branches.
 
-Memory: O(entries + stored options). Cost: O(1) per event, plus the rows that it puts out.
+Memory: O(entries + stored options). Cost: O(1) per event, plus the rows that it puts out; a stored option that ends is
+searched for in the list of its entry.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from stairs.errors import StateError
+from stairs.errors import CapacityError, StateError
 from stairs.kernels.ledger import (
     B_COUNT,
     B_DONE,
@@ -41,6 +42,8 @@ from stairs.kernels.ledger import (
     N_NEXT,
     N_OPTIONS,
     N_OUT,
+    N_ROWS,
+    N_WRITES,
     Book,
     Int64s,
     advance,
@@ -56,6 +59,12 @@ from stairs.kernels.ledger import (
 
 Signs = npt.NDArray[np.uint8]
 LEAST_ROOM = 256
+SPARE_ROOM = 1 << 14
+"""Rows, and numbers in the log, that are kept from push to push however few are used."""
+
+
+MOST_OPTIONS = 1 << 40
+"""More options than an entry can have."""
 
 
 class Ledger:
@@ -101,8 +110,15 @@ class Ledger:
         self._saved = self.book.counters.copy()
 
     def commit(self) -> None:
-        """Close the push, and forget the rows that it put out."""
-        self.book.counters[[N_LOG, N_OUT]] = 0
+        """Close the push, and forget the rows that it put out. Room that it hardly used is halved."""
+        book, counters = self.book, self.book.counters
+        if len(book.rows) > SPARE_ROOM and 4 * int(counters[N_OUT]) < len(book.rows):
+            half = len(book.rows) // 2
+            book = book._replace(rows=book.rows[:half].copy(), signs=book.signs[:half].copy())
+        if len(book.log) > SPARE_ROOM and 4 * LOGGED * int(counters[N_LOG]) < len(book.log):
+            book = book._replace(log=np.zeros(len(book.log) // 2, np.int64))
+        counters[[N_LOG, N_OUT]] = 0
+        self.book = book
         self._saved = None
 
     def undo(self) -> None:
@@ -177,14 +193,26 @@ class Ledger:
         self._run(len(matches), lambda start: leave(self.book, matches, start, len(matches)))
 
     def _run(self, n: int, kernel: Callable[[int], int]) -> None:
-        """Run a kernel to the end; where it stops for lack of room, the room is doubled."""
+        """Run a kernel to the end, with more room for rows and the log where it stops.
+
+        Raises CapacityError if one event makes more rows than fit in memory.
+        """
         done = kernel(0) if n else 0
         while done < n:
-            counters, m = self.book.counters, self.book.rows.shape[1]
-            self._grow("log", 2 * (int(counters[N_LOG]) + self.stride + m) * LOGGED)
-            rows = np.zeros((2 * len(self.book.rows), m), np.int64)
-            rows[: len(self.book.rows)] = self.book.rows
-            self.book = self.book._replace(rows=rows, signs=np.resize(self.book.signs, len(rows)))
+            book, counters = self.book, self.book.counters
+            rows, writes = int(counters[N_OUT] + counters[N_ROWS]), int(counters[N_LOG] + counters[N_WRITES]) * LOGGED
+            try:
+                if writes > len(book.log):
+                    self._grow("log", writes)
+                if rows > len(book.rows):
+                    longer = np.zeros((max(rows, 2 * len(book.rows)), book.rows.shape[1]), np.int64)
+                    longer[: len(book.rows)] = book.rows
+                    self.book = self.book._replace(rows=longer, signs=np.resize(book.signs, len(longer)))
+            except MemoryError as problem:
+                raise CapacityError(
+                    f"one row of the core has {int(counters[N_ROWS]):,} combinations of partners in its branches, more"
+                    " than fit in memory; add predicates or narrow the windows of the branches"
+                ) from problem
             done = kernel(done)
 
     def _grow(self, name: str, size: int) -> None:
@@ -198,6 +226,15 @@ class Ledger:
         """Return the rows of the push so far, int64[n, n_streams], and whether each begins (1) or ends (0)."""
         n = int(self.book.counters[N_OUT])
         return self.book.rows[:n].copy(), self.book.signs[:n].copy()
+
+    def check(self) -> None:
+        """Raise StateError unless the entries are as many as are counted, each of another match. For tests."""
+        serials, whole = self.serials(), self.book.entries.reshape(-1, self.stride)
+        components = np.ascontiguousarray(whole[serials & (len(whole) - 1), -self.book.rows.shape[1] :])
+        if len(serials) != len(self):
+            raise StateError(f"a ledger has {len(serials)} entries and counts {len(self)}")
+        if len(np.unique(components[:, self.book.key], axis=0)) != len(serials):
+            raise StateError("two entries of a ledger are of the same match")
 
     # All contents
 
@@ -233,13 +270,15 @@ class Ledger:
                     o = int(book.options[o])
         return np.ascontiguousarray(whole[:, columns]), np.array(sorted(rows), np.int64).reshape(-1, 1 + width)
 
-    def fill(self, entries: Int64s, options: Int64s) -> Int64s:
+    def fill(self, entries: Int64s, options: Int64s, at_once: bool) -> Int64s:
         """Fill an empty ledger with `contents`; return the serial number of each entry.
+
+        at_once   as in `enter`
 
         Raises StateError for contents that do not fit together.
         """
         n, k, m = len(entries), len(self.book.hows), self.book.rows.shape[1]
-        self._check(entries, options)
+        self._check(entries, options, at_once)
         components = entries[:, 2 * k :]
         serials = np.ascontiguousarray(components[:, self.book.key[0]]) if len(self.book.key) == 1 else np.arange(n)
         counters = self.book.counters
@@ -262,13 +301,17 @@ class Ledger:
         relink(self.book, self.book.entries)
         return serials
 
-    def _check(self, entries: Int64s, options: Int64s) -> None:
+    def _check(self, entries: Int64s, options: Int64s, at_once: bool) -> None:
         """Raise StateError unless these can be contents of this ledger."""
         n, k, m, key = len(entries), len(self.book.hows), self.book.rows.shape[1], self.book.key
         components, counts = entries[:, 2 * k :], entries[:, : 2 * k : 2]
         others = np.setdiff1d(np.arange(m), key)
         fits = bool((components[:, key] >= 0).all()) and bool((components[:, others] == -1).all())
-        fits = fits and bool((counts >= 0).all()) and bool(np.isin(entries[:, 1 : 2 * k : 2], (0, 1)).all())
+        dones, uncounted = entries[:, 1 : 2 * k : 2], (self.book.kept == 0) & (not at_once)
+        fits = fits and bool((counts >= 0).all()) and bool((counts <= MOST_OPTIONS).all())
+        # In append output an option is counted only if it is stored, and an entry whose branches are all done is gone.
+        fits = fits and bool((counts[:, uncounted] <= 1).all()) and bool(np.isin(dones, (0, 1)).all())
+        fits = fits and bool((dones.all(axis=1) == at_once).all())
         fits = fits and len(np.unique(components[:, key], axis=0)) == n
         fits = fits and (len(key) > 1 or bool((np.diff(components[:, key[0]]) > 0).all()))
         fits = fits and bool(((options[:, 0] >= 0) & (options[:, 0] < n)).all())

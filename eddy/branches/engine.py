@@ -8,7 +8,8 @@ parts; with the commit record, which is set in one statement, it is completed in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -26,15 +27,17 @@ from eddy.push.push import computed
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
 from eddy.query.branches import BranchedQuery
+from eddy.query.numbers import at_least
 from eddy.results.late_rows import LateRows
 from eddy.results.results import Combinations, Results
 from eddy.results.side_output import SideOutput
 from eddy.routing.change import follow_router
-from jisc.plan.tree import read_plan
+from jisc.plan.tree import names_in, read_plan
 from stairs.descriptors import DELETED, INSERTED, S_BASE, S_LO
-from stairs.errors import InputError, PlanError
+from stairs.errors import CapacityError, InputError, PlanError
 from stairs.graph import FOREVER, WindowKind
 from stairs.kernels.rows import add_up
+from stairs.ledger import Ledger
 
 Path = tuple[int, ...]
 
@@ -77,12 +80,12 @@ class BranchedEngine:
         if self.changelog:
             query = query.for_changelog()
         self.query, self.options, self.bounded = query, options, bounded
-        plans = _plans(query, options.plan)
+        plans = plans_in(query, options.plan)
         inner = replace(options, plan=None, store=None, count_only=False, ids_only=True, max_bytes=None)
+        stores = _stores(query, options.store)
         self.joins: dict[Path, Engine] = {}
         for path, join in query.joins.items():
-            # Each inner join has a policy of its own.
-            own = replace(inner, plan=plans.get(path), store=_own(options.store, join), policy=deepcopy(options.policy))
+            own = replace(inner, plan=plans.get(path), store=stores[path], policy=_policy(options.policy))
             self.joins[path] = Engine(join, own)
         columns: list[dict[str, None]] = [{} for _ in query.streams]
         selected = () if options.count_only or options.ids_only else tuple(query.select.values())
@@ -102,7 +105,7 @@ class BranchedEngine:
         )
         self.clock, self.live, self.finished = Clock(), [0] * len(query.streams), False
         self.n_results = self.n_deleted = self.pushes = self.position = 0
-        self.max_bytes = options.max_bytes
+        self.max_bytes = checked_bound(options.max_bytes)
         self.undo: tuple[int, ...] | None = None
         self.commit: Commit | None = None
         self.last: LastPush | None = None
@@ -120,6 +123,11 @@ class BranchedEngine:
                 )
 
     @property
+    def ledgers(self) -> list[Ledger]:
+        """The ledgers of all nodes."""
+        return [one.ledger for tree in self.trees for one in tree.parts if one.ledger is not None]
+
+    @property
     def watermark(self) -> int | None:
         """The watermark in ticks, or None before the first."""
         if self.clock.given is not None or not self.query.graph.timed:
@@ -129,9 +137,9 @@ class BranchedEngine:
     @property
     def nbytes(self) -> int:
         """Bytes of all state."""
-        ledgers = [one for tree in self.trees for one in tree.parts if one.ledger is not None]
-        counted = sum(one.ledger.nbytes for one in ledgers if one.ledger is not None)
-        counted += sum(deadlines.nbytes for one in ledgers for deadlines in one.deadlines.values())
+        counted = sum(ledger.nbytes for ledger in self.ledgers)
+        parts = [one for tree in self.trees for one in tree.parts]
+        counted += sum(deadlines.nbytes for one in parts for deadlines in one.deadlines.values())
         joins = sum(engine.nbytes for engine in self.joins.values())
         return joins + counted + self.shelf.nbytes + self.late.rows.nbytes
 
@@ -180,7 +188,15 @@ class BranchedEngine:
             if engine.router.due:
                 follow_router(engine)
                 begin(engine)
-            joins[path] = one = computed(engine, own)
+            try:
+                joins[path] = one = computed(engine, own)
+            except CapacityError as problem:
+                if self.max_bytes is None:
+                    raise
+                names = ", ".join(engine.query.graph.names)
+                raise CapacityError(
+                    f"join of {names}: {problem}; the rest leaves it this much of max_bytes={self.max_bytes:,}"
+                ) from problem
             assert one.last is not None
             table = one.last.results
             signs = np.ones(table.num_rows, np.uint8)
@@ -190,7 +206,7 @@ class BranchedEngine:
         for path in self.joins if finished else ():
             found[path] = Found(np.zeros((0, len(rows)), np.int64), np.zeros(0, np.uint8))
         following = self.shelf.following
-        self.shelf.load(arrivals, self.lows)
+        self.shelf.load(arrivals, self.lows, sum(len(ledger) for ledger in self.ledgers))
         counts = self.shelf.following
         live = self.live if finished else self._live(counts, watermark)
         alone = [
@@ -238,8 +254,22 @@ class BranchedEngine:
         return live
 
     def _bound(self, engine: Engine) -> None:
+        """Give an inner join what the rest leaves of `max_bytes`. Raises CapacityError if that is nothing."""
+        if self.max_bytes is None:
+            return
+        rest = self.nbytes - engine.nbytes
+        if rest >= self.max_bytes:
+            raise CapacityError(
+                f"ledgers, rows kept for branches and the other inner joins take {rest:,} bytes, max_bytes is"
+                f" {self.max_bytes:,}: narrow the windows, select fewer columns, or raise max_bytes"
+            )
+        engine.set_bound(self.max_bytes - rest)
+
+    def _unbound(self) -> None:
+        """Leave the inner joins without a bound: the next push gives them another one."""
         if self.max_bytes is not None:
-            engine.set_bound(max(1, self.max_bytes - (self.nbytes - engine.nbytes)))
+            for engine in self.joins.values():
+                engine.set_bound(None)
 
     def lows(self) -> Int64s:
         """Return the oldest row of each stream that results may still need."""
@@ -248,10 +278,8 @@ class BranchedEngine:
             # Rows that leave with the push at hand may be in its results.
             before = engine.modules.streams if engine.modules._saved is None else engine.modules._saved[0]
             np.minimum.at(lows, list(path), before[:, S_LO] + before[:, S_BASE])
-        for tree in self.trees:
-            for one in tree.parts:
-                if one.ledger is not None:
-                    one.ledger.lower(lows)
+        for ledger in self.ledgers:
+            ledger.lower(lows)
         return np.minimum(lows, self.live) if self.changelog else lows
 
     def complete(self) -> None:
@@ -276,6 +304,7 @@ class BranchedEngine:
         )
         self.n_results, self.n_deleted, self.pushes = commit.results, commit.deleted, commit.pushes
         self.late.rows, self.last = commit.late, commit.last
+        self._unbound()
         self.undo = None
         self.commit = None
 
@@ -291,6 +320,7 @@ class BranchedEngine:
             for tree in self.trees:
                 tree.undo()
             self.shelf.undo()
+            self._unbound()
             self.undo = None
 
     def dismantle(self) -> None:
@@ -300,9 +330,54 @@ class BranchedEngine:
         vars(self).clear()
 
 
-def _plans(query: BranchedQuery, text: str | None) -> dict[Path, str]:
+def checked_bound(max_bytes: Any) -> int | None:
+    """Return a bound on bytes, None = none. Raises InputError for anything else."""
+    found = None if max_bytes is None else at_least(1, max_bytes)
+    if found is None and max_bytes is not None:
+        raise InputError(f"max_bytes is a number of bytes, 1 or more, not {max_bytes!r}")
+    return found
+
+
+def plans_in(query: BranchedQuery, text: Any) -> dict[Path, str]:
     """Return the plans in a text by the streams of their join. Raises PlanError for one that is of no join."""
-    return {join_of(query, plan): plan for plan in ([] if text is None else text.split(";"))}
+    plans: dict[Path, str] = {}
+    if text is not None and not isinstance(text, str):
+        raise PlanError(f"plan is text such as 'R S; (R S) T', not {text!r}")
+    # A semicolon may be part of a name in quotes.
+    for plan in [] if text is None else re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text):
+        path = join_of(query, plan)
+        if path in plans:
+            raise PlanError(f"plan {text!r} has two plans of one join: {plans[path]!r} and {plan.strip()!r}")
+        plans[path] = plan.strip()
+    return plans
+
+
+def _stores(query: BranchedQuery, store: Any) -> dict[Path, list[str] | None]:
+    """Return the states to store by their join: the smallest one that has their streams. Raises PlanError."""
+    if store is None:
+        return dict.fromkeys(query.joins)
+    if isinstance(store, str) or not isinstance(store, Iterable):
+        raise PlanError(f"store is a list of states such as ['R S'], not {store!r}")
+    found: dict[Path, list[str] | None] = {path: [] for path in query.joins}
+    for text in store:
+        wanted = set(names_in(str(text)))
+        paths = [path for path in query.joins if wanted < {query.graph.names[i] for i in path}]
+        if not paths:
+            raise PlanError(f"store: {text!r} is a state of no join in this query: each has some of the streams of one")
+        own = found[min(paths, key=len)]
+        assert own is not None
+        own.append(text)
+    return found
+
+
+def _policy(policy: Any) -> Any:
+    """Return a policy for one inner join: each has its own. Raises InputError for one that cannot be copied."""
+    try:
+        return deepcopy(policy)
+    except TypeError as problem:
+        raise InputError(
+            f"policy {policy!r} cannot be copied ({problem}); in a query with branches each inner join needs its own"
+        ) from problem
 
 
 def join_of(query: BranchedQuery, plan: str) -> Path:
@@ -322,14 +397,6 @@ def join_of(query: BranchedQuery, plan: str) -> Path:
         f"{plan!r} is a plan of none of the joins of this query. It has one join for its core and one for each branch;"
         f" their streams are {known}"
     )
-
-
-def _own(store: Any, join: Any) -> Any:
-    """Return those of the states to store that are in a join."""
-    if store is None:
-        return None
-    names = set(join.graph.names)
-    return [text for text in store if set(text.split()) < names]
 
 
 def _part(arrivals: Arrivals, path: Path, watermark: int, timed: bool) -> Arrivals:

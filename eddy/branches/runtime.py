@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.branches.engine import BranchedEngine, join_of
+from eddy.branches.engine import BranchedEngine, checked_bound, join_of
 from eddy.branches.snapshot import BranchedSnapshot, branched_snapshot
 from eddy.engine import Engine, Options
 from eddy.filters.figures import filter_lines, filter_table
@@ -19,7 +19,6 @@ from eddy.inspect.statistics import stats_table
 from eddy.log import refusals
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
-from eddy.query.numbers import at_least
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy
@@ -76,13 +75,7 @@ class BranchedRuntime(Runtime):
     @max_bytes.setter
     @in_turn
     def max_bytes(self, max_bytes: int | None) -> None:
-        found = None if max_bytes is None else at_least(1, max_bytes)
-        if max_bytes is not None and found is None:
-            raise InputError(f"max_bytes is a number of bytes or None, not {max_bytes!r}")
-        self._engine.max_bytes = found
-        if found is None:
-            for engine in self._engine.joins.values():
-                engine.set_bound(None)
+        self._engine.max_bytes = checked_bound(max_bytes)
 
     @property
     def stairs(self) -> list[Stair]:
@@ -189,7 +182,7 @@ class BranchedRuntime(Runtime):
             "deleted": engine.n_deleted,
             "late": sum(late.counts),
             "late_dropped": sum(late.dropped),
-            "open": sum(len(one.ledger) for tree in engine.trees for one in tree.parts if one.ledger is not None),
+            "open": sum(len(ledger) for ledger in engine.ledgers),
             "bytes": engine.nbytes,
             "joins": {name: metrics(one) for name, one in self._joins()},
         }
@@ -203,7 +196,7 @@ class BranchedRuntime(Runtime):
     def explain(self) -> str:
         """Return the branches, then plan, figures and decisions of each inner join."""
         engine, lines = self._engine, [repr(self.query)]
-        waiting = sum(len(one.ledger) for tree in engine.trees for one in tree.parts if one.ledger is not None)
+        waiting = sum(len(ledger) for ledger in engine.ledgers)
         lines.append(f"{waiting:,} matches whose partners are counted")
         for name, one in self._joins():
             lines += ["", f"join of {name}", explain(one.query, one.strategy, metrics(one))]
@@ -225,3 +218,5 @@ class BranchedRuntime(Runtime):
         """Raise StateError unless all invariants of all state modules hold. O(state), for tests."""
         for engine in self._engine.joins.values():
             engine.check()
+        for ledger in self._engine.ledgers:
+            ledger.check()

@@ -1,8 +1,8 @@
 """The rows that results may still need: payload and event times, by arrival number.
 
 The inner joins keep no payload. A row stays here as long as it is live in one of them, or a component of an entry of a
-ledger. That is found out only when a ring is full, which costs a look at all entries; then the ring is made at least
-twice as large as what it keeps.
+ledger. That is found out only when a ring is full and enough rows have come to pay for a look at all entries. The ring
+is then made at least twice as large as what it keeps.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Shelf:
         self._place = place
         self._loader = Loader(query, columns, place, self.payload)  # type: ignore[arg-type]
         self._saved: list[int] | None = None
+        self._since = 0
+        """Rows that came since the oldest needed ones were last found out."""
 
     @property
     def _room(self) -> list[int]:
@@ -61,13 +63,19 @@ class Shelf:
         slices = [(slice(first, first + head), slice(0, head))]
         return slices if head == n else [*slices, (slice(0, n - head), slice(head, n))]
 
-    def load(self, arrivals: Arrivals, lows: Callable[[], Int64s]) -> None:
-        """Take the rows of a push. `lows` returns the oldest row of each stream that is needed. May be undone."""
+    def load(self, arrivals: Arrivals, lows: Callable[[], Int64s], cost: int) -> None:
+        """Take the rows of a push, which may be undone.
+
+        lows   returns the oldest row of each stream that is needed
+        cost   the entries that it looks at
+        """
         self._saved = list(self.following)
         self.payload.begin()
         rows = arrivals.rows
         full = [i for i, n in enumerate(rows) if self.following[i] + n - self.low[i] > self._room[i]]
-        if full:
+        self._since += sum(rows)
+        if full and 4 * self._since >= cost:
+            self._since = 0
             # What is not needed now is not needed after the push was undone either.
             self.low = [min(int(low), end) for low, end in zip(lows(), self.following, strict=True)]
             self.payload.expire(self.low)

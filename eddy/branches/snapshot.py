@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from eddy.branches.engine import BranchedEngine, Clock, join_of
+from eddy.branches.engine import BranchedEngine, Clock, plans_in
 from eddy.branches.shelf import Int64s
 from eddy.branches.tree import TreeNode
 from eddy.engine import Engine, Options
@@ -165,7 +165,7 @@ class BranchedSnapshot:
         _require(sum(ends) == counts["arrivals"], "arrivals is not the sum of the arrivals of all streams")
         _require(all(one["live"] <= end for one, end in zip(streams, ends, strict=True)), "live rows did not arrive")
         self._check_names(engine, rows)
-        plans = {} if plan is None else {join_of(query, one): one.strip() for one in plan.split(";")}
+        plans = plans_in(query, plan)
         for k, (path, join) in enumerate(query.joins.items()):
             inner = Snapshot(bytes(self._section(f"join {k}")), join)
             options = restored_options(inner, plans.get(path), strategy, background, policy)
@@ -206,7 +206,7 @@ class BranchedSnapshot:
             fits = ((components >= np.array(firsts)) & (components < np.array(ends))) | ~there
             _require(bool(fits.all()), f"ledger {k} has rows that are not kept")
         try:
-            serials = ledger.fill(entries, options)
+            serials = ledger.fill(entries, options, node.changelog)
         except StateError as problem:
             raise KIND.wrong(f"ledger {k}: {problem}") from problem
         if not node.changelog:

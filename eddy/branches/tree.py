@@ -47,8 +47,9 @@ class TreeNode:
         self.width = len(shelf.query.streams)
         self.ledger = Ledger([one.how for one in node.branches], self.width, node.path) if node.branches else None
         rows = [i for i in node.path if shelf.query.graph.windows[i].kind == WindowKind.ROWS]
-        self.deadlines = {clock: Deadlines() for clock in ([TIME] if shelf.query.graph.timed else []) + rows}
-        """What is due, by clock. A ROWS clock is the number of the stream."""
+        clocks = ([TIME] if shelf.query.graph.timed else []) + rows
+        self.deadlines = {(clock, b): Deadlines() for clock in clocks for b in range(len(node.branches))}
+        """When each branch can get no further option, by clock. A ROWS clock is the number of the stream."""
         self.parts: list[TreeNode] = [self, *(one for child in self.below for one in child.parts)]
         """The node and all nodes below it."""
 
@@ -56,7 +57,7 @@ class TreeNode:
         """Return the pairs of a node and a left or anti branch of it that may get an option at any time."""
         pairs = []
         for one in self.parts:
-            rows = any(clock != TIME for clock in one.deadlines)
+            rows = any(clock != TIME for clock, _ in one.deadlines)
             for branch in one.node.branches:
                 timed = all(one.spans(below) for below in branch.below())
                 if branch.how != "semi" and not rows and not timed:
@@ -128,22 +129,17 @@ class TreeNode:
 
     def wait(self, matches: Int64s, serials: Int64s) -> None:
         """Note when each branch of new entries can get no further option."""
-        n, k = len(matches), len(self.below)
-        due = (serials * k)[:, None] + np.arange(k)
-        for clock, deadlines in self.deadlines.items():
-            at = np.empty((n, k), np.int64)
+        k, times = len(self.below), dict[int, Int64s]()
+        for (clock, b), deadlines in self.deadlines.items():
             if clock == TIME:
-                times = {i: self.shelf.times(i, matches[:, i]) for i in self.node.path}
-                for b, branch in enumerate(self.node.branches):
-                    at[:, b] = self._end_of(times, branch, n)
+                times = times or {i: self.shelf.times(i, matches[:, i]) for i in self.node.path}
+                at = self._end_of(times, self.node.branches[b], len(matches))
             else:
                 # The row leaves when `size` rows have arrived after it.
-                at[:] = matches[:, clock : clock + 1] + self.shelf.query.graph.windows[clock].size
+                at = matches[:, clock] + self.shelf.query.graph.windows[clock].size
             known = at < 2 * FOREVER
-            if known.all():
-                deadlines.add(at.reshape(-1), due.reshape(-1))
-            else:
-                deadlines.add(at[known], due[known])
+            due = serials * k + b
+            deadlines.add(*((at, due) if known.all() else (at[known], due[known])))
 
     def _end_of(self, times: Mapping[int, Int64s], branch: Node, n: int) -> Int64s:
         """Return the event times after which matches get no option of a branch; 2 * FOREVER = never."""
@@ -158,11 +154,15 @@ class TreeNode:
     def _close(self, pushed: Pushed) -> None:
         """Process what is due, in order of event time, or of the rows that left."""
         assert self.ledger is not None
-        for clock, deadlines in self.deadlines.items():
+        for clock in dict.fromkeys(clock for clock, _ in self.deadlines):
             now = pushed.watermark if clock == TIME else pushed.counts[clock]
-            if now is not None or pushed.finished:
-                due = deadlines.take(None if pushed.finished else now)
-                self.ledger.close(due)
+            if now is None and not pushed.finished:
+                continue
+            taken = [
+                self.deadlines[clock, b].take(None if pushed.finished else now) for b in range(len(self.node.branches))
+            ]
+            at, due = (np.concatenate(parts) for parts in zip(*taken, strict=True))
+            self.ledger.close(due if len(taken) == 1 else due[np.argsort(at, kind="stable")])
         if pushed.finished:
             k = len(self.below)
             self.ledger.close(((self.ledger.serials() * k)[:, None] + np.arange(k)).reshape(-1))

@@ -51,6 +51,7 @@ class BranchOracle:
 
     core: OracleBranch
     changelog: bool = False
+    lateness: Any = 0
     spans: dict[str, Any] | None = None
     finished: bool = False
     newest: Any = None
@@ -107,7 +108,7 @@ class BranchOracle:
             most = one.join._most()
             for stream in one.branch.query.streams:
                 if stream.window == "derived":
-                    sizes = [most[stream.name, name] + self._size(name, spans) for name in above]
+                    sizes = [most[stream.name, name] + self._size(name, spans) + self.lateness for name in above]
                     spans[stream.name] = max([spans[stream.name], *sizes])
             self._lengthen(one, spans)
 
@@ -119,7 +120,7 @@ class BranchOracle:
         return spans.get(name, float("inf"))
 
     def push(
-        self, arrivals: Sequence[tuple[str, Row]], watermark: Any = None, lateness: Any = 0
+        self, arrivals: Sequence[tuple[str, Row]], watermark: Any = None
     ) -> tuple[list[Numbers], list[Numbers], list[bool]]:
         """Take the rows of a push; return the rows that end, those that begin, and which arrivals came in time."""
         timed = any(stream.window == "range" for node in self.tree.everywhere() for stream in node.path)
@@ -129,7 +130,7 @@ class BranchOracle:
             late = False
             if timed and watermark is None:
                 self.newest = t if self.newest is None else max(self.newest, t)
-                late = t < self.newest - lateness
+                late = t < self.newest - self.lateness
             elif timed:
                 late = self.given is not None and t < self.given
             fates.append(not late)
@@ -138,7 +139,7 @@ class BranchOracle:
                 self.rows[name].append(row)
         if watermark is not None:
             self.given = watermark
-        now = watermark if watermark is not None or self.newest is None else self.newest - lateness
+        now = watermark if watermark is not None or self.newest is None else self.newest - self.lateness
         for node in self.tree.everywhere():
             own = [one for one in kept if one[0] in {stream.name for stream in node.path}]
             if node.join._ranged:

@@ -317,7 +317,8 @@ class BranchedQuery(Query):
                 size = self.derived[stream.name]
                 for j in above.path:
                     after = int(most[node.path.index(i), node.path.index(j)])
-                    size = max(size, min(after + self._size_of(j), FOREVER))
+                    # A tuple leaves after those that arrived before it, which may be younger by the lateness.
+                    size = max(size, min(after + self._size_of(j) + self.graph.lateness, FOREVER))
                 self.derived[stream.name] = size
                 longer = replace(stream, window=Range(span_of(size, self.time_type, stream.type_of(stream.time))))
                 self.streams = (*self.streams[:i], longer, *self.streams[i + 1 :])

@@ -21,9 +21,11 @@ LEFT, SEMI, ANTI = 0, 1, 2
 """How a branch hangs on its parent."""
 HOWS = ("left", "semi", "anti")
 
-N_LOW, N_NEXT, N_LIVE, N_OPTIONS, N_FREE_OPTIONS, N_OUT, N_LOG, N_COUNTERS = range(8)
+N_LOW, N_NEXT, N_LIVE, N_OPTIONS, N_FREE_OPTIONS, N_OUT, N_LOG, N_ROWS, N_WRITES, N_COUNTERS = range(10)
 """Counters: entries in use have serial numbers from N_LOW to N_NEXT - 1, and N_LIVE is how many they are; options ever
-used, and the first free one; rows put out; values logged."""
+used, and the first free one; rows put out; values logged; rows and writes for which the next event needs room."""
+MOST = 1 << 40
+"""More rows than an event can have: a count of them stops here, before it overflows."""
 F_LINK, F_SERIAL, F_BRANCHES = range(3)
 """Fields of an entry: the next one in its bucket; its serial number, another one = not in use; then the fields of each
 branch; then a component for each stream, -1 = none."""
@@ -144,7 +146,8 @@ def choices(book: Book, e: int, b: int) -> int:
     at = branch_at(e, b)
     count, how = book.entries[u64(at + B_COUNT)], book.hows[u64(b)]
     if how == LEFT and count > 0:
-        return np.int64(count)
+        # Options that are not stored are rows only when they come and go.
+        return np.int64(count) if book.kept[u64(b)] else np.int64(0)
     if how == SEMI:
         return np.int64(count > 0)
     return np.int64(count == 0 and book.entries[u64(at + B_DONE)] == 1)
@@ -156,7 +159,7 @@ def others(book: Book, e: int, b: int) -> int:
     ways = np.int64(1)
     for k in range(book.hows.shape[0]):
         if k != b:
-            ways *= choices(book, e, k)
+            ways = min(ways * min(choices(book, e, k), MOST >> 10), MOST)
     return ways
 
 
@@ -209,6 +212,7 @@ def emit(book: Book, sign: int, e: int, b: int, source: Int64s, first: int) -> N
 @inlined
 def has_room(book: Book, rows: int, writes: int) -> bool:
     """Return whether so many rows can be put out, and so many writes logged."""
+    book.counters[N_ROWS], book.counters[N_WRITES] = rows, writes
     fits = book.counters[N_OUT] + rows <= book.rows.shape[0]
     return fits and (book.counters[N_LOG] + writes) * LOGGED <= book.log.shape[0]
 

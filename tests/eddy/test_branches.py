@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eddy
+from eddy.branches.snapshot import KIND
 from eddy.fuzz.branch_oracle import BranchOracle, Numbers, OracleBranch
 from eddy.fuzz.oracle import Comparison, OracleQuery, OracleStream
+from eddy.storage.sections import pack, unpack
 from jisc.plan.tree import connected_order, left_deep
 from jisc.strategies import STRATEGIES
 
@@ -118,13 +121,15 @@ class Drawn:
 
     def oracles(self, changelog: bool) -> list[BranchOracle]:
         """Return the oracle; for a full outer join, also that of the rows of the second stream."""
-        found = [BranchOracle(self.core, changelog)]
+        found = [BranchOracle(self.core, changelog, self.lateness)]
         if self.full:
             (branch,) = self.core.branches
             turned = OracleQuery(self.core.query.streams, branch.query.equalities, comparisons=branch.query.comparisons)
             own = OracleQuery(branch.query.streams, ())
             found.append(
-                BranchOracle(OracleBranch(own, "core", [OracleBranch(turned, "anti")]), changelog, found[0].spans)
+                BranchOracle(
+                    OracleBranch(own, "core", [OracleBranch(turned, "anti")]), changelog, self.lateness, found[0].spans
+                )
             )
         return found
 
@@ -195,10 +200,8 @@ def test_rows_are_those_of_the_oracle(one: Drawn, strategy: str, output: str, fo
     oracles = one.oracles(changelog)
     names = oracles[0].names
     rt = eddy.Runtime(one.query, strategy=strategy, output=output, ids_only=form == "ids", bounded=True)
-    timed = one.query.graph.timed
     for arrivals in steps(data.draw, names):
-        lateness = one.lateness if timed else 0
-        expected = [(oracle, oracle.push(arrivals, lateness=lateness)) for oracle in oracles]
+        expected = [(oracle, oracle.push(arrivals)) for oracle in oracles]
         batches = {
             name: pa.RecordBatch.from_pylist([row for own, row in arrivals if own == name], schema=SCHEMA)
             for name in names
@@ -226,6 +229,120 @@ def move(rt: eddy.Runtime, draw: st.DrawFn) -> None:
     graph = rt._engine.joins[join].query.graph
     order = draw(st.permutations(range(graph.n_streams)))
     rt.transition(left_deep(connected_order(order, graph.class_bits)).text(graph.names))
+
+
+def test_one_row_with_many_partners_in_pushes_of_one_row() -> None:
+    """The log of a ledger and its rows grow apart: closing one entry frees all its options."""
+    rows = pa.schema([("a", pa.int64())])
+    r, s, t = (eddy.Stream(name, rows, window=eddy.Rows(1 if name == "R" else 1000)) for name in "RST")
+    query = eddy.Query([r], branches=[eddy.Branch([one], [f"R.a = {one.name}.a"], "left") for one in (s, t)])
+    for count in (1, 300):
+        rt = eddy.Runtime(query)
+        rt.push({"R": [{"a": 0}]})
+        for _ in range(count):
+            rt.push({"S": [{"a": 0}]})
+        rt = eddy.Runtime.restore(rt.snapshot(), query)
+        assert rt.push({"R": [{"a": 7}]}).num_rows == count
+        rt.check()
+
+
+def test_room_of_a_large_push_is_given_back() -> None:
+    rows = pa.schema([("a", pa.int64())])
+    r, s, t = (eddy.Stream(name, rows, window=eddy.Rows(1 if name == "R" else 500)) for name in "RST")
+    query = eddy.Query([r], branches=[eddy.Branch([one], [f"R.a = {one.name}.a"], "left") for one in (s, t)])
+    rt = eddy.Runtime(query, count_only=True, max_bytes=3_000_000)
+    rt.push({"S": [{"a": 0}] * 500}), rt.push({"T": [{"a": 0}] * 500})
+    assert rt.push({"R": [{"a": 0}]}).to_pylist() == [{"count": 250_000}]
+    rt.max_bytes = None
+    for k in range(12):
+        rt.push({"R": [{"a": k + 1}]})
+    assert rt.nbytes < 3_000_000
+    rt.max_bytes = 3_000_000
+    rt.push({"R": [{"a": 0}]})
+    rt.max_bytes = 3_000
+    with pytest.raises(eddy.CapacityError, match="max_bytes is 3,000"):
+        rt.push({"R": [{"a": 1}]})
+
+
+WRONG = {
+    "max_bytes": ({"max_bytes": 0}, "1 or more, not 0"),
+    "plan": ({"plan": 5}, "plan is text"),
+    "plan of no join": ({"plan": "R T"}, "plan of none of the joins|there is no stream"),
+    "two plans": ({"plan": "R S; S R"}, "two plans of one join"),
+    "store": ({"store": ["R Typo"]}, "state of no join"),
+    "strategy": ({"strategy": "jsic"}, "there is no strategy"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_option_is_refused(options: dict[str, Any], message: str) -> None:
+    query = eddy.Query(
+        [eddy.Stream("R", SCHEMA)], branches=[eddy.Branch([eddy.Stream("S", SCHEMA)], ["R.a = S.a"], "left")]
+    )
+    with pytest.raises(eddy.EddyError, match=message):
+        eddy.Runtime(query, bounded=True, **options)
+
+
+def test_what_never_ends_is_refused_unless_the_input_does() -> None:
+    query = eddy.Query(
+        [eddy.Stream("R", SCHEMA)], branches=[eddy.Branch([eddy.Stream("S", SCHEMA)], ["R.a = S.a"], "anti")]
+    )
+    with pytest.raises(eddy.InputError, match="a row of R without a partner in S would never be known"):
+        eddy.Runtime(query)
+    eddy.Runtime(query, output="changelog")
+
+
+BRANCH = eddy.Stream("S", SCHEMA)
+WRONG_BRANCHES = {
+    "how": (lambda: eddy.Branch([BRANCH], ["R.a = S.a"], "inner"), "how is one of 'left'"),  # type: ignore[arg-type]
+    "no stream": (lambda: eddy.Branch([], [], "left"), "a branch has no stream"),
+    "no predicate": (lambda: eddy.Branch([BRANCH], [], "left"), "no predicate connects S with R"),
+    "another stream": (lambda: eddy.Branch([BRANCH], ["Q.a = S.a"], "left"), "there is no stream 'Q'"),
+    "its own name": (
+        lambda: eddy.Branch([eddy.Stream("R", SCHEMA)], ["R.a = R.b"], "left"),
+        "two streams are named 'R'",
+    ),
+    "full of two": (
+        lambda: eddy.Branch([BRANCH, eddy.Stream("T", SCHEMA)], ["R.a = S.a", "S.a = T.a"], "full"),
+        "full outer",
+    ),
+    "no branch": (lambda: "S", "must be eddy.Branch objects"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), WRONG_BRANCHES.values(), ids=WRONG_BRANCHES.keys())
+def test_a_wrong_branch_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(eddy.QueryError, match=message):
+        eddy.Query([eddy.Stream("R", SCHEMA)], branches=[make()])
+
+
+def test_a_forged_ledger_is_refused() -> None:
+    """Altered counts and components, under a new digest, neither crash nor change results."""
+    stream = {name: eddy.Stream(name, SCHEMA, window=eddy.Rows(5)) for name in "RST"}
+    branches = [eddy.Branch([stream[name]], [f"R.a = {name}.a"], "left") for name in "ST"]
+    query = eddy.Query([stream["R"]], branches=branches)
+    rt = eddy.Runtime(query, ids_only=True)
+    rows = [{"a": k, "b": 0, "t": 0, "v": 0, "p": ""} for k in range(3)]
+    rt.push(dict.fromkeys("RST", rows), order=[0, 1, 2] * 3)
+    header, sections = unpack(rt.snapshot(), KIND)
+    refused = 0
+    for name in ("ledger 0 entries", "ledger 0 options"):
+        numbers = np.frombuffer(sections[name], np.int64)
+        for at in range(len(numbers)):
+            for value in (2**63 - 1, -(2**63), 2**40, 7, -1, 1):
+                if numbers[at] == value:
+                    continue
+                forged = numbers.copy()
+                forged[at] = value
+                data = pack(header, {**sections, name: memoryview(forged).cast("B")}, KIND)
+                try:
+                    other = eddy.Runtime.restore(data, query)
+                except eddy.SnapshotError:
+                    refused += 1
+                else:
+                    other.push({"R": rows})
+                    other.finish()
+    assert refused > 100
 
 
 def test_a_push_after_the_end_is_refused() -> None:
