@@ -35,6 +35,7 @@ from stairs.descriptors import (
     M_OUT,
     M_STOP,
     M_WATERMARK,
+    NEED_BAND,
     NEED_OUTPUT,
     NEED_PARTIALS,
     R_END,
@@ -49,6 +50,7 @@ from stairs.kernels.learning import learn
 from stairs.kernels.levels import judge_ahead, probe_stream
 from stairs.kernels.marks import keep_marks, rest
 from stairs.kernels.opening import is_strict, open_push
+from stairs.kernels.scan import NO_BAND
 from stairs.kernels.windows import expire_ranges
 from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
 
@@ -78,7 +80,7 @@ def tally(arena: Arena, routes: Routes, chunk: Chunk) -> None:
 def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int, strict: bool, count_only: bool) -> int:
     """Find and write the results of the first n events of the chunk, or of fewer; return the number of events.
 
-    If a single event lacks room for partial results, or the results lack room, return minus the status.
+    If a single event lacks room for partial results, or the results or a band lack room, return minus the status.
     """
     m = arena.streams.shape[0]
     while True:
@@ -90,6 +92,8 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
                     learn(arena, routes, chunk, i)
         if at >= 0:
             break
+        if at == NO_BAND:
+            return -NEED_BAND
         if n == 1 or chunk.partials.shape[0] < MUCH:
             return -NEED_PARTIALS
         n //= 2

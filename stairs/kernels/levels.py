@@ -298,7 +298,7 @@ def probe_stream(
 ) -> int:
     """Find the partial results and lists of the events of stream i at places before `last`.
 
-    Write them to `chunk.partials` from `at` on; return their end, or -1 if they lack room.
+    Write them to `chunk.partials` from `at` on; return their end, -1 if they lack room, or NO_BAND.
 
     count_only   the elements of the lists are only counted
     """

@@ -1,0 +1,138 @@
+"""Bands: values of a stream in ascending order, in which a scan finds those between two bounds by binary search.
+
+A band has an entry (value, sequence number) for each tuple of a ring of values that can join. Its entries form sorted
+*runs* of three sizes. New tuples wait until there are enough of them. Then they are sorted in batches, and each batch
+is merged into the first run. A run that has become too long is merged into the next one. Each merge drops the entries
+of expired tuples, so an entry is moved a dozen times in its life, whatever the size of the window.
+
+A band is a cache over a SteM. Tuples that it does not contain yet are read from the ring of values (B_UPTO), however
+they got there. Its memory belongs to `stairs.bands`.
+
+Source: O'Neil, Cheng, Gawlick, O'Neil, "The log-structured merge-tree (LSM-tree)", Acta Informatica 33, 1996.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stairs.descriptors import (
+    B_AT,
+    B_BATCH,
+    B_COUNT,
+    B_LOW,
+    B_MOST,
+    B_TUPLES,
+    B_UPTO,
+    B_VALUES,
+    S_MASK,
+    S_RECS,
+    S_VALUES,
+    S_WIDTH,
+)
+from stairs.kernels.accelerate import inlined, step, u64
+from stairs.kernels.memory import peek_int32, peek_int64, poke_int32, poke_int64
+from stairs.memory.arena import Arena
+
+RUNS = 3
+BATCH = 1024
+"""Tuples that are sorted at once: as many as a chunk has."""
+SORTED = 16
+"""Entries that are sorted by insertion."""
+
+
+@inlined
+def count_below(values: int, n: int, bound: int) -> int:
+    """Return how many of n ascending values at an address are less than a bound."""
+    first = np.int64(0)
+    # Without a branch on the values, which would be mispredicted each second time.
+    while n > 1:
+        half = n >> 1
+        first += half & -np.int64(peek_int64(values + 8 * (first + half - 1)) < bound)
+        n -= half
+    return first + np.int64(n > 0 and peek_int64(values + 8 * first) < bound)
+
+
+@step
+def merge(values: int, tuples: int, n: int, more_values: int, more_tuples: int, more: int) -> None:
+    """Merge sorted entries into n others, which are followed by room for them; arguments are addresses and counts."""
+    a, b = n - 1, more - 1
+    while a >= 0 and b >= 0:
+        v, w = peek_int64(values + 8 * a), peek_int64(more_values + 8 * b)
+        s, t = np.int64(peek_int32(tuples + 4 * a)), np.int64(peek_int32(more_tuples + 4 * b))
+        later = v > w
+        poke_int64(values + 8 * (a + b + 1), v if later else w)
+        poke_int32(tuples + 4 * (a + b + 1), np.int32(s if later else t))
+        a -= np.int64(later)
+        b -= 1 - np.int64(later)
+    for k in range(b + 1):
+        poke_int64(values + 8 * k, peek_int64(more_values + 8 * k))
+        poke_int32(tuples + 4 * k, peek_int32(more_tuples + 4 * k))
+
+
+@step
+def sort(values: int, tuples: int, n: int) -> None:
+    """Sort up to BATCH entries at addresses; half as many must have room after a whole batch."""
+    for first in range(0, n, SORTED):
+        for k in range(first + 1, min(first + SORTED, n)):
+            v, s, at = peek_int64(values + 8 * k), peek_int32(tuples + 4 * k), k
+            while at > first and peek_int64(values + 8 * (at - 1)) > v:
+                poke_int64(values + 8 * at, peek_int64(values + 8 * (at - 1)))
+                poke_int32(tuples + 4 * at, peek_int32(tuples + 4 * (at - 1)))
+                at -= 1
+            poke_int64(values + 8 * at, v)
+            poke_int32(tuples + 4 * at, s)
+    size = SORTED
+    while size < n:
+        for first in range(0, n - size, 2 * size):
+            right, more = first + size, min(size, n - first - size)
+            for k in range(more):
+                poke_int64(values + 8 * (BATCH + k), peek_int64(values + 8 * (right + k)))
+                poke_int32(tuples + 4 * (BATCH + k), peek_int32(tuples + 4 * (right + k)))
+            merge(values + 8 * first, tuples + 4 * first, size, values + 8 * BATCH, tuples + 4 * BATCH, more)
+        size *= 2
+
+
+@step
+def keep_from(values: int, tuples: int, n: int, low: int) -> int:
+    """Drop the entries of tuples before `low` from n entries at addresses; return the number of those kept."""
+    kept = np.int64(0)
+    for k in range(n):
+        s = peek_int32(tuples + 4 * k)
+        poke_int64(values + 8 * kept, peek_int64(values + 8 * k))
+        poke_int32(tuples + 4 * kept, s)
+        kept += np.int64(s >= low)
+    return kept
+
+
+@step
+def sort_in(arena: Arena, b: int, j: int, ring: int, low: int, following: int) -> None:
+    """Add the tuples of stream j before `following` that band b, of one of its rings of values, does not contain.
+
+    low   the first tuple that counts
+    """
+    band, row = arena.bands[u64(b)], arena.streams[u64(j)]
+    recs, mask, width = row[S_RECS] + 1, row[S_MASK], row[S_WIDTH]
+    slots = row[S_VALUES] + ring * (mask + 1)
+    s = max(band[B_UPTO], low)
+    while s < following:
+        values, tuples = band[B_VALUES] + 8 * band[B_BATCH], band[B_TUPLES] + 4 * band[B_BATCH]
+        more, stop = np.int64(0), min(s + BATCH, following)
+        while s < stop:
+            poke_int64(values + 8 * more, arena.values[u64(slots + (s & mask))])
+            poke_int32(tuples + 4 * more, np.int32(s))
+            more += np.int64(arena.recs[u64(recs + (s & mask) * width)] >= 0)
+            s += 1
+        sort(values, tuples, more)
+        for k in range(RUNS):
+            at = band[u64(B_AT + k)]
+            run, numbers = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at
+            kept = keep_from(run, numbers, band[u64(B_COUNT + k)], low)
+            merge(run, numbers, kept, values, tuples, more)
+            band[u64(B_COUNT + k)] = kept + more
+            if k + 1 == RUNS or kept + more <= band[u64(B_MOST + k)]:
+                break
+            # All of it goes into the next run.
+            values, tuples, more = run, numbers, kept + more
+            band[u64(B_COUNT + k)] = 0
+    band[B_UPTO] = max(band[B_UPTO], following)
+    band[B_LOW] = max(band[B_LOW], low)
