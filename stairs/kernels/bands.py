@@ -19,37 +19,89 @@ from stairs.descriptors import (
     B_AT,
     B_BATCH,
     B_COUNT,
+    B_FIRST,
     B_LOW,
     B_MOST,
     B_TUPLES,
     B_UPTO,
     B_VALUES,
+    Q_FIELDS,
     S_MASK,
     S_RECS,
     S_VALUES,
     S_WIDTH,
 )
+from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
-from stairs.kernels.memory import peek_int32, peek_int64, poke_int32, poke_int64
+from stairs.kernels.memory import peek_int32, peek_int64, poke_int32, poke_int64, prefetch
+from stairs.kernels.partials import add_partial
 from stairs.memory.arena import Arena
 
 RUNS = 3
 BATCH = 1024
 """Tuples that are sorted at once: as many as a chunk has."""
+AHEAD = 4
+"""Cache lines of values that are prefetched from the beginning of what a search has found."""
 SORTED = 16
 """Entries that are sorted by insertion."""
 
 
 @inlined
 def count_below(values: int, n: int, bound: int) -> int:
-    """Return how many of n ascending values at an address are less than a bound."""
+    """Return how many of n ascending values at an address are less than a bound; both lie within ±2^62."""
     first = np.int64(0)
-    # Without a branch on the values, which would be mispredicted each second time.
+    # The sign of the difference makes a mask: a branch would be mispredicted each second time.
     while n > 1:
         half = n >> 1
-        first += half & -np.int64(peek_int64(values + 8 * (first + half - 1)) < bound)
+        first += half & (peek_int64(values + 8 * (first + half - 1)) - bound) >> 63
         n -= half
     return first + np.int64(n > 0 and peek_int64(values + 8 * first) < bound)
+
+
+@step
+def search(bands: np.ndarray, b: int, low: int, high: int, counted: bool) -> int:
+    """Find the first entry of each run of band b with a value of at least `low` (B_FIRST), and prefetch what follows.
+
+    Return the number of entries with a value within low .. high, if `counted`.
+    """
+    band, found = bands[u64(b)], np.int64(0)
+    least, beyond = max(low, -2 * FOREVER), min(high + 1, 2 * FOREVER)
+    for k in range(RUNS):
+        at, n = band[u64(B_AT + k)], band[u64(B_COUNT + k)]
+        first = count_below(band[B_VALUES] + 8 * at, n, least)
+        band[u64(B_FIRST + k)] = first
+        values, tuples = band[B_VALUES] + 8 * (at + first), band[B_TUPLES] + 4 * (at + first)
+        for line in range(AHEAD):
+            prefetch(values + 64 * line)
+        for line in range(AHEAD // 2):
+            prefetch(tuples + 64 * line)
+        if counted:
+            found += count_below(band[B_VALUES] + 8 * at, n, beyond) - first
+    return found
+
+
+@step
+def take(
+    partials: np.ndarray, end: int, bands: np.ndarray, b: int, high: int, first: int, last: int, q: int, place: int
+) -> int:
+    """Write what `search` found, up to the value `high`, as partial results from `end` on; return their end, or -1.
+
+    Only the tuples first .. last - 1 count: entries of expired tuples may remain. Each extends partial result q of an
+    event at `place`.
+    """
+    band, most = bands[u64(b)], np.int64(partials.shape[0]) - Q_FIELDS
+    for k in range(RUNS):
+        at, n = band[u64(B_AT + k)], band[u64(B_COUNT + k)]
+        values, tuples = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at
+        for e in range(band[u64(B_FIRST + k)], n):
+            if peek_int64(values + 8 * e) > high:
+                break
+            if end > most:
+                return np.int64(-1)
+            s = np.int64(peek_int32(tuples + 4 * e))
+            add_partial(partials, end, q, s, place)
+            end += Q_FIELDS * np.int64(first <= s < last)
+    return end
 
 
 @step

@@ -157,7 +157,7 @@ def probe_chunks(
             if n < 0:
                 return np.int64(-n)
             # As many events as the room for partial results allowed, and a few more each time.
-            most = n if n < asked else min(most + most // 4 + 1, np.int64(chunk.places.shape[0]))
+            most = n if n < asked else min(most + most // 16 + 1, np.int64(chunk.places.shape[0]))
             for i in range(arena.streams.shape[0]):
                 if is_active(chunk, i):
                     judge_ahead(routes, u64(i))

@@ -115,6 +115,8 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
     trunk, last, end = routes.span[i, R_TRUNK], last_level(routes, i), routes.span[i, R_END]
     partials, levels, turn = chunk.partials, chunk.levels, walk.turn
     p = levels[i, u64(last), L_AT] + Q_PLACE
+    # The count of an event stays in a register while its partial results follow each other.
+    counted, found = u64(0), chunk.counts[u64(0)]
     for q in range(levels[i, u64(last), L_SIZE]):
         total = np.int64(1)
         if strict:
@@ -131,8 +133,12 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
                 size *= n
                 total = total * n if size <= MOST_RESULTS else MOST_RESULTS
         place = u64(partials[u64(p)])
-        chunk.counts[place] = min(chunk.counts[place] + total, MOST_RESULTS)
+        if place != counted:
+            chunk.counts[counted] = found
+            counted, found = place, chunk.counts[place]
+        found = min(found + total, MOST_RESULTS)
         p += Q_FIELDS
+    chunk.counts[counted] = found
 
 
 @step

@@ -11,14 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from stairs.descriptors import (
-    B_AT,
-    B_COUNT,
     B_LEAST,
     B_REFUSED,
     B_SLOTS,
-    B_TUPLES,
     B_UPTO,
-    B_VALUES,
     B_WAITING,
     H_COMPARE,
     H_OPS0,
@@ -34,6 +30,7 @@ from stairs.descriptors import (
     O_CHECK,
     Q_FIELDS,
     Q_PLACE,
+    Q_TUPLE,
     S_BANDS,
     S_MASK,
     S_RECS,
@@ -50,10 +47,9 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
-from stairs.kernels.bands import RUNS, count_below, sort_in
+from stairs.kernels.bands import search, sort_in, take
 from stairs.kernels.chunk import has_arrived, has_left
 from stairs.kernels.compare import value_of
-from stairs.kernels.memory import peek_int32, peek_int64
 from stairs.kernels.partials import add_partial, agrees, bind_keys, close_level
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
@@ -103,16 +99,6 @@ def ready_band(arena: Arena, j: int, ring: int, oldest: int, following: int) -> 
     return b
 
 
-@inlined
-def are_few(arena: Arena, b: int, low: int, high: int, most: int) -> bool:
-    """Return whether at most `most` entries of band b lie within low .. high."""
-    band, found = arena.bands[u64(b)], np.int64(0)
-    for k in range(RUNS):
-        values, n = band[B_VALUES] + 8 * band[u64(B_AT + k)], band[u64(B_COUNT + k)]
-        found += count_below(values, n, high + 1) - count_below(values, n, low)
-    return found <= most
-
-
 @step
 def scan(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: int, h: int, at: int) -> int:
     """Do the work of `stairs.kernels.levels.extend` for a hop that scans. Return NO_BAND if a band lacks memory."""
@@ -132,48 +118,44 @@ def scan(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: 
         if b == NO_BAND:
             return b
     above = levels[i, u64(level), L_AT]
-    end, last = at, np.int64(partials.shape[0]) - Q_FIELDS
+    end, last, most = at, np.int64(partials.shape[0]) - Q_FIELDS, (following - oldest) // FEW
+    before, first, beyond = np.int64(-1), oldest, newer
     for q in range(levels[i, u64(level), L_SIZE]):
         place = np.int64(partials[u64(above + q * Q_FIELDS + Q_PLACE)])
+        # The event sees the tuples first .. beyond - 1. Both rise with its place.
+        if place < before:
+            first, beyond = oldest, newer
+        while first < stay and has_left(arena, chunk, np.int64(j), first, place):
+            first += 1
+        while beyond < following and has_arrived(chunk, np.int64(j), beyond, place):
+            beyond += 1
+        before, start = place, first
         bind_keys(arena, routes, chunk, walk, i, level, q, h)
         if bounded:
             test = routes.compares[u64(x)]
             other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], walk.others[0])
             low, high = other + test[X_LOW], other + test[X_HIGH]
-        start = oldest
-        if b >= 0 and (not more or are_few(arena, b, low, high, (following - oldest) // FEW)):
-            band = arena.bands[u64(b)]
-            start = max(oldest, band[B_UPTO])
-            for k in range(RUNS):
-                run, n = band[B_VALUES] + 8 * band[u64(B_AT + k)], band[u64(B_COUNT + k)]
-                numbers = band[B_TUPLES] + 4 * band[u64(B_AT + k)]
-                for e in range(count_below(run, n, low), n):
-                    if peek_int64(run + 8 * e) > high:
-                        break
-                    s = np.int64(peek_int32(numbers + 4 * e))
-                    # Entries of expired tuples remain; a tuple of the push may have its turn in the next chunk.
-                    if s < oldest or s >= following:
-                        continue
-                    if s >= newer and not has_arrived(chunk, np.int64(j), s, place):
-                        continue
-                    if s < stay and has_left(arena, chunk, np.int64(j), s, place):
-                        continue
-                    if not more or agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
-                        if end > last:
-                            return np.int64(-1)
+        if b >= 0 and search(arena.bands, b, low, high, more) <= most:
+            begin = end
+            end = take(partials, end, arena.bands, b, high, first, beyond, q, place)
+            if end < 0:
+                return end
+            start = max(first, arena.bands[u64(b), B_UPTO])
+            if more:
+                taken = end
+                end = begin
+                for p in range(begin, taken, Q_FIELDS):
+                    s = np.int64(partials[u64(p + Q_TUPLE)])
+                    if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
                         end = add_partial(partials, end, q, s, place)
-        while start < following:
+        while start < beyond:
             # A block ends where the ring does.
-            stop = min(following, start + BLOCK, start + mask + 1 - (start & mask))
+            stop = min(beyond, start + BLOCK, start + mask + 1 - (start & mask))
             slot = base + (start & mask)
             if not bounded or any_within(values, slot, slot + stop - start, low, high):
                 for s in range(start, stop):
                     v = values[u64(slot + s - start)] if bounded else low
                     if v < low or v > high or arena.recs[u64(ring + (s & mask) * width)] < 0:
-                        continue
-                    if s >= newer and not has_arrived(chunk, np.int64(j), s, place):
-                        continue
-                    if s < stay and has_left(arena, chunk, np.int64(j), s, place):
                         continue
                     if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
                         if end > last:
