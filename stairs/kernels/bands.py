@@ -33,7 +33,7 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
-from stairs.kernels.memory import peek_int32, peek_int64, poke_int32, poke_int64, prefetch
+from stairs.kernels.memory import peek64, peek_int32, peek_int64, poke_int32, poke_int64, prefetch
 from stairs.kernels.partials import add_partial
 from stairs.memory.arena import Arena
 
@@ -50,10 +50,11 @@ SORTED = 16
 def count_below(values: int, n: int, bound: int) -> int:
     """Return how many of n ascending values at an address are less than a bound; both lie within ±2^62."""
     first = np.int64(0)
-    # The sign of the difference makes a mask: a branch would be mispredicted each second time.
+    # The sign of the difference makes a mask: a branch would be mispredicted each second time. The compiler makes no
+    # branch of unsigned numbers, whose difference may wrap around.
     while n > 1:
         half = n >> 1
-        first += half & (peek_int64(values + 8 * (first + half - 1)) - bound) >> 63
+        first += half & np.int64(peek64(values + 8 * (first + half - 1)) - u64(bound)) >> 63
         n -= half
     return first + np.int64(n > 0 and peek_int64(values + 8 * first) < bound)
 
