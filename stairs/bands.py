@@ -16,6 +16,7 @@ import numpy as np
 
 from stairs.descriptors import (
     B_AT,
+    B_AT_ONCE,
     B_BATCH,
     B_COUNT,
     B_FIELDS,
@@ -33,12 +34,14 @@ from stairs.descriptors import (
 )
 from stairs.errors import CapacityError
 from stairs.graph import JoinGraph
-from stairs.kernels.bands import BATCH, RUNS
+from stairs.kernels.bands import RUNS
 from stairs.memory.allowance import Allowance
 from stairs.memory.arena import Int32s, Int64s
 
 PAUSE = 64
 """Pushes for which bands rest after there was no memory for them."""
+BATCH = 1024
+"""Tuples that are sorted in at once: as many as a chunk has."""
 ENTRY_BYTES = 12
 EMPTIED = [B_UPTO, B_LOW, *range(B_COUNT, B_COUNT + RUNS)]
 """Fields that are 0 in an empty band."""
@@ -90,16 +93,22 @@ class Bands:
         """Bytes of all runs."""
         return sum(array.nbytes for memory in self._memory.values() for array in memory)
 
+    def memory(self, b: int) -> tuple[Int64s, Int32s] | None:
+        """Return the values and sequence numbers of a band, None if it has no memory."""
+        return self._memory.get(b)
+
     def bytes_of(self, i: int) -> int:
         """Return the bytes of the runs of stream i."""
         return sum(array.nbytes for b, memory in self._memory.items() if self.streams[b] == i for array in memory)
 
     def make_room(self, b: int, slots: int) -> None:
-        """Give a band memory for a ring of so many slots, or do without it if the allowance is short. It is empty then."""
+        """Empty a band, and give it memory for a ring of so many slots if the allowance is not short."""
         self.release(b)
+        batch = min(BATCH, slots)
         most = np.array([slots // 24 + self.sizes.first, slots // 4 + self.sizes.first])
-        ends = np.cumsum([most[0] + BATCH, most.sum() + BATCH, slots])
-        room = int(ends[-1]) + BATCH + BATCH // 2
+        # After a merge, all entries of a run are live.
+        ends = np.cumsum(np.minimum([most[0] + batch, most.sum() + batch, slots], slots))
+        room = int(ends[-1]) + batch + batch // 2
         try:
             self._allowance.ask(room * ENTRY_BYTES, "a band for scans")
         except CapacityError:
@@ -109,7 +118,7 @@ class Bands:
         values, tuples = np.empty(room, np.int64), np.empty(room, np.int32)
         row[[B_VALUES, B_TUPLES, B_SLOTS]] = values.ctypes.data, tuples.ctypes.data, slots
         row[B_AT : B_AT + RUNS] = 0, ends[0], ends[1]
-        row[B_BATCH] = ends[2]
+        row[[B_BATCH, B_AT_ONCE]] = ends[2], batch
         row[B_MOST : B_MOST + RUNS - 1] = most
         # In this order, the table never has the address of freed memory, whatever exception comes in between.
         self._memory[b] = values, tuples

@@ -75,9 +75,10 @@ B_LOW = 7  # ... that are not before this one: the greatest low mark at which ex
 B_COUNT = 8  # entries of each run
 B_AT = 11  # the entry at which each run starts
 B_BATCH = 14  # ... and the batch of tuples that are sorted in next
-B_MOST = 15  # entries of the first two runs beyond which they are merged into the next one
-B_FIRST = 17  # the first entry of each run within the bounds of a search
-B_FIELDS = 20
+B_AT_ONCE = 15  # tuples of a batch
+B_MOST = 16  # entries of the first two runs beyond which they are merged into the next one
+B_FIRST = 18  # the first entry of each run within the bounds of a search
+B_FIELDS = 21
 
 # hops[h]: one probe of a route
 H_TARGET = 0  # the stream probed, or the first stream of the STAIR probed

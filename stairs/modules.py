@@ -18,6 +18,7 @@ from operator import add
 import numpy as np
 import numpy.typing as npt
 
+from stairs.checks.bands import check_bands
 from stairs.checks.byte_strings import require
 from stairs.checks.stems import check_stems
 from stairs.descriptors import (
@@ -343,3 +344,4 @@ class Modules(Stems):
         """Raise StateError, naming the first invariant of the arrays that fails. O(state * log state)."""
         require(not self.pushing, "a push is neither committed nor undone")
         check_stems(self)
+        check_bands(self)

@@ -291,6 +291,22 @@ DEFECTS = (
         "mjoin",
     ),
     Defect(
+        "a search in a band misses values that are equal to the lower bound",
+        (
+            Edit(
+                "stairs/kernels/bands.py",
+                "peek_int64(values + 8 * first) < bound)",
+                "peek_int64(values + 8 * first) <= bound)",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "a band keeps the tuples of a push that failed",
+        (Edit("stairs/bands.py", "        self.table[np.ix_(wrong, EMPTIED)] = 0\n", "        wrong[:] = False\n"),),
+        "mjoin",
+    ),
+    Defect(
         "a window that follows from intervals is a tick too short",
         (
             Edit(

@@ -17,33 +17,55 @@ import numpy as np
 
 from stairs.descriptors import (
     B_AT,
+    B_AT_ONCE,
     B_BATCH,
     B_COUNT,
     B_FIRST,
+    B_LEAST,
     B_LOW,
     B_MOST,
+    B_REFUSED,
+    B_SLOTS,
     B_TUPLES,
     B_UPTO,
     B_VALUES,
+    H_COMPARE,
+    H_TARGET,
     Q_FIELDS,
+    S_BANDS,
+    S_LO,
     S_MASK,
+    S_NEXT,
     S_RECS,
     S_VALUES,
     S_WIDTH,
+    WITHIN,
+    X_KIND,
+    X_RING,
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.memory import peek64, peek_int32, peek_int64, poke_int32, poke_int64, prefetch
 from stairs.kernels.partials import add_partial
-from stairs.memory.arena import Arena
+from stairs.memory.arena import Arena, Routes
 
 RUNS = 3
-BATCH = 1024
-"""Tuples that are sorted at once: as many as a chunk has."""
 AHEAD = 4
 """Cache lines of values that are prefetched from the beginning of what a search has found."""
 SORTED = 16
 """Entries that are sorted by insertion."""
+
+
+@inlined
+def has_band(arena: Arena, routes: Routes, h: int) -> bool:
+    """Return whether scans of hop h search a band, as the windows are now."""
+    x = routes.hops[u64(h), H_COMPARE]
+    if x < 0 or routes.compares[u64(x), X_KIND] != WITHIN:
+        return False
+    row = arena.streams[u64(routes.hops[u64(h), H_TARGET])]
+    band = arena.bands[u64(row[S_BANDS] + routes.compares[u64(x), X_RING])]
+    refused = band[B_REFUSED] != 0 and band[B_SLOTS] <= row[S_MASK]
+    return row[S_NEXT] - row[S_LO] >= band[B_LEAST] and not refused
 
 
 @inlined
@@ -123,8 +145,8 @@ def merge(values: int, tuples: int, n: int, more_values: int, more_tuples: int, 
 
 
 @step
-def sort(values: int, tuples: int, n: int) -> None:
-    """Sort up to BATCH entries at addresses; half as many must have room after a whole batch."""
+def sort(values: int, tuples: int, n: int, room: int) -> None:
+    """Sort n entries at addresses. Between `room` entries and half as many more, it may write anything."""
     for first in range(0, n, SORTED):
         for k in range(first + 1, min(first + SORTED, n)):
             v, s, at = peek_int64(values + 8 * k), peek_int32(tuples + 4 * k), k
@@ -139,9 +161,9 @@ def sort(values: int, tuples: int, n: int) -> None:
         for first in range(0, n - size, 2 * size):
             right, more = first + size, min(size, n - first - size)
             for k in range(more):
-                poke_int64(values + 8 * (BATCH + k), peek_int64(values + 8 * (right + k)))
-                poke_int32(tuples + 4 * (BATCH + k), peek_int32(tuples + 4 * (right + k)))
-            merge(values + 8 * first, tuples + 4 * first, size, values + 8 * BATCH, tuples + 4 * BATCH, more)
+                poke_int64(values + 8 * (room + k), peek_int64(values + 8 * (right + k)))
+                poke_int32(tuples + 4 * (room + k), peek_int32(tuples + 4 * (right + k)))
+            merge(values + 8 * first, tuples + 4 * first, size, values + 8 * room, tuples + 4 * room, more)
         size *= 2
 
 
@@ -169,13 +191,13 @@ def sort_in(arena: Arena, b: int, j: int, ring: int, low: int, following: int) -
     s = max(band[B_UPTO], low)
     while s < following:
         values, tuples = band[B_VALUES] + 8 * band[B_BATCH], band[B_TUPLES] + 4 * band[B_BATCH]
-        more, stop = np.int64(0), min(s + BATCH, following)
+        more, stop = np.int64(0), min(s + band[B_AT_ONCE], following)
         while s < stop:
             poke_int64(values + 8 * more, arena.values[u64(slots + (s & mask))])
             poke_int32(tuples + 4 * more, np.int32(s))
             more += np.int64(arena.recs[u64(recs + (s & mask) * width)] >= 0)
             s += 1
-        sort(values, tuples, more)
+        sort(values, tuples, more, band[B_AT_ONCE])
         for k in range(RUNS):
             at = band[u64(B_AT + k)]
             run, numbers = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at

@@ -25,6 +25,11 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, u64
 from stairs.memory.arena import Arena, Routes
 
+BLOCK = 64
+"""Values that are compared before one of them is looked at."""
+NEAREST = 8
+"""Values that are compared one by one before blocks are."""
+
 
 @inlined
 def value_of(arena: Arena, j: int, ring: int, s: int) -> int:
@@ -68,10 +73,20 @@ def end_of(routes: Routes, first: int) -> int:
 
 
 @inlined
+def any_within(values: np.ndarray, first: int, last: int, low: int, high: int) -> bool:
+    """Return whether one of values[first:last] lies within low .. high."""
+    found = 0
+    for k in range(first, last):
+        v = values[u64(k)]
+        found |= (v >= low) & (v <= high)
+    return found != 0
+
+
+@inlined
 def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: int, low: int) -> int:
     """Return the newest tuple from s down to `low` that may be a match of a hop that scans, or a number below `low`.
 
-    Only the first comparison is evaluated, if it bounds an integer.
+    Only the first comparison is evaluated, if it bounds an integer. Blocks of values without a match are passed over.
     """
     x = routes.hops[u64(h), H_COMPARE]
     if x < 0 or routes.compares[u64(x), X_KIND] != WITHIN:
@@ -81,10 +96,19 @@ def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: i
     ring, mask = row[S_VALUES] + test[X_RING] * (row[S_MASK] + 1), row[S_MASK]
     other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], current[u64(test[X_OTHER])])
     least, most = other + test[X_LOW], other + test[X_HIGH]
+    far = s - NEAREST
     while s >= low:
-        v = arena.values[u64(ring + (s & mask))]
+        slot = ring + (s & mask)
+        v = arena.values[u64(slot)]
         if v >= least and v <= most:
             break
+        if s < far:
+            # A block ends where the ring does.
+            n = min(BLOCK, s - low + 1, (s & mask) + 1)
+            if not any_within(arena.values, slot - n + 1, slot + 1, least, most):
+                s -= n
+                continue
+            far = s - n
         s -= 1
     return s
 

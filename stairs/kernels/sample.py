@@ -43,12 +43,15 @@ from stairs.descriptors import (
     SCANS,
 )
 from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.bands import has_band
 from stairs.kernels.compare import all_hold, next_scanned
 from stairs.kernels.marks import newest_of
 from stairs.memory.arena import Arena, Routes, Walk
 
 GOLDEN = 2654435769
 """2 ** 32 divided by the golden ratio: its multiples fill an interval evenly."""
+PASSED = 256
+"""Tuples that a scan passes over in the time of a step."""
 LONGEST = 64
 """Number of tuples of a chain that are counted; the rest is estimated from their distance."""
 
@@ -61,7 +64,9 @@ W_LEAVES = 4  # chains walked by leaf hops
 W_LEAF_VISITS = 5  # tuples visited in those
 W_RESULTS = 6
 W_SCANNED = 7  # tuples that scans passed over, by their first comparison
-W_FIELDS = 8
+W_SPARED = 8  # ... those that a scan would not pass over because a band would find the next one
+W_SEARCHED = 9  # scans that would search a band
+W_FIELDS = 10
 
 
 @inlined
@@ -177,6 +182,7 @@ def skip(arena: Arena, routes: Routes, walk: Walk, h: int, s: int, work: np.ndar
         return s
     found = next_scanned(arena, routes, h, walk.current, s, arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO])
     work[W_SCANNED] += float(s - found)
+    work[W_SPARED] += float(s - found) if has_band(arena, routes, h) else 0.0
     return int(found)
 
 
@@ -187,6 +193,14 @@ def head(arena: Arena, routes: Routes, walk: Walk, h: int, pruned: bool) -> int:
         return int(arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_NEXT] - 1)
     at = walk.bound[u64(routes.hops[u64(h), H_CLASS])] + routes.hops[u64(h), H_COLUMN]
     return int(arena.heads[u64(at)]) if pruned else newest_of(arena.heads[u64(at)])
+
+
+@inlined
+def first_of(arena: Arena, routes: Routes, walk: Walk, h: int, pruned: bool, work: np.ndarray) -> int:
+    """Return the first candidate of a hop."""
+    if routes.hops[u64(h), H_OFFSET] == SCANS and has_band(arena, routes, h):
+        work[W_SEARCHED] += 1.0
+    return skip(arena, routes, walk, h, head(arena, routes, walk, h, pruned), work)
 
 
 @inlined
@@ -260,16 +274,18 @@ def trace(
 ) -> None:
     """Walk the routes of live tuples, in this order, until the budget of trunk steps is spent.
 
+    A scan passes over tuples, newest first, also where the plan would search a band. PASSED of them count as a step.
+
     streams, tuples   int64[n], the stream and sequence number of each tuple
     visits            int64[hops, 3], incremented: chains looked up, tuples visited, tuples that passed the checks
-    work              float64[W_FIELDS], incremented
+    work              float64[W_FIELDS], incremented; W_SCANNED is 0 at first
     pruned            whether the walk stops at no-good marks and looks hops up ahead of their turn, as that of a plan
                       with nothing stored does
     """
     hops, attrs = routes.hops, arena.attrs
     candidate, back = walk.levels[0], walk.levels[1]
     for n in range(tuples.shape[0]):
-        if budget <= 0:
+        if budget <= np.int64(work[W_SCANNED]) // PASSED:
             return
         i = u64(streams[n])
         record = arena.streams[i, S_RECS] + (tuples[n] & arena.streams[i, S_MASK]) * arena.streams[i, S_WIDTH]
@@ -295,10 +311,10 @@ def trace(
             continue
         resume, level, h = np.int64(-1), np.int64(0), trunk
         j = hops[u64(h), H_TARGET]
-        s = skip(arena, routes, walk, h, head(arena, routes, walk, h, pruned), work)
+        s = first_of(arena, routes, walk, h, pruned, work)
         visits[u64(h), 0] += 1
         work[W_PROBES] += 1.0
-        while budget > 0:
+        while budget > np.int64(work[W_SCANNED]) // PASSED:
             if s < arena.streams[u64(j), S_LO]:
                 if resume < 0:
                     break
@@ -338,6 +354,6 @@ def trace(
             level += 1
             h += 1
             j = hops[u64(h), H_TARGET]
-            s = skip(arena, routes, walk, h, head(arena, routes, walk, h, pruned), work)
+            s = first_of(arena, routes, walk, h, pruned, work)
             visits[u64(h), 0] += 1
             work[W_PROBES] += 1.0

@@ -49,27 +49,15 @@ from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
 from stairs.kernels.bands import search, sort_in, take
 from stairs.kernels.chunk import has_arrived, has_left
-from stairs.kernels.compare import value_of
+from stairs.kernels.compare import BLOCK, any_within, value_of
 from stairs.kernels.partials import add_partial, agrees, bind_keys, close_level
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
-BLOCK = 64
-"""Values that are compared before one of them is looked at."""
 FEW = 16
 """Candidates are taken from a band if they are at most one in FEW tuples, where more than their value is checked: they
 lie in memory in no order."""
 NO_BAND = -2
 """The end of a level that was not written because a band lacks memory (M_NEED)."""
-
-
-@inlined
-def any_within(values: np.ndarray, first: int, last: int, low: int, high: int) -> bool:
-    """Return whether one of values[first:last] lies within low .. high."""
-    found = 0
-    for k in range(first, last):
-        v = values[u64(k)]
-        found |= (v >= low) & (v <= high)
-    return found != 0
 
 
 @inlined
