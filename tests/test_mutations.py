@@ -300,11 +300,15 @@ DEFECTS = (
             ),
         ),
         "mjoin",
+        2,
+        seed=3,
     ),
     Defect(
         "a band keeps the tuples of a push that failed",
         (Edit("stairs/bands.py", "        self.table[np.ix_(wrong, EMPTIED)] = 0\n", "        wrong[:] = False\n"),),
         "mjoin",
+        2,
+        seed=3,
     ),
     Defect(
         "a window that follows from intervals is a tick too short",
