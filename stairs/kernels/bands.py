@@ -128,6 +128,21 @@ def take(
 
 
 @step
+def count_seen(bands: np.ndarray, b: int, low: int, high: int, first: int, last: int) -> int:
+    """Return the number of tuples first .. last - 1 in band b with a value within low .. high."""
+    band, found = bands[u64(b)], np.int64(0)
+    least, beyond = max(low, -2 * FOREVER), min(high + 1, 2 * FOREVER)
+    for k in range(RUNS):
+        at, n = band[u64(B_AT + k)], band[u64(B_COUNT + k)]
+        values, tuples = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at
+        begin = count_below(values, n, least)
+        for e in range(begin, begin + count_below(values + 8 * begin, n - begin, beyond)):
+            s = peek_int32(tuples + 4 * e)
+            found += np.int64((s >= first) & (s < last))
+    return found
+
+
+@step
 def merge(values: int, tuples: int, n: int, more_values: int, more_tuples: int, more: int) -> None:
     """Merge sorted entries into n others, which are followed by room for them; arguments are addresses and counts."""
     a, b = n - 1, more - 1

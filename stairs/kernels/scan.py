@@ -29,6 +29,7 @@ from stairs.descriptors import (
     M_NEED,
     O_CHECK,
     Q_FIELDS,
+    Q_HEAD,
     Q_PLACE,
     Q_TUPLE,
     S_BANDS,
@@ -47,7 +48,7 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
-from stairs.kernels.bands import search, sort_in, take
+from stairs.kernels.bands import count_seen, search, sort_in, take
 from stairs.kernels.chunk import has_arrived, has_left
 from stairs.kernels.compare import BLOCK, any_within, value_of
 from stairs.kernels.partials import add_partial, agrees, bind_keys, close_level
@@ -88,8 +89,13 @@ def ready_band(arena: Arena, j: int, ring: int, oldest: int, following: int) -> 
 
 
 @step
-def scan(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: int, h: int, at: int) -> int:
-    """Do the work of `stairs.kernels.levels.extend` for a hop that scans. Return NO_BAND if a band lacks memory."""
+def scan(
+    arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: int, h: int, at: int, weighed: bool
+) -> int:
+    """Do the work of `stairs.kernels.levels.extend` for a hop that scans. Return NO_BAND if a band lacks memory.
+
+    weighed   as `stairs.kernels.levels.is_weighed`
+    """
     hops, partials, levels, values = routes.hops, chunk.partials, chunk.levels, arena.values
     j = u64(hops[u64(h), H_TARGET])
     row, own = arena.streams[j], chunk.streams[j]
@@ -123,7 +129,15 @@ def scan(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: 
             test = routes.compares[u64(x)]
             other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], walk.others[0])
             low, high = other + test[X_LOW], other + test[X_HIGH]
-        if b >= 0 and search(arena.bands, b, low, high, more) <= most:
+        if b >= 0 and weighed and not more:
+            start = max(first, arena.bands[u64(b), B_UPTO])
+            found = count_seen(arena.bands, b, low, high, first, beyond)
+            if found > 0:
+                if end > last:
+                    return np.int64(-1)
+                partials[u64(end + Q_HEAD)] = found
+                end = add_partial(partials, end, q, -1, place)
+        elif b >= 0 and search(arena.bands, b, low, high, more) <= most:
             begin = end
             end = take(partials, end, arena.bands, b, high, first, beyond, q, place)
             if end < 0:
@@ -135,6 +149,7 @@ def scan(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: 
                 for p in range(begin, taken, Q_FIELDS):
                     s = np.int64(partials[u64(p + Q_TUPLE)])
                     if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
+                        partials[u64(end + Q_HEAD)] = 1
                         end = add_partial(partials, end, q, s, place)
         while start < beyond:
             # A block ends where the ring does.
@@ -148,6 +163,7 @@ def scan(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, level: 
                     if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
                         if end > last:
                             return np.int64(-1)
+                        partials[u64(end + Q_HEAD)] = 1
                         end = add_partial(partials, end, q, s, place)
             start = stop
     close_level(routes, chunk, i, level + 1, h, at, end)
