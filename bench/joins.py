@@ -1,8 +1,8 @@
 """`eddy bench joins`: predicates that are no equalities, compared with other ways to get the same results.
 
 theta      R.x < S.x, of which a tuple in a thousand of the window matches; a nested loop is written by hand
-band       R.x within a band around S.x, of which a tuple in a thousand of the window matches; the other way is the same
-           runtime without bands (`stairs.bands`), so its scans compare all values, in blocks. Results are counted, since
+band       R.x within a band around S.x, where a tuple in a thousand of the window matches; the other way is the same
+           runtime without bands (`stairs.bands`), so its scans compare all values, in blocks. Results are counted:
            building a hundred for each arrival takes longer than finding them
 interval   three streams on one key, each at most some ticks after the one before it; the other way gives the streams
            the windows that the intervals require, and checks them with `where`
@@ -208,10 +208,10 @@ FIGURES = (
     Figure(
         "joins",
         "Comparisons of two streams. `theta` is R.x < S.x in windows of 100 000 rows, full, against a nested loop that "
-        "a programmer would write for it; `band` is R.x between S.x - 500 and S.x + 499 in the same windows, with results "
-        "counted, against the same runtime without its index of sorted values; `interval` is three streams on one key with two intervals, against RANGE "
-        "windows and the same conditions in `where`. Ratios are speeds: above 1, the first is faster. CPU time of the "
-        "thread.",
+        "a programmer would write for it; `band` is R.x between S.x - 500 and S.x + 499 in the same windows, with "
+        "results counted, against the same runtime without sorted values; `interval` is three streams on one key with "
+        "two intervals, against RANGE windows and the same conditions in `where`. Ratios are speeds: above 1, the "
+        "first is faster. CPU time of the thread.",
         points,
         measure,
         tables=(NAMED,),

@@ -77,8 +77,7 @@ B_AT = 11  # the entry at which each run starts
 B_BATCH = 14  # ... and the batch of tuples that are sorted in next
 B_AT_ONCE = 15  # tuples of a batch
 B_MOST = 16  # entries of the first two runs beyond which they are merged into the next one
-B_FIRST = 18  # the first entry of each run within the bounds of a search
-B_FIELDS = 21
+B_FIELDS = 18
 
 # hops[h]: one probe of a route
 H_TARGET = 0  # the stream probed, or the first stream of the STAIR probed

@@ -295,8 +295,8 @@ DEFECTS = (
         (
             Edit(
                 "stairs/kernels/bands.py",
-                "peek_int64(values + 8 * first) < bound)",
-                "peek_int64(values + 8 * first) <= bound)",
+                "first += below(values, first, peek_int64(bounds + q), 1)",
+                "first += below(values, first, peek_int64(bounds + q) + 1, 1)",
             ),
         ),
         "mjoin",

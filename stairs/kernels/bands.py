@@ -20,7 +20,6 @@ from stairs.descriptors import (
     B_AT_ONCE,
     B_BATCH,
     B_COUNT,
-    B_FIRST,
     B_LEAST,
     B_LOW,
     B_MOST,
@@ -50,6 +49,8 @@ from stairs.kernels.partials import add_partial
 from stairs.memory.arena import Arena, Routes
 
 RUNS = 3
+GROUP = 16
+"""Lower bounds that are searched for at once."""
 AHEAD = 4
 """Cache lines of values that are prefetched from the beginning of what a search has found."""
 SORTED = 16
@@ -69,77 +70,119 @@ def has_band(arena: Arena, routes: Routes, h: int) -> bool:
 
 
 @inlined
+def below(values: int, e: int, bound: int, n: int) -> int:
+    """Return n if entry e of the values at an address is less than a bound, else 0; both lie within ±2^62."""
+    # The sign of the difference makes a mask: a branch would be mispredicted each second time. The compiler makes no
+    # branch of unsigned numbers, whose difference may wrap around.
+    return n & np.int64(peek64(values + 8 * e) - u64(bound)) >> 63
+
+
+@inlined
 def count_below(values: int, n: int, bound: int) -> int:
     """Return how many of n ascending values at an address are less than a bound; both lie within ±2^62."""
     first = np.int64(0)
-    # The sign of the difference makes a mask: a branch would be mispredicted each second time. The compiler makes no
-    # branch of unsigned numbers, whose difference may wrap around.
     while n > 1:
         half = n >> 1
-        first += half & np.int64(peek64(values + 8 * (first + half - 1)) - u64(bound)) >> 63
+        first += below(values, first + half - 1, bound, half)
         n -= half
-    return first + np.int64(n > 0 and peek_int64(values + 8 * first) < bound)
+    return first + below(values, first, bound, 1) if n > 0 else first
+
+
+@inlined
+def lane(band: np.ndarray, k: int, q: int) -> int:
+    """Return the address of lane q of a group: of its lower bound (k = 0), or of its first entry in run k - 1.
+
+    The lanes lie where batches are sorted, since nothing is sorted in while a group is searched.
+    """
+    return band[B_VALUES] + 8 * (band[B_BATCH] + GROUP * k + q)
 
 
 @step
-def search(bands: np.ndarray, b: int, low: int, high: int, counted: bool) -> int:
-    """Find the first entry of each run of band b with a value of at least `low` (B_FIRST), and prefetch what follows.
+def search(bands: np.ndarray, b: int, lanes: int) -> None:
+    """Find, for each of up to GROUP lanes, the first entry of each run of band b that is not below its lower bound.
 
-    Return the number of entries with a value within low .. high, if `counted`.
+    All lanes take each step together, so that their cache misses overlap.
     """
-    band, found = bands[u64(b)], np.int64(0)
-    least, beyond = max(low, -2 * FOREVER), min(high + 1, 2 * FOREVER)
+    band = bands[u64(b)]
     for k in range(RUNS):
         at, n = band[u64(B_AT + k)], band[u64(B_COUNT + k)]
-        first = count_below(band[B_VALUES] + 8 * at, n, least)
-        band[u64(B_FIRST + k)] = first
-        values, tuples = band[B_VALUES] + 8 * (at + first), band[B_TUPLES] + 4 * (at + first)
-        for line in range(AHEAD):
-            prefetch(values + 64 * line)
-        for line in range(AHEAD // 2):
-            prefetch(tuples + 64 * line)
-        if counted:
-            found += count_below(band[B_VALUES] + 8 * at, n, beyond) - first
+        values, tuples = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at
+        bounds, firsts = lane(band, 0, 0), lane(band, k + 1, 0)
+        for q in range(0, 8 * lanes, 8):
+            poke_int64(firsts + q, 0)
+        while n > 1:
+            half = n >> 1
+            for q in range(0, 8 * lanes, 8):
+                first = peek_int64(firsts + q)
+                poke_int64(firsts + q, first + below(values, first + half - 1, peek_int64(bounds + q), half))
+            n -= half
+        for q in range(0, 8 * lanes, 8):
+            first = peek_int64(firsts + q)
+            if n > 0:
+                first += below(values, first, peek_int64(bounds + q), 1)
+                poke_int64(firsts + q, first)
+            for line in range(AHEAD):
+                prefetch(values + 8 * first + 64 * line)
+            for line in range(AHEAD // 2):
+                prefetch(tuples + 4 * first + 64 * line)
+
+
+@step
+def count_within(bands: np.ndarray, b: int, q: int, high: int) -> int:
+    """Return the number of entries of band b from what `search` found for lane q up to the value `high`."""
+    band, found = bands[u64(b)], np.int64(0)
+    for k in range(RUNS):
+        first = peek_int64(lane(band, k + 1, q))
+        values = band[B_VALUES] + 8 * (band[u64(B_AT + k)] + first)
+        found += count_below(values, band[u64(B_COUNT + k)] - first, min(high + 1, 2 * FOREVER))
+    return found
+
+
+@step
+def count_seen(bands: np.ndarray, b: int, q: int, high: int, first: int, last: int) -> int:
+    """Return how many of what `count_within` counts are entries of the tuples first .. last - 1."""
+    band, found = bands[u64(b)], np.int64(0)
+    for k in range(RUNS):
+        at = band[u64(B_AT + k)]
+        values, tuples = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at
+        for e in range(peek_int64(lane(band, k + 1, q)), band[u64(B_COUNT + k)]):
+            if peek_int64(values + 8 * e) > high:
+                break
+            s = peek_int32(tuples + 4 * e)
+            found += np.int64((s >= first) & (s < last))
     return found
 
 
 @step
 def take(
-    partials: np.ndarray, end: int, bands: np.ndarray, b: int, high: int, first: int, last: int, q: int, place: int
+    partials: np.ndarray,
+    end: int,
+    bands: np.ndarray,
+    b: int,
+    q: int,
+    high: int,
+    first: int,
+    last: int,
+    parent: int,
+    place: int,
 ) -> int:
-    """Write what `search` found, up to the value `high`, as partial results from `end` on; return their end, or -1.
+    """Write what `count_seen` counts as partial results from `end` on; return their end, or -1 if they lack room.
 
-    Only the tuples first .. last - 1 count: entries of expired tuples may remain. Each extends partial result q of an
-    event at `place`.
+    They extend the partial result `parent` of an event at `place`.
     """
     band, most = bands[u64(b)], np.int64(partials.shape[0]) - Q_FIELDS
     for k in range(RUNS):
-        at, n = band[u64(B_AT + k)], band[u64(B_COUNT + k)]
+        at = band[u64(B_AT + k)]
         values, tuples = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at
-        for e in range(band[u64(B_FIRST + k)], n):
+        for e in range(peek_int64(lane(band, k + 1, q)), band[u64(B_COUNT + k)]):
             if peek_int64(values + 8 * e) > high:
                 break
             if end > most:
                 return np.int64(-1)
             s = np.int64(peek_int32(tuples + 4 * e))
-            add_partial(partials, end, q, s, place)
+            add_partial(partials, end, parent, s, place)
             end += Q_FIELDS * np.int64(first <= s < last)
     return end
-
-
-@step
-def count_seen(bands: np.ndarray, b: int, low: int, high: int, first: int, last: int) -> int:
-    """Return the number of tuples first .. last - 1 in band b with a value within low .. high."""
-    band, found = bands[u64(b)], np.int64(0)
-    least, beyond = max(low, -2 * FOREVER), min(high + 1, 2 * FOREVER)
-    for k in range(RUNS):
-        at, n = band[u64(B_AT + k)], band[u64(B_COUNT + k)]
-        values, tuples = band[B_VALUES] + 8 * at, band[B_TUPLES] + 4 * at
-        begin = count_below(values, n, least)
-        for e in range(begin, begin + count_below(values + 8 * begin, n - begin, beyond)):
-            s = peek_int32(tuples + 4 * e)
-            found += np.int64((s >= first) & (s < last))
-    return found
 
 
 @step

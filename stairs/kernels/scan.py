@@ -48,9 +48,10 @@ from stairs.descriptors import (
 )
 from stairs.graph import FOREVER
 from stairs.kernels.accelerate import inlined, step, u64
-from stairs.kernels.bands import count_seen, search, sort_in, take
+from stairs.kernels.bands import GROUP, count_seen, count_within, lane, search, sort_in, take
 from stairs.kernels.chunk import has_arrived, has_left
 from stairs.kernels.compare import BLOCK, any_within, value_of
+from stairs.kernels.memory import poke_int64
 from stairs.kernels.partials import add_partial, agrees, bind_keys, close_level
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
@@ -104,6 +105,7 @@ def scan(
     following = newer + own[K_COUNT]
     x, b, more = hops[u64(h), H_COMPARE], np.int64(-1), True
     bounded = x >= 0 and routes.compares[u64(x), X_KIND] == WITHIN
+    test = routes.compares[u64(max(x, 0))]
     base, low, high = row[S_VALUES], np.int64(-2 * FOREVER), np.int64(2 * FOREVER)
     if bounded:
         base += routes.compares[u64(x), X_RING] * (mask + 1)
@@ -114,7 +116,14 @@ def scan(
     above = levels[i, u64(level), L_AT]
     end, last, most = at, np.int64(partials.shape[0]) - Q_FIELDS, (following - oldest) // FEW
     before, first, beyond = np.int64(-1), oldest, newer
-    for q in range(levels[i, u64(level), L_SIZE]):
+    size = levels[i, u64(level), L_SIZE]
+    for q in range(size):
+        if b >= 0 and q % GROUP == 0:
+            for k in range(min(GROUP, size - q)):
+                bind_keys(arena, routes, chunk, walk, i, level, q + k, h)
+                low = value_of(arena, test[X_OTHER], test[X_OTHER_RING], walk.others[0]) + test[X_LOW]
+                poke_int64(lane(arena.bands[u64(b)], 0, k), max(low, -2 * FOREVER))
+            search(arena.bands, b, min(GROUP, size - q))
         place = np.int64(partials[u64(above + q * Q_FIELDS + Q_PLACE)])
         # The event sees the tuples first .. beyond - 1. Both rise with its place.
         if place < before:
@@ -126,31 +135,29 @@ def scan(
         before, start = place, first
         bind_keys(arena, routes, chunk, walk, i, level, q, h)
         if bounded:
-            test = routes.compares[u64(x)]
             other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], walk.others[0])
             low, high = other + test[X_LOW], other + test[X_HIGH]
-        if b >= 0 and weighed and not more:
+        if b >= 0 and (not more or count_within(arena.bands, b, q % GROUP, high) <= most):
             start = max(first, arena.bands[u64(b), B_UPTO])
-            found = count_seen(arena.bands, b, low, high, first, beyond)
-            if found > 0:
+            if weighed and not more:
+                found = count_seen(arena.bands, b, q % GROUP, high, first, beyond)
                 if end > last:
                     return np.int64(-1)
                 partials[u64(end + Q_HEAD)] = found
-                end = add_partial(partials, end, q, -1, place)
-        elif b >= 0 and search(arena.bands, b, low, high, more) <= most:
-            begin = end
-            end = take(partials, end, arena.bands, b, high, first, beyond, q, place)
-            if end < 0:
-                return end
-            start = max(first, arena.bands[u64(b), B_UPTO])
-            if more:
-                taken = end
-                end = begin
-                for p in range(begin, taken, Q_FIELDS):
-                    s = np.int64(partials[u64(p + Q_TUPLE)])
-                    if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
-                        partials[u64(end + Q_HEAD)] = 1
-                        end = add_partial(partials, end, q, s, place)
+                end = add_partial(partials, end, q, -1, place) if found > 0 else end
+            else:
+                begin = end
+                end = take(partials, end, arena.bands, b, q % GROUP, high, first, beyond, q, place)
+                if end < 0:
+                    return end
+                if more:
+                    taken = end
+                    end = begin
+                    for p in range(begin, taken, Q_FIELDS):
+                        s = np.int64(partials[u64(p + Q_TUPLE)])
+                        if agrees(arena, routes, walk, h, ring - 1 + (s & mask) * width, s):
+                            partials[u64(end + Q_HEAD)] = 1
+                            end = add_partial(partials, end, q, s, place)
         while start < beyond:
             # A block ends where the ring does.
             stop = min(beyond, start + BLOCK, start + mask + 1 - (start & mask))
