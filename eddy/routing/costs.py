@@ -43,9 +43,9 @@ ARRIVAL, ATTRIBUTE = 25.0, 35.0
 """Nanoseconds of an arrival without a match, and of each of its attributes (interning a key, setting a link)."""
 PROBE, VISIT, CHECK, LEAF, LEAF_VISIT = 12.0, 18.0, 2.0, 8.0, 4.0
 """Nanoseconds of a chain looked up, of a tuple in it, of a check, of a leaf hop, of a tuple listed for it."""
-SCANNED, CLIMB_SCANNED = 0.25, 1.0
+SCANNED, CLIMB_SCANNED = 0.25, 0.3
 """Nanoseconds of a tuple that a scan passes over, and the same where an arrival climbs."""
-SEARCH = 150.0
+SEARCH = 100.0
 """Nanoseconds of a binary search in a band, which takes the place of such a scan."""
 CLIMB, CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT, STORE = 40.0, 14.0, 24.0, 10.0, 60.0
 """Additional nanoseconds of an arrival that climbs; those of a chain, a tuple in it, a result, an entry stored."""
