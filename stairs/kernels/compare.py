@@ -22,7 +22,7 @@ from stairs.descriptors import (
     X_RING,
     X_STREAM,
 )
-from stairs.kernels.accelerate import inlined, u64
+from stairs.kernels.accelerate import inlined, step, u64
 from stairs.memory.arena import Arena, Routes
 
 BLOCK = 64
@@ -82,6 +82,29 @@ def any_within(values: np.ndarray, first: int, last: int, low: int, high: int) -
     return found != 0
 
 
+@step
+def next_within(values: np.ndarray, ring: int, mask: int, s: int, low: int, least: int, most: int) -> int:
+    """Return the newest tuple from s down to `low` with a value within least .. most, or a number below `low`.
+
+    ring   where the ring of values starts
+    """
+    far = s - NEAREST
+    while s >= low:
+        slot = ring + (s & mask)
+        v = values[u64(slot)]
+        if v >= least and v <= most:
+            break
+        if s < far:
+            # A block ends where the ring does.
+            n = min(BLOCK, s - low + 1, (s & mask) + 1)
+            if not any_within(values, slot - n + 1, slot + 1, least, most):
+                s -= n
+                continue
+            far = s - n
+        s -= 1
+    return s
+
+
 @inlined
 def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: int, low: int) -> int:
     """Return the newest tuple from s down to `low` that may be a match of a hop that scans, or a number below `low`.
@@ -96,21 +119,7 @@ def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: i
     ring, mask = row[S_VALUES] + test[X_RING] * (row[S_MASK] + 1), row[S_MASK]
     other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], current[u64(test[X_OTHER])])
     least, most = other + test[X_LOW], other + test[X_HIGH]
-    far = s - NEAREST
-    while s >= low:
-        slot = ring + (s & mask)
-        v = arena.values[u64(slot)]
-        if v >= least and v <= most:
-            break
-        if s < far:
-            # A block ends where the ring does.
-            n = min(BLOCK, s - low + 1, (s & mask) + 1)
-            if not any_within(arena.values, slot - n + 1, slot + 1, least, most):
-                s -= n
-                continue
-            far = s - n
-        s -= 1
-    return s
+    return next_within(arena.values, ring, mask, s, low, least, most)
 
 
 @inlined

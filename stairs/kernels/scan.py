@@ -40,6 +40,7 @@ from stairs.descriptors import (
     WITHIN,
     X_HIGH,
     X_KIND,
+    X_LEVEL,
     X_LOW,
     X_OTHER,
     X_OTHER_RING,
@@ -52,7 +53,7 @@ from stairs.kernels.bands import GROUP, count_seen, count_within, lane, search, 
 from stairs.kernels.chunk import has_arrived, has_left
 from stairs.kernels.compare import BLOCK, any_within, value_of
 from stairs.kernels.memory import poke_int64
-from stairs.kernels.partials import add_partial, agrees, bind_keys, close_level
+from stairs.kernels.partials import add_partial, agrees, ancestor, bind_keys, close_level
 from stairs.memory.arena import Arena, Chunk, Routes, Walk
 
 FEW = 16
@@ -120,8 +121,8 @@ def scan(
     for q in range(size):
         if b >= 0 and q % GROUP == 0:
             for k in range(min(GROUP, size - q)):
-                bind_keys(arena, routes, chunk, walk, i, level, q + k, h)
-                low = value_of(arena, test[X_OTHER], test[X_OTHER_RING], walk.others[0]) + test[X_LOW]
+                other = ancestor(chunk, i, q + k, level, test[X_LEVEL])
+                low = value_of(arena, test[X_OTHER], test[X_OTHER_RING], other) + test[X_LOW]
                 poke_int64(lane(arena.bands[u64(b)], 0, k), max(low, -2 * FOREVER))
             search(arena.bands, b, min(GROUP, size - q))
         place = np.int64(partials[u64(above + q * Q_FIELDS + Q_PLACE)])
