@@ -43,7 +43,7 @@ ARRIVAL, ATTRIBUTE = 25.0, 35.0
 """Nanoseconds of an arrival without a match, and of each of its attributes (interning a key, setting a link)."""
 PROBE, VISIT, CHECK, LEAF, LEAF_VISIT = 12.0, 18.0, 2.0, 8.0, 4.0
 """Nanoseconds of a chain looked up, of a tuple in it, of a check, of a leaf hop, of a tuple listed for it."""
-SCANNED, CLIMB_SCANNED = 0.25, 0.3
+SCANNED, CLIMB_SCANNED = 0.25, 1.0
 """Nanoseconds of a tuple that a scan passes over, and the same where an arrival climbs."""
 SEARCH = 100.0
 """Nanoseconds of a binary search in a band, which takes the place of such a scan."""

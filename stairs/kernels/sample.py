@@ -19,6 +19,7 @@ from stairs.descriptors import (
     C_STRIDE,
     H_CLASS,
     H_COLUMN,
+    H_COMPARE,
     H_LEAF0,
     H_LEAF1,
     H_OFFSET,
@@ -39,17 +40,23 @@ from stairs.descriptors import (
     S_MASK,
     S_NEXT,
     S_RECS,
+    S_VALUES,
     S_WIDTH,
     SCANS,
+    WITHIN,
+    X_KIND,
+    X_RING,
 )
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.bands import has_band
-from stairs.kernels.compare import all_hold, next_scanned
+from stairs.kernels.compare import BLOCK, all_hold, any_within, bounds
 from stairs.kernels.marks import newest_of
 from stairs.memory.arena import Arena, Routes, Walk
 
 GOLDEN = 2654435769
 """2 ** 32 divided by the golden ratio: its multiples fill an interval evenly."""
+NEAREST = 8
+"""Values that are compared one by one before blocks are."""
 PASSED = 256
 """Tuples that a scan passes over in the time of a step."""
 LONGEST = 64
@@ -175,12 +182,41 @@ def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, las
     return True
 
 
+@step
+def next_within(values: np.ndarray, ring: int, mask: int, s: int, low: int, least: int, most: int) -> int:
+    """Return the newest tuple from s down to `low` with a value within least .. most, or a number below `low`.
+
+    ring   where the ring of values starts
+    """
+    far = s - NEAREST
+    while s >= low:
+        slot = ring + (s & mask)
+        v = values[u64(slot)]
+        if v >= least and v <= most:
+            break
+        if s < far:
+            # A block ends where the ring does.
+            n = min(BLOCK, s - low + 1, (s & mask) + 1)
+            if not any_within(values, slot - n + 1, slot + 1, least, most):
+                s -= n
+                continue
+            far = s - n
+        s -= 1
+    return s
+
+
 @inlined
 def skip(arena: Arena, routes: Routes, walk: Walk, h: int, s: int, work: np.ndarray) -> int:
     """Return the candidate of a hop from s on; a scan passes over tuples that do not fulfil its first comparison."""
     if routes.hops[u64(h), H_OFFSET] != SCANS:
         return s
-    found = next_scanned(arena, routes, h, walk.current, s, arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO])
+    x = routes.hops[u64(h), H_COMPARE]
+    if x < 0 or routes.compares[u64(x), X_KIND] != WITHIN:
+        return s
+    test, row = routes.compares[u64(x)], arena.streams[u64(routes.hops[u64(h), H_TARGET])]
+    ring = row[S_VALUES] + test[X_RING] * (row[S_MASK] + 1)
+    least, most = bounds(arena, test, walk.current)
+    found = next_within(arena.values, ring, row[S_MASK], s, row[S_LO], least, most)
     work[W_SCANNED] += float(s - found)
     work[W_SPARED] += float(s - found) if has_band(arena, routes, h) else 0.0
     return int(found)
