@@ -74,7 +74,7 @@ def below(values: int, e: int, bound: int, n: int) -> int:
     """Return n if entry e of the values at an address is less than a bound, else 0; both lie within ±2^62."""
     # The sign of the difference makes a mask: a branch would be mispredicted each second time. The compiler makes no
     # branch of unsigned numbers, whose difference may wrap around.
-    return n & np.int64(peek64(values + 8 * e) - u64(bound)) >> 63
+    return n & np.int64(peek64(values + 8 * e) - u64(np.int64(bound))) >> 63
 
 
 @inlined
