@@ -11,13 +11,14 @@ import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import eddy
 from stairs.bands import Sizes
-from stairs.descriptors import B_COUNT, B_UPTO
+from stairs.descriptors import B_COUNT, B_UPTO, H_MATCHES
 from stairs.kernels.bands import RUNS
 
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("k", "x", "y", "t", "v", "n")])
@@ -84,6 +85,27 @@ def test_scans_with_bands_give_what_blocks_give(case: str, output: Any) -> None:
         entries += int(twins[0]._engine.modules.bands.table[:, B_COUNT : B_COUNT + RUNS].sum())
     assert entries > 500
     assert not twins[1]._engine.modules.bands.nbytes
+
+
+@pytest.mark.parametrize("count_only", [False, True])
+@pytest.mark.parametrize("also", [[], ["R.y <> S.y"]])
+def test_matches_of_a_band_are_counted(also: list[str], count_only: bool) -> None:
+    """Under `count_only`, matches of a last hop without further comparisons are not written one by one."""
+    window, values = 150, np.random.default_rng(1).integers(0, [[200], [2]], (2, 300))
+    on = ["R.x between S.x - 2 and S.x + 1", *also]
+    query = eddy.Query([eddy.Stream(name, SCHEMA, eddy.Rows(window)) for name in "RS"], on)
+    runtime = fitted(eddy.Runtime(query, strategy="mjoin", count_only=count_only), ALWAYS)
+    columns = [values[0] * 0, *values, *(values[0] * 0,) * 3]
+    batches = {name: pa.RecordBatch.from_arrays(list(map(pa.array, columns)), schema=SCHEMA) for name in "RS"}
+    # R and S arrive by turns, R first.
+    found = runtime.push(batches, [0, 1] * len(values[0]))
+    (x, y), own = values, np.arange(len(values[0]))
+    pairs = (x[:, None] >= x - 2) & (x[:, None] <= x + 1) & ((y[:, None] != y) | (not also))
+    later = own[:, None] - own  # of R, compared with S
+    wanted = int((pairs & (later <= window) & (later > -window)).sum())
+    assert runtime.metrics()["results"] == wanted > 500
+    assert found.num_rows == (1 if count_only else wanted)
+    assert runtime._engine.strategy.routes.hops[:, H_MATCHES].sum() == wanted
 
 
 def test_a_band_is_made_when_a_scan_asks_and_freed_when_memory_is_short() -> None:
