@@ -1,6 +1,9 @@
 """`eddy bench joins`: predicates that are no equalities, compared with other ways to get the same results.
 
 theta      R.x < S.x, of which a tuple in a thousand of the window matches; a nested loop is written by hand
+band       R.x within a band around S.x, where a tuple in a thousand of the window matches; the other way is the same
+           runtime without bands (`stairs.bands`), so its scans compare all values, in blocks. Results are counted:
+           building a hundred for each arrival takes longer than finding them
 interval   three streams on one key, each at most some ticks after the one before it; the other way gives the streams
            the windows that the intervals require, and checks them with `where`
 """
@@ -21,6 +24,7 @@ from bench.harness.turns import Work, speed, take_turns
 from bench.ways.theta_loop import theta_loop
 from bench.workloads.sources import Order
 from eddy import Query, Range, Rows, Stream
+from stairs.bands import Sizes
 
 VALUES = 1_000_000
 """Values of x are below."""
@@ -51,6 +55,21 @@ class RuntimeWay:
         return thread_time() - start, found
 
 
+class CountWay(RuntimeWay):
+    """A runtime that counts its results, with bands or without."""
+
+    def __init__(self, query: Query, bands: bool) -> None:
+        self.runtime = eddy.Runtime(query, count_only=True)
+        if not bands:
+            self.runtime._engine.modules.bands.sizes = Sizes(least=1 << 60)
+
+    def take(self, pushes: list[Push]) -> tuple[float, int]:
+        """As of a Way."""
+        before = self.runtime.metrics()["results"]
+        seconds, _ = super().take(pushes)
+        return seconds, self.runtime.metrics()["results"] - before
+
+
 class ThetaLoop:
     """The nested loop written by hand, with room for many more results than a push has."""
 
@@ -76,14 +95,20 @@ class ThetaLoop:
 class Theta:
     """R.x < S.x; values of R begin near the end of those of S."""
 
-    name, figure, other = "theta", "theta.vs_loop", "loop"
+    name, figure, other, on = "theta", "theta.vs_loop", "loop", "R.x < S.x"
+    least = int(VALUES * (1 - MATCHING))
+    """The least value of R."""
 
     def __init__(self, window: int) -> None:
         self.fill = 2 * window + 4_000
         self.rng = np.random.default_rng(1)
         schema = pa.schema([("x", pa.int64()), ("n", pa.int64())])
-        query = Query([Stream(name, schema, Rows(window)) for name in "RS"], ["R.x < S.x"], select=["R.n", "S.n"])
-        self.ways: dict[str, Way] = {"eddy": RuntimeWay(query), self.other: ThetaLoop(window)}
+        query = Query([Stream(name, schema, Rows(window)) for name in "RS"], [self.on], select=["R.n", "S.n"])
+        self.ways = self.ways_of(query, window)
+
+    def ways_of(self, query: Query, window: int) -> dict[str, Way]:
+        """Return the two ways to join."""
+        return {"eddy": RuntimeWay(query), self.other: ThetaLoop(window)}
 
     def pushes(self, rows: int) -> list[Push]:
         """Return the next pushes."""
@@ -91,11 +116,22 @@ class Theta:
         for _ in range(0, rows, 2_000):
             order = self.rng.integers(0, 2, 2_000).astype(np.uint8)
             batches = {}
-            for i, (name, least) in enumerate({"R": int(VALUES * (1 - MATCHING)), "S": 0}.items()):
+            for i, (name, least) in enumerate({"R": self.least, "S": 0}.items()):
                 n = int((order == i).sum())
                 batches[name] = pa.record_batch({"x": least + self.rng.integers(0, VALUES, n), "n": np.arange(n)})
             found.append((order, batches))
         return found
+
+
+class Band(Theta):
+    """R.x BETWEEN S.x - 500 AND S.x + 499, of a million values."""
+
+    name, figure, other = "band", "band.vs_block_scan", "block_scan"
+    on, least = "R.x between S.x - 500 and S.x + 499", 0
+
+    def ways_of(self, query: Query, window: int) -> dict[str, Way]:
+        """Return the two ways to join."""
+        return {"eddy": CountWay(query, bands=True), self.other: CountWay(query, bands=False)}
 
 
 class Interval:
@@ -133,14 +169,14 @@ class Interval:
         return found
 
 
-WORKLOADS: dict[str, type[Theta] | type[Interval]] = {one.name: one for one in (Theta, Interval)}
+WORKLOADS: dict[str, type[Theta] | type[Interval]] = {one.name: one for one in (Theta, Band, Interval)}
 
 
 def points(full: bool) -> list[Point]:
     """Return a point for each workload."""
     return [
         {"workload": name, "window": 100_000 if full else 2_000, "rows": rows, "rounds": 7 if full else 2}
-        for name, rows in (("theta", 20_000), ("interval", 200_000))
+        for name, rows in (("theta", 20_000), ("band", 40_000), ("interval", 200_000))
     ]
 
 
@@ -172,18 +208,21 @@ FIGURES = (
     Figure(
         "joins",
         "Comparisons of two streams. `theta` is R.x < S.x in windows of 100 000 rows, full, against a nested loop that "
-        "a programmer would write for it; `interval` is three streams on one key with two intervals, against RANGE "
-        "windows and the same conditions in `where`. Ratios are speeds: above 1, the first is faster. CPU time of the "
-        "thread.",
+        "a programmer would write for it; `band` is R.x between S.x - 500 and S.x + 499 in the same windows, with "
+        "results counted, against the same runtime without sorted values; `interval` is three streams on one key with "
+        "two intervals, against RANGE windows and the same conditions in `where`. Ratios are speeds: above 1, the "
+        "first is faster. CPU time of the thread.",
         points,
         measure,
         tables=(NAMED,),
         titles={
             "theta.vs_loop": "Scan of a theta join / nested loop by hand",
+            "band.vs_block_scan": "Band join with sorted values / block scan",
             "interval.vs_window_and_where": "Intervals / windows and where",
             "theta.results_per_arrival": "theta: results per arrival",
+            "band.results_per_arrival": "band: results per arrival",
             "interval.results_per_arrival": "interval: results per arrival",
         },
-        bars={"theta.vs_loop": "≥ 0.5", "interval.vs_window_and_where": "≥ 1"},
+        bars={"theta.vs_loop": "≥ 0.5", "band.vs_block_scan": "≥ 50", "interval.vs_window_and_where": "≥ 1"},
     ),
 )

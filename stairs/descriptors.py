@@ -19,7 +19,8 @@ S_ATTR1 = 9
 S_BASE = 10  # arrival number = BASE + sequence number (sequence numbers are renumbered before they leave int32)
 S_DEAD = 11  # where its rows start in `dead` for the open push
 S_WALKED = 12  # arrivals whose leaf hops all found a tuple, so that their walk continued
-S_FIELDS = 13
+S_BANDS = 13  # the band of its first ring of values, a row of `bands`; the other rings follow
+S_FIELDS = 14
 
 # classes[c]; from C_MEMBER on, the stream of each SteM column of a head row
 C_HEADS = 0  # where the head rows start in `heads`
@@ -61,6 +62,22 @@ N_STREAM = 0
 N_COLUMN = 1  # its column in the head row of the class
 N_ATTR = 2  # its row of `attrs`
 N_FIELDS = 3
+
+# bands[b]: the sorted runs of a ring of values (`stairs.kernels.bands`)
+B_VALUES = 0  # address of the values of its entries, int64
+B_TUPLES = 1  # address of their sequence numbers, int32
+B_SLOTS = 2  # slots of the ring for which it has room, 0 = it has no room
+B_REFUSED = 3  # 1 = there is no memory for it at present, so scans do without it
+B_LEAST = 4  # tuples of a window that is searched by it
+B_WAITING = 5  # fewer new tuples are not sorted in yet
+B_UPTO = 6  # the runs contain the tuples before it
+B_LOW = 7  # ... that are not before this one: the greatest low mark at which expired tuples were dropped
+B_COUNT = 8  # entries of each run
+B_AT = 11  # the entry at which each run starts
+B_BATCH = 14  # ... and the batch of tuples that are sorted in next
+B_AT_ONCE = 15  # tuples of a batch
+B_MOST = 16  # entries of the first two runs beyond which they are merged into the next one
+B_FIELDS = 18
 
 # hops[h]: one probe of a route
 H_TARGET = 0  # the stream probed, or the first stream of the STAIR probed
@@ -198,7 +215,7 @@ M_OF_PUSH = 8
 M_WATERMARK = 8  # greatest event time seen; if the caller gives watermarks, the one given, between pushes
 M_LATENESS = 9
 M_TIMED = 10  # 1 = event times are stored
-M_NEED = 11  # the room a status asks for: results in all, or the class that needs keys
+M_NEED = 11  # the room a status asks for: results in all, the class that needs keys, or the band
 M_RESULTS = 12  # results since the start
 M_ARRIVALS = 13  # arrivals since the start
 M_SHORT = 14  # bits: the walk lacked room for results, for entries
@@ -225,6 +242,7 @@ NEED_OUTPUT = 1
 NEED_KEYS = 2
 NEED_ENTRIES = 3
 NEED_PARTIALS = 4
+NEED_BAND = 5
 
 INSERTED = 0
 DELETED = 1

@@ -18,6 +18,7 @@ from operator import add
 import numpy as np
 import numpy.typing as npt
 
+from stairs.checks.bands import check_bands
 from stairs.checks.byte_strings import require
 from stairs.checks.stems import check_stems
 from stairs.descriptors import (
@@ -41,6 +42,7 @@ from stairs.descriptors import (
     M_STARTED,
     M_STOP,
     M_WATERMARK,
+    NEED_BAND,
     NEED_ENTRIES,
     NEED_KEYS,
     NEED_OUTPUT,
@@ -110,6 +112,7 @@ class Modules(Stems):
             # Without strings the kernel sweeps.
             self._sweep()
         # One access for both columns: small pushes are frequent.
+        self.bands.begin()
         following, low = self.streams.T[S_NEXT : S_LO + 1].tolist()
         if max(map(add, following, rows)) > self.renumber_at:
             self.renumber()
@@ -211,6 +214,9 @@ class Modules(Stems):
                     scratch.grow_results(int(meta[M_OUT]), int(meta[M_NEED]), bool(meta[M_CHANGELOG]))
                 elif status == NEED_PARTIALS:
                     scratch.grow_partials()
+                elif status == NEED_BAND:
+                    b = int(meta[M_NEED])
+                    self.bands.make_room(b, self.capacity[self.bands.streams[b]])
                 elif status == NEED_KEYS:
                     self._grow_keys(int(meta[M_NEED]))
                     for cache in self.caches:
@@ -275,6 +281,7 @@ class Modules(Stems):
                     strings.settle(np.zeros(0, np.int64))
         if self._doubt:
             self._recount()
+        self.bands.forget(self.streams)
         for cache in self.caches:
             cache.forget()
         self._saved, self._doubt = None, False
@@ -331,9 +338,10 @@ class Modules(Stems):
     def nbytes(self) -> int:
         """Bytes of all state, and of the room for input and results."""
         strings = sum(strings.nbytes for strings in self.texts.values())
-        return sum(array.nbytes for array in self.arena) + self.scratch.nbytes + strings
+        return sum(array.nbytes for array in self.arena) + self.scratch.nbytes + self.bands.nbytes + strings
 
     def check(self) -> None:
         """Raise StateError, naming the first invariant of the arrays that fails. O(state * log state)."""
         require(not self.pushing, "a push is neither committed nor undone")
         check_stems(self)
+        check_bands(self)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stairs.bands import Bands
 from stairs.bytes_directory import BytesDirectory
 from stairs.caches import Caches
 from stairs.descriptors import (
@@ -58,6 +59,7 @@ from stairs.descriptors import (
     N_FIELDS,
     S_ATTR0,
     S_ATTR1,
+    S_BANDS,
     S_BASE,
     S_FIELDS,
     S_KIND,
@@ -116,6 +118,7 @@ class Stems:
     allowance   the bound on the bytes of these arrays and the caches
     texts       one directory of strings for each word of a key that stands for a string, by (class, word)
     texts_of    the directories of each class, by word
+    bands       sorted copies of values, for scans
     caches      the states that follow the SteMs; each registers itself
 
     Memory: O(live tuples + rows of the largest push + live keys).
@@ -148,6 +151,7 @@ class Stems:
         self.attribute_rows: dict[tuple[int, int], int] = {}
         """Row of `attrs` by (stream, class)."""
         self.links: Int64s = np.zeros((0, N_FIELDS), np.int64)
+        self.bands = Bands(graph, self.allowance)
         self._describe()
         texts = graph.texts or ((),) * n
         self.texts = {(c, word): BytesDirectory(self.allowance) for c in range(n) for word in texts[c]}
@@ -202,6 +206,7 @@ class Stems:
         self.attrs[:, KEPT_ATTRS] = attrs
         self.meta[KEPT_META] = meta
         self.meta[M_MARKS] = self.attrs[:, A_MARKS].sum()
+        self.bands.reset()
         self._install(streams, classes, capacity, **segments)
 
     # Layout
@@ -232,6 +237,7 @@ class Stems:
             window = graph.windows[i]
             self.streams[i, [S_WIDTH, S_KIND, S_SIZE]] = self._widths[i], window.kind, window.size
             self.streams[i, [S_ATTR0, S_ATTR1]] = x, x + len(classes)
+            self.streams[i, S_BANDS] = sum(graph.rings[:i])
             for c in classes:
                 self.attrs[x, [A_STREAM, A_CLASS]] = i, c
                 self.attrs[x, [A_COLUMN, A_OFFSET]] = graph.columns[c][i], graph.offsets[i][c]
@@ -259,8 +265,8 @@ class Stems:
         classes[:, C_FREELIST] = new["freed"].base
         classes[:, C_TABLE] = new["table"].base
         arrays = {name: new[name].array for name in SEGMENTS}
-        attrs, links, meta = self.attrs, self.links, self.meta
-        new["arena"] = Arena(**arrays, streams=streams, classes=classes, attrs=attrs, links=links, meta=meta)
+        arrays |= {"attrs": self.attrs, "links": self.links, "bands": self.bands.table, "meta": self.meta}
+        new["arena"] = Arena(**arrays, streams=streams, classes=classes)
         vars(self).update(new)
 
     # Room
@@ -326,6 +332,7 @@ class Stems:
     def renumber(self) -> None:
         """Renumber the tuples of each stream from near 0, so that sequence numbers stay in an int32. O(state)."""
         self.clear_marks()
+        self.bands.reset()
         shifts = [int(low) // room * room for low, room in zip(self.streams[:, S_LO], self.capacity, strict=True)]
         streams, heads, recs = self.streams.copy(), self.heads.copy(), self.recs.copy()
         for i, shift in enumerate(shifts):
@@ -365,8 +372,8 @@ class Stems:
         return int(self.classes[c, C_NEXT] - self.classes[c, C_FREE])
 
     def stem_bytes(self, i: int) -> int:
-        """Return the bytes of the records and values of stream i."""
-        return self.recs.view(i).nbytes + self.values.view(i).nbytes
+        """Return the bytes of the records, values and bands of stream i."""
+        return self.recs.view(i).nbytes + self.values.view(i).nbytes + self.bands.bytes_of(i)
 
     def key_bytes(self, c: int) -> int:
         """Return the bytes of the key directory of class c: heads, words, hash table, free list, strings."""
@@ -376,9 +383,10 @@ class Stems:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of records, values and key directories, the state that lasts between pushes."""
+        """Bytes of records, values, bands and key directories, the state that lasts between pushes."""
         arrays = (self.recs, self.values, self.heads, self.words, self.freed, self.table)
-        return sum(part.array.nbytes for part in arrays) + sum(strings.nbytes for strings in self.texts.values())
+        strings = sum(strings.nbytes for strings in self.texts.values())
+        return sum(part.array.nbytes for part in arrays) + strings + self.bands.nbytes
 
     def _counted(self) -> int:
         return self.state_bytes + sum(cache.counted_bytes for cache in self.caches)

@@ -291,6 +291,26 @@ DEFECTS = (
         "mjoin",
     ),
     Defect(
+        "a search in a band misses values that are equal to the lower bound",
+        (
+            Edit(
+                "stairs/kernels/bands.py",
+                "first += below(values, first, peek_int64(bounds + q), 1)",
+                "first += below(values, first, peek_int64(bounds + q) + 1, 1)",
+            ),
+        ),
+        "mjoin",
+        2,
+        seed=3,
+    ),
+    Defect(
+        "a band keeps the tuples of a push that failed",
+        (Edit("stairs/bands.py", "        self.table[np.ix_(wrong, EMPTIED)] = 0\n", "        wrong[:] = False\n"),),
+        "mjoin",
+        2,
+        seed=3,
+    ),
+    Defect(
         "a window that follows from intervals is a tick too short",
         (
             Edit(

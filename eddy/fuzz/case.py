@@ -20,6 +20,7 @@ from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded, Window
+from stairs.bands import Sizes
 
 NAMES = "RSTUVWXY"
 
@@ -226,6 +227,11 @@ class Case:
     def chaotic(self) -> bool:
         """Whether the fuzzer's own policy decides, at the start or later."""
         return CHAOS in (self.policy, *(step.policy for step in self.steps if isinstance(step, Reload)))
+
+    @property
+    def bands(self) -> Sizes | None:
+        """When scans use bands: in most cases also in small windows. None = as by default."""
+        return Sizes(0, 1, 2) if self.shape.comparisons and self.seed % 4 else None
 
     def options(self) -> Mapping[str, Any]:
         """Return the options that differ from their defaults, as the engine takes them, without the policy."""

@@ -107,6 +107,7 @@ class Game:
         self.case, self.model, self.tally = case, Model(case), Tally(cases=1)
         self.query = case.shape.query()
         self.runtime = Runtime(self.query, case.plan, policy=policy_of(case.policy, case.seed), **case.options())
+        self.use_bands()
 
     def take(self, step: Step) -> bool:
         """Do a step; return False if it was refused for lack of room. Raises AssertionError if the runtime is wrong."""
@@ -192,8 +193,14 @@ class Game:
         policy = policy_of(step.policy, step.seed)
         snapshot = self.runtime.snapshot()
         self.runtime = Runtime.restore(snapshot, self.query, step.plan, step.strategy, policy=policy)
+        self.use_bands()
         self.model.reload(step)
         self.tally.snapshots += 1
+
+    def use_bands(self) -> None:
+        """Let scans use bands as the case wants."""
+        if self.case.bands:
+            self.runtime._engine.modules.bands.sizes = self.case.bands
 
     def demote(self, step: Demote) -> None:
         """Demote a key of a state, if there is one."""

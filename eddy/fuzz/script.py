@@ -117,6 +117,8 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
     text = _HEAD.format(title=title, imports=imports)
     if Demote in kinds:
         text += "from stairs.descriptors import C_NEXT\n"
+    if case.bands:
+        text += "from stairs.bands import Sizes\n"
     if case.chaotic:
         text = text.replace("from collections import Counter", "import random\nfrom collections import Counter")
         text += "from eddy.routing.policies import Decision, View\nfrom jisc.plan.tree import Tree, join\n"
@@ -148,7 +150,11 @@ def _setup(case: Case) -> str:
         lines.append(f"    lateness={shape.lateness},")
     given = [f"policy={_policy(case.policy, case.seed)}", *(f"{n}={value!r}" for n, value in case.options().items())]
     options = ", ".join([repr(case.plan), *given])
-    return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {options})", "", ""])
+    return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {options})", *_use_bands(case), "", ""])
+
+
+def _use_bands(case: Case) -> list[str]:
+    return [f"runtime._engine.modules.bands.sizes = {case.bands!r}"] if case.bands else []
 
 
 def _policy(name: str | None, seed: int) -> str:
@@ -202,7 +208,8 @@ def _call(model: Model, step: Step) -> list[str]:
         case Reload(plan, strategy, policy, seed):
             model.reload(step)
             chosen = "" if policy is None else f", policy={_policy(policy, seed)}"
-            return [f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"]
+            made = f"runtime = eddy.Runtime.restore(runtime.snapshot(), query, {plan!r}, {strategy!r}{chosen})"
+            return [made, *_use_bands(case)]
         case Demote(state, key):
             return [f"demote({state}, {key})"]
         case Limit(max_bytes):

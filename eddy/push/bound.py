@@ -8,8 +8,9 @@ kept as Arrow arrays is counted at the end of the push.
 Late rows may take what all of these leave (`left`). They never cause a push to fail: after the commit, the oldest late
 rows are dropped until the rest fits. During the push they may exceed the bound.
 
-Records, times, key directories, payload, stored states and late rows count. The input and the results of a push do not
-count, nor does the sample of the router, whose size is constant.
+Records, times, key directories, payload, bands, stored states and late rows count. Bands (`stairs.bands`) are given up
+first, since scans can do without them. The input and the results of a push do not count, nor does the sample of the
+router, whose size is constant.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Bound:
         modules.allowance.limit = float("inf") if self.max_bytes is None else float(self.max_bytes)
 
     def base(self) -> int:
-        """Return the bytes of windows, keys and payload, which do not depend on the stored states."""
+        """Return the bytes of windows, bands, keys and payload, which do not depend on the stored states."""
         return self.modules.state_bytes + self.payload.nbytes
 
     @property
@@ -49,7 +50,10 @@ class Bound:
         if self.max_bytes is None:
             return float("inf")
         growth = self.modules.growth(rows)
-        n_bytes = self.base() + growth.n_bytes + self.payload.growth(growth.factors)
+        more = growth.n_bytes + self.payload.growth(growth.factors)
+        if self.base() + more > self.max_bytes:
+            self.modules.bands.drop()
+        n_bytes = self.base() + more
         if n_bytes > self.max_bytes:
             raise CapacityError(
                 f"windows, keys and payload alone would take {n_bytes:,} bytes, max_bytes is {self.max_bytes:,}: narrow"

@@ -54,7 +54,7 @@ def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
     """Return the commit record of a push that was begun.
 
     If memory is short, states go before the push fails with CapacityError. A failed attempt is taken back. The next one
-    adds no state within the push. After that, states that were there before are dropped one by one.
+    adds no state within the push. After that, bands are dropped, then states that were there before, one by one.
     """
     history, only_kept = engine.strategy.history, False
     while True:
@@ -68,7 +68,7 @@ def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
             roll_back(engine)
             if changed and not only_kept:
                 only_kept = True
-            elif not drop_state(engine):
+            elif not engine.modules.bands.drop() and not drop_state(engine):
                 raise
             begin(engine)
 

@@ -16,6 +16,8 @@ def make_room(engine: Engine, rows: Sequence[int]) -> None:
     engine.router.room = room = engine.bound.room(rows)
     if engine.bound.max_bytes is None:
         return
+    if strategy.nbytes > room and engine.modules.bands.drop():
+        engine.router.room = room = engine.bound.room(rows)
     while strategy.nbytes > room:
         if not drop_state(engine):
             raise CapacityError(

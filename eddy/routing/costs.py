@@ -30,6 +30,8 @@ from stairs.kernels.sample import (
     W_PROBES,
     W_RESULTS,
     W_SCANNED,
+    W_SEARCHED,
+    W_SPARED,
     W_TUPLES,
     W_VISITS,
 )
@@ -43,6 +45,8 @@ PROBE, VISIT, CHECK, LEAF, LEAF_VISIT = 12.0, 18.0, 2.0, 8.0, 4.0
 """Nanoseconds of a chain looked up, of a tuple in it, of a check, of a leaf hop, of a tuple listed for it."""
 SCANNED, CLIMB_SCANNED = 0.25, 1.0
 """Nanoseconds of a tuple that a scan passes over, and the same where an arrival climbs."""
+SEARCH = 100.0
+"""Nanoseconds of a binary search in a band, which takes the place of such a scan."""
 CLIMB, CLIMB_PROBE, CLIMB_VISIT, CLIMB_RESULT, STORE = 40.0, 14.0, 24.0, 10.0, 60.0
 """Additional nanoseconds of an arrival that climbs; those of a chain, a tuple in it, a result, an entry stored."""
 ENTRY_BYTES = 4
@@ -82,7 +86,8 @@ def virtual_cost(trace: Trace) -> float:
         + CHECK * work[W_CHECKS]
         + LEAF * work[W_LEAVES]
         + LEAF_VISIT * work[W_LEAF_VISITS]
-        + SCANNED * work[W_SCANNED]
+        + SCANNED * (work[W_SCANNED] - work[W_SPARED])
+        + SEARCH * work[W_SEARCHED]
     )
     return float(spent / work[W_TUPLES])
 

@@ -53,6 +53,7 @@ from stairs.descriptors import (
     N_STREAM,
     S_ATTR0,
     S_ATTR1,
+    S_BANDS,
     S_BASE,
     S_FIELDS,
     S_KIND,
@@ -148,10 +149,11 @@ def _check_descriptors(stems: Stems) -> None:
     graph = stems.graph
     x = 0
     for i, (classes, window) in enumerate(zip(graph.attributes, graph.windows, strict=True)):
-        found = stems.streams[i, [S_RECS, S_VALUES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1]].tolist()
+        columns = [S_RECS, S_VALUES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1, S_BANDS]
+        found = stems.streams[i, columns].tolist()
         end = x + len(classes)
         ring = [stems.recs.base[i], stems.values.base[i], stems.capacity[i] - 1, 2 * len(classes)]
-        right = found == [*ring, window.kind, window.size, x, end]
+        right = found == [*ring, window.kind, window.size, x, end, sum(graph.rings[:i])]
         require(right, f"SteM {graph.names[i]}: its descriptors are {found}")
         for k, c in enumerate(classes):
             own = stems.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()

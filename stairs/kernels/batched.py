@@ -21,8 +21,10 @@ from stairs.descriptors import (
     H_PROBES,
     K_COUNT,
     K_GONE,
+    L_AT,
     L_MATCHES,
     L_PROBES,
+    L_SIZE,
     LOADING,
     M_ARRIVAL,
     M_CHANGELOG,
@@ -35,8 +37,11 @@ from stairs.descriptors import (
     M_OUT,
     M_STOP,
     M_WATERMARK,
+    NEED_BAND,
     NEED_OUTPUT,
     NEED_PARTIALS,
+    Q_FIELDS,
+    Q_HEAD,
     R_END,
     R_TRUNK,
     S_WALKED,
@@ -46,9 +51,10 @@ from stairs.kernels.accelerate import inlined, jit, step, u64
 from stairs.kernels.chunk import close_events, find_stay, insert_chunk, open_chunk
 from stairs.kernels.combinations import MOST_RESULTS, count_results, write_in_time, write_results
 from stairs.kernels.learning import learn
-from stairs.kernels.levels import judge_ahead, probe_stream
+from stairs.kernels.levels import is_weighed, judge_ahead, last_level, probe_stream
 from stairs.kernels.marks import keep_marks, rest
 from stairs.kernels.opening import is_strict, open_push
+from stairs.kernels.scan import NO_BAND
 from stairs.kernels.windows import expire_ranges
 from stairs.memory.arena import Arena, Batch, Chunk, Entries, Routes, Walk
 
@@ -63,7 +69,7 @@ def is_active(chunk: Chunk, i: int) -> bool:
 
 
 @inlined
-def tally(arena: Arena, routes: Routes, chunk: Chunk) -> None:
+def tally(arena: Arena, routes: Routes, chunk: Chunk, count_only: bool) -> None:
     """Add what the levels of all streams found to the counters of their hops."""
     for i in range(arena.streams.shape[0]):
         if is_active(chunk, i):
@@ -72,13 +78,17 @@ def tally(arena: Arena, routes: Routes, chunk: Chunk) -> None:
             for h in range(trunk, routes.span[i, R_END]):
                 routes.hops[u64(h), H_PROBES] += chunk.levels[i, u64(h - trunk + 1), L_PROBES]
                 routes.hops[u64(h), H_MATCHES] += chunk.levels[i, u64(h - trunk + 1), L_MATCHES]
+            if is_weighed(routes, i, count_only):
+                own = chunk.levels[i, u64(last_level(routes, i))]
+                for p in range(own[L_AT] + Q_HEAD, own[L_AT] + own[L_SIZE] * Q_FIELDS, Q_FIELDS):
+                    routes.hops[u64(routes.span[i, R_END] - 1), H_MATCHES] += chunk.partials[u64(p)] - 1
 
 
 @inlined
 def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int, strict: bool, count_only: bool) -> int:
     """Find and write the results of the first n events of the chunk, or of fewer; return the number of events.
 
-    If a single event lacks room for partial results, or the results lack room, return minus the status.
+    If a single event lacks room for partial results, or the results or a band lack room, return minus the status.
     """
     m = arena.streams.shape[0]
     while True:
@@ -90,6 +100,8 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
                     learn(arena, routes, chunk, i)
         if at >= 0:
             break
+        if at == NO_BAND:
+            return -NEED_BAND
         if n == 1 or chunk.partials.shape[0] < MUCH:
             return -NEED_PARTIALS
         n //= 2
@@ -97,7 +109,7 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
         chunk.counts[u64(place)] = 0
     for i in range(m):
         if is_active(chunk, i):
-            count_results(arena, routes, chunk, walk, i, strict)
+            count_results(arena, routes, chunk, walk, i, strict, is_weighed(routes, i, count_only and not strict))
     found, most, out = np.int64(0), np.int64(0), arena.meta[M_OUT]
     for place in range(n):
         found += chunk.counts[u64(place)]
@@ -105,7 +117,7 @@ def probe_places(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, n: int,
     if most == MOST_RESULTS or (not count_only and out + found > walk.ids.shape[0] // m):
         arena.meta[M_NEED] = MOST_RESULTS if most == MOST_RESULTS else out + found
         return -NEED_OUTPUT
-    tally(arena, routes, chunk)
+    tally(arena, routes, chunk, count_only and not strict)
     arena.meta[M_OUT] = out + found
     for place in range(n):
         arena.meta[M_DELETED] += chunk.counts[u64(place)] if chunk.signs[u64(place)] == DELETED else 0
@@ -153,7 +165,7 @@ def probe_chunks(
             if n < 0:
                 return np.int64(-n)
             # As many events as the room for partial results allowed, and a few more each time.
-            most = n if n < asked else min(most + most // 4 + 1, np.int64(chunk.places.shape[0]))
+            most = n if n < asked else min(most + most // 16 + 1, np.int64(chunk.places.shape[0]))
             for i in range(arena.streams.shape[0]):
                 if is_active(chunk, i):
                     judge_ahead(routes, u64(i))

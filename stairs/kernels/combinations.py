@@ -17,6 +17,7 @@ from stairs.descriptors import (
     NEED_ENTRIES,
     NEED_OUTPUT,
     Q_FIELDS,
+    Q_HEAD,
     Q_PARENT,
     Q_PLACE,
     Q_TUPLE,
@@ -110,14 +111,21 @@ def bind_components(routes: Routes, chunk: Chunk, walk: Walk, i: int, q: int) ->
 
 
 @step
-def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, strict: bool) -> None:
-    """Add the results of the events of stream i to `chunk.counts`, up to MOST_RESULTS for an event."""
+def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int, strict: bool, weighed: bool) -> None:
+    """Add the results of the events of stream i to `chunk.counts`, up to MOST_RESULTS for an event.
+
+    weighed   as `stairs.kernels.levels.is_weighed`
+    """
     trunk, last, end = routes.span[i, R_TRUNK], last_level(routes, i), routes.span[i, R_END]
     partials, levels, turn = chunk.partials, chunk.levels, walk.turn
     p = levels[i, u64(last), L_AT] + Q_PLACE
+    # The count of an event stays in a register while its partial results follow each other.
+    counted, found = u64(0), chunk.counts[u64(0)]
     for q in range(levels[i, u64(last), L_SIZE]):
         total = np.int64(1)
-        if strict:
+        if weighed:
+            total = np.int64(partials[u64(p - Q_PLACE + Q_HEAD)])
+        elif strict:
             bind_components(routes, chunk, walk, u64(i), q)
             total = np.int64(0)
             while first_in_time(arena, routes, chunk, walk, u64(i), q, turn, total > 0):
@@ -131,8 +139,12 @@ def count_results(arena: Arena, routes: Routes, chunk: Chunk, walk: Walk, i: int
                 size *= n
                 total = total * n if size <= MOST_RESULTS else MOST_RESULTS
         place = u64(partials[u64(p)])
-        chunk.counts[place] = min(chunk.counts[place] + total, MOST_RESULTS)
+        if place != counted:
+            chunk.counts[counted] = found
+            counted, found = place, chunk.counts[place]
+        found = min(found + total, MOST_RESULTS)
         p += Q_FIELDS
+    chunk.counts[counted] = found
 
 
 @step

@@ -25,6 +25,9 @@ from stairs.descriptors import (
 from stairs.kernels.accelerate import inlined, u64
 from stairs.memory.arena import Arena, Routes
 
+BLOCK = 64
+"""Values that are compared before one of them is looked at."""
+
 
 @inlined
 def value_of(arena: Arena, j: int, ring: int, s: int) -> int:
@@ -68,6 +71,23 @@ def end_of(routes: Routes, first: int) -> int:
 
 
 @inlined
+def any_within(values: np.ndarray, first: int, last: int, low: int, high: int) -> bool:
+    """Return whether one of values[first:last] lies within low .. high."""
+    found = 0
+    for k in range(first, last):
+        v = values[u64(k)]
+        found |= (v >= low) & (v <= high)
+    return found != 0
+
+
+@inlined
+def bounds(arena: Arena, test: np.ndarray, current: np.ndarray) -> tuple[int, int]:
+    """Return the least and the greatest value that fulfil a comparison with bounds (WITHIN)."""
+    other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], current[u64(test[X_OTHER])])
+    return other + test[X_LOW], other + test[X_HIGH]
+
+
+@inlined
 def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: int, low: int) -> int:
     """Return the newest tuple from s down to `low` that may be a match of a hop that scans, or a number below `low`.
 
@@ -79,8 +99,7 @@ def next_scanned(arena: Arena, routes: Routes, h: int, current: np.ndarray, s: i
     test = routes.compares[u64(x)]
     row = arena.streams[u64(test[X_STREAM])]
     ring, mask = row[S_VALUES] + test[X_RING] * (row[S_MASK] + 1), row[S_MASK]
-    other = value_of(arena, test[X_OTHER], test[X_OTHER_RING], current[u64(test[X_OTHER])])
-    least, most = other + test[X_LOW], other + test[X_HIGH]
+    least, most = bounds(arena, test, current)
     while s >= low:
         v = arena.values[u64(ring + (s & mask))]
         if v >= least and v <= most:

@@ -80,6 +80,17 @@ def last_level(routes: Routes, i: int) -> int:
 
 
 @inlined
+def is_weighed(routes: Routes, i: int, count_only: bool) -> bool:
+    """Return whether each partial result of the last level of stream i has the number of those that it stands for.
+
+    So it is if results are only counted, and the last hop scans: a scan need not write each match (Q_HEAD).
+    """
+    last = last_level(routes, i)
+    end = routes.span[i, R_TRUNK] + last
+    return count_only and last > 0 and end == routes.span[i, R_END] and routes.hops[u64(end - 1), H_OFFSET] == SCANS
+
+
+@inlined
 def was_probed(routes: Routes, i: int, h: int) -> bool:
     """Return whether hop h is the last leaf hop of the route and `keep_live` probed it last, for the last level."""
     trunk, leaf, end = routes.span[i, R_TRUNK], routes.span[i, R_LEAF], routes.span[i, R_END]
@@ -298,7 +309,7 @@ def probe_stream(
 ) -> int:
     """Find the partial results and lists of the events of stream i at places before `last`.
 
-    Write them to `chunk.partials` from `at` on; return their end, or -1 if they lack room.
+    Write them to `chunk.partials` from `at` on; return their end, -1 if they lack room, or NO_BAND.
 
     count_only   the elements of the lists are only counted
     """
@@ -311,7 +322,8 @@ def probe_stream(
             h = trunk + level - 1
             leaf0, leaf1 = routes.hops[u64(h), H_LEAF0], routes.hops[u64(h), H_LEAF1]
             if routes.hops[u64(h), H_OFFSET] == SCANS:
-                at = scan(arena, routes, chunk, walk, u64(i), level - 1, h, at)
+                weighed = level == last_one and is_weighed(routes, i, count_only)
+                at = scan(arena, routes, chunk, walk, u64(i), level - 1, h, at, weighed)
             else:
                 at = extend(arena, routes, chunk, walk, u64(i), level - 1, h, at)
         if at < 0:

@@ -95,6 +95,7 @@ if config.DISABLE_JIT:
     peek32, poke32 = _plain(ctypes.c_uint32)
     peek64, poke64 = _plain(ctypes.c_uint64)
     peek_int32, poke_int32 = _plain(ctypes.c_int32)
+    peek_int64, poke_int64 = _plain(ctypes.c_int64)
     prefetch = _nothing
 else:
     peek8, poke8 = _compiled(types.uint8)
@@ -102,4 +103,5 @@ else:
     peek32, poke32 = _compiled(types.uint32)
     peek64, poke64 = _compiled(types.uint64)
     peek_int32, poke_int32 = _compiled(types.int32)
+    peek_int64, poke_int64 = _compiled(types.int64)
     prefetch = _prefetch()

@@ -19,6 +19,7 @@ from stairs.descriptors import (
     C_STRIDE,
     H_CLASS,
     H_COLUMN,
+    H_COMPARE,
     H_LEAF0,
     H_LEAF1,
     H_OFFSET,
@@ -39,16 +40,25 @@ from stairs.descriptors import (
     S_MASK,
     S_NEXT,
     S_RECS,
+    S_VALUES,
     S_WIDTH,
     SCANS,
+    WITHIN,
+    X_KIND,
+    X_RING,
 )
-from stairs.kernels.accelerate import inlined, jit, u64
-from stairs.kernels.compare import all_hold, next_scanned
+from stairs.kernels.accelerate import inlined, jit, step, u64
+from stairs.kernels.bands import has_band
+from stairs.kernels.compare import BLOCK, all_hold, any_within, bounds
 from stairs.kernels.marks import newest_of
 from stairs.memory.arena import Arena, Routes, Walk
 
 GOLDEN = 2654435769
 """2 ** 32 divided by the golden ratio: its multiples fill an interval evenly."""
+NEAREST = 8
+"""Values that are compared one by one before blocks are."""
+PASSED = 256
+"""Tuples that a scan passes over in the time of a step."""
 LONGEST = 64
 """Number of tuples of a chain that are counted; the rest is estimated from their distance."""
 
@@ -61,7 +71,9 @@ W_LEAVES = 4  # chains walked by leaf hops
 W_LEAF_VISITS = 5  # tuples visited in those
 W_RESULTS = 6
 W_SCANNED = 7  # tuples that scans passed over, by their first comparison
-W_FIELDS = 8
+W_SPARED = 8  # ... those that a scan would not pass over because a band would find the next one
+W_SEARCHED = 9  # scans that would search a band
+W_FIELDS = 10
 
 
 @inlined
@@ -170,13 +182,43 @@ def agree(arena: Arena, routes: Routes, walk: Walk, record: int, first: int, las
     return True
 
 
+@step
+def next_within(values: np.ndarray, ring: int, mask: int, s: int, low: int, least: int, most: int) -> int:
+    """Return the newest tuple from s down to `low` with a value within least .. most, or a number below `low`.
+
+    ring   where the ring of values starts
+    """
+    far = s - NEAREST
+    while s >= low:
+        slot = ring + (s & mask)
+        v = values[u64(slot)]
+        if v >= least and v <= most:
+            break
+        if s < far:
+            # A block ends where the ring does.
+            n = min(BLOCK, s - low + 1, (s & mask) + 1)
+            if not any_within(values, slot - n + 1, slot + 1, least, most):
+                s -= n
+                continue
+            far = s - n
+        s -= 1
+    return s
+
+
 @inlined
 def skip(arena: Arena, routes: Routes, walk: Walk, h: int, s: int, work: np.ndarray) -> int:
     """Return the candidate of a hop from s on; a scan passes over tuples that do not fulfil its first comparison."""
     if routes.hops[u64(h), H_OFFSET] != SCANS:
         return s
-    found = next_scanned(arena, routes, h, walk.current, s, arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_LO])
+    x = routes.hops[u64(h), H_COMPARE]
+    if x < 0 or routes.compares[u64(x), X_KIND] != WITHIN:
+        return s
+    test, row = routes.compares[u64(x)], arena.streams[u64(routes.hops[u64(h), H_TARGET])]
+    ring = row[S_VALUES] + test[X_RING] * (row[S_MASK] + 1)
+    least, most = bounds(arena, test, walk.current)
+    found = next_within(arena.values, ring, row[S_MASK], s, row[S_LO], least, most)
     work[W_SCANNED] += float(s - found)
+    work[W_SPARED] += float(s - found) if has_band(arena, routes, h) else 0.0
     return int(found)
 
 
@@ -187,6 +229,14 @@ def head(arena: Arena, routes: Routes, walk: Walk, h: int, pruned: bool) -> int:
         return int(arena.streams[u64(routes.hops[u64(h), H_TARGET]), S_NEXT] - 1)
     at = walk.bound[u64(routes.hops[u64(h), H_CLASS])] + routes.hops[u64(h), H_COLUMN]
     return int(arena.heads[u64(at)]) if pruned else newest_of(arena.heads[u64(at)])
+
+
+@inlined
+def first_of(arena: Arena, routes: Routes, walk: Walk, h: int, pruned: bool, work: np.ndarray) -> int:
+    """Return the first candidate of a hop."""
+    if routes.hops[u64(h), H_OFFSET] == SCANS and has_band(arena, routes, h):
+        work[W_SEARCHED] += 1.0
+    return skip(arena, routes, walk, h, head(arena, routes, walk, h, pruned), work)
 
 
 @inlined
@@ -260,16 +310,18 @@ def trace(
 ) -> None:
     """Walk the routes of live tuples, in this order, until the budget of trunk steps is spent.
 
+    A scan passes over tuples, newest first, also where the plan would search a band. PASSED of them count as a step.
+
     streams, tuples   int64[n], the stream and sequence number of each tuple
     visits            int64[hops, 3], incremented: chains looked up, tuples visited, tuples that passed the checks
-    work              float64[W_FIELDS], incremented
+    work              float64[W_FIELDS], incremented; W_SCANNED is 0 at first
     pruned            whether the walk stops at no-good marks and looks hops up ahead of their turn, as that of a plan
                       with nothing stored does
     """
     hops, attrs = routes.hops, arena.attrs
     candidate, back = walk.levels[0], walk.levels[1]
     for n in range(tuples.shape[0]):
-        if budget <= 0:
+        if budget <= np.int64(work[W_SCANNED]) // PASSED:
             return
         i = u64(streams[n])
         record = arena.streams[i, S_RECS] + (tuples[n] & arena.streams[i, S_MASK]) * arena.streams[i, S_WIDTH]
@@ -295,10 +347,10 @@ def trace(
             continue
         resume, level, h = np.int64(-1), np.int64(0), trunk
         j = hops[u64(h), H_TARGET]
-        s = skip(arena, routes, walk, h, head(arena, routes, walk, h, pruned), work)
+        s = first_of(arena, routes, walk, h, pruned, work)
         visits[u64(h), 0] += 1
         work[W_PROBES] += 1.0
-        while budget > 0:
+        while budget > np.int64(work[W_SCANNED]) // PASSED:
             if s < arena.streams[u64(j), S_LO]:
                 if resume < 0:
                     break
@@ -338,6 +390,6 @@ def trace(
             level += 1
             h += 1
             j = hops[u64(h), H_TARGET]
-            s = skip(arena, routes, walk, h, head(arena, routes, walk, h, pruned), work)
+            s = first_of(arena, routes, walk, h, pruned, work)
             visits[u64(h), 0] += 1
             work[W_PROBES] += 1.0

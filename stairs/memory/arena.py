@@ -8,7 +8,8 @@
     words    int64  per class, the words of each interned key
     table    int64  per class, open addressing with linear probing, slots of (tag, key id), key id -1 = empty
     freed    int32  per class, a stack of key ids to recycle
-    streams, classes, attrs, links, meta   descriptors, columns named in `stairs.descriptors`
+    streams, classes, attrs, links, bands, meta   descriptors, columns named in `stairs.descriptors`; those of `bands`
+                                                  contain addresses (`stairs.bands`)
 
     a stream of capacity 8 with one attribute, after arrivals 4 (key id 7), 5 (key id 2) and 9 (key id 7):
 
@@ -47,6 +48,7 @@ class Arena(NamedTuple):
     classes: Int64s
     attrs: Int64s
     links: Int64s
+    bands: Int64s
     meta: Int64s
 
 

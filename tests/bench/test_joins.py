@@ -9,10 +9,10 @@ import pytest
 
 from bench.harness.figure import number
 from bench.harness.turns import Mismatch
-from bench.joins import FIGURES, Interval, RuntimeWay, Theta, ThetaLoop
+from bench.joins import FIGURES, Band, CountWay, Interval, RuntimeWay, Theta, ThetaLoop
 
 
-@pytest.mark.parametrize("workload", [Theta, Interval])
+@pytest.mark.parametrize("workload", [Theta, Band, Interval])
 def test_a_workload_is_measured(workload: Any) -> None:
     (figure,) = FIGURES
     point = {"workload": workload.name, "window": 400, "rows": 20_000, "rounds": 1}
@@ -26,6 +26,18 @@ def test_a_tuple_in_a_thousand_matches() -> None:
     loop = ThetaLoop(2_000)
     loop.take(theta.pushes(theta.fill))
     assert abs(loop.take(theta.pushes(20_000))[1] / (20_000 * 2_000) - 0.001) < 0.0001
+
+
+def test_bands_are_searched_in_one_way_alone() -> None:
+    band = Band(1_000)
+    pushes = band.pushes(6_000)
+    found = [way.take(pushes)[1] for way in band.ways.values()]
+    assert found[0] == found[1]
+    assert abs(found[0] / (6_000 * 900) - 0.001) < 0.0002
+    searched = [
+        isinstance(way, CountWay) and way.runtime._engine.modules.bands.nbytes > 0 for way in band.ways.values()
+    ]
+    assert searched == [True, False]
 
 
 def test_ways_that_differ_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
