@@ -181,9 +181,13 @@ class BranchedEngine:
         watermark = (clock.newest - graph.lateness if clock.given is None else clock.given) if known else None
         joins: dict[Path, CommitRecord] = {}
         found: dict[Path, Found] = {}
+        # A changelog ends rows by the time of all streams. Otherwise, where rows come in order of event time, each join
+        # follows its own streams: then it need not compare the times of what it finds.
+        follows = not self.changelog and not graph.lateness and clock.given is None
+        given = None if follows else -FOREVER if watermark is None else watermark
         for path, engine in {} if finished else self.joins.items():
             self._bound(engine)
-            own = _part(arrivals, path, -FOREVER if watermark is None else watermark, engine.query.graph.timed)
+            own = _part(arrivals, path, given if engine.query.graph.timed else None, engine.query.graph.timed)
             begin(engine)
             if engine.router.due:
                 follow_router(engine)
@@ -399,7 +403,7 @@ def join_of(query: BranchedQuery, plan: str) -> Path:
     )
 
 
-def _part(arrivals: Arrivals, path: Path, watermark: int, timed: bool) -> Arrivals:
+def _part(arrivals: Arrivals, path: Path, watermark: int | None, timed: bool) -> Arrivals:
     """Return the arrivals of the streams of a path, for their inner join."""
     place = np.full(256, 255, np.uint8)
     place[list(path)] = np.arange(len(path))
@@ -411,7 +415,7 @@ def _part(arrivals: Arrivals, path: Path, watermark: int, timed: bool) -> Arriva
         times,
         {},
         arrivals.sorted,
-        watermark if timed else None,
+        watermark,
     )
 
 

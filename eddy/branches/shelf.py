@@ -74,7 +74,7 @@ class Shelf:
         rows = arrivals.rows
         full = [i for i, n in enumerate(rows) if self.following[i] + n - self.low[i] > self._room[i]]
         self._since += sum(rows)
-        if full and 4 * self._since >= cost:
+        if full and self._since >= 2 * cost:
             self._since = 0
             # What is not needed now is not needed after the push was undone either.
             self.low = [min(int(low), end) for low, end in zip(lows(), self.following, strict=True)]
