@@ -7,6 +7,7 @@ their results (`eddy.branches`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -115,8 +116,10 @@ class Node:
 class InnerJoin(Query):
     """The inner join of the streams on one path. Its event times are compared in the type of the whole query."""
 
-    def __init__(self, streams: Sequence[Stream], on: Sequence[str], time_type: pa.DataType | None) -> None:
-        self._common = time_type
+    def __init__(
+        self, streams: Sequence[Stream], on: Sequence[str], time_type: pa.DataType | None, noun: str = "core"
+    ) -> None:
+        self._common, self._noun = time_type, noun
         super().__init__(streams, on, late="count")
 
     def _time_type(self) -> pa.DataType | None:
@@ -181,7 +184,10 @@ class BranchedQuery(Query):
         """Give the joins the windows of the streams, and make the graph."""
         for path, one in self.joins.items():
             own = [replace(self.streams[i], filter=None, late=None) for i in path]
-            self.joins[path] = InnerJoin(own, one.on, self.time_type)
+            with warnings.catch_warnings():
+                # It was told when the join was first made.
+                warnings.simplefilter("ignore")
+                self.joins[path] = InnerJoin(own, one.on, self.time_type)
         windows = self._windows()
         self.graph = JoinGraph(
             names=tuple(stream.name for stream in self.streams),
@@ -216,7 +222,8 @@ class BranchedQuery(Query):
             if not branches:
                 raise QueryError("a join of one stream needs branches")
         else:
-            self.joins[path] = join = InnerJoin([self.streams[i] for i in path], texts, self.time_type)
+            noun = "core" if how == "core" else f"join with branch {', '.join(stream.name for stream in streams)}"
+            self.joins[path] = join = InnerJoin([self.streams[i] for i in path], texts, self.time_type, noun)
             windows = dict(zip(path, join.graph.windows, strict=True))
         nodes = []
         for one in branches:
@@ -337,6 +344,16 @@ class BranchedQuery(Query):
     def shown(self) -> tuple[Stream, ...]:
         """The streams whose columns results can have: not those of semi and anti branches."""
         return tuple(stream for i, stream in enumerate(self.streams) if i not in self._hidden)
+
+    def _column(self, text: object, what: str) -> tuple[str, str]:
+        for i in self._hidden:
+            name = self.streams[i].name
+            if isinstance(text, str) and text.startswith(f"{name}.") and all(s.name != name for s in self.shown):
+                raise QueryError(
+                    f"{what}: {text!r} is a column of stream {name}, whose semi or anti branch adds no columns to"
+                    ' results; use how="left" for them'
+                )
+        return super()._column(text, what)
 
     def _output_field(self, name: str, place: tuple[str, str]) -> pa.Field:
         field = super()._output_field(name, place)

@@ -9,6 +9,7 @@ Source: Cormen, Leiserson, Rivest, Stein, Introduction to Algorithms, "Differenc
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -57,6 +58,14 @@ def kept(most: npt.NDArray[np.int64]) -> list[int | None]:
     return [None if ticks >= NONE else int(ticks) for ticks in longest]
 
 
+def warn_caller(text: str) -> None:
+    """Warn at the line outside of this package that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("eddy."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
 class Intervals:
     """The comparisons of event times of a query, its *intervals*, and the windows that follow from them.
 
@@ -77,8 +86,10 @@ class Intervals:
         self.found = [one for one in comparisons if times.issuperset(one.columns) and not one.differs]
         self.derived: dict[str, int] = {}
 
-    def with_windows(self) -> tuple[Stream, ...]:
+    def with_windows(self, what: str = "query") -> tuple[Stream, ...]:
         """Return the streams, each with its window: its own, or else the one that the intervals require.
+
+        what   the join, for a warning
 
         Raises QueryError if the intervals contradict each other, or would keep a stream forever. Warns if the windows
         contradict them.
@@ -91,10 +102,9 @@ class Intervals:
             raise QueryError(f"no event times fulfil all of {texts}; correct one of the bounds")
         if closure(len(self._streams), [*self._bounds(), *self._window_bounds()]) is None:
             windows = ", ".join(f"{s.name} [{s.window}]" for s in self._streams if isinstance(s.window, Range))
-            warnings.warn(
-                f"the query never has a result: the windows {windows} contradict {texts}; leave the windows out, and"
-                " each stream is kept as long as the intervals require",
-                stacklevel=4,
+            warn_caller(
+                f"the {what} never has a result: the windows {windows} contradict {texts}; leave the windows out, and"
+                " each stream is kept as long as the intervals require"
             )
         return tuple(self._with_window(s, size, texts) for s, size in zip(self._streams, kept(most), strict=True))
 

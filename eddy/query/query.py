@@ -66,6 +66,9 @@ class Query:
     ['R.a', 'S.a']
     """
 
+    _noun = "query"
+    """The join, for warnings."""
+
     def __new__(cls, *_: Any, branches: Sequence[Branch] = (), **__: Any) -> Query:
         """Return a query of the class that fits: `BranchedQuery` if there are branches."""
         from eddy.query.branches import BranchedQuery  # it is made from queries
@@ -117,7 +120,7 @@ class Query:
         self._check_connected()
         self.intervals = Intervals(self.streams, self.classes, self.comparisons, self.time_type)
         """The comparisons of event times."""
-        self.streams = self.intervals.with_windows()
+        self.streams = self.intervals.with_windows(self._noun)
         self.derived = self.intervals.derived
         """By name the streams whose window follows from the intervals: its size in ticks."""
         self.graph = self._graph()

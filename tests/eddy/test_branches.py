@@ -316,6 +316,19 @@ def test_a_wrong_branch_is_refused(make: Callable[[], Any], message: str) -> Non
         eddy.Query([eddy.Stream("R", SCHEMA)], branches=[make()])
 
 
+def test_a_column_of_a_semi_branch_cannot_be_selected() -> None:
+    with pytest.raises(eddy.QueryError, match="adds no columns"):
+        eddy.Query([eddy.Stream("R", SCHEMA)], branches=[eddy.Branch([BRANCH], ["R.a = S.a"], "semi")], select=["S.a"])
+
+
+def test_a_branch_without_any_partner_is_told_once(recwarn: pytest.WarningsRecorder) -> None:
+    r, s = (eddy.Stream(name, SCHEMA, window=eddy.Range(1), time="t") for name in "RS")
+    eddy.Query([r], branches=[eddy.Branch([s], ["R.a = S.a", "S.t >= R.t + 5"], "left")])
+    (one,) = recwarn
+    assert "the join with branch S never has a result" in str(one.message)
+    assert one.filename == __file__
+
+
 def test_a_forged_ledger_is_refused() -> None:
     """Altered counts and components, under a new digest, neither crash nor change results."""
     stream = {name: eddy.Stream(name, SCHEMA, window=eddy.Rows(5)) for name in "RST"}
