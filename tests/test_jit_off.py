@@ -17,6 +17,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SUBSET = (
     "tests/eddy/test_bands.py::test_matches_of_a_band_are_counted",
+    "tests/eddy/test_branches.py",
+    "tests/eddy/test_branches_interrupted.py::test_a_failed_push_leaves_everything_as_it_was",
     "tests/eddy/test_runtime_oracle.py",
     "tests/eddy/test_comparisons.py",
     "tests/eddy/test_scans.py",
@@ -49,6 +51,7 @@ FOR_COMPILED_KERNELS = (
     "windows_that_have_turned_over",
     "metrics_count_what_happened",
     "memory_follows_the_live_entries",
+    "room_of_a_large_push_is_given_back",
     "another_process_writes_the_same_bytes",  # coverage does not follow the code into another process
 )
 """Tests of these files that take seconds each in plain Python, and half of the total time. They alone cover a dozen

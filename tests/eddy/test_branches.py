@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import eddy
@@ -186,7 +186,6 @@ def steps(draw: st.DrawFn, names: list[str]) -> Iterator[list[tuple[str, dict[st
         yield arrivals
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     drawn(),
     st.sampled_from(sorted(STRATEGIES)),
