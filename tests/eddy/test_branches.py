@@ -106,7 +106,7 @@ class Drawn:
             self.full = True
             return OracleBranch(query, "core", [OracleBranch(inner, "left")]), ([self._given(streams[0])], [], [branch])
         self.full = False
-        below = self._branches(names, 2) or [
+        below = self._branches(names, 3) or [
             self._branch(names, 2, self.draw(st.sampled_from(("left", "semi", "anti"))))
         ]
         given_streams = [self._given(one) for one in streams]
@@ -147,10 +147,10 @@ def drawn(draw: st.DrawFn) -> Drawn:
             return draw(st.nothing())
 
 
-ROWS = st.tuples(
-    st.integers(0, 4), st.sampled_from((0, 1, 1, 2, None)), st.integers(0, 1), st.integers(0, 4), st.integers(0, 2)
-)
-
+ROWS = st.integers(0, 5 * 5 * 3 * 4 * 3 - 1)
+"""A row as one number: its stream, both keys, the step of the clock, and its value."""
+KEYS: dict[str, tuple[int | None, ...]] = {"a": (1, 1, 2, 0, None), "b": (1, 1, 0)}
+STEPS = (0, 1, 0, -1)
 
 Form = Literal["ids", "rows", "count"]
 
@@ -179,10 +179,14 @@ def steps(draw: st.DrawFn, names: list[str]) -> Iterator[list[tuple[str, dict[st
     clock = 10
     for _ in range(draw(st.integers(1, 6))):
         arrivals = []
-        for k, a, b, step, v in draw(st.lists(ROWS, max_size=8)):
-            clock += step - 1
-            name = names[k % len(names)]
-            arrivals.append((name, {"a": a, "b": b, "t": clock, "v": v, "p": f"{name} at {clock}"}))
+        for number in draw(st.lists(ROWS, max_size=10)):
+            rest, k = divmod(number, 5)
+            rest, a = divmod(rest, 5)
+            rest, b = divmod(rest, 3)
+            v, step = divmod(rest, 4)
+            clock += STEPS[step]
+            name, keys = names[k % len(names)], {"a": KEYS["a"][a], "b": KEYS["b"][b]}
+            arrivals.append((name, {**keys, "t": clock, "v": v, "p": f"{name} at {clock}"}))
         yield arrivals
 
 
