@@ -244,7 +244,8 @@ class Runtime:
         These are rows of left and anti branches that still waited for a partner; after that, a push is refused. In a
         query without branches nothing waits: the table is empty, and nothing changes.
         """
-        return self.output_schema.empty_table()
+        # Arrow cannot make empty arrays of every type.
+        return pa.Table.from_batches([], schema=self.output_schema)
 
     @in_turn
     def last_push(self) -> LastPush | None:
