@@ -59,9 +59,9 @@ class RunRecord:
         """The current or next micro-batch."""
         return max(self.rows, default=-1) + 1
 
-    def note(self, event: str) -> None:
-        """Add an event."""
-        self.events.append((self.next_batch, event))
+    def note(self, event: str, batch: int | None = None) -> None:
+        """Add an event of a micro-batch, None = the current or next one."""
+        self.events.append((self.next_batch if batch is None else batch, event))
 
     def add(self, run: StreamingJoinQuery) -> None:
         """Add the figures of a query."""

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from eddy.demo.feeder import Feeder
 from eddy.demo.scenario import Outcome, RunRecord, Scenario, compare_counts
 from eddy.demo.transfers import COLUMNS, Arrivals, exact_counts, query, schema
-from eddy.demo.workers import busy_workers, driver_jvm, kill
+from eddy.demo.workers import driver_jvm, kill, paused, workers
 from eddy.spark.errors import SparkJoinError
 from stairs.errors import EddyError
 
@@ -33,10 +33,10 @@ AHEAD = 2
 """Batches of files that may wait for the job."""
 POLL_S = 0.2
 """Seconds between two looks at the job."""
-KILL_POLL_S = 0.002
-"""Seconds between two looks for a busy worker."""
-NOTICED_S = 1.0
-"""Seconds in which Spark notices that a busy worker has ended."""
+HELD_S = 0.5
+"""Seconds after which a stage that makes no progress is taken to wait for a stopped worker."""
+NOTICED_S = 0.5
+"""Seconds in which Spark notices that the worker of a task has ended."""
 IDLE_POLLS = 10
 """Looks without an active micro-batch after which a failed one is over; a job that fails is idle for a moment, too."""
 TIMEOUT_S = 300.0
@@ -166,32 +166,49 @@ class _ScenarioRun:
             if len(self.record.rows) >= self.scenario.batches:
                 self.record.note("no worker was killed, because none was found at a task")
                 return
-            self.record.killed = self._killed_worker(jvm)
-            # If the worker had just ended its task, no task fails; then another worker is killed.
-            if self.record.killed is not None:
-                self.record.failed_tasks = self._failed_tasks_soon()
+            with paused(workers(jvm)) as held:
+                if self._stage_waits():
+                    self._kill_one_at_its_task(held)
+        self.record.add(self.running)
+        batch = self.record.next_batch
         what = f"worker process {self.record.killed} was killed at its task"
-        if self._recovered():
-            self.record.note(f"{what}, which Spark ran again")
+        if self._recovered(batch):
+            self.record.note(f"{what}, which Spark ran again", batch)
         else:
-            self.record.note(f"{what}: the job failed and was restarted")
+            self.record.note(f"{what}: the job failed and was restarted", batch)
             self._stop()
             self._start(partitions)
 
-    def _killed_worker(self, jvm: int) -> int | None:
-        """Kill a worker that computes; return its process id, or None if no worker computed in time."""
-        ends = time.monotonic() + POLL_S
-        while time.monotonic() < ends:
-            for pid in busy_workers(jvm):
-                if self._tasks_run() and kill(pid):
-                    return pid
-            time.sleep(KILL_POLL_S)
-        return None
+    def _kill_one_at_its_task(self, held: list[int]) -> None:
+        """Kill stopped workers until a task fails: Spark does not say which worker has which task."""
+        for pid in held:
+            if kill(pid):
+                self.record.killed = pid
+                self.record.failed_tasks = self._failed_tasks_soon()
+            if self.record.failed_tasks:
+                return
 
-    def _tasks_run(self) -> bool:
+    def _stage_waits(self) -> bool:
+        """Return whether a stage waits for a stopped worker: the same tasks run for HELD_S; at most 2 HELD_S."""
+        ends = time.monotonic() + 2 * HELD_S
+        tasks, since = self._running_tasks(), time.monotonic()
+        while time.monotonic() < ends:
+            if tasks and time.monotonic() - since >= HELD_S:
+                return True
+            time.sleep(HELD_S / 10)
+            if (now := self._running_tasks()) != tasks:
+                tasks, since = now, time.monotonic()
+        return False
+
+    def _running_tasks(self) -> list[tuple[int, int, int]]:
+        """Return (stage, running tasks, completed tasks) of each stage that runs."""
         tracker = self.spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return any(stage is not None and stage.numActiveTasks for stage in stages)
+        stages = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
+        return [
+            (one.stageId, one.numActiveTasks, one.numCompletedTasks)
+            for one in stages
+            if one is not None and one.numActiveTasks
+        ]
 
     def _failed_tasks_soon(self) -> int:
         """Return the number of failed tasks as soon as Spark has noticed one, 0 if it does not within NOTICED_S."""
@@ -200,11 +217,10 @@ class _ScenarioRun:
             time.sleep(POLL_S / 4)
         return failed
 
-    def _recovered(self) -> bool:
-        """Return whether the job continues after tasks have failed, False if it has ended."""
+    def _recovered(self, batch: int) -> bool:
+        """Return whether the job continues after tasks of a micro-batch have failed, False if it has ended."""
         assert self.running is not None
-        self.record.add(self.running)
-        batch, quiet = self.record.next_batch, 0
+        quiet = 0
         while self.running.isActive and self.record.next_batch == batch and quiet < IDLE_POLLS:
             time.sleep(POLL_S)
             self.record.add(self.running)

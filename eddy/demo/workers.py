@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,59 +15,67 @@ if TYPE_CHECKING:
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True)
-class _Process:
-    parent: int
-    running: bool
-
-
 def driver_jvm(spark: SparkSession) -> int:
     """Return the process id of the JVM behind a session."""
     assert spark.sparkContext._jvm is not None
     return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
 
 
-def busy_workers(jvm: int) -> list[int]:
-    """Return the process ids of the Python workers of a JVM that compute at this moment.
+def workers(jvm: int) -> list[int]:
+    """Return the process ids of the Python workers of a JVM.
 
     Spark's JVM starts one Python process, and the workers are forks of it. So a worker is a descendant of the JVM whose
     parent runs the same program. Names do not matter, and no process of another program is ever returned.
     """
-    processes = {
-        int(entry.name): found for entry in _PROC.iterdir() if entry.name.isdigit() and (found := _look(entry))
+    parents = {
+        int(entry.name): parent for entry in _PROC.iterdir() if entry.name.isdigit() and (parent := _parent(entry))
     }
     return [
         pid
-        for pid, process in processes.items()
-        if process.running
-        and process.parent != jvm
-        and jvm in _ancestors(process.parent, processes)
-        and _program(pid) == _program(process.parent) is not None
+        for pid, parent in parents.items()
+        if parent != jvm and jvm in _ancestors(parent, parents) and _program(pid) == _program(parent) is not None
     ]
+
+
+@contextmanager
+def paused(pids: list[int]) -> Iterator[list[int]]:
+    """Stop processes with SIGSTOP for the time of a block; give those that were alive.
+
+    A task that is given to a stopped worker waits for it. So a worker is met at its task however short the task is.
+    """
+    held = [pid for pid in pids if _sent(pid, signal.SIGSTOP)]
+    try:
+        yield held
+    finally:
+        for pid in held:
+            _sent(pid, signal.SIGCONT)
 
 
 def kill(pid: int) -> bool:
     """Kill a process with SIGKILL; return False if it has already ended."""
+    return _sent(pid, signal.SIGKILL)
+
+
+def _sent(pid: int, number: signal.Signals) -> bool:
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         return False
     return True
 
 
-def _look(entry: Path) -> _Process | None:
+def _parent(entry: Path) -> int | None:
     try:
         # The second field is the name in parentheses, which may hold anything.
-        state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:
         return None
-    return _Process(int(parent), state == "R")
 
 
-def _ancestors(pid: int, processes: dict[int, _Process]) -> list[int]:
+def _ancestors(pid: int, parents: dict[int, int]) -> list[int]:
     found = []
-    while pid in processes:
-        pid = processes[pid].parent
+    while pid in parents:
+        pid = parents[pid]
         found.append(pid)
     return found
 

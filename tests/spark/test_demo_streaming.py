@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from eddy.demo.command import run_streaming
 from eddy.demo.feeder import Feeder
 from eddy.demo.scenario import Scenario, compare_counts
 from eddy.demo.transfers import COLUMNS, WINDOW, draw, exact_counts, query
-from eddy.demo.workers import busy_workers, driver_jvm
+from eddy.demo.workers import driver_jvm, paused, workers
 
 SHORT = Scenario(batches=7, rows=6_000, pause_s=0.0, key_groups=4, partitions=(2, 1), kill_after=1, stop_after=3)
 
@@ -102,34 +103,36 @@ def test_files_appear_whole_and_no_more_than_allowed(tmp_path: Path) -> None:
         assert [pq.read_table(file).num_rows for file in files] == [batch[name].num_rows for batch in batches[:2]]
 
 
-def test_a_worker_that_computes_is_found_below_its_own_jvm_only(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_worker_is_found_below_its_own_jvm_only_and_can_be_held(spark: SparkSession, tmp_path: Path) -> None:
     begun, enough = tmp_path / "begun", tmp_path / "enough"
 
-    def spin(batches: Any) -> Any:
+    def wait(batches: Any) -> Any:
         import os
         import time
 
         begun.write_text(str(os.getpid()))
         ends = time.monotonic() + 60
         while not enough.exists() and time.monotonic() < ends:
-            pass
+            time.sleep(0.01)
         for batch in batches:
             yield pa.RecordBatch.from_arrays([pa.array([os.getpid()] * batch.num_rows)], names=["pid"])
 
     told: list[int] = []
-    # One partition: a second worker could begin after the first was found, and would never be seen to compute.
     job = threading.Thread(
-        target=lambda: told.extend(row.pid for row in spark.range(0, 1, 1, 1).mapInArrow(spin, "pid bigint").collect())
+        target=lambda: told.extend(row.pid for row in spark.range(0, 1, 1, 1).mapInArrow(wait, "pid bigint").collect())
     )
     job.start()
-    found: set[int] = set()
-    while job.is_alive():
-        found.update(busy_workers(driver_jvm(spark)))
-        if begun.exists() and begun.read_text() in map(str, found):
-            enough.touch()
+    while job.is_alive() and not begun.exists():
+        time.sleep(0.01)
+    found = workers(driver_jvm(spark))
+    with paused(found) as held:
+        enough.touch()
+        job.join(0.3)
+        assert job.is_alive()
+    job.join()
+    assert set(told) <= set(held) <= set(found)
     assert told
-    assert set(told) <= found
-    assert busy_workers(told[0]) == []
+    assert workers(told[0]) == []
 
 
 @pytest.mark.slow
