@@ -37,7 +37,7 @@ from stairs.stems import RENUMBER_AT
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of `eddy.Runtime`, documented there."""
+    """The arguments of `eddy.Runtime`, documented there. Raises InputError for those that exclude each other."""
 
     plan: str | None = None
     policy: str | Policy | None = None
@@ -51,6 +51,12 @@ class Options:
     count_only: bool = False
     ids_only: bool = False
     renumber_at: int = RENUMBER_AT
+
+    def __post_init__(self) -> None:
+        if self.count_only and self.ids_only:
+            raise InputError("count_only and ids_only exclude each other: leave one out")
+        if self.output not in OUTPUTS:
+            raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {self.output!r}")
 
 
 class Engine:
@@ -69,10 +75,6 @@ class Engine:
     def __init__(self, query: Query, options: Options) -> None:
         if not isinstance(query, Query):
             raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
-        if options.count_only and options.ids_only:
-            raise InputError("count_only and ids_only exclude each other: leave one out")
-        if options.output not in OUTPUTS:
-            raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {options.output!r}")
         self.query, self.options = query, options
         graph = query.graph
         tree = default_plan(graph) if options.plan is None else read_plan(options.plan, graph)
@@ -90,7 +92,7 @@ class Engine:
             options.statistics,
         )
         self.schedule = schedule_of(())
-        self.columns = self._payload_columns()
+        self.columns = query.payload_columns(not (options.count_only or options.ids_only))
         kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(self.columns)]
         self.payload = Payload(kinds, self.modules.capacity, self.modules.allowance)
         self.bound = Bound(options.max_bytes, self.modules, self.payload)
@@ -108,14 +110,6 @@ class Engine:
         self.undo: UndoRecord | None = None
         self.commit: CommitRecord | None = None
         self.last: LastPush | None = None
-
-    def _payload_columns(self) -> list[list[str]]:
-        query, options = self.query, self.options
-        columns: list[dict[str, None]] = [{} for _ in query.streams]
-        selected = () if options.count_only or options.ids_only else tuple(query.select.values())
-        for name, column in query.where_columns + selected:
-            columns[query.index(name)][column] = None
-        return [list(own) for own in columns]
 
     @property
     def position(self) -> int:

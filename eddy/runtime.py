@@ -24,7 +24,7 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy
-from eddy.snapshot.restore import fill_engine, restored_options
+from eddy.snapshot.restore import Choices, fill_engine, restored_options
 from eddy.snapshot.snapshot import Snapshot, snapshot_of
 from jisc.strategies import Transition
 from stairs.errors import InputError
@@ -210,13 +210,7 @@ class Runtime:
     # Pushing
 
     @in_logged_turn
-    def push(
-        self,
-        batches: Mapping[str, object],
-        order: Any = None,
-        *,
-        watermark: int | None = None,
-    ) -> pa.Table:
+    def push(self, batches: Mapping[str, object], order: Any = None, *, watermark: int | None = None) -> pa.Table:
         """Take arrivals in and return their results, those of earlier arrivals first.
 
         The order of the results of one arrival depends on plan, strategy and stored states; do not rely on it.
@@ -311,12 +305,13 @@ class Runtime:
         """
         if not isinstance(query, Query):
             raise InputError(f"a snapshot is restored for an eddy.Query, not {type(query).__name__}")
+        choices = Choices(plan, strategy, background, policy)
         if isinstance(query, BranchedQuery):
-            from eddy.branches.runtime import BranchedRuntime
+            from eddy.branches.restore import restored  # it makes a runtime
 
-            return BranchedRuntime.restore(data, query, plan, strategy, background, policy)
+            return restored(data, query, choices)
         snapshot = Snapshot(data, query)
-        options = restored_options(snapshot, plan, strategy, background, policy)
+        options = restored_options(snapshot, choices)
         max_bytes = options.pop("max_bytes")
         runtime = cls(query, **options)
         fill_engine(runtime._engine, snapshot, max_bytes)

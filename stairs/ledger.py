@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stairs.errors import CapacityError, StateError
-from stairs.kernels.ledger import (
+from stairs.kernels.book import (
     B_COUNT,
     B_DONE,
     B_FIELDS,
@@ -34,6 +34,7 @@ from stairs.kernels.ledger import (
     HOWS,
     LEFT,
     LOGGED,
+    MOST,
     N_COUNTERS,
     N_FREE_OPTIONS,
     N_LIVE,
@@ -47,24 +48,16 @@ from stairs.kernels.ledger import (
     Book,
     Int64s,
     advance,
-    close,
-    enter,
-    follow,
     least,
-    leave,
-    mark,
     relink,
     undo,
 )
+from stairs.kernels.ledger import close, enter, follow, leave, mark
 
 Signs = npt.NDArray[np.uint8]
 LEAST_ROOM = 256
 SPARE_ROOM = 1 << 14
 """Rows, and numbers in the log, that are kept from push to push however few are used."""
-
-
-MOST_OPTIONS = 1 << 40
-"""More options than an entry can have."""
 
 
 class Ledger:
@@ -125,7 +118,7 @@ class Ledger:
         """Undo the open push. It may be repeated."""
         if self._saved is None:
             return
-        undo(self.book, 0)
+        undo(self.book)
         self.book.counters[:] = self._saved
         # The buckets have the entries of the push, or were only half filled.
         self.book.buckets[:] = -1
@@ -308,7 +301,7 @@ class Ledger:
         others = np.setdiff1d(np.arange(m), key)
         fits = bool((components[:, key] >= 0).all()) and bool((components[:, others] == -1).all())
         dones, uncounted = entries[:, 1 : 2 * k : 2], (self.book.kept == 0) & (not at_once)
-        fits = fits and bool((counts >= 0).all()) and bool((counts <= MOST_OPTIONS).all())
+        fits = fits and bool((counts >= 0).all()) and bool((counts <= MOST).all())
         # In append output an option is counted only if it is stored, and an entry whose branches are all done is gone.
         fits = fits and bool((counts[:, uncounted] <= 1).all()) and bool(np.isin(dones, (0, 1)).all())
         fits = fits and bool((dones.all(axis=1) == at_once).all())

@@ -176,6 +176,14 @@ class Modules(Stems):
         """Return the arrival number of the first row of stream i in the open push."""
         return self.following[i] + int(self.streams[i, S_BASE])
 
+    def oldest(self, before: bool = False) -> Int64s:
+        """Return the arrival number of the oldest live tuple of each stream, int64[streams].
+
+        before   as it was before the open push, if there is one
+        """
+        streams = self._saved[0] if before and self._saved is not None else self.streams
+        return streams[:, S_LO] + streams[:, S_BASE]
+
     def set_values(self, i: int, ring: int, values: Int64s, slices: list[tuple[slice, slice]]) -> None:
         """Store a value of each row of stream i in one of its rings; `slices` comes from `ring_slices`.
 

@@ -307,7 +307,7 @@ class Payload:
             self._ring[i, k][: len(column)] = values.reshape(-1, width)
 
     def turn(self, i: int, slots: int) -> None:
-        """Move what lies in the rings of stream i by so many slots."""
+        """Rotate the rings of stream i: the value in slot s moves to slot s + slots."""
         for rings in (self._ring, self._valid):
             for (j, _), ring in rings.items():
                 if j == i:

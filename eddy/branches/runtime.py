@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.branches.engine import BranchedEngine, checked_bound, join_of
-from eddy.branches.snapshot import BranchedSnapshot, branched_snapshot
+from eddy.branches.engine import BranchedEngine
+from eddy.branches.options import checked_bound, join_of
+from eddy.branches.snapshot import branched_snapshot
 from eddy.engine import Engine, Options
 from eddy.filters.figures import filter_lines, filter_table
 from eddy.inspect.explain import explain
@@ -16,12 +17,10 @@ from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.reasons import reason_lines
 from eddy.inspect.statistics import stats_table
-from eddy.log import refusals
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
-from eddy.routing.policies import Policy
 from eddy.runtime import Runtime
 from jisc.strategies import Transition
 from stairs.errors import InputError
@@ -35,13 +34,11 @@ class BranchedRuntime(Runtime):
 
     def __init__(self, query: Query, plan: str | None = None, *, bounded: bool = False, **options: Any) -> None:
         assert isinstance(query, BranchedQuery)
-        if options.get("count_only") and options.get("ids_only"):
-            raise InputError("count_only and ids_only exclude each other: leave one out")
         self.query: BranchedQuery = query
-        self.output = options.get("output", "append")
-        self.count_only, self.ids_only = bool(options.get("count_only")), bool(options.get("ids_only"))
+        own = Options(plan=plan, **options)
+        self.output, self.count_only, self.ids_only = own.output, own.count_only, own.ids_only
         self._turn = Turn()
-        self._engine = BranchedEngine(query, Options(plan=plan, **options), bounded)
+        self._engine = BranchedEngine(query, own, bounded)
         self.output_schema = self._engine.output.schema
 
     def _settle(self) -> None:
@@ -140,26 +137,6 @@ class BranchedRuntime(Runtime):
     def snapshot(self) -> bytes:
         """Return all state as bytes from which `restore` resumes exactly."""
         return branched_snapshot(self._engine)
-
-    @classmethod
-    @refusals
-    def restore(
-        cls,
-        data: bytes,
-        query: Query,
-        plan: str | None = None,
-        strategy: str | None = None,
-        background: int | None = None,
-        policy: str | Policy | None = None,
-    ) -> Runtime:
-        """Return a runtime that resumes where a snapshot was taken."""
-        snapshot = BranchedSnapshot(data)
-        options = snapshot.options
-        max_bytes = options.pop("max_bytes")
-        runtime = cls(query, **options)
-        snapshot.fill(runtime._engine, plan, strategy, background, policy)
-        runtime._engine.max_bytes = max_bytes
-        return runtime
 
     @in_turn
     def to_parts(self) -> Any:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
+from eddy.branches.rows import Int64s
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.loader import Loader
 from eddy.query.branches import BranchedQuery
@@ -22,7 +20,6 @@ from stairs.kernels.rows import to_sequence_numbers
 from stairs.payload import Payload
 from stairs.plain_types import Column
 
-Int64s = npt.NDArray[np.int64]
 LEAST_ROOM = 64
 
 
@@ -144,26 +141,3 @@ class Shelf:
             if self.query.graph.timed:
                 self._times[i] = np.zeros(room, np.int64)
                 self._times[i][np.arange(first, self.following[i]) & (room - 1)] = times[i]
-
-
-class Found(NamedTuple):
-    """The rows of a push: int64[n, streams] arrival numbers, -1 = none, and 1 or 0 for rows that begin or end."""
-
-    rows: Int64s
-    signs: npt.NDArray[np.uint8]
-
-
-def joined(parts: list[Found], m: int) -> Found:
-    """Return the rows of several sources."""
-    if len(parts) == 1:
-        return parts[0]
-    rows = np.concatenate([np.zeros((0, m), np.int64), *(one.rows for one in parts)])
-    return Found(rows, np.concatenate([np.zeros(0, np.uint8), *(one.signs for one in parts)]))
-
-
-def rows_of(table: pa.Table, path: tuple[int, ...], m: int) -> Int64s:
-    """Return the results of an inner join with ids as rows of the whole query, int64[n, m]."""
-    rows = np.full((table.num_rows, m), -1, np.int64)
-    for i, column in zip(path, table.columns[-len(path) :], strict=True):
-        rows[:, i] = column.to_numpy()
-    return rows

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eddy.branches.shelf import Found, Int64s, Shelf, joined
+from eddy.branches.rows import Found, Int64s, joined
+from eddy.branches.shelf import Shelf
 from eddy.query.branches import Node
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind
@@ -18,11 +19,11 @@ TIME = -1
 
 
 class Pushed(NamedTuple):
-    """What a push has brought, for all nodes.
+    """A push as all nodes see it.
 
     found      by path, the results of the inner joins
-    alone      per stream its rows that begin, and that end, as numbers first .. end - 1 of each
-    watermark  the watermark after the push; None = there is none
+    alone      per stream the arrival numbers of its rows that begin, and of those that end
+    watermark  the watermark after the push; None before the first
     counts     per stream, the rows that have arrived
     finished   the input has ended
     """
@@ -38,7 +39,11 @@ class TreeNode:
     """A node with branches. A node without branches passes the results of its inner join on.
 
     changelog  rows end as well
-    clocks     the clocks that can end the wait for options of each branch
+    below      the nodes of the branches
+    ledger     its matches and their partners; None in a node without branches
+    deadlines  by (clock, branch), when the branch can get no further option. The clock of a ROWS window is the number
+               of its stream
+    parts      the node and all nodes below it
     """
 
     def __init__(self, node: Node, shelf: Shelf, changelog: bool) -> None:
@@ -49,9 +54,7 @@ class TreeNode:
         rows = [i for i in node.path if shelf.query.graph.windows[i].kind == WindowKind.ROWS]
         clocks = ([TIME] if shelf.query.graph.timed else []) + rows
         self.deadlines = {(clock, b): Deadlines() for clock in clocks for b in range(len(node.branches))}
-        """When each branch can get no further option, by clock. A ROWS clock is the number of the stream."""
         self.parts: list[TreeNode] = [self, *(one for child in self.below for one in child.parts)]
-        """The node and all nodes below it."""
 
     def waits_forever(self) -> list[tuple[Node, Node]]:
         """Return the pairs of a node and a left or anti branch of it that may get an option at any time."""
@@ -69,29 +72,34 @@ class TreeNode:
         own = [(i, branch.windows[i]) for i in self.node.path]
         return [(i, window.size) for i, window in own if window.kind == WindowKind.RANGE]
 
-    def begin(self) -> None:
-        """Open a push."""
+    @property
+    def _kept(self) -> list[Ledger | Deadlines]:
+        """What a push changes, in this node and all nodes below it."""
+        kept: list[Ledger | Deadlines] = []
         for one in self.parts:
             if one.ledger is not None:
-                one.ledger.begin()
-                for deadlines in one.deadlines.values():
-                    deadlines.begin()
+                kept += [one.ledger, *one.deadlines.values()]
+        return kept
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of ledgers and deadlines, in this node and all nodes below it."""
+        return sum(kept.nbytes for kept in self._kept)
+
+    def begin(self) -> None:
+        """Open a push."""
+        for kept in self._kept:
+            kept.begin()
 
     def commit(self) -> None:
         """Close the push. It may be repeated."""
-        for one in self.parts:
-            if one.ledger is not None:
-                one.ledger.commit()
-                for deadlines in one.deadlines.values():
-                    deadlines.commit()
+        for kept in self._kept:
+            kept.commit()
 
     def undo(self) -> None:
         """Undo the open push. It may be repeated."""
-        for one in self.parts:
-            if one.ledger is not None:
-                one.ledger.undo()
-                for deadlines in one.deadlines.values():
-                    deadlines.undo()
+        for kept in self._kept:
+            kept.undo()
 
     def follow(self, pushed: Pushed) -> Found:
         """Follow a push, and return the rows that begin and end with it."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from eddy.engine import Engine
 from eddy.push.records import CommitRecord, UndoRecord
 from eddy.push.rings import fit_payload
-from stairs.descriptors import M_ARRIVALS, S_BASE, S_LO
+from stairs.descriptors import M_ARRIVALS, S_BASE
 
 
 def begin(engine: Engine, loading: bool = False) -> None:
@@ -33,7 +33,7 @@ def finish(engine: Engine, commit: CommitRecord) -> None:
     engine.schedule, engine.late.rows = commit.schedule, commit.late
     engine.last, engine.pushes = commit.last, commit.pushes
     if payload.logged:
-        payload.expire((modules.streams[:, S_LO] + modules.streams[:, S_BASE]).tolist())
+        payload.expire(modules.oldest().tolist())
     if commit.savepoint is None:
         strategy.after_push(commit.arrivals)
     else:

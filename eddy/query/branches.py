@@ -28,6 +28,8 @@ from stairs.errors import QueryError
 from stairs.graph import FOREVER, JoinGraph, Window, WindowKind
 
 How = Literal["left", "semi", "anti", "full"]
+Path = tuple[int, ...]
+"""The streams of an inner join, by their positions in the query, ascending."""
 HOWS: tuple[How, ...] = ("left", "semi", "anti", "full")
 
 
@@ -102,7 +104,7 @@ class Node:
 
     how: str
     own: tuple[int, ...]
-    path: tuple[int, ...]
+    path: Path
     windows: dict[int, Window]
     branches: tuple[Node, ...]
 
@@ -168,7 +170,7 @@ class BranchedQuery(Query):
         self.comparisons, self.scans, self.values = (), (), {}
         self.derived = {}
         self.time_type = self._time_type()
-        self.joins: dict[tuple[int, ...], InnerJoin] = {}
+        self.joins: dict[Path, InnerJoin] = {}
         self._hidden: set[int] = set()
         self._nullable: set[int] = set()
         core = self._node("core", self.core_streams, (), (), self.on, self.branches)
@@ -204,7 +206,7 @@ class BranchedQuery(Query):
         self,
         how: str,
         streams: Sequence[Stream],
-        above: tuple[int, ...],
+        above: Path,
         texts: tuple[str, ...],
         on: Sequence[str],
         branches: Sequence[Branch],
@@ -264,7 +266,7 @@ class BranchedQuery(Query):
                     return attribute_classes(self.streams, [*pairwise(names)])
         return ()
 
-    def _components(self, path: tuple[int, ...]) -> Iterator[dict[int, tuple[str, ...]]]:
+    def _components(self, path: Path) -> Iterator[dict[int, tuple[str, ...]]]:
         """Yield the equal columns of all streams on a path, by stream, for each key that they share."""
         for one in self.joins[path].classes:
             if len(one.columns) == len(path):

@@ -141,6 +141,13 @@ class Query:
         """Return the stream of this name. Raises QueryError for an unknown name."""
         return self.streams[self.index(name)]
 
+    def payload_columns(self, selected: bool) -> list[list[str]]:
+        """Return the columns of each stream that `where` reads, and those that are selected if `selected` says so."""
+        columns: list[dict[str, None]] = [{} for _ in self.streams]
+        for name, column in self.where_columns + (tuple(self.select.values()) if selected else ()):
+            columns[self.index(name)][column] = None
+        return [list(own) for own in columns]
+
     def _check_streams(self) -> None:
         for stream in self.streams:
             if not isinstance(stream, Stream):

@@ -61,6 +61,9 @@ _HEADER: Form = fields(
 )
 
 
+_require = SNAPSHOT.require
+
+
 def check_header(header: dict[str, Any], query: Query) -> None:
     """Raise SnapshotError unless the header is that of a snapshot of this query and its values fit each other."""
     SNAPSHOT.check(header, fields({"query": QUERY_FORM}, ignored=True))
@@ -72,20 +75,14 @@ def check_header(header: dict[str, Any], query: Query) -> None:
     _check_counts(header, query)
 
 
-def require(holds: bool, fault: str) -> None:
-    """Raise SnapshotError with this fault unless the condition holds."""
-    if not holds:
-        raise SNAPSHOT.wrong(fault)
-
-
 def _check_options(header: dict[str, Any], query: Query) -> None:
     """Check that a runtime of this query can have these options and scheduled transitions."""
     options, schedule = header["options"], header["schedule"]
     kind, graph = STRATEGIES[options["strategy"]], query.graph
-    require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
-    require(kind.changes or not schedule, f"strategy {kind.name!r} has a fixed plan, but transitions are scheduled")
+    _require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
+    _require(kind.changes or not schedule, f"strategy {kind.name!r} has a fixed plan, but transitions are scheduled")
     for at, _, _ in schedule:
-        require(at >= header["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
+        _require(at >= header["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
     try:
         for plan, store in ((options["plan"], options["store"]), *(one[1:] for one in schedule)):
             check_store(kind, _tree(plan, query), graph, store)
@@ -98,22 +95,22 @@ def _check_counts(header: dict[str, Any], query: Query) -> None:
     """Check that the counters fit each other and the windows of the query."""
     graph, counts, streams = query.graph, header["counts"], header["streams"]
     whole = len(streams) == len(counts["late"]) == len(counts["late_dropped"]) == graph.n_streams
-    require(whole, f"the query has {graph.n_streams} streams, the snapshot has counters for another number")
+    _require(whole, f"the query has {graph.n_streams} streams, the snapshot has counters for another number")
     fits = all(lost <= late for lost, late in zip(counts["late_dropped"], counts["late"], strict=True))
-    require(fits, "more late rows were dropped than arrived")
+    _require(fits, "more late rows were dropped than arrived")
     for name, window, stream in zip(graph.names, graph.windows, streams, strict=True):
         first, rows = stream["first"], stream["rows"]
         if window.kind == WindowKind.ROWS:
             full = rows == window.size or (first == 0 and rows < window.size)
-            require(full, f"stream {name} has {rows} tuples from arrival {first} on in a window of {window.size} rows")
+            _require(full, f"stream {name} has {rows} tuples from arrival {first} on in a window of {window.size} rows")
         elif window.kind == WindowKind.UNBOUNDED:
-            require(first == 0, f"stream {name} has evicted {first} tuples from an unbounded window")
+            _require(first == 0, f"stream {name} has evicted {first} tuples from an unbounded window")
     arrived = sum(stream["first"] + stream["rows"] for stream in streams)
-    require(arrived == counts["arrivals"], f"arrivals is {counts['arrivals']}, the streams have {arrived}")
+    _require(arrived == counts["arrivals"], f"arrivals is {counts['arrivals']}, the streams have {arrived}")
     found, reported = counts["combinations"], counts["results"] + counts["deleted"]
-    require(reported <= found, f"{reported} results were returned from {found} combinations")
+    _require(reported <= found, f"{reported} results were returned from {found} combinations")
     timeless = header["watermark"] == -FOREVER and not header["given"]
-    require(graph.timed or timeless, "there is a watermark, but the query has no Range window")
+    _require(graph.timed or timeless, "there is a watermark, but the query has no Range window")
 
 
 def _tree(plan: str, query: Query) -> Tree:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from eddy.engine import Engine
 from eddy.routing.policies import POLICIES, Policy
@@ -13,33 +13,36 @@ from jisc.plan.tree import read_plan
 from stairs.errors import PlanError, SnapshotError
 
 
-def restored_options(
-    snapshot: Snapshot,
-    plan: str | None,
-    strategy: str | None,
-    background: int | None,
-    policy: str | Policy | None,
-) -> dict[str, Any]:
+class Choices(NamedTuple):
+    """What the caller of `Runtime.restore` chose, documented there; None = as in the snapshot."""
+
+    plan: str | None = None
+    strategy: str | None = None
+    background: int | None = None
+    policy: str | Policy | None = None
+
+
+def restored_options(snapshot: Snapshot, choices: Choices) -> dict[str, Any]:
     """Return the options of the runtime to restore: those of the snapshot, unless the caller chose others.
 
     Raises SnapshotError if the policy was one of the caller's own and is not given.
     """
     options = snapshot.options
-    if strategy is not None and strategy != options["strategy"]:
+    if choices.strategy is not None and choices.strategy != options["strategy"]:
         # Another strategy has its own defaults.
-        options.update(strategy=strategy, background=0, store=None, policy=None)
-    if plan is not None:
-        options["plan"] = plan
+        options.update(strategy=choices.strategy, background=0, store=None, policy=None)
+    if choices.plan is not None:
+        options["plan"] = choices.plan
         options["store"] = None if options["store"] is None else ()
-    if policy is not None:
-        options["policy"] = policy
+    if choices.policy is not None:
+        options["policy"] = choices.policy
     elif options["policy"] is not None and options["policy"] not in POLICIES:
         raise SnapshotError(
             f"the snapshot was taken under policy {options['policy']!r}, which is none of {', '.join(POLICIES)}:"
             " give that policy, or another one, to restore (policy=…)"
         )
-    if background is not None:
-        options["background"] = background
+    if choices.background is not None:
+        options["background"] = choices.background
     return options
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.engine import Engine
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.results.late_rows import LateRows
-from eddy.snapshot.header import check_header, require
-from eddy.storage.arrays import ArrayBytesError, number_bytes, numbers_in
-from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
+from eddy.snapshot.checked_sections import CheckedSections
+from eddy.snapshot.header import check_header
+from eddy.storage.arrays import number_bytes
+from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
 from eddy.storage.sections import SNAPSHOT, pack, unpack
 from stairs.descriptors import S_BASE, S_LO, S_NEXT
 from stairs.errors import SnapshotError
@@ -85,7 +85,8 @@ class Snapshot:
     """
 
     def __init__(self, data: object, query: Query) -> None:
-        self._header, self._sections = unpack(data)
+        self._header, sections = unpack(data)
+        self._sections = CheckedSections(sections, SNAPSHOT)
         check_header(self._header, query)
 
     @property
@@ -104,6 +105,7 @@ class Snapshot:
         Raises SnapshotError for sections that do not fit the header or the query; then the engine cannot be used.
         """
         modules, graph, counts = engine.modules, engine.query.graph, self._header["counts"]
+        sections = self._sections
         firsts = [stream["first"] for stream in self._header["streams"]]
         rows = [stream["rows"] for stream in self._header["streams"]]
         self._check_names(engine, rows)
@@ -114,30 +116,28 @@ class Snapshot:
             given=self._header["given"],
             arrivals=counts["arrivals"],
             combinations=counts["combinations"],
-            words=[self._numbers(f"class {c} keys", "<i8") for c in range(graph.n_classes)],
+            words=[sections.numbers(f"class {c} keys") for c in range(graph.n_classes)],
             texts={
                 (c, word): (
-                    self._numbers(f"class {c} word {word} offsets", "<i8"),
-                    self._numbers(f"class {c} word {word} text", "<u1", np.uint8),
+                    sections.numbers(f"class {c} word {word} offsets"),
+                    sections.numbers(f"class {c} word {word} text", "<u1", np.uint8),
                 )
                 for c, word in modules.texts
             },
-            numbers=[self._numbers(f"stream {i} class {c}", "<i4") for i, c in modules.attribute_rows],
-            values=[
-                [self._numbers(f"stream {i} values {k}", "<i8") for k in range(n)] for i, n in enumerate(graph.rings)
-            ],
+            numbers=[sections.numbers(f"stream {i} class {c}", "<i4") for i, c in modules.attribute_rows],
+            values=[[sections.numbers(f"stream {i} values {k}") for k in range(n)] for i, n in enumerate(graph.rings)],
         )
         columns: list[list[Column]] = []
         late: list[list[pa.RecordBatch]] = []
         for i, (stream, schema) in enumerate(
             zip(engine.query.streams, payload_schemas(engine.query, engine.columns), strict=True)
         ):
-            payload = self._batches(f"stream {i} payload", schema, rows[i])
+            payload = sections.batches(f"stream {i} payload", schema, rows[i])
             whole = sum(batch.num_rows for batch in payload) == rows[i] * bool(schema.names)
-            require(whole, f"stream {stream.name} has {rows[i]} tuples, and payload for another number")
+            SNAPSHOT.require(whole, f"stream {stream.name} has {rows[i]} tuples, and payload for another number")
             table = pa.Table.from_batches(payload) if len(payload) > 1 else payload[0] if payload else None
             columns.append([] if table is None else table.columns)
-            late.append(self._batches(f"stream {i} late", plain_schema(stream.schema), counts["late"][i]))
+            late.append(sections.batches(f"stream {i} late", plain_schema(stream.schema), counts["late"][i]))
         fill(modules, windows)
         engine.payload.fill(modules.capacity, firsts, columns)
         engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
@@ -151,24 +151,7 @@ class Snapshot:
         wanted |= {f"stream {i} class {c}" for i, c in modules.attribute_rows}
         wanted |= {f"stream {i} values {k}" for i, n in enumerate(graph.rings) for k in range(n)}
         wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
-        late = {f"stream {i} late" for i in range(graph.n_streams * graph.timed)}
-        for name in sorted(wanted ^ (self._sections.keys() - late)):
-            raise SNAPSHOT.wrong(f"section {name!r} {'is missing' if name in wanted else 'is unknown'}")
-
-    def _numbers(self, name: str, dtype: str, native: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-        """Return the numbers of a section, copied: numba would compile each kernel again for read-only memory."""
-        try:
-            return numbers_in(self._sections[name], dtype).astype(native)
-        except ArrayBytesError as problem:
-            raise SNAPSHOT.wrong(f"section {name!r}: {problem}") from problem
-
-    def _batches(self, name: str, schema: pa.Schema, most: int) -> list[pa.RecordBatch]:
-        if name not in self._sections:
-            return []
-        try:
-            return read_batches(self._sections[name], schema, most)
-        except ArrowBytesError as problem:
-            raise SNAPSHOT.wrong(f"section {name!r}: {problem}") from problem
+        self._sections.check_names(wanted, {f"stream {i} late" for i in range(graph.n_streams * graph.timed)})
 
 
 def payload_schemas(query: Query, columns: list[list[str]]) -> list[pa.Schema]:

@@ -54,6 +54,11 @@ class FileKind:
         """Return the error for a file that has the right digest but was not written by this library."""
         return self.error(f"the {self.noun} contradicts itself: {what}; it was not written by this library")
 
+    def require(self, holds: bool, fault: str) -> None:
+        """Raise the error of `wrong` with this fault unless a condition holds."""
+        if not holds:
+            raise self.wrong(fault)
+
     def check(self, value: object, form: Form, place: str = "header") -> None:
         """Raise the error of this kind unless a value has its form."""
         try:

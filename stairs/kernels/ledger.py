@@ -1,143 +1,43 @@
 """Kernels of the ledger (`stairs.ledger`): events in, rows out.
 
-Writes to the arrays of a ledger go through `put`, which logs the old value, so that a push can be undone. A kernel
-stops before an event for which the room for rows or for the log could be too small, and returns the number of events
-that it has processed; Python makes room, and calls it again with the rest.
+A kernel stops before an event for which the room for rows or for the log could be too small, and returns the number of
+events that it has processed; Python makes room, and calls it again with the rest.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from stairs.kernels.accelerate import inlined, jit, step, u64
-from stairs.kernels.rows import MIX
-
-Int64s = npt.NDArray[np.int64]
-
-LEFT, SEMI, ANTI = 0, 1, 2
-"""How a branch hangs on its parent."""
-HOWS = ("left", "semi", "anti")
-
-N_LOW, N_NEXT, N_LIVE, N_OPTIONS, N_FREE_OPTIONS, N_OUT, N_LOG, N_ROWS, N_WRITES, N_COUNTERS = range(10)
-"""Counters: entries in use have serial numbers from N_LOW to N_NEXT - 1, and N_LIVE is how many they are; options ever
-used, and the first free one; rows put out; values logged; rows and writes for which the next event needs room."""
-MOST = 1 << 40
-"""More rows than an event can have: a count of them stops here, before it overflows."""
-F_LINK, F_SERIAL, F_BRANCHES = range(3)
-"""Fields of an entry: the next one in its bucket; its serial number, another one = not in use; then the fields of each
-branch; then a component for each stream, -1 = none."""
-B_COUNT, B_HEAD, B_DONE, B_FIELDS = range(4)
-"""Fields of a branch of an entry: its options, the newest one (-1 = none), and whether no option can come any more, or
-a missing one counts at once."""
-ENTRIES, OPTIONS, BUCKETS = range(3)
-LOGGED = 3
-"""Numbers in the log for each write: array, position, old value."""
-
-
-class Book(NamedTuple):
-    """The arrays of a ledger.
-
-    entries   int64[]      a ring of 2^n entries by serial number, `stride_of` numbers each
-    options   int64[]      options: the next one of the same entry and branch, then a component for each stream
-    buckets   int64[2^n]   the first entry of each bucket, -1 = none; only where a match has several components
-    counters  int64[N_COUNTERS]
-    hows      int64[branches]
-    key       int64[]      the streams of a match, whose components identify an entry
-    kept      int64[branches]  1 = the options are stored
-    rows      int64[room, streams]  rows put out
-    signs     uint8[room]  1 = the row begins, 0 = it ends
-    log       int64[]      what was overwritten
-    turn      int64[branches]  the option of each branch in the present row
-    """
-
-    entries: Int64s
-    options: Int64s
-    buckets: Int64s
-    counters: Int64s
-    hows: Int64s
-    key: Int64s
-    kept: Int64s
-    rows: Int64s
-    signs: npt.NDArray[np.uint8]
-    log: Int64s
-    turn: Int64s
-
-
-@inlined
-def put(book: Book, which: int, x: int, value: int) -> None:
-    """Write a number, and log the old one."""
-    at = u64(book.counters[N_LOG] * LOGGED)
-    array = book.entries if which == ENTRIES else (book.options if which == OPTIONS else book.buckets)
-    book.log[at], book.log[at + u64(1)], book.log[at + u64(2)] = which, x, array[u64(x)]
-    array[u64(x)] = value
-    book.counters[N_LOG] += 1
-
-
-@jit
-def undo(book: Book, first: int) -> None:
-    """Take back the writes from number `first` on, the newest first."""
-    for n in range(book.counters[N_LOG] - 1, first - 1, -1):
-        which, x, old = book.log[3 * n], book.log[3 * n + 1], book.log[3 * n + 2]
-        if which == ENTRIES:
-            book.entries[u64(x)] = old
-        elif which == OPTIONS:
-            book.options[u64(x)] = old
-        else:
-            book.buckets[u64(x)] = old
-    book.counters[N_LOG] = first
-
-
-@inlined
-def stride_of(book: Book) -> int:
-    """Return how many numbers an entry has."""
-    return F_BRANCHES + B_FIELDS * book.hows.shape[0] + book.rows.shape[1]
-
-
-@inlined
-def entry_at(book: Book, serial: int) -> int:
-    """Return where the entry with a serial number begins."""
-    stride = stride_of(book)
-    return (serial & (book.entries.shape[0] // stride - 1)) * stride
-
-
-@inlined
-def bucket_of(book: Book, components: Int64s, first: int) -> int:
-    """Return the bucket of a match, whose components lie at components[first:]."""
-    code = np.int64(0)
-    for k in range(book.key.shape[0]):
-        code = (code ^ components[u64(first + book.key[u64(k)])]) * MIX
-        code ^= code >> 29
-    return code & (book.buckets.shape[0] - 1)
-
-
-@inlined
-def find(book: Book, components: Int64s, first: int) -> int:
-    """Return where the entry of a match begins, -1 if there is none."""
-    if book.key.shape[0] == 1:
-        # The serial number is the component.
-        serial = components[u64(first + book.key[0])]
-        e = entry_at(book, serial)
-        return np.int64(e) if book.entries[u64(e + F_SERIAL)] == serial else np.int64(-1)
-    ids = F_BRANCHES + B_FIELDS * book.hows.shape[0]
-    e = book.buckets[u64(bucket_of(book, components, first))]
-    while e >= 0:
-        same = True
-        for k in range(book.key.shape[0]):
-            i = book.key[u64(k)]
-            same = same and book.entries[u64(e + ids + i)] == components[u64(first + i)]
-        if same:
-            return np.int64(e)
-        e = book.entries[u64(e + F_LINK)]
-    return np.int64(-1)
-
-
-@inlined
-def branch_at(e: int, b: int) -> int:
-    """Return where the fields of a branch of an entry begin."""
-    return e + F_BRANCHES + B_FIELDS * b
+from stairs.kernels.book import (
+    B_COUNT,
+    B_DONE,
+    B_FIELDS,
+    B_HEAD,
+    BUCKETS,
+    ENTRIES,
+    F_BRANCHES,
+    F_LINK,
+    F_SERIAL,
+    LEFT,
+    MOST,
+    N_FREE_OPTIONS,
+    N_LIVE,
+    N_NEXT,
+    N_OPTIONS,
+    N_OUT,
+    OPTIONS,
+    SEMI,
+    Book,
+    Int64s,
+    branch_at,
+    bucket_of,
+    entry_at,
+    find,
+    has_room,
+    put,
+)
 
 
 @inlined
@@ -207,14 +107,6 @@ def emit(book: Book, sign: int, e: int, b: int, source: Int64s, first: int) -> N
                 turn[u64(k)] = book.entries[u64(branch_at(e, k) + B_HEAD)] if advance else following
         book.signs[out] = sign
         book.counters[N_OUT] += 1
-
-
-@inlined
-def has_room(book: Book, rows: int, writes: int) -> bool:
-    """Return whether so many rows can be put out, and so many writes logged."""
-    book.counters[N_ROWS], book.counters[N_WRITES] = rows, writes
-    fits = book.counters[N_OUT] + rows <= book.rows.shape[0]
-    return fits and (book.counters[N_LOG] + writes) * LOGGED <= book.log.shape[0]
 
 
 @jit
@@ -426,54 +318,3 @@ def leave(book: Book, matches: Int64s, start: int, stop: int) -> int:
         emit(book, 0, e, -1, book.options, -1)
         drop(book, e)
     return stop
-
-
-@jit
-def least(book: Book, lows: Int64s) -> None:
-    """Lower lows[i] to the smallest component of stream i in the entries and stored options."""
-    n, m = book.hows.shape[0], book.rows.shape[1]
-    for serial in range(book.counters[N_LOW], book.counters[N_NEXT]):
-        e = entry_at(book, serial)
-        if book.entries[u64(e + F_SERIAL)] != serial:
-            continue
-        for i in range(m):
-            number = book.entries[u64(e + F_BRANCHES + B_FIELDS * n + i)]
-            if 0 <= number < lows[u64(i)]:
-                lows[u64(i)] = number
-        for b in range(n):
-            o = book.entries[u64(branch_at(e, b) + B_HEAD)]
-            while o >= 0:
-                for i in range(m):
-                    number = book.options[u64(o + 1 + i)]
-                    if 0 <= number < lows[u64(i)]:
-                        lows[u64(i)] = number
-                o = book.options[u64(o)]
-
-
-@jit
-def advance(book: Book) -> None:
-    """Raise N_LOW to the oldest entry in use."""
-    low, following = book.counters[N_LOW], book.counters[N_NEXT]
-    while low < following and book.entries[u64(entry_at(book, low) + F_SERIAL)] != low:
-        low += 1
-    book.counters[N_LOW] = low
-
-
-@jit
-def relink(book: Book, entries: Int64s) -> None:
-    """Fill empty buckets with the entries in use, after copying them from another ring of entries, if that is longer.
-
-    entries   the ring that has the entries now
-    """
-    stride = stride_of(book)
-    ids, mask = F_BRANCHES + B_FIELDS * book.hows.shape[0], entries.shape[0] // stride - 1
-    for serial in range(book.counters[N_LOW], book.counters[N_NEXT]):
-        source, e = (serial & mask) * stride, entry_at(book, serial)
-        if entries[u64(source + F_SERIAL)] != serial:
-            continue
-        for k in range(stride):
-            book.entries[u64(e + k)] = entries[u64(source + k)]
-        if book.key.shape[0] > 1:
-            bucket = u64(bucket_of(book, book.entries, e + ids))
-            book.entries[u64(e + F_LINK)] = book.buckets[bucket]
-            book.buckets[bucket] = e

@@ -1,4 +1,4 @@
-"""What is logged of late rows: the first one, and the first one that is dropped."""
+"""The runtime logs the first late row of a stream, and the first one that it drops."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""Options of a runtime that concern its inner joins: their plans, stored states and policies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any
+
+from eddy.query.branches import BranchedQuery, Path
+from eddy.query.numbers import at_least
+from jisc.plan.tree import names_in, read_plan
+from stairs.errors import InputError, PlanError
+
+
+def checked_bound(max_bytes: Any) -> int | None:
+    """Return a bound on bytes, None = none. Raises InputError for anything else."""
+    found = None if max_bytes is None else at_least(1, max_bytes)
+    if found is None and max_bytes is not None:
+        raise InputError(f"max_bytes is a number of bytes, 1 or more, not {max_bytes!r}")
+    return found
+
+
+def plans_in(query: BranchedQuery, text: Any) -> dict[Path, str]:
+    """Return the plans in a text by the streams of their join. Raises PlanError for one that is of no join."""
+    plans: dict[Path, str] = {}
+    if text is not None and not isinstance(text, str):
+        raise PlanError(f"plan is text such as 'R S; (R S) T', not {text!r}")
+    # A semicolon may be part of a name in quotes.
+    for plan in [] if text is None else re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text):
+        path = join_of(query, plan)
+        if path in plans:
+            raise PlanError(f"plan {text!r} has two plans of one join: {plans[path]!r} and {plan.strip()!r}")
+        plans[path] = plan.strip()
+    return plans
+
+
+def stores_in(query: BranchedQuery, store: Any) -> dict[Path, list[str] | None]:
+    """Return the states to store by their join: the smallest one that has their streams. Raises PlanError."""
+    if store is None:
+        return dict.fromkeys(query.joins)
+    if isinstance(store, str) or not isinstance(store, Iterable):
+        raise PlanError(f"store is a list of states such as ['R S'], not {store!r}")
+    found: dict[Path, list[str] | None] = {path: [] for path in query.joins}
+    for text in store:
+        wanted = set(names_in(str(text)))
+        paths = [path for path in query.joins if wanted < {query.graph.names[i] for i in path}]
+        if not paths:
+            raise PlanError(f"store: {text!r} is a state of no join in this query: each has some of the streams of one")
+        own = found[min(paths, key=len)]
+        assert own is not None
+        own.append(text)
+    return found
+
+
+def policy_copy(policy: Any) -> Any:
+    """Return a policy for one inner join: each has its own. Raises InputError for one that cannot be copied."""
+    try:
+        return deepcopy(policy)
+    except TypeError as problem:
+        raise InputError(
+            f"policy {policy!r} cannot be copied ({problem}); in a query with branches each inner join needs its own"
+        ) from problem
+
+
+def join_of(query: BranchedQuery, plan: str) -> Path:
+    """Return the path whose inner join a plan is of. Raises PlanError."""
+    problems = []
+    for path, join in query.joins.items():
+        try:
+            read_plan(plan, join.graph)
+        except PlanError as problem:
+            problems.append(problem)
+        else:
+            return path
+    if len(problems) == 1:
+        raise problems[0]
+    known = "; ".join(" ".join(query.graph.names[i] for i in one) for one in query.joins)
+    raise PlanError(
+        f"{plan!r} is a plan of none of the joins of this query. It has one join for its core and one for each branch;"
+        f" their streams are {known}"
+    )

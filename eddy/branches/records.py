@@ -1,0 +1,43 @@
+"""Records of an engine with branches: its time, and its state after a push."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eddy.push.records import CommitRecord, LastPush
+from eddy.query.branches import Path
+from eddy.results.late_rows import LateRows
+from stairs.graph import FOREVER, JoinGraph
+
+
+class Clock(NamedTuple):
+    """The time of a query: the greatest event time that arrived, and the watermark given last; None = none."""
+
+    newest: int = -FOREVER
+    given: int | None = None
+
+    def watermark(self, graph: JoinGraph) -> int | None:
+        """Return the watermark in ticks, None before the first."""
+        if self.given is not None or self.newest == -FOREVER:
+            return self.given
+        return self.newest - graph.lateness
+
+
+class Commit(NamedTuple):
+    """The engine after a push.
+
+    joins     what commits the push in each inner join; empty at the end of the input
+    position, results, deleted, pushes   counts since the start
+    clock, late, last, live, finished    as in `BranchedEngine`
+    """
+
+    joins: dict[Path, CommitRecord]
+    clock: Clock
+    position: int
+    results: int
+    deleted: int
+    pushes: int
+    late: LateRows
+    last: LastPush
+    live: list[int]
+    finished: bool
