@@ -133,8 +133,7 @@ class Engine:
 
     def filters(self) -> dict[str, AdaptiveFilter]:
         """Return the filters by the name of their stream, that of results under "results"."""
-        found = {self.query.streams[i].name: one for i, one in self.gate.filters.items()}
-        return found if self.output.accepts is None else {**found, "results": self.output.accepts}
+        return filters_by_place(self.query, self.gate, self.output)
 
     def combinations(self, count: int) -> Combinations:
         """Return the `count` combinations that the kernel found in the push at hand."""
@@ -184,3 +183,9 @@ class Engine:
         self.strategy.dismantle()
         for part in (self.modules, self.payload, self.router.samples, self.router, self):
             vars(part).clear()
+
+
+def filters_by_place(query: Query, gate: Gate, output: Results) -> dict[str, AdaptiveFilter]:
+    """Return the filters by the name of their stream, that of results under "results"."""
+    found = {query.streams[i].name: one for i, one in gate.filters.items()}
+    return found if output.accepts is None else {**found, "results": output.accepts}

@@ -56,7 +56,7 @@ class Runtime:
     A query with branches has an inner join for its core and one for each branch, each with a plan of its own. `plan` is
     then the plan of one of them, or several separated by ";", as in "R S; (R S) T", and so is the attribute;
     `transition` changes the plan of the join whose streams it names, between two pushes; `history` and `stats` have a
-    column `join`; `max_bytes` bounds the inner joins, given what the rest takes; `load` is refused.
+    column `join`; `max_bytes` bounds the inner joins, given what the rest takes.
 
     One call at a time: a call from a second thread, or from a function that the runtime calls, raises StateError and
     changes nothing. `snapshot` and `restore` make copies. Raises PlanError for a plan that does not fit the query, and
@@ -259,9 +259,10 @@ class Runtime:
 
         Later pushes behave as if the rows had been pushed (by event time if all streams with rows have a time column,
         else in row order): the same results, arrival numbers and late rows. No row is late here. Counts of results
-        start at 0. Stored states are completed as in `restore`. Only allowed before the first arrival, and before a
-        transition is scheduled. Raises InputError as `push` does, and CapacityError if there is no room; the state is
-        then as before. Cost: O(rows); nothing is probed.
+        start at 0. Stored states are completed as in `restore`. In a query with branches, rows that are older than the
+        watermark by more than `Query.spans` may be left out, `Rows` windows are refused, and the cost is that of a
+        push. Only allowed before the first arrival, and before a transition is scheduled. Raises InputError as `push`
+        does, and CapacityError if there is no room; the state is then as before. Cost: O(rows); nothing is probed.
         """
         load(self._engine, batches, watermark)
 
@@ -330,6 +331,10 @@ class Runtime:
 
         Raises StateError, PlanError, QueryError or InputError for parts that do not fit together.
         """
+        if isinstance(query, BranchedQuery):
+            from eddy.branches.parts import runtime_from  # it makes a runtime
+
+            return runtime_from(parts, query, policy)
         runtime = cls(query, **options_from(parts, policy))
         load_engine(runtime._engine, parts)
         return runtime
@@ -362,6 +367,14 @@ class Runtime:
         It is the greatest event time that arrived minus `Query.lateness`, or the one given with the last push.
         """
         return self._engine.watermark
+
+    @property
+    def due(self) -> int | None:
+        """The event time that the watermark must pass before a waiting row can be decided, None if none waits.
+
+        Rows of left and anti branches wait for a partner; no other rows wait.
+        """
+        return None
 
     @property
     def nbytes(self) -> int:

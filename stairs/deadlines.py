@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from stairs.storage.parts import Parts, Plain
+
 Int64s = npt.NDArray[np.int64]
 LEAST_ROOM = 64
 
@@ -36,6 +38,27 @@ class Deadlines:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return self._queue.at.nbytes + self._queue.due.nbytes
+
+    @property
+    def earliest(self) -> int | None:
+        """The earliest deadline, None if there is none."""
+        queue = self._queue
+        return int(queue.at[queue.first]) if queue.first < queue.end else None
+
+    # Parts for another process
+
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes."""
+        return self._queue._asdict()
+
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from the parts of other deadlines. Raises StateError for parts that do not fit."""
+        at = parts.array("at", np.int64, (-1,))
+        due = parts.array("due", np.int64, at.shape)
+        end = parts.integer("end", high=len(at))
+        self._queue = Queue(at, due, parts.integer("first", high=end), end)
+
+    # A push
 
     def begin(self) -> None:
         """Open a push, which `undo` can revert until `commit`. One `add` may follow."""

@@ -53,6 +53,7 @@ from stairs.kernels.book import (
     undo,
 )
 from stairs.kernels.ledger import close, enter, follow, leave, mark
+from stairs.storage.parts import Parts, Plain, powers_of_two
 
 Signs = npt.NDArray[np.uint8]
 LEAST_ROOM = 256
@@ -95,6 +96,29 @@ class Ledger:
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.book)
+
+    # Parts for another process
+
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes."""
+        book = self.book
+        counters = {"counters": book.counters.tolist()}
+        return {"entries": book.entries, "options": book.options, "buckets": book.buckets, **counters}
+
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from the parts of a ledger of the same branches. Raises StateError for parts that do not fit."""
+        entries, options = (parts.array(name, np.int64, (-1,)) for name in ("entries", "options"))
+        buckets = parts.array("buckets", np.int64, (-1,))
+        room = len(entries) // self.stride
+        whole = room * self.stride == len(entries) and powers_of_two([room, len(buckets)])
+        parts.require(whole, f"{len(entries)} numbers of entries in {len(buckets)} buckets")
+        counters = np.array(parts.integers("counters", N_COUNTERS, low=-1), np.int64)
+        width = self.book.rows.shape[1] + 1
+        low, following, live = (int(counters[k]) for k in (N_LOW, N_NEXT, N_LIVE))
+        fits = 0 <= low <= following <= low + room and 0 <= live <= following - low
+        fits = fits and 0 <= counters[N_OPTIONS] * width <= len(options)
+        parts.require(fits and counters[N_FREE_OPTIONS] < max(len(options), 1), f"counters {counters.tolist()}")
+        self.book = self.book._replace(entries=entries, options=options, buckets=buckets, counters=counters)
 
     # A push
 

@@ -20,7 +20,8 @@ from eddy.branches.records import Clock, Commit
 from eddy.branches.rows import Found, Int64s, joined, net, rows_of
 from eddy.branches.shelf import Shelf
 from eddy.branches.tree import Pushed, TreeNode
-from eddy.engine import Engine, Options
+from eddy.engine import Engine, Options, filters_by_place
+from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.gate import Gate
 from eddy.ingest.watermark import as_ticks, late_before
@@ -94,7 +95,21 @@ class BranchedEngine:
     @property
     def ledgers(self) -> list[Ledger]:
         """The ledgers of all nodes."""
-        return [one.ledger for tree in self.trees for one in tree.parts if one.ledger is not None]
+        return [one.ledger for one in self.nodes if one.ledger is not None]
+
+    @property
+    def nodes(self) -> list[TreeNode]:
+        """All nodes with a ledger."""
+        return [one for tree in self.trees for one in tree.parts if one.ledger is not None]
+
+    @property
+    def due(self) -> int | None:
+        """See `Runtime.due`."""
+        return min((at for tree in self.trees if (at := tree.due) is not None), default=None)
+
+    def filters(self) -> dict[str, AdaptiveFilter]:
+        """Return the filters by the name of their stream, that of results under "results"."""
+        return filters_by_place(self.query, self.gate, self.output)
 
     @property
     def watermark(self) -> int | None:
@@ -119,27 +134,46 @@ class BranchedEngine:
         oldest = late_before(watermark, self.clock.given, timed=timed, position=self.position)
         arrivals = self.gate.admit(pushed, order, self.clock.newest, oldest)
         arrivals.watermark = watermark
-        newest = max(
-            [self.clock.newest, *(int(ticks.max()) for ticks in arrivals.times if ticks is not None and len(ticks))]
-        )
-        return self._done(arrivals, Clock(newest, watermark), False)
+        newest = max(self.clock.newest, _newest(arrivals))
+        commit = self._done(arrivals, Clock(newest, watermark), False)
+        assert commit.last is not None
+        return commit.last.results
+
+    def load(self, pushed: Mapping[str, object], watermark: int | None) -> None:
+        """Take earlier arrivals in without their results; see `Runtime.load`."""
+        graph = self.query.graph
+        if self.position or self.finished:
+            raise InputError(f"{self.position} rows have arrived already; load rows into a new runtime only")
+        counted = [name for name, one in zip(graph.names, graph.windows, strict=True) if one.kind == WindowKind.ROWS]
+        if counted:
+            raise InputError(
+                f"load: stream {counted[0]} has a Rows window. Which rows had a partner depends on the order of all"
+                " arrivals; use snapshot and restore"
+            )
+        watermark = as_ticks(watermark)
+        late_before(watermark, None, timed=graph.timed, position=0)
+        arrivals = self.gate.admit(pushed, None, -FOREVER, -FOREVER if graph.timed else None)
+        arrivals.watermark = watermark
+        self._done(arrivals, Clock(_newest(arrivals), watermark), False, loading=True)
 
     def finish(self) -> pa.Table:
         """End the input, and return the rows that this decides; see `Runtime.finish`."""
         empty = Arrivals([None] * len(self.live), np.zeros(0, np.uint8), [None] * len(self.live), {})
-        return self._done(empty, self.clock, True)
+        commit = self._done(empty, self.clock, True)
+        assert commit.last is not None
+        return commit.last.results
 
-    def _done(self, arrivals: Arrivals, clock: Clock, finished: bool) -> pa.Table:
+    def _done(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool = False) -> Commit:
         self.undo = ()
-        commit = self._computed(arrivals, clock, finished)
+        commit = self._computed(arrivals, clock, finished, loading)
         self.commit = commit
         self.complete()
         if commit.late.nbytes or arrivals.late:
             left = float("inf") if self.max_bytes is None else self.max_bytes - self.nbytes + self.late.rows.nbytes
             self.late.settle(arrivals.late, left, clock.given is not None)
-        return commit.last.results
+        return commit
 
-    def _computed(self, arrivals: Arrivals, clock: Clock, finished: bool) -> Commit:
+    def _computed(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool) -> Commit:
         rows, watermark = arrivals.rows, clock.watermark(self.query.graph)
         joins: dict[Path, CommitRecord] = {}
         found = {path: Found.none(len(rows)) for path in self.joins}
@@ -157,6 +191,8 @@ class BranchedEngine:
         for tree in self.trees:
             tree.begin()
         put_out = joined([tree.follow(news) for tree in self.trees], len(rows))
+        if loading:
+            put_out = Found.none(len(rows))
         made = self.output.make(self._combinations(net(put_out) if self.changelog else put_out))
         position = self.position + len(arrivals.order)
         return Commit(
@@ -165,9 +201,9 @@ class BranchedEngine:
             position,
             self.n_results + made.inserted,
             self.n_deleted + made.deleted,
-            self.pushes + 1,
+            self.pushes + (not loading),
             self.late.rows.with_added(arrivals.late),
-            LastPush(position, made.table),
+            None if loading else LastPush(position, made.table),
             live,
             finished,
         )
@@ -295,7 +331,15 @@ class BranchedEngine:
         """Release all memory now. The engine cannot be used then."""
         for engine in self.joins.values():
             engine.dismantle()
-        vars(self).clear()
+        # Some of these refer to themselves: they would keep their memory until reference cycles are collected.
+        nodes = [one for tree in self.trees for one in tree.parts]
+        for part in (*nodes, self.shelf.payload, self.shelf, self):
+            vars(part).clear()
+
+
+def _newest(arrivals: Arrivals) -> int:
+    """Return the greatest event time of some arrivals, -FOREVER for none."""
+    return max((int(ticks.max()) for ticks in arrivals.times if ticks is not None and len(ticks)), default=-FOREVER)
 
 
 def _part(arrivals: Arrivals, path: Path, watermark: int | None, timed: bool) -> Arrivals:

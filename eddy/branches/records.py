@@ -38,6 +38,6 @@ class Commit(NamedTuple):
     deleted: int
     pushes: int
     late: LateRows
-    last: LastPush
+    last: LastPush | None
     live: list[int]
     finished: bool

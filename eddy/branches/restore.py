@@ -11,7 +11,7 @@ from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import plans_in
 from eddy.branches.records import Clock
 from eddy.branches.runtime import BranchedRuntime
-from eddy.branches.snapshot import KIND, tree_text, with_ledger
+from eddy.branches.snapshot import KIND
 from eddy.branches.tree import TreeNode
 from eddy.engine import Engine, Options
 from eddy.query.branches import BranchedQuery
@@ -21,7 +21,7 @@ from eddy.snapshot.checked_sections import CheckedSections
 from eddy.snapshot.header import OUTPUTS
 from eddy.snapshot.restore import Choices, fill_engine, restored_options
 from eddy.snapshot.snapshot import Snapshot, payload_schemas
-from eddy.storage.json_form import boolean, fields, integer, list_of, mapping, one_of, optional, text
+from eddy.storage.json_form import boolean, fields, integer, list_of, mapping, one_of, optional
 from eddy.storage.sections import unpack
 from stairs.descriptors import S_BASE, S_NEXT
 from stairs.errors import SnapshotError, StateError
@@ -33,7 +33,6 @@ _COUNT = integer(0, 1 << 62)
 _HEADER = fields(
     {
         "query": mapping,
-        "branches": text,
         "options": fields(
             {
                 "output": one_of(OUTPUTS),
@@ -102,7 +101,7 @@ class BranchedSnapshot:
         self._check_names(engine, rows)
         self._fill_joins(engine, choices, firsts, ends)
         self._fill_shelf(engine, firsts, rows)
-        for k, node in enumerate(with_ledger(engine)):
+        for k, node in enumerate(engine.nodes):
             self._fill_ledger(k, node, firsts, ends)
         late = [
             self._sections.batches(f"stream {i} late", plain_schema(stream.schema), counts["late"][i])
@@ -115,8 +114,6 @@ class BranchedSnapshot:
 
     def _check_query(self, query: BranchedQuery) -> None:
         found = difference(self.header["query"], query)
-        if found is None and self.header["branches"] != tree_text(query):
-            found = f"branches: {self.header['branches']} in the snapshot, {tree_text(query)} in the query"
         if found is not None:
             raise SnapshotError(f"the snapshot is of another query: {found}")
         counts = self.header["counts"]
@@ -172,5 +169,5 @@ class BranchedSnapshot:
         wanted = {f"join {k}" for k in range(len(engine.joins))}
         wanted |= {f"stream {i} times" for i in range(len(rows) * query.graph.timed)}
         wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
-        wanted |= {f"ledger {k} {what}" for k in range(len(with_ledger(engine))) for what in ("entries", "options")}
+        wanted |= {f"ledger {k} {what}" for k in range(len(engine.nodes)) for what in ("entries", "options")}
         self._sections.check_names(wanted, {f"stream {i} late" for i in range(len(rows) * query.graph.timed)})

@@ -17,6 +17,7 @@ from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.reasons import reason_lines
 from eddy.inspect.statistics import stats_table
+from eddy.live.engine_parts import to_parts
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
@@ -25,6 +26,7 @@ from eddy.runtime import Runtime
 from jisc.strategies import Transition
 from stairs.errors import InputError
 from stairs.stair import Stair
+from stairs.storage.parts import Plain
 
 
 class BranchedRuntime(Runtime):
@@ -127,11 +129,13 @@ class BranchedRuntime(Runtime):
 
     @in_turn
     def load(self, batches: Mapping[str, object], *, watermark: int | None = None) -> None:
-        """Refuse: rows that have left their windows may have been partners."""
-        raise InputError(
-            "load is for queries without branches: which rows had a partner does not follow from the windows; use"
-            " snapshot and restore"
-        )
+        """Load rows that arrived earlier; see `Runtime.load`."""
+        self._engine.load(batches, watermark)
+
+    @property
+    def due(self) -> int | None:
+        """The event time that the watermark must pass before a waiting row can be decided, None if none waits."""
+        return self._engine.due
 
     @in_turn
     def snapshot(self) -> bytes:
@@ -139,14 +143,27 @@ class BranchedRuntime(Runtime):
         return branched_snapshot(self._engine)
 
     @in_turn
-    def to_parts(self) -> Any:
-        """Refuse: a query with branches moves to another process by `snapshot` and `restore`."""
-        raise InputError("a query with branches moves to another process by snapshot() and restore()")
-
-    def dismantle(self) -> None:
-        """Release all memory now. Later calls raise StateError."""
-        self._engine.dismantle()
-        self._turn.end("this runtime was dismantled")
+    def to_parts(self) -> Plain:
+        """Return all that another process needs to resume, as plain parts."""
+        engine = self._engine
+        return {
+            "policy": self.policy,
+            "output": self.output,
+            "count_only": self.count_only,
+            "ids_only": self.ids_only,
+            "bounded": engine.bounded,
+            "max_bytes": engine.max_bytes,
+            "joins": [to_parts(one) for one in engine.joins.values()],
+            "shelf": engine.shelf.to_parts(),
+            "nodes": [one.to_parts() for one in engine.nodes],
+            "late": engine.late.rows.to_parts(),
+            "counts": [engine.position, engine.n_results, engine.n_deleted],
+            "newest": engine.clock.newest,
+            "given": [] if engine.clock.given is None else [engine.clock.given],
+            "live": engine.live,
+            "finished": engine.finished,
+            "filters": {place: one.to_parts() for place, one in engine.filters().items()},
+        }
 
     @in_turn
     def metrics(self) -> dict[str, Any]:
@@ -178,17 +195,12 @@ class BranchedRuntime(Runtime):
         for name, one in self._joins():
             lines += ["", f"join of {name}", explain(one.query, one.strategy, metrics(one))]
             lines += reason_lines(one.strategy, one.router, one.bound)
-        return "\n".join([*lines, *filter_lines(self._filters())])
-
-    def _filters(self) -> dict[str, Any]:
-        engine = self._engine
-        found = {self.query.streams[i].name: one for i, one in engine.gate.filters.items()}
-        return found if engine.output.accepts is None else {**found, "results": engine.output.accepts}
+        return "\n".join([*lines, *filter_lines(self._engine.filters())])
 
     @in_turn
     def filters(self) -> pa.Table:
         """Return figures of the filters since the start, as for other queries."""
-        return filter_table(self._filters())
+        return filter_table(self._engine.filters())
 
     @in_turn
     def check(self) -> None:

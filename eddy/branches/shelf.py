@@ -19,6 +19,7 @@ from eddy.query.branches import BranchedQuery
 from stairs.kernels.rows import to_sequence_numbers
 from stairs.payload import Payload
 from stairs.plain_types import Column
+from stairs.storage.parts import Parts, Plain, powers_of_two
 
 LEAST_ROOM = 64
 
@@ -120,6 +121,31 @@ class Shelf:
         ids, absent = np.empty(n * m, np.int32), np.zeros((n, m), np.bool_)
         found = to_sequence_numbers(rows, bases, ids, absent)
         return self.payload.gather(ids, n, bases, absent if found else None)
+
+    # Parts for another process
+
+    def to_parts(self) -> Plain:
+        """Return everything from which `load_parts` resumes."""
+        return {
+            "following": self.following,
+            "low": self.low,
+            "since": self._since,
+            "room": self._room,
+            "payload": self.payload.to_parts(),
+            "times": self._times,
+        }
+
+    def load_parts(self, parts: Parts) -> None:
+        """Resume from the parts of a shelf of the same query. Raises StateError for parts that do not fit."""
+        n = len(self.following)
+        following, low, room = (parts.integers(name, n) for name in ("following", "low", "room"))
+        fits = all(0 <= end - first <= slots for first, end, slots in zip(low, following, room, strict=True))
+        parts.require(fits and powers_of_two(room), f"rows {low} to {following} in {room} slots")
+        times = parts.arrays("times", np.int64, (-1,))
+        timed = self.query.graph.timed
+        parts.require([len(own) for own in times] == [slots * timed for slots in room], "other rings of event times")
+        self.payload.load_parts(parts.part("payload"), room)
+        self.following, self.low, self._since, self._times = following, low, parts.integer("since"), times
 
     # Snapshots
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from eddy.branches.engine import BranchedEngine
-from eddy.branches.tree import TreeNode
-from eddy.query.branches import BranchedQuery, Node
 from eddy.query.text import query_text
 from eddy.snapshot.snapshot import batch_bytes, payload_schemas, snapshot_of
 from eddy.storage.arrays import number_bytes
@@ -14,7 +12,7 @@ from eddy.storage.sections import FileKind, pack
 from stairs.errors import SnapshotError
 from stairs.plain_types import plain_schema
 
-KIND = FileKind("snapshot of a query with branches", b"eddybrnc", 1, SnapshotError, "Runtime.snapshot()", "restore")
+KIND = FileKind("snapshot of a query with branches", b"eddybrnc", 2, SnapshotError, "Runtime.snapshot()", "restore")
 
 
 def branched_snapshot(engine: BranchedEngine) -> bytes:
@@ -35,14 +33,13 @@ def branched_snapshot(engine: BranchedEngine) -> bytes:
         if late.batches(i):
             own = plain_schema(query.streams[i].schema)
             sections[f"stream {i} late"] = batch_bytes(query, i, own, late.batches(i))
-    for k, node in enumerate(with_ledger(engine)):
+    for k, node in enumerate(engine.nodes):
         assert node.ledger is not None
         entries, options = node.ledger.contents()
         sections[f"ledger {k} entries"] = number_bytes(entries, "<i8")
         sections[f"ledger {k} options"] = number_bytes(options, "<i8")
     header = {
         "query": query_text(query),
-        "branches": tree_text(query),
         "options": {
             "output": engine.options.output,
             "count_only": engine.options.count_only,
@@ -66,15 +63,3 @@ def branched_snapshot(engine: BranchedEngine) -> bytes:
         "finished": engine.finished,
     }
     return pack(header, sections, KIND)
-
-
-def with_ledger(engine: BranchedEngine) -> list[TreeNode]:
-    return [one for tree in engine.trees for one in tree.parts if one.ledger is not None]
-
-
-def tree_text(query: BranchedQuery) -> str:
-    def node(one: Node) -> str:
-        names = " ".join(query.graph.names[i] for i in one.own)
-        return f"{one.how}({'; '.join([names, *map(node, one.branches)])})"
-
-    return " ".join(map(node, query.cores))

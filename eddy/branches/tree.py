@@ -13,6 +13,7 @@ from eddy.query.branches import Node
 from stairs.deadlines import Deadlines
 from stairs.graph import FOREVER, WindowKind
 from stairs.ledger import Ledger
+from stairs.storage.parts import Plain
 
 TIME = -1
 """The clock that is the watermark; the other clocks are the rows that have arrived in each ROWS stream."""
@@ -81,10 +82,21 @@ class TreeNode:
                 kept += [one.ledger, *one.deadlines.values()]
         return kept
 
+    def to_parts(self) -> Plain:
+        """Return the ledger and the deadlines of this node as parts for another process."""
+        assert self.ledger is not None
+        return {"ledger": self.ledger.to_parts(), "deadlines": [one.to_parts() for one in self.deadlines.values()]}
+
     @property
     def nbytes(self) -> int:
         """Bytes of ledgers and deadlines, in this node and all nodes below it."""
         return sum(kept.nbytes for kept in self._kept)
+
+    @property
+    def due(self) -> int | None:
+        """The event time that the watermark must pass before a row can be put out, None if none waits for that."""
+        queues = [queue for one in self.parts for (clock, _), queue in one.deadlines.items() if clock == TIME]
+        return min((at for queue in queues if (at := queue.earliest) is not None), default=None)
 
     def begin(self) -> None:
         """Open a push."""

@@ -343,6 +343,30 @@ class BranchedQuery(Query):
         return self.ticks(stream.window.d, stream.type_of(stream.time), "window") if own is None else own
 
     @property
+    def spans(self) -> list[int | None]:
+        """Per stream, the ticks for which a row matters to results to come; None = without limit.
+
+        A row of the core waits for partners for the length of a window, and its earlier partners are as much older as
+        their own windows are long.
+        """
+        own = super().spans
+        known = [size for size in own if size is not None]
+        return [None if size is None or len(known) < len(own) else size + max(known) for size in own]
+
+    @property
+    def branches_text(self) -> str:
+        """The core and the branches with their predicates; equal queries have equal texts."""
+
+        def text(node: Node) -> str:
+            names = " ".join(self.graph.names[i] for i in node.own)
+            join = self.joins.get(node.path)
+            on = [] if join is None else [*map(str, join.classes), *sorted(one.canonical for one in join.comparisons)]
+            own = f"{names}: {' and '.join(on)}"
+            return f"{node.how}({'; '.join([own, *map(text, node.branches)])})"
+
+        return " ".join(map(text, self.cores))
+
+    @property
     def shown(self) -> tuple[Stream, ...]:
         """The streams whose columns results can have: not those of semi and anti branches."""
         return tuple(stream for i, stream in enumerate(self.streams) if i not in self._hidden)

@@ -141,6 +141,15 @@ class Query:
         """Return the stream of this name. Raises QueryError for an unknown name."""
         return self.streams[self.index(name)]
 
+    @property
+    def spans(self) -> list[int | None]:
+        """Per stream, the ticks for which a row matters to results to come; None = without limit.
+
+        A row that is older than the watermark by more than that can be forgotten.
+        """
+        sizes = (None if window.kind == WindowKind.UNBOUNDED else window.size for window in self.graph.windows)
+        return list(sizes)
+
     def payload_columns(self, selected: bool) -> list[list[str]]:
         """Return the columns of each stream that `where` reads, and those that are selected if `selected` says so."""
         columns: list[dict[str, None]] = [{} for _ in self.streams]
@@ -288,6 +297,11 @@ class Query:
                 return place
         known = [f"{stream.name}.{column}" for stream in self.shown for column in stream.schema.names]
         raise QueryError(f"{what}: there is no column {text!r}; the columns are {', '.join(known)}")
+
+    @property
+    def branches_text(self) -> str:
+        """The core and the branches with their predicates, for a query that has branches."""
+        return ""
 
     @property
     def shown(self) -> tuple[Stream, ...]:

@@ -39,6 +39,7 @@ QUERY_FORM = fields(
         "where": FILTER_FORM,
         "select": list_of(row_of(text, text, text)),
         "lateness": integer(0),
+        "branches": text,
     }
 )
 """The form of the result of `query_text`."""
@@ -71,6 +72,7 @@ def query_text(query: Query) -> Text:
         "where": filter_text(query.conditions),
         "select": [[name, *place] for name, place in query.select.items()],
         "lateness": query.graph.lateness,
+        "branches": query.branches_text,
     }
 
 
@@ -184,6 +186,8 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("select", *shown)
     if saved["lateness"] != own["lateness"]:
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
+    if saved["branches"] != own["branches"]:
+        return differ("branches", saved["branches"] or "none", own["branches"] or "none")
     return None
 
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
-from eddy.query.branches import BranchedQuery
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy
@@ -137,11 +136,6 @@ def join(
         raise SparkJoinError(
             f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it with spark.readStream:"
             " all DataFrames of a join are of one kind"
-        )
-    if isinstance(query, BranchedQuery):
-        raise SparkJoinError(
-            "a streaming join has no branches yet, only inner joins; join batch DataFrames, or push the rows of each"
-            " micro-batch to an eddy.Runtime"
         )
     if order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")

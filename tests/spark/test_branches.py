@@ -1,18 +1,25 @@
-"""Batch joins with branches on Spark give what Spark SQL gives for the same query; streaming ones are refused."""
+"""Joins with branches on Spark, batch and streaming, give what Spark SQL gives for the same query."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
-from eddy.spark import SparkJoinError, explain, join
-from tests.branched import SQL, in_order, query, tables
+import eddy
+from eddy.query.branches import How
+from eddy.spark import explain, join
+from tests.branched import NAMES, SCHEMA, SQL, in_order, query, tables
+from tests.spark.streaming.jobs import Inputs, published, run
 from tests.spark.test_join import files_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LONG_AFTER = 100_000
+"""An event time that no window of an earlier row reaches."""
 
 
 def test_the_same_query_in_spark_sql(spark: SparkSession, tmp_path: Path) -> None:
@@ -27,10 +34,48 @@ def test_the_same_query_in_spark_sql(spark: SparkSession, tmp_path: Path) -> Non
     assert "3 partitions by key: R.a = S.a = T.a" in explain(query(), frames, partitions=3)
 
 
-def test_a_streaming_join_has_no_branches(spark: SparkSession, tmp_path: Path) -> None:
-    frames = files_of(spark, tables(10, 3), tmp_path)
-    streams = {
-        name: spark.readStream.schema(frame.schema).parquet(str(tmp_path / name)) for name, frame in frames.items()
-    }
-    with pytest.raises(SparkJoinError, match="no branches yet"):
-        join(query(), streams, checkpoint=tmp_path / "state")
+def in_files(inputs: Inputs, whole: dict[str, pa.Table], first: int, last: int, batches: int = 6) -> None:
+    """Add files first .. last - 1 of each stream, each with the rows of a span of time."""
+    span = max(table["at"].to_numpy().max() for table in whole.values()) // batches + 1
+    for k in range(first, last):
+        for name, table in whole.items():
+            inputs.add(name, table.filter(pa.array(table["at"].to_numpy() // span == k)))
+
+
+def test_a_streaming_join_with_branches(spark: SparkSession, tmp_path: Path) -> None:
+    """Across restarts with other plans, other partitions, and engines from the log instead of live ones."""
+    whole, inputs, out = tables(600, 4), Inputs(tmp_path / "in", **dict.fromkeys(NAMES, SCHEMA)), tmp_path / "out"
+    sources: set[str] = set()
+    for first, how in ((0, {"partitions": 2}), (2, {"partitions": 1, "strategy": "jisc"}), (4, {"plan": "S R"})):
+        in_files(inputs, whole, first, first + 2)
+        if first == 4:
+            # Nothing that comes later is of their keys: only the watermark decides what still waits.
+            for name in NAMES:
+                inputs.add(name, [{"id": -1, "a": None, "b": "last", "at": LONG_AFTER}])
+        running = run(query(), inputs.frames(spark), tmp_path / "state", out, **how)
+        sources |= set(running.groups().column("source").to_pylist())
+        if first == 0:
+            running.forget_live_engines()
+    assert sources == {"new", "live", "loaded"}
+    for name, frame in inputs.batch_frames(spark).items():
+        frame.createOrReplaceTempView(name)
+    expected = in_order(spark.sql(SQL).toArrow())
+    assert {None} < {row[2] for row in expected}
+    assert in_order(published(out)) == expected
+
+
+@pytest.mark.parametrize("how", ["left", "anti", "semi"])
+def test_rows_with_a_null_key_and_keys_that_fall_silent(spark: SparkSession, tmp_path: Path, how: How) -> None:
+    rows = pa.schema([("k", pa.int64()), ("at", pa.int64())])
+    r, s = (eddy.Stream(name, rows, window=eddy.Range(10), time="at") for name in "RS")
+    one = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], how)])
+    inputs = Inputs(tmp_path / "in", R=rows, S=rows)
+    inputs.add("R", [{"k": k, "at": 5} for k in (None, 1, 2, 3)])
+    inputs.add("S", [{"k": k, "at": 7} for k in (None, 3, 3)])
+    for _ in range(2):
+        inputs.add("R", [{"k": None, "at": LONG_AFTER}])
+        inputs.add("S", [{"k": None, "at": LONG_AFTER}])
+    run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    expected = {"left": [None, 1, 2, 3, 3], "anti": [None, 1, 2], "semi": [3]}[how]
+    keys = published(tmp_path / "out").column("R.k").to_pylist()
+    assert sorted(keys, key=str) == sorted(expected, key=str)

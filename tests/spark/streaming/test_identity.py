@@ -179,7 +179,7 @@ def test_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": "something"}, "has format 'something'"), ({"version": 4}, "format version 4, .* reads 3")],
+    [({"format": "something"}, "has format 'something'"), ({"version": 5}, "format version 5, .* reads 4")],
 )
 def test_another_format(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     write_identity(tmp_path, make(), KEY_GROUPS)

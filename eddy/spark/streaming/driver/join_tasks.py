@@ -34,7 +34,7 @@ def partition_tasks(
     before: Watermarks,
     after: Watermarks,
 ) -> list[PartitionTask]:
-    """Return one task for each partition with rows.
+    """Return one task for each partition with rows, or with rows that waited for the watermark after the batch.
 
     newest         manifest before the batch, None for the first batch
     rows           key group -> its rows in the batch
@@ -44,7 +44,12 @@ def partition_tasks(
     # A plan that the engine found stays in use, unless the options of the join have changed since.
     same_options = newest is not None and newest.extra["options"] == context.job.options.text
     by_partition: dict[int, list[GroupTask]] = defaultdict(list)
-    for group, own in sorted(rows.items()):
+    waited: dict[int, list[Segment]] = {
+        group: []
+        for group, state in groups.items()
+        if state.due is not None and after.engine is not None and state.due < after.engine
+    }
+    for group, own in sorted({**waited, **rows}.items()):
         state = groups.get(group)
         token = None if state is None else state.token
         task = GroupTask(

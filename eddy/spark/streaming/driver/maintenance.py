@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eddy.log import LOG
-from eddy.query.windows import Unbounded
 from eddy.spark.job_description import described
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.context import JobContext
@@ -63,11 +62,8 @@ class Maintenance:
     def __init__(self, context: JobContext, keep: int) -> None:
         self._context = context
         self._keep = keep
-        self.spans = [
-            None if isinstance(stream.window, Unbounded) else window.size
-            for stream, window in zip(context.job.query.streams, context.job.query.graph.windows, strict=True)
-        ]
-        """Per stream, the ticks for which a row can match later arrivals; None: without limit."""
+        self.spans = context.job.query.spans
+        """Per stream, the ticks for which a row matters to later results; None: without limit."""
         self._thread: threading.Thread | None = None
         self._compacting: dict[int, tuple[Link, ...]] = {}
         self._links: dict[int, Link] = {}

@@ -253,19 +253,21 @@ class MicroBatches:
         groups = {} if self.manifest is None else self._maintenance.compacted(self.manifest.groups)
         tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, mapped, before, watermarks)
         reports = self._run_tasks(batch, tasks)
-        plans = {one["group"]: one["plan"] for report in reports for one in report.groups}
+        ran = {one["group"]: one for report in reports for one in report.groups}
         for task in tasks:
             for one in task.groups:
                 chain = groups[one.group].chain if one.group in groups else ()
-                link = Link(batch, before.late_below, one.segments)
-                groups[one.group] = GroupState(batch, one.after, (*chain, link), plans[one.group])
+                if one.segments:
+                    chain = (*chain, Link(batch, before.late_below, one.segments))
+                found = ran[one.group]
+                groups[one.group] = GroupState(batch, one.after, chain, found["plan"], found["due"])
         if watermarks.engine is not None:
             spans = self._maintenance.spans
             groups = {
                 group: replace(state, chain=prune(state.chain, watermarks.engine, spans))
                 for group, state in groups.items()
             }
-        load = self._load.after({one["group"]: cost_of(one) for report in reports for one in report.groups})
+        load = self._load.after({group: cost_of(one) for group, one in ran.items()})
         manifest = Manifest(
             batch=batch,
             watermarks=watermarks.to_json(),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from eddy.branches.options import plans_in
+from eddy.query.branches import BranchedQuery
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.partition_map import PartitionMap
@@ -58,7 +60,10 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
 
     @cache
     def check_plan(plan: str) -> None:
-        check_connected(parse(plan, graph.names), graph)
+        if isinstance(job.query, BranchedQuery):
+            plans_in(job.query, plan)
+        else:
+            check_connected(parse(plan, graph.names), graph)
 
     def require(holds: bool, otherwise: str) -> None:
         if not holds:

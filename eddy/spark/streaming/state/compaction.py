@@ -1,9 +1,9 @@
 """Compaction: turns many small segments of a chain into a few large ones, without late and dead rows.
 
 A row of stream s with event time t is *dead* once frontier - t > spans[s]: the frontier guarantees that no later
-arrival is older, so no later arrival can have the row in its window. `spans[s]` is the RANGE of the stream in ticks, or
-None for an unbounded stream, whose rows never die. An engine that rebuilds its windows would evict the same rows, so
-compaction does not change the meaning of a chain.
+arrival is older, so no later result depends on the row. `spans` is `Query.spans`: the RANGE of each stream in ticks,
+more in a query with branches; None for a stream whose rows never die. An engine that rebuilds its state would forget
+the same rows, so compaction does not change the meaning of a chain.
 
 When to compact (`part`). To rewrite the whole chain every few links would rewrite each row many times. So links are
 merged as in a log-structured merge tree. The candidates are the last links of a chain, from the first link that is not

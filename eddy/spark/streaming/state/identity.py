@@ -13,7 +13,7 @@ rows that it rejected.
 Functions in filters are compared by name only. So a changed function goes unnoticed, and the state holds rows that the
 old function accepted.
 
-    {"format": "eddy streaming join", "version": 3, "digest": BLAKE2b of the rest, "identity": {...}}
+    {"format": "eddy streaming join", "version": 4, "digest": BLAKE2b of the rest, "identity": {...}}
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from eddy.spark.streaming.state.durable import ReadOutcome, read_twice, write_tw
 from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, optional, parse, text
 
 FORMAT = "eddy streaming join"
-VERSION = 3
+VERSION = 4
 _FORM = fields(
     {
         "query": QUERY_FORM,

@@ -5,7 +5,7 @@ A manifest is complete: a job can resume from the newest one and the files that 
 The bytes are those of `eddy/storage/sections.py` with another magic: a header in JSON, one section, a digest over all.
 
     header     batch, watermarks, partition map, extra; results and late files as lists; per key group version, token,
-               plan and its chain as [batch, late marks or null, number of segments]
+               plan, due and its chain as [batch, late marks or null, number of segments]
     segments   one batch (`eddy.storage.arrow_bytes`): the segments of all links, in order of key group and chain
 
 Segments are a table because there are thousands of them; a chain has few links.
@@ -28,7 +28,7 @@ from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batche
 from eddy.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
 from eddy.storage.sections import FileKind, pack, unpack
 
-VERSION = 2
+VERSION = 3
 KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
 
 _NUMBERS = ("offset", "length", "group", "stream", "rows", "first", "last")
@@ -48,7 +48,14 @@ _HEADER = fields(
         "watermarks": mapping,
         "partition_map": list_of(_COUNT),
         "groups": list_of(
-            row_of(_COUNT, _COUNT, text, optional(text), list_of(row_of(_COUNT, optional(list_of(_TICK)), _COUNT)))
+            row_of(
+                _COUNT,
+                _COUNT,
+                text,
+                optional(text),
+                optional(_TICK),
+                list_of(row_of(_COUNT, optional(list_of(_TICK)), _COUNT)),
+            )
         ),
         "results": _OUTPUTS,
         "late": _OUTPUTS,
@@ -80,12 +87,15 @@ class GroupState:
     token    digest of everything that led to the state
     chain    its rows, in order of batches
     plan     the plan that its engine ran, None if none was chosen
+    due      the event time that the watermark must pass before the group has results without further rows, None if it
+             has none (`Runtime.due`)
     """
 
     version: int
     token: str
     chain: tuple[Link, ...]
     plan: str | None
+    due: int | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,7 @@ class Manifest:
                     state.version,
                     state.token,
                     state.plan,
+                    state.due,
                     [[link.batch, link.late_below, len(link.segments)] for link in state.chain],
                 ]
                 for group, state in groups
@@ -164,8 +175,8 @@ class Manifest:
             watermarks=header["watermarks"],
             partition_map=tuple(header["partition_map"]),
             groups={
-                group: GroupState(version, token, tuple(_link(segments, *link) for link in chain), plan)
-                for group, version, token, plan, chain in header["groups"]
+                group: GroupState(version, token, tuple(_link(segments, *link) for link in chain), plan, due)
+                for group, version, token, plan, due, chain in header["groups"]
             },
             results=tuple(OutputFile(*one) for one in header["results"]),
             late=tuple(OutputFile(*one) for one in header["late"]),

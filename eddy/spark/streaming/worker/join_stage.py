@@ -128,8 +128,9 @@ class _PartitionJoin:
             arrivals, late = self._arrivals(one)
             results = 0
             to_come = sum(own.rows.num_rows for own in arrivals)
-            for pushed in pushes(job, arrivals):
-                order = None if job.arrival == "time" else interleave(job, pushed)
+            # Without rows, the watermark alone decides rows that waited.
+            for pushed in pushes(job, arrivals) if arrivals else ({},):
+                order = None if job.arrival == "time" or not pushed else interleave(job, pushed)
                 to_come -= sum(table.num_rows for table in pushed.values())
                 found = runtime.push(pushed, order, watermark=self._given(self._watermark(pushed, to_come)))
                 results += found.num_rows
@@ -151,6 +152,7 @@ class _PartitionJoin:
                 "results": results,
                 "state_bytes": runtime.nbytes,
                 "plan": runtime.plan,
+                "due": runtime.due,
                 "transitions": runtime.changes - changes,
                 "reason": runtime.reason if runtime.changes > changes else None,
                 "ready_seconds": ready - began,

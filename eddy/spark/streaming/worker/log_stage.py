@@ -33,8 +33,8 @@ REPORT = pa.schema(
 )
 """Report of a task on one stream: rows and bytes logged, least and greatest event time, its segments as JSON.
 
-Rows with a null key match nothing and are not logged, but their event times count. Event times are null without rows,
-and in a query without an order of arrival.
+Rows with a null key match nothing. They are logged only if the query has branches, but their event times always count.
+Event times are null without rows, and in a query without an order of arrival.
 """
 
 
