@@ -86,6 +86,7 @@ class Ledger:
             signs=np.zeros(LEAST_ROOM, np.uint8),
             log=np.zeros(LEAST_ROOM * LOGGED, np.int64),
             turn=np.zeros(len(kinds), np.int64),
+            mask=LEAST_ROOM - 1,
         )
         self._saved: Int64s | None = None
 
@@ -95,7 +96,7 @@ class Ledger:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.book)
+        return sum(array.nbytes for array in self.book if isinstance(array, np.ndarray))
 
     # Parts for another process
 
@@ -118,7 +119,9 @@ class Ledger:
         fits = 0 <= low <= following <= low + room and 0 <= live <= following - low
         fits = fits and 0 <= counters[N_OPTIONS] * width <= len(options)
         parts.require(fits and counters[N_FREE_OPTIONS] < max(len(options), 1), f"counters {counters.tolist()}")
-        self.book = self.book._replace(entries=entries, options=options, buckets=buckets, counters=counters)
+        self.book = self.book._replace(
+            entries=entries, options=options, buckets=buckets, counters=counters, mask=room - 1
+        )
 
     # A push
 
@@ -181,7 +184,7 @@ class Ledger:
             buckets, crowded = 1 << (2 * live - 1).bit_length(), True
         if crowded:
             entries = np.full(room * self.stride, -1, np.int64)
-            book = self.book._replace(entries=entries, buckets=np.full(buckets, -1, np.int64))
+            book = self.book._replace(entries=entries, buckets=np.full(buckets, -1, np.int64), mask=room - 1)
             relink(book, self.book.entries)
             self.book = book
 
@@ -252,6 +255,16 @@ class Ledger:
             raise StateError(f"a ledger has {len(serials)} entries and counts {len(self)}")
         if len(np.unique(components[:, self.book.key], axis=0)) != len(serials):
             raise StateError("two entries of a ledger are of the same match")
+        used, free = int(self.book.counters[N_OPTIONS]), self._listed(int(self.book.counters[N_FREE_OPTIONS]))
+        if free + len(self.contents()[1]) != used:
+            raise StateError(f"a ledger has used room for {used} options: {free} are free, and others are lost")
+
+    def _listed(self, o: int) -> int:
+        """Return the number of options in the list that begins with `o`."""
+        n = 0
+        while o >= 0:
+            n, o = n + 1, int(self.book.options[o])
+        return n
 
     # All contents
 

@@ -329,6 +329,38 @@ DEFECTS = (
 )
 
 
+LEDGER_DEFECTS = {
+    "of two stored options of a row, the second stays": Edit(
+        "stairs/kernels/ledger.py", "advance = following < 0", "advance = False"
+    ),
+    "an option that ended is never used again": Edit(
+        "stairs/kernels/ledger.py",
+        "    put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])\n    book.counters[N_FREE_OPTIONS] = o\n",
+        "    pass\n",
+    ),
+    "a push that failed leaves its options": Edit(
+        "stairs/kernels/book.py", "            book.entries[u64(x)] = old", "            pass"
+    ),
+    "a row has a partner again for each further one": Edit(
+        "stairs/kernels/ledger.py",
+        "elif how == SEMI and count == 0:\n        emit(book, 1",
+        "elif how == SEMI:\n        emit(book, 1",
+    ),
+    "the tuples of stored options may be forgotten": Edit(
+        "stairs/kernels/book.py", "number = book.options[u64(o + 1 + i)]", "number = np.int64(-1)"
+    ),
+}
+"""Mistakes that the test of ledgers against their model finds, `tests/stairs/test_ledger.py`."""
+
+PLAY_MODEL = """
+from hypothesis import Phase, settings
+settings.register_profile("mutations", deadline=None, max_examples=150, phases=[Phase.generate], derandomize=True)
+settings.load_profile("mutations")
+from tests.stairs.test_ledger import test_rows_are_those_of_the_model
+test_rows_are_those_of_the_model()
+"""
+
+
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy the packages."""
@@ -348,6 +380,15 @@ def fuzz(
     seed: int = SEED,
 ) -> subprocess.CompletedProcess[str]:
     """Run the fuzzer on a copy of the packages; the script of a failing case is written into `folder`."""
+    options = {"cases": cases, "seconds": 100, "streams": streams, "seed": seed, "save": folder}
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    arguments += [f"--strategy={strategy}" for strategy in strategies]
+    arguments += [f"--policy={policy}" for policy in policies]
+    return run(sources, "-m", "eddy.fuzz", *arguments, "--no-shrink")
+
+
+def run(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on a copy of the packages, without the JIT."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(sources),
@@ -355,21 +396,15 @@ def fuzz(
         # NumPy integers warn on overflow; integers of compiled kernels wrap around, on which hashes rely.
         "PYTHONWARNINGS": "ignore::RuntimeWarning",
     }
-    options = {"cases": cases, "seconds": 100, "streams": streams, "seed": seed, "save": folder}
-    arguments = [f"--{name}={value}" for name, value in options.items()]
-    arguments += [f"--strategy={strategy}" for strategy in strategies]
-    arguments += [f"--policy={policy}" for policy in policies]
     return subprocess.run(
-        [sys.executable, "-m", "eddy.fuzz", *arguments, "--no-shrink"],
-        cwd=sources,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
+        [sys.executable, *arguments], cwd=sources, env=environment, capture_output=True, text=True, timeout=300
     )
 
 
-@pytest.mark.parametrize("edit", [edit for defect in DEFECTS for edit in defect.edits])
+ALL_EDITS = [*(edit for defect in DEFECTS for edit in defect.edits), *LEDGER_DEFECTS.values()]
+
+
+@pytest.mark.parametrize("edit", ALL_EDITS)
 def test_the_text_to_replace_stands_there_once(edit: Edit) -> None:
     assert (ROOT / edit.file).read_text().count(edit.before) == 1
 
@@ -381,12 +416,27 @@ def test_without_a_defect_nothing_is_found(sources: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
 def test_a_defect_is_found(defect: Defect, sources: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(sources, copy, ignore=LEFT_OUT)
-    for edit in defect.edits:
-        path = copy / edit.file
-        path.write_text(path.read_text().replace(edit.before, edit.after))
+    copy = edited(sources, tmp_path, *defect.edits)
     done = fuzz(copy, tmp_path, [defect.strategy], 1000, defect.streams, [defect.policy], defect.seed)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the case that fails" in done.stdout
     assert (tmp_path / f"eddy_fuzz_{defect.seed}.py").exists()
+
+
+@pytest.mark.parametrize("edit", [None, *LEDGER_DEFECTS.values()], ids=["none", *LEDGER_DEFECTS])
+def test_the_model_of_a_ledger_finds_a_defect(edit: Edit | None, sources: Path, tmp_path: Path) -> None:
+    copy = edited(sources, tmp_path, *([] if edit is None else [edit]))
+    (copy / "tests/stairs").mkdir(parents=True)
+    shutil.copy(ROOT / "tests/stairs/test_ledger.py", copy / "tests/stairs")
+    done = run(copy, "-c", PLAY_MODEL)
+    assert done.returncode == (edit is not None), done.stdout + done.stderr
+
+
+def edited(sources: Path, folder: Path, *edits: Edit) -> Path:
+    """Return a copy of the packages with some edits."""
+    copy = folder / "copy"
+    shutil.copytree(sources, copy, ignore=LEFT_OUT)
+    for edit in edits:
+        path = copy / edit.file
+        path.write_text(path.read_text().replace(edit.before, edit.after))
+    return copy

@@ -344,13 +344,16 @@ def _newest(arrivals: Arrivals) -> int:
 
 def _part(arrivals: Arrivals, path: Path, watermark: int | None, timed: bool) -> Arrivals:
     """Return the arrivals of the streams of a path, for their inner join."""
-    place = np.full(256, 255, np.uint8)
-    place[list(path)] = np.arange(len(path))
-    order = place[arrivals.order]
+    order = arrivals.order
+    if len(path) < len(arrivals.batches):
+        place = np.full(256, 255, np.uint8)
+        place[list(path)] = np.arange(len(path))
+        order = place[order]
+        order = np.ascontiguousarray(order[order != 255])
     times = [arrivals.times[i] if timed else None for i in path]
     return Arrivals(
         [arrivals.batches[i] for i in path],
-        np.ascontiguousarray(order[order != 255]),
+        order,
         times,
         {},
         arrivals.sorted,

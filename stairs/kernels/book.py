@@ -49,6 +49,7 @@ class Book(NamedTuple):
     signs     uint8[room]  1 = the row begins, 0 = it ends
     log       int64[]      what was overwritten
     turn      int64[branches]  the option of each branch in the present row
+    mask      slots of the ring of entries - 1
     """
 
     entries: Int64s
@@ -62,6 +63,7 @@ class Book(NamedTuple):
     signs: npt.NDArray[np.uint8]
     log: Int64s
     turn: Int64s
+    mask: int
 
 
 @inlined
@@ -97,8 +99,7 @@ def stride_of(book: Book) -> int:
 @inlined
 def entry_at(book: Book, serial: int) -> int:
     """Return where the entry with a serial number begins."""
-    stride = stride_of(book)
-    return (serial & (book.entries.shape[0] // stride - 1)) * stride
+    return (serial & book.mask) * stride_of(book)
 
 
 @inlined

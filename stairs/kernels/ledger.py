@@ -286,7 +286,8 @@ def close(book: Book, due: Int64s, start: int, stop: int) -> int:
     """
     n = book.hows.shape[0]
     for x in range(start, stop):
-        serial, b = due[u64(x)] // n, due[u64(x)] % n
+        # Most entries have one branch, and a division takes as long as the rest.
+        serial, b = (due[u64(x)], 0) if n == 1 else (due[u64(x)] // n, due[u64(x)] % n)
         e = entry_at(book, serial)
         at = branch_at(e, b)
         if book.entries[u64(e + F_SERIAL)] != serial or book.entries[u64(at + B_DONE)] == 1:

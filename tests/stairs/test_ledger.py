@@ -1,0 +1,228 @@
+"""Ledgers against a model that lists all rows: branches of every kind, undone pushes, copies, room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import product
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stairs.ledger import Int64s, Ledger
+from stairs.storage.parts import Memory, Parts
+
+Match = tuple[int, ...]
+Row = tuple[int, ...]
+
+
+@dataclass
+class Entry:
+    """A match of the model: its serial number, and for each branch its options, and whether it is done."""
+
+    serial: int
+    options: list[list[int]]
+    done: list[bool]
+
+    def copy(self) -> Entry:
+        return Entry(self.serial, [list(own) for own in self.options], list(self.done))
+
+
+@dataclass
+class Model:
+    """What a ledger is to hold. The component of branch b in a row lies behind those of the match."""
+
+    hows: list[str]
+    width: int
+    entries: dict[Match, Entry] = field(default_factory=dict)
+    final: list[Row] = field(default_factory=list)
+    """Rows of entries that were freed while their rows stay."""
+
+    def copy(self) -> Model:
+        return Model(self.hows, self.width, {m: one.copy() for m, one in self.entries.items()}, list(self.final))
+
+    def rows_of(self, match: Match) -> list[Row]:
+        one = self.entries[match]
+        choices = []
+        for how, options, done in zip(self.hows, one.options, one.done, strict=True):
+            if how == "left":
+                choices.append(options or [-1] * done)
+            else:
+                choices.append([-1] * (bool(options) if how == "semi" else done and not options))
+        return [(*match, *choice) for choice in product(*choices)]
+
+    def answer(self) -> Counter[Row]:
+        return Counter(self.final) + Counter(row for match in self.entries for row in self.rows_of(match))
+
+    def close(self, match: Match, b: int) -> None:
+        one = self.entries[match]
+        one.done[b] = True
+        if all(one.done):
+            self.final += self.rows_of(match)
+            del self.entries[match]
+
+
+class Held(Memory):
+    """Parts that were never written: a place is the array."""
+
+    def array(self, place: object, dtype: np.dtype) -> Int64s:  # type: ignore[type-arg]
+        assert isinstance(place, np.ndarray)
+        return place.copy()
+
+
+class Play:
+    """A ledger and its model, step by step."""
+
+    def __init__(self, hows: list[str], width: int, at_once: bool, data: st.DataObject) -> None:
+        self.hows, self.width, self.at_once, self.data = hows, width, at_once, data
+        self.ledger = self.empty()
+        self.model = Model(hows, width)
+        self.number = 0
+        """The next match of a ledger over one stream."""
+        self.component = 0
+        """The next component of an option."""
+        self.marked: list[Row] = []
+
+    def empty(self) -> Ledger:
+        return Ledger(self.hows, self.width + len(self.hows), range(self.width))
+
+    def draw(self, most: int) -> int:
+        return self.data.draw(st.integers(0, most))
+
+    def array(self, rows: list[Row]) -> Int64s:
+        return np.array(rows, np.int64).reshape(-1, self.width + len(self.hows))
+
+    def option(self, match: Match, b: int, component: int) -> Row:
+        own = [-1] * len(self.hows)
+        own[b] = component
+        return (*match, *own)
+
+    def push(self) -> None:
+        before, numbers = self.model.copy(), (self.number, self.component)
+        shown, self.marked = before.answer(), []
+        self.ledger.begin()
+        self.enter()
+        for b in range(len(self.hows)):
+            self.follow(b)
+        if self.at_once:
+            self.leave()
+        else:
+            self.close()
+        rows, signs = self.ledger.put_out()
+        change = Counter(self.marked)
+        for row, sign in zip(rows.tolist(), signs.tolist(), strict=True):
+            change[tuple(row)] += 1 if sign else -1
+        wanted = self.model.answer()
+        wanted.subtract(shown)
+        assert {row: n for row, n in change.items() if n} == {row: n for row, n in wanted.items() if n}
+        assert self.at_once or signs.all()
+        if self.draw(3) == 3:
+            self.ledger.undo()
+            self.model, (self.number, self.component) = before, numbers
+        else:
+            self.ledger.commit()
+        self.check()
+
+    def enter(self) -> None:
+        matches: list[Match] = []
+        for _ in range(self.draw(4)):
+            match = (self.number,) if self.width == 1 else (self.draw(2), self.draw(2))
+            if match not in self.model.entries and match not in matches:
+                matches.append(match)
+                self.number += 1
+        rows = [(*match, *[-1] * len(self.hows)) for match in matches]
+        serials = self.ledger.enter(self.array(rows), self.at_once).tolist()
+        for match, serial in zip(matches, serials, strict=True):
+            k = len(self.hows)
+            self.model.entries[match] = Entry(serial, [[] for _ in range(k)], [self.at_once] * k)
+
+    def follow(self, b: int) -> None:
+        known, rows, signs = list(self.model.entries), [], []
+        for _ in range(self.draw(6) if known else 0):
+            match = known[self.draw(len(known) - 1)]
+            one = self.model.entries[match]
+            if one.done[b] and not self.at_once:
+                continue
+            if self.at_once and one.options[b] and self.draw(1):
+                ended = one.options[b].pop(self.draw(len(one.options[b]) - 1))
+                rows.append(self.option(match, b, ended))
+                signs.append(0)
+                continue
+            one.options[b].append(self.component)
+            rows.append(self.option(match, b, self.component))
+            signs.append(1)
+            self.component += 1
+        if not self.draw(4):
+            # An option of a match that has left.
+            rows.append(self.option((9999,) * self.width, b, self.component))
+            signs.append(1)
+        if self.ledger.passes and not self.at_once:
+            self.marked = [row for row in rows if row[0] != 9999]
+            self.ledger.mark(self.array(rows))
+        else:
+            self.ledger.follow(b, self.array(rows), np.array(signs, np.uint8))
+
+    def close(self) -> None:
+        due = []
+        for match, one in list(self.model.entries.items()):
+            for b in range(len(self.hows)):
+                if not self.draw(3):
+                    due.append(one.serial * len(self.hows) + b)
+                    if match in self.model.entries:
+                        self.model.close(match, b)
+        self.ledger.close(np.array(due, np.int64))
+
+    def leave(self) -> None:
+        gone = [match for match in self.model.entries if not self.draw(3)]
+        for match in gone:
+            for b, options in enumerate(self.model.entries[match].options):
+                ended = self.array([self.option(match, b, component) for component in options])
+                self.ledger.follow(b, ended, np.zeros(len(ended), np.uint8))
+            del self.model.entries[match]
+        self.ledger.leave(self.array([(*match, *[-1] * len(self.hows)) for match in gone]))
+
+    def check(self) -> None:
+        self.ledger.check()
+        assert len(self.ledger) == len(self.model.entries)
+        assert sorted(self.ledger.serials().tolist()) == sorted(one.serial for one in self.model.entries.values())
+        far = 10**6
+        lows = np.full(self.width + len(self.hows), far)
+        wanted = lows.copy()
+        for match, one in self.model.entries.items():
+            wanted[: self.width] = np.minimum(wanted[: self.width], match)
+            for b, options in enumerate(one.options):
+                if len(self.hows) > 1 and self.hows[b] == "left":
+                    wanted[self.width + b] = min([wanted[self.width + b], *options])
+        self.ledger.lower(lows)
+        assert lows.tolist() == wanted.tolist()
+
+    def copied(self) -> None:
+        """Continue with a copy: from its contents, or from its parts."""
+        copy = self.empty()
+        if self.draw(1):
+            copy.load_parts(Parts(self.ledger.to_parts(), Held(), "a ledger"))
+        else:
+            entries, options = self.ledger.contents()
+            serials = copy.fill(entries, options, self.at_once).tolist()
+            for serial, row in zip(serials, entries.tolist(), strict=True):
+                first = 2 * len(self.hows)
+                self.model.entries[tuple(row[first : first + self.width])].serial = serial
+            assert [part.tolist() for part in copy.contents()] == [entries.tolist(), options.tolist()]
+        self.ledger = copy
+
+
+@given(
+    st.lists(st.sampled_from(("left", "left", "semi", "anti")), min_size=1, max_size=3),
+    st.sampled_from((1, 2)),
+    st.booleans(),
+    st.data(),
+)
+def test_rows_are_those_of_the_model(hows: list[str], width: int, at_once: bool, data: st.DataObject) -> None:
+    with patch("stairs.ledger.LEAST_ROOM", 4):
+        play = Play(hows, width, at_once, data)
+        for _ in range(play.draw(20)):
+            play.push()
+            if not play.draw(5):
+                play.copied()
