@@ -8,13 +8,14 @@ interval   three streams on one key, each at most some ticks after the one befor
            the windows that the intervals require, and checks them with `where`
 left       two streams on one key within an interval; the other way is the inner join of the same streams, which lacks
            the rows without a partner: the left join builds about a third more rows
+difference the changelog of A - B - C on one key; the other way is a loop written by hand
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from time import thread_time
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 import eddy
 from bench.harness.figure import NAMED, Figure, Point, Row, Say
 from bench.harness.turns import Work, speed, take_turns
+from bench.ways.difference_loop import Windows, difference_loop
 from bench.ways.theta_loop import theta_loop
 from bench.workloads.sources import Order
 from eddy import Query, Range, Rows, Stream
@@ -30,6 +32,8 @@ from stairs.bands import Sizes
 
 VALUES = 1_000_000
 """Values of x are below."""
+PUSHED = 2_000
+"""Rows of all streams in a push of a set difference."""
 MATCHING = 0.0447
 """If the range of R begins this much before the end of that of S, a share of MATCHING² / 2 of the pairs matches."""
 TIMED = pa.schema([("k", pa.int64()), ("at", pa.int64()), ("n", pa.int64())])
@@ -46,8 +50,8 @@ class Way(Protocol):
 class RuntimeWay:
     """A runtime."""
 
-    def __init__(self, query: Query) -> None:
-        self.runtime = eddy.Runtime(query)
+    def __init__(self, query: Query, **options: Any) -> None:
+        self.runtime = eddy.Runtime(query, **options)
 
     def take(self, pushes: list[Push]) -> tuple[float, int]:
         """As of a Way."""
@@ -210,8 +214,66 @@ class Interval(Timed):
         }
 
 
-WORKLOADS: dict[str, type[Theta] | type[Interval] | type[Left]] = {
-    one.name: one for one in (Theta, Band, Interval, Left)
+class DifferenceLoop:
+    """The set difference written by hand."""
+
+    def __init__(self, window: int, keys: int) -> None:
+        self.window, ring = window, 1 << (window + PUSHED).bit_length()
+        self.windows = Windows(
+            keys=np.zeros((3, ring), np.int64),
+            counts=np.zeros((3, keys), np.int64),
+            lists=np.full((2, ring), -1, np.int64),
+            first=np.full(keys, -1, np.int64),
+            flips=np.zeros(ring, np.uint8),
+            following=np.zeros(3, np.int64),
+        )
+        self.rows, self.signs = np.zeros(1 << 20, np.int64), np.zeros(1 << 20, np.uint8)
+
+    def take(self, pushes: list[Push]) -> tuple[float, int]:
+        """As of a Way."""
+        arrays, found = [], 0
+        for order, batches in pushes:
+            keys = np.empty(len(order), np.int64)
+            for i, name in enumerate("ABC"):
+                keys[order == i] = batches[name]["k"]
+            arrays.append((order, keys))
+        start = thread_time()
+        for order, keys in arrays:
+            found += difference_loop(order, keys, self.window, self.windows, self.rows, self.signs)
+        return thread_time() - start, found
+
+
+class Difference:
+    """A - B - C, of which about a third of A remains."""
+
+    name, figure, other = "difference", "difference.vs_loop", "loop"
+
+    def __init__(self, window: int) -> None:
+        self.fill, self.keys = 4 * window, 2 * window
+        self.rng = np.random.default_rng(1)
+        self.schema = pa.schema([("k", pa.int64())])
+        a, b, c = (Stream(name, self.schema, Rows(window)) for name in "ABC")
+        branches = [eddy.Branch([one], [f"A.k = {one.name}.k"], "anti") for one in (b, c)]
+        self.ways: dict[str, Way] = {
+            "eddy": RuntimeWay(Query([a], branches=branches), output="changelog"),
+            self.other: DifferenceLoop(window, self.keys),
+        }
+
+    def pushes(self, rows: int) -> list[Push]:
+        """Return the next pushes."""
+        found = []
+        for _ in range(0, rows, PUSHED):
+            order = self.rng.integers(0, 3, PUSHED).astype(np.uint8)
+            batches = {
+                name: pa.record_batch({"k": self.rng.integers(0, self.keys, int((order == i).sum()))})
+                for i, name in enumerate("ABC")
+            }
+            found.append((order, batches))
+        return found
+
+
+WORKLOADS: dict[str, type[Theta] | type[Interval] | type[Left] | type[Difference]] = {
+    one.name: one for one in (Theta, Band, Interval, Left, Difference)
 }
 
 
@@ -219,7 +281,13 @@ def points(full: bool) -> list[Point]:
     """Return a point for each workload."""
     return [
         {"workload": name, "window": 100_000 if full else 2_000, "rows": rows, "rounds": 7 if full else 2}
-        for name, rows in (("theta", 20_000), ("band", 40_000), ("interval", 200_000), ("left", 200_000))
+        for name, rows in (
+            ("theta", 20_000),
+            ("band", 40_000),
+            ("interval", 200_000),
+            ("left", 200_000),
+            ("difference", 60_000),
+        )
     ]
 
 
@@ -254,8 +322,9 @@ FIGURES = (
         "a programmer would write for it; `band` is R.x between S.x - 500 and S.x + 499 in the same windows, with "
         "results counted, against the same runtime without sorted values; `interval` is three streams on one key with "
         "two intervals, against RANGE windows and the same conditions in `where`; `left` is a left join of two streams "
-        "within an interval, against their inner join, which has a third fewer rows to build. Ratios are speeds: above "
-        "1, the first is faster. CPU time of the thread.",
+        "within an interval, against their inner join, which has a third fewer rows to build; `difference` is the "
+        "changelog of A - B - C on one key, against a loop that a programmer would write for it. Ratios are speeds: "
+        "above 1, the first is faster. CPU time of the thread.",
         points,
         measure,
         tables=(NAMED,),
@@ -264,10 +333,12 @@ FIGURES = (
             "band.vs_block_scan": "Band join with sorted values / block scan",
             "interval.vs_window_and_where": "Intervals / windows and where",
             "left.vs_inner": "Left join / inner join of the same streams",
+            "difference.vs_loop": "Set difference / loop by hand",
             "theta.results_per_arrival": "theta: results per arrival",
             "band.results_per_arrival": "band: results per arrival",
             "interval.results_per_arrival": "interval: results per arrival",
             "left.results_per_arrival": "left: results per arrival that have a partner",
+            "difference.results_per_arrival": "difference: changes per arrival",
         },
         bars={
             "theta.vs_loop": "≥ 0.5",
