@@ -17,7 +17,7 @@ WITH kept AS (SELECT T.* FROM T WHERE EXISTS (
 SELECT R.id AS r, S.id AS s, kept.id AS t, kept.b AS tb, W.id AS w
 FROM R JOIN S ON R.a = S.a AND S.at BETWEEN R.at AND R.at + 40
 LEFT JOIN kept ON kept.a = R.a AND kept.at BETWEEN S.at - 10 AND S.at + 50
-LEFT JOIN W ON W.a = S.a AND W.b = R.b AND W.at BETWEEN R.at - 20 AND R.at
+LEFT JOIN W ON W.a = S.a AND W.b = R.b AND W.at BETWEEN R.at - 20 AND R.at AND (W.id + S.id) % 3 <> 0
 WHERE NOT EXISTS (SELECT 1 FROM U WHERE U.a = R.a AND U.b = S.b AND U.at > R.at AND U.at < R.at + 15)
 """
 
@@ -26,16 +26,23 @@ def query() -> eddy.Query:
     """Return the query: a core of two streams, two left branches (one with a semi branch), an anti branch."""
     r, s, t, u, v, w = (eddy.Stream(name, SCHEMA, time="at") for name in NAMES)
     seen = eddy.Branch([v], ["V.a = T.a", "V.b = T.b", "V.at between T.at - 30 and T.at + 30"], "semi")
+    far = eddy.Predicate(not_third, columns=["S.id", "W.id"])
     return eddy.Query(
         [r, s],
         ["R.a = S.a", "S.at between R.at and R.at + 40"],
         branches=[
             eddy.Branch([t], ["T.a = R.a", "T.at between S.at - 10 and S.at + 50"], "left", [seen]),
             eddy.Branch([u], ["U.a = R.a", "U.b = S.b", "U.at > R.at", "U.at < R.at + 15"], "anti"),
-            eddy.Branch([w], ["W.a = S.a", "W.b = R.b", "W.at between R.at - 20 and R.at"], "left"),
+            eddy.Branch([w], ["W.a = S.a", "W.b = R.b", "W.at between R.at - 20 and R.at"], "left", where=far),
         ],
         select={"r": "R.id", "s": "S.id", "t": "T.id", "tb": "T.b", "w": "W.id"},
     )
+
+
+def not_third(batch: pa.RecordBatch) -> np.ndarray:
+    """Return whether the sum of both columns is no multiple of three."""
+    first, second = (column.to_numpy() for column in batch.columns)
+    return (first + second) % 3 != 0
 
 
 def tables(rows: int, seed: int) -> dict[str, pa.Table]:

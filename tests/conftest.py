@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, settings
 _SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
 settings.register_profile(
-    "ci", max_examples=120, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+    "ci", max_examples=80, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
 )
 settings.register_profile(
     "jit_off",

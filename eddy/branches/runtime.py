@@ -11,6 +11,7 @@ from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import checked_bound, join_of
 from eddy.branches.snapshot import branched_snapshot
 from eddy.engine import Engine, Options
+from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.figures import filter_lines, filter_table
 from eddy.inspect.explain import explain
 from eddy.inspect.history import history_table
@@ -195,12 +196,16 @@ class BranchedRuntime(Runtime):
         for name, one in self._joins():
             lines += ["", f"join of {name}", explain(one.query, one.strategy, metrics(one))]
             lines += reason_lines(one.strategy, one.router, one.bound)
-        return "\n".join([*lines, *filter_lines(self._engine.filters())])
+        return "\n".join([*lines, *filter_lines(self._filters())])
 
     @in_turn
     def filters(self) -> pa.Table:
-        """Return figures of the filters since the start, as for other queries."""
-        return filter_table(self._engine.filters())
+        """Return figures of the filters since the start; those of a branch are under the name of its join."""
+        return filter_table(self._filters())
+
+    def _filters(self) -> dict[str, AdaptiveFilter]:
+        joins = {f"join of {name}": one.output.accepts for name, one in self._joins()}
+        return {**self._engine.filters(), **{name: one for name, one in joins.items() if one is not None}}
 
     @in_turn
     def check(self) -> None:

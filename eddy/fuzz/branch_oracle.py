@@ -6,7 +6,7 @@ the output. Slow on purpose. A row is an arrival number per stream of the whole 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
@@ -18,11 +18,15 @@ Numbers = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class OracleBranch:
-    """A branch: the predicates of `query` are its own; its streams too. The core is a branch as well."""
+    """A branch: the predicates of `query` are its own; its streams too. The core is a branch as well.
+
+    where   a further condition on a match of its path, whose rows it gets by stream
+    """
 
     query: OracleQuery
     how: Literal["core", "left", "semi", "anti"] = "core"
     branches: Sequence[OracleBranch] = ()
+    where: Callable[[Mapping[str, Row]], bool] | None = None
 
 
 @dataclass
@@ -33,7 +37,13 @@ class _Node:
     path: Sequence[OracleStream]
     join: Oracle
     below: list[_Node]
+    above: _Node | None = None
     found: set[Result] = field(default_factory=set)
+
+    def accepts(self, rows: Mapping[str, Row]) -> bool:
+        """Return whether the conditions of the branch, and of those on which it hangs, accept a match."""
+        own = self.branch.where
+        return (own is None or own(rows)) and (self.above is None or self.above.accepts(rows))
 
     def everywhere(self) -> Iterable[_Node]:
         yield self
@@ -100,7 +110,10 @@ class BranchOracle:
         own = [_sized(stream, spans) for stream in path]
         join = Oracle(OracleQuery(own, equalities, comparisons=comparisons))
         below = [self._node(one, path, equalities, comparisons, spans) for one in branch.branches]
-        return _Node(branch, own, join, below)
+        node = _Node(branch, own, join, below)
+        for one in below:
+            one.above = node
+        return node
 
     def _lengthen(self, node: _Node, spans: dict[str, Any]) -> None:
         above = [stream.name for stream in node.path]
@@ -165,7 +178,12 @@ class BranchOracle:
         return sorted(ended, key=_order), sorted(begun, key=_order)
 
     def _matches(self, node: _Node) -> list[Result]:
-        return node.join.answer() if self.changelog else sorted(node.found)
+        names = [stream.name for stream in node.path]
+        return [
+            match
+            for match in (node.join.answer() if self.changelog else sorted(node.found))
+            if node.accepts({name: self.rows[name][n] for name, n in zip(names, match, strict=True)})
+        ]
 
     def _rows(self, node: _Node, tight: _Node, match: Result, matches: dict[int, list[Result]]) -> list[Numbers]:
         at = [self.names.index(stream.name) for stream in node.path]

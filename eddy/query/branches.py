@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from eddy.filters.conditions import Filter
+from eddy.filters.conditions import Condition, Filter
 from eddy.query.event_time import span_of
 from eddy.query.lateness import LATE_ROWS, Late
 from eddy.query.predicates import AttributeClass, attribute_classes
@@ -44,6 +44,8 @@ class Branch:
               "anti": each row of the core that has no partner
               "full": as "left", and each row of the branch without a partner; only between two streams
     branches  branches that hang on this one
+    where     further conditions on a partner, as `Query.where`: over columns named "stream.column" of the branch and of
+              all streams on its path to the core. They are evaluated on blocks of matches
 
     Raises QueryError for arguments that do not fit.
 
@@ -57,6 +59,7 @@ class Branch:
     on: Sequence[str]
     how: How
     branches: Sequence[Branch] = ()
+    where: Filter | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "streams", tuple(listed(self.streams, "streams of a branch", "eddy.Stream objects")))
@@ -73,7 +76,13 @@ class Branch:
     def of_streams(self, streams: Mapping[str, Stream]) -> Branch:
         """Return the branch with other streams of the same names."""
         own = [streams[stream.name] for stream in self.streams]
-        return Branch(own, self.on, self.how, [one.of_streams(streams) for one in self.branches])
+        return Branch(own, self.on, self.how, [one.of_streams(streams) for one in self.branches], self.where)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions of `where`."""
+        where = self.where
+        return () if where is None else tuple(where) if isinstance(where, list | tuple) else (where,)
 
     def all_streams(self) -> Iterator[Stream]:
         """Yield the streams of the branch, then those of its branches."""
@@ -119,10 +128,15 @@ class InnerJoin(Query):
     """The inner join of the streams on one path. Its event times are compared in the type of the whole query."""
 
     def __init__(
-        self, streams: Sequence[Stream], on: Sequence[str], time_type: pa.DataType | None, noun: str = "core"
+        self,
+        streams: Sequence[Stream],
+        on: Sequence[str],
+        time_type: pa.DataType | None,
+        noun: str = "core",
+        where: Sequence[Condition] = (),
     ) -> None:
         self._common, self._noun = time_type, noun
-        super().__init__(streams, on, late="count")
+        super().__init__(streams, on, where=list(where), late="count")
 
     def _time_type(self) -> pa.DataType | None:
         return self._common
@@ -173,7 +187,7 @@ class BranchedQuery(Query):
         self.joins: dict[Path, InnerJoin] = {}
         self._hidden: set[int] = set()
         self._nullable: set[int] = set()
-        core = self._node("core", self.core_streams, (), (), self.on, self.branches)
+        core = self._node("core", self.core_streams, (), (), self.on, self.branches, ())
         self.cores: tuple[Node, ...] = (core,)
         full = [one for one in self.branches if one.how == "full"]
         if full:
@@ -189,7 +203,7 @@ class BranchedQuery(Query):
             with warnings.catch_warnings():
                 # It was told when the join was first made.
                 warnings.simplefilter("ignore")
-                self.joins[path] = InnerJoin(own, one.on, self.time_type)
+                self.joins[path] = InnerJoin(own, one.on, self.time_type, where=one.conditions)
         windows = self._windows()
         self.graph = JoinGraph(
             names=tuple(stream.name for stream in self.streams),
@@ -210,8 +224,12 @@ class BranchedQuery(Query):
         texts: tuple[str, ...],
         on: Sequence[str],
         branches: Sequence[Branch],
+        where: tuple[Condition, ...],
     ) -> Node:
-        """Return a node of streams that hang on those of the path `above`, whose predicates are `texts`."""
+        """Return a node of streams that hang on those of the path `above`, whose predicates are `texts`.
+
+        where   the conditions on the matches of its path
+        """
         own = tuple(self.index(stream.name) for stream in streams)
         path, texts = tuple(sorted((*above, *own))), (*texts, *on)
         windows = {}
@@ -225,14 +243,15 @@ class BranchedQuery(Query):
                 raise QueryError("a join of one stream needs branches")
         else:
             noun = "core" if how == "core" else f"join with branch {', '.join(stream.name for stream in streams)}"
-            self.joins[path] = join = InnerJoin([self.streams[i] for i in path], texts, self.time_type, noun)
+            own_streams = [self.streams[i] for i in path]
+            self.joins[path] = join = InnerJoin(own_streams, texts, self.time_type, noun, where)
             windows = dict(zip(path, join.graph.windows, strict=True))
         nodes = []
         for one in branches:
             if one.how == "full":
                 self._check_full(one)
             kind = "left" if one.how == "full" else one.how
-            nodes.append(self._node(kind, one.streams, path, texts, one.on, one.branches))
+            nodes.append(self._node(kind, one.streams, path, texts, one.on, one.branches, (*where, *one.conditions)))
             below = {self.index(stream.name) for stream in one.all_streams()}
             if kind == "left":
                 self._nullable |= below
@@ -352,19 +371,6 @@ class BranchedQuery(Query):
         own = super().spans
         known = [size for size in own if size is not None]
         return [None if size is None or len(known) < len(own) else size + max(known) for size in own]
-
-    @property
-    def branches_text(self) -> str:
-        """The core and the branches with their predicates; equal queries have equal texts."""
-
-        def text(node: Node) -> str:
-            names = " ".join(self.graph.names[i] for i in node.own)
-            join = self.joins.get(node.path)
-            on = [] if join is None else [*map(str, join.classes), *sorted(one.canonical for one in join.comparisons)]
-            own = f"{names}: {' and '.join(on)}"
-            return f"{node.how}({'; '.join([own, *map(text, node.branches)])})"
-
-        return " ".join(map(text, self.cores))
 
     @property
     def shown(self) -> tuple[Stream, ...]:

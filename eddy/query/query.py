@@ -299,11 +299,6 @@ class Query:
         raise QueryError(f"{what}: there is no column {text!r}; the columns are {', '.join(known)}")
 
     @property
-    def branches_text(self) -> str:
-        """The core and the branches with their predicates, for a query that has branches."""
-        return ""
-
-    @property
     def shown(self) -> tuple[Stream, ...]:
         """The streams whose columns results can have."""
         return self.streams

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.conditions import Predicate
+from eddy.query.branches import BranchedQuery, Node
 from eddy.query.query import Query
 from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 from stairs.graph import WindowKind
@@ -72,8 +74,22 @@ def query_text(query: Query) -> Text:
         "where": filter_text(query.conditions),
         "select": [[name, *place] for name, place in query.select.items()],
         "lateness": query.graph.lateness,
-        "branches": query.branches_text,
+        "branches": _branches(query),
     }
+
+
+def _branches(query: Query) -> str:
+    """Return the core and the branches with their predicates and conditions as text, empty without branches."""
+    if not isinstance(query, BranchedQuery):
+        return ""
+
+    def node(one: Node) -> str:
+        names, join = " ".join(query.graph.names[i] for i in one.own), query.joins.get(one.path)
+        on = [] if join is None else [*map(str, join.classes), *sorted(own.canonical for own in join.comparisons)]
+        on += [] if join is None else [json.dumps(_condition_text(own)) for own in join.conditions]
+        return f"{one.how}({'; '.join([f'{names}: ' + ' and '.join(on), *map(node, one.branches)])})"
+
+    return " ".join(map(node, query.cores))
 
 
 def _type_text(field: pa.Field) -> str:

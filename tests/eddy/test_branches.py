@@ -6,11 +6,13 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -84,10 +86,14 @@ class Drawn:
         names = above + [one.name for one in streams]
         below = self._branches(names, 2 if len(self.streams) < 5 else 0)
         given_streams = [self._given(one) for one in streams]
-        return (
-            OracleBranch(query, how, [one for one, _ in below]),
-            eddy.Branch(given_streams, texts, how, [two for _, two in below]),
-        )
+        where: dict[str, Any] = {}
+        if self.draw(st.integers(0, 3)) == 3:
+            one, other = names[0], names[-1]
+            where["where"] = pc.equal(pc.bit_wise_and(pc.field(f"{one}.v") + pc.field(f"{other}.v"), 1), 0)
+        oracle = OracleBranch(query, how, [one for one, _ in below])
+        if where:
+            oracle = replace(oracle, where=lambda rows: (rows[one]["v"] + rows[other]["v"]) % 2 == 0)
+        return oracle, eddy.Branch(given_streams, texts, how, [two for _, two in below], **where)
 
     def _branches(self, above: list[str], most: int) -> list[tuple[OracleBranch, eddy.Branch]]:
         found = []
@@ -459,3 +465,39 @@ def test_a_push_after_the_end_is_refused() -> None:
     rt.finish()
     with pytest.raises(eddy.InputError, match="the input has ended"):
         rt.push({"R": [{"a": 1, "b": 1, "t": 1, "v": 1}]})
+
+
+def within(least: int) -> eddy.Query:
+    """Return a left join whose partners have a value of `least` or more, or one of 7, which is an error."""
+
+    def accepts(batch: pa.RecordBatch) -> np.ndarray:
+        values = batch["S.v"].to_numpy()
+        if (values == 7).any():
+            raise ValueError("seven")
+        return values >= least
+
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Rows(2)) for name in "RS"]
+    where = eddy.Predicate(accepts, columns=["S.v"], name=f"{least} or more")
+    return eddy.Query(streams[:1], branches=[eddy.Branch(streams[1:], ["R.a = S.a"], "left", where=where)])
+
+
+def test_a_function_decides_on_partners_and_a_push_in_which_it_fails_has_not_happened() -> None:
+    rt = eddy.Runtime(within(5), ids_only=True)
+    row = dict.fromkeys(COLUMNS[:-1], 1) | {"p": ""}
+    rt.push({"R": [row]})
+    assert rt.push({"S": [row | {"v": v} for v in (4, 5)]}).to_pylist() == [{"R": 0, "S": 1}]
+    before = rt.snapshot()
+    with pytest.raises(eddy.InputError, match=r"5 or more.*seven"):
+        rt.push({"S": [row | {"v": 7}]})
+    assert rt.snapshot() == before
+    assert rt.push({"S": [row | {"v": 9}]}).to_pylist() == [{"R": 0, "S": 2}]
+    assert "join of R S" in rt.filters()["where"].to_pylist()
+    with pytest.raises(eddy.SnapshotError, match=r"branches: .*5 or more.* in the snapshot, .*6 or more"):
+        eddy.Runtime.restore(before, within(6))
+
+
+def test_a_condition_of_a_branch_reads_the_columns_of_its_path() -> None:
+    r, s, t = (eddy.Stream(name, SCHEMA) for name in "RST")
+    other = eddy.Branch([t], ["R.a = T.a"], "semi")
+    with pytest.raises(eddy.QueryError, match=r"T\.v"):
+        eddy.Query([r], branches=[other, eddy.Branch([s], ["R.a = S.a"], "left", where=pc.field("T.v") > 0)])

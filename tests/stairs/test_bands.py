@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stairs.bands import PAUSE, Sizes
@@ -124,7 +124,6 @@ STEPS = ("insert", "insert", "insert", "find", "find", "sort_in", "expire", "exp
     seed=st.integers(0, 1 << 16),
     steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from([0, 1, 3, 20, 70, 300, 2500])), max_size=25),
 )
-@settings(max_examples=80)
 def test_a_search_finds_what_numpy_finds(sizes: Sizes, seed: int, steps: list[tuple[str, int]]) -> None:
     ring = Ring(sizes, seed)
     for name, n in [*steps, ("find", 1), ("find", 2)]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import stairs.memory.scratch
@@ -110,7 +110,6 @@ def test_counting_gives_as_many(graph: JoinGraph, small_rooms: None) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=80)
 def test_undo_restores_exactly(data: st.DataObject) -> None:
     graph = GRAPHS[data.draw(st.sampled_from(tuple(GRAPHS)))]
     driver, untouched, model = Driver(graph), Driver(graph), Model(graph)

@@ -27,8 +27,8 @@ def narrowed(
     timed      whether the query keeps event times
     whole      whether it keeps all columns
 
-    The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of `where`. It has no filters:
-    rows are filtered when they are read, so a column that only the filter reads is not sent further. It has no
+    The query keeps the columns of keys, of comparisons, of `sequence`, of `select` and of each `where`. It has no
+    filters: rows are filtered when they are read, so a column that only the filter reads is not sent further. It has no
     lateness: its arrivals are in order. Functions for late rows run on the driver, so workers keep such rows.
     """
     needed: dict[str, set[str]] = {stream.name: set() for stream in query.streams}
@@ -37,7 +37,8 @@ def narrowed(
         for name, components in one.columns.items():
             needed[name].update(column for component in components for column in component)
     compared = [column for join in joins for one in join.comparisons for column in one.columns]
-    for name, column in (*query.select.values(), *query.where_columns, *compared):
+    conditions = [place for join in (query, *joins) for place in join.where_columns]
+    for name, column in (*query.select.values(), *conditions, *compared):
         needed[name].add(column)
     for stream, place in zip(query.streams, sequence, strict=True):
         if place is not None:
