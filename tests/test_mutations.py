@@ -42,6 +42,7 @@ class Defect:
     streams: int = 3
     policy: str = "fixed"
     seed: int = SEED
+    queries: str = "inner"
 
 
 DEFECTS = (
@@ -326,6 +327,30 @@ DEFECTS = (
         (Edit("eddy/query/intervals.py", "most.max(axis=1)", "most.max(axis=0)"),),
         "mjoin",
     ),
+    Defect(
+        "the payload of a restored query lies in other slots",
+        (Edit("eddy/branches/shelf.py", "self.payload.turn(i, first & (room - 1))", "pass"),),
+        "mjoin",
+        queries="branches",
+    ),
+    Defect(
+        "what becomes due during a push comes out one tick early",
+        (
+            Edit(
+                "stairs/deadlines.py",
+                "queue.at[queue.first : end], now))",
+                'queue.at[queue.first : end], now, "right"))',
+            ),
+        ),
+        "mjoin",
+        queries="branches",
+    ),
+    Defect(
+        "what a push begins and ends comes out in a changelog",
+        (Edit("eddy/branches/rows.py", "if n < 2 or signs.all():", "if n < 999:"),),
+        "mjoin",
+        queries="branches",
+    ),
 )
 
 
@@ -378,9 +403,10 @@ def fuzz(
     streams: int = 3,
     policies: Iterable[str] = (),
     seed: int = SEED,
+    queries: str = "inner",
 ) -> subprocess.CompletedProcess[str]:
     """Run the fuzzer on a copy of the packages; the script of a failing case is written into `folder`."""
-    options = {"cases": cases, "seconds": 100, "streams": streams, "seed": seed, "save": folder}
+    options = {"cases": cases, "seconds": 100, "streams": streams, "seed": seed, "save": folder, "queries": queries}
     arguments = [f"--{name}={value}" for name, value in options.items()]
     arguments += [f"--strategy={strategy}" for strategy in strategies]
     arguments += [f"--policy={policy}" for policy in policies]
@@ -409,15 +435,16 @@ def test_the_text_to_replace_stands_there_once(edit: Edit) -> None:
     assert (ROOT / edit.file).read_text().count(edit.before) == 1
 
 
-def test_without_a_defect_nothing_is_found(sources: Path, tmp_path: Path) -> None:
-    done = fuzz(sources, tmp_path, sorted({defect.strategy for defect in DEFECTS}), cases=60)
+@pytest.mark.parametrize("queries", ["inner", "branches"])
+def test_without_a_defect_nothing_is_found(queries: str, sources: Path, tmp_path: Path) -> None:
+    done = fuzz(sources, tmp_path, sorted({defect.strategy for defect in DEFECTS}), cases=60, queries=queries)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
 def test_a_defect_is_found(defect: Defect, sources: Path, tmp_path: Path) -> None:
     copy = edited(sources, tmp_path, *defect.edits)
-    done = fuzz(copy, tmp_path, [defect.strategy], 1000, defect.streams, [defect.policy], defect.seed)
+    done = fuzz(copy, tmp_path, [defect.strategy], 1000, defect.streams, [defect.policy], defect.seed, defect.queries)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the case that fails" in done.stdout
     assert (tmp_path / f"eddy_fuzz_{defect.seed}.py").exists()

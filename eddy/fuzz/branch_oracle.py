@@ -7,6 +7,7 @@ the output. Slow on purpose. A row is an arrival number per stream of the whole 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
@@ -161,6 +162,15 @@ class BranchOracle:
                 outcomes = [node.join.arrive(name, row) for name, row in own]
             node.found |= {result for outcome in outcomes for result in outcome.results}
         return (*self._difference(now), fates)
+
+    @property
+    def position(self) -> int:
+        """The number of arrivals, without late ones."""
+        return sum(map(len, self.rows.values()))
+
+    def copy(self) -> BranchOracle:
+        """Return a copy."""
+        return deepcopy(self)
 
     def finish(self) -> list[Numbers]:
         """End the input; return the rows that this decides."""

@@ -8,15 +8,17 @@ results are recognised).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.fuzz.branch_oracle import BranchOracle, OracleBranch
 from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
+from eddy.query.branches import Branch, BranchedQuery
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded, Window
@@ -48,10 +50,22 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Hanging:
+    """A branch: its streams, and the number of the branch on which it hangs, -1 = the core.
+
+    Branches come in the order in which the query lists their streams: each after the one on which it hangs.
+    """
+
+    how: Literal["left", "semi", "anti"]
+    streams: tuple[int, ...]
+    parent: int = -1
+
+
+@dataclass(frozen=True)
 class Shape:
     """A query. `columns[i]` are the key columns of stream i; keys are int64, or strings; `breakable`: see BadPush.
 
-    A window that is None follows from the intervals.
+    A window that is None follows from the intervals. A predicate belongs to the branch of its later stream.
     """
 
     windows: tuple[Window | None, ...]
@@ -61,6 +75,7 @@ class Shape:
     text: bool = False
     breakable: bool = False
     comparisons: tuple[Compared, ...] = ()
+    branches: tuple[Hanging, ...] = ()
 
     @property
     def timed(self) -> bool:
@@ -80,21 +95,60 @@ class Shape:
     @cached_property
     def links(self) -> frozenset[tuple[int, int]]:
         """The pairs of streams that predicates connect, in both orders, as plans need it."""
-        found = [(NAMES.index(a), NAMES.index(b)) for a, b in self.query().scans]
+        query = self.query()
+        joins = query.joins.values() if isinstance(query, BranchedQuery) else (query,)
+        found = [(NAMES.index(a), NAMES.index(b)) for one in joins for a, b in one.scans]
         found += [(i, j) for (i, _), (j, _) in self.equalities]
         return frozenset(found) | {(j, i) for i, j in found}
 
-    def oracle(self) -> Oracle:
-        """Return a fresh oracle for the query."""
-        time = "t" if self.timed else None
-        streams = [
-            OracleStream(name, *_window(window), time) for name, window in zip(self.names, self.windows, strict=True)
-        ]
-        equalities = [((NAMES[i], x), (NAMES[j], y)) for (i, x), (j, y) in self.equalities]
+    @cached_property
+    def nodes(self) -> tuple[tuple[int, ...], ...]:
+        """The streams of the core, and those of each branch."""
+        below = [i for one in self.branches for i in one.streams]
+        core = tuple(i for i in range(len(self.windows)) if i not in below)
+        return core, *(one.streams for one in self.branches)
+
+    @cached_property
+    def paths(self) -> tuple[tuple[int, ...], ...]:
+        """The streams of each inner join: those of the core, and of each branch with all on which it hangs."""
+        paths: list[tuple[int, ...]] = [self.nodes[0]]
+        for one in self.branches:
+            paths.append((*paths[1 + one.parent], *one.streams))
+        return tuple(path for path in paths if len(path) > 1)
+
+    @cached_property
+    def shown(self) -> tuple[int, ...]:
+        """The streams of which results have columns: not those of semi and anti branches, and of what hangs on them."""
+        hidden: list[bool] = [False]
+        for one in self.branches:
+            hidden.append(one.how != "left" or hidden[1 + one.parent])
+        return tuple(i for own, gone in zip(self.nodes, hidden, strict=True) for i in own if not gone)
+
+    def _join(self, streams: Iterable[int]) -> OracleQuery:
+        """Return some streams for an oracle, with the predicates of which one of them is the later stream."""
+        own, time = list(streams), "t" if self.timed else None
+        equalities = [((NAMES[i], x), (NAMES[j], y)) for (i, x), (j, y) in self.equalities if max(i, j) in own]
         comparisons: list[Comparison] = [
-            ((NAMES[i], x), op, (NAMES[j], y), amount) for (i, x), op, (j, y), amount in self.comparisons
+            ((NAMES[i], x), op, (NAMES[j], y), amount)
+            for (i, x), op, (j, y), amount in self.comparisons
+            if max(i, j) in own
         ]
-        return Oracle(OracleQuery(streams, equalities, self.lateness, comparisons=comparisons))
+        found = [OracleStream(NAMES[i], *_window(self.windows[i]), time) for i in own]
+        return OracleQuery(found, equalities, self.lateness, comparisons=comparisons)
+
+    def oracle(self) -> Oracle:
+        """Return a fresh oracle for the inner join of all streams."""
+        return Oracle(self._join(range(len(self.windows))))
+
+    def branch_oracle(self, changelog: bool) -> BranchOracle:
+        """Return a fresh oracle for the query with its branches."""
+
+        def branch(k: int) -> OracleBranch:
+            below = [branch(b) for b, one in enumerate(self.branches) if one.parent == k]
+            own = replace(self._join(self.nodes[1 + k]), lateness=0)
+            return OracleBranch(own, self.branches[k].how if k >= 0 else "core", below)
+
+        return BranchOracle(branch(-1), changelog, self.lateness)
 
     def schema(self, stream: int) -> pa.Schema:
         """Return the columns of a stream."""
@@ -102,11 +156,15 @@ class Shape:
         others = ["t"] * self.timed + ["x"] * self.valued + ["v", "n"]
         return pa.schema([*keys, *((name, pa.int64()) for name in others)])
 
-    def predicates(self) -> list[str]:
-        """Return the predicates as text."""
-        equalities = [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities]
-        comparisons = [f"{NAMES[i]}.{x} {op} {NAMES[j]}.{y} + {n}" for (i, x), op, (j, y), n in self.comparisons]
-        return equalities + comparisons
+    def predicates(self, node: int = -1) -> list[str]:
+        """Return the predicates of a branch as text, -1 = those of the core."""
+        own = self.nodes[1 + node]
+        equalities = [f"{NAMES[i]}.{x} = {NAMES[j]}.{y}" for (i, x), (j, y) in self.equalities if max(i, j) in own]
+        return equalities + [
+            f"{NAMES[i]}.{x} {op} {NAMES[j]}.{y} + {n}"
+            for (i, x), op, (j, y), n in self.comparisons
+            if max(i, j) in own
+        ]
 
     def query(self) -> Query:
         """Return the query as the engine takes it."""
@@ -114,10 +172,19 @@ class Shape:
             Stream(name, self.schema(i), window=self.windows[i], time="t" if self.timed else None)
             for i, name in enumerate(self.names)
         ]
+
+        def below(k: int) -> list[Branch]:
+            return [
+                Branch([streams[i] for i in one.streams], self.predicates(b), one.how, below(b))
+                for b, one in enumerate(self.branches)
+                if one.parent == k
+            ]
+
         return Query(
-            streams,
+            [streams[i] for i in self.nodes[0]],
             self.predicates(),
-            select=[f"{name}.n" for name in self.names],
+            branches=below(-1),
+            select=[f"{NAMES[i]}.n" for i in self.shown],
             where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0 if self.breakable else None,
             lateness=self.lateness,
         )
@@ -241,6 +308,7 @@ class Case:
             **({"store": list(self.store)} if self.store is not None else {}),
             **({"max_bytes": self.max_bytes} if self.max_bytes else {}),
             **({"background": self.background} if self.background else {}),
+            **({"bounded": True} if self.shape.branches else {}),
             **({"output": self.output} if self.output != "append" else {}),
             **({"ids_only": True} if self.results == "ids" else {}),
             **({"count_only": True} if self.results == "count" else {}),

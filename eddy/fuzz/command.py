@@ -33,6 +33,14 @@ class Output(StrEnum):
     CHANGELOG = "changelog"
 
 
+class Queries(StrEnum):
+    """Kinds of queries."""
+
+    ALL = "all"
+    INNER = "inner"
+    BRANCHES = "branches"
+
+
 @app.command(name="fuzz")
 def fuzz(
     seconds: Annotated[float, typer.Option(min=0, help="Seconds for which cases are drawn.")] = 10.0,
@@ -46,6 +54,7 @@ def fuzz(
         typer.Option(help=f"A policy, or {CHAOS!r}, the fuzzer's own; may be given several times. All, if not given."),
     ] = None,
     output_mode: Annotated[Output | None, typer.Option(help="Run this output mode only.")] = None,
+    queries: Annotated[Queries, typer.Option(help="Inner joins only, or queries with branches only.")] = Queries.ALL,
     streams: Annotated[int, typer.Option(min=2, max=len(NAMES), help="The most streams of a query.")] = 6,
     save: Annotated[
         Path | None, typer.Option(help="File or existing folder for the script of a case that fails; else this folder.")
@@ -59,11 +68,11 @@ def fuzz(
     if find_spec("hypothesis") is None:
         console.print("eddy fuzz draws its cases with Hypothesis: pip install 'eddy-join[fuzz]'", markup=False)
         raise typer.Exit(1)
-    from eddy.fuzz.hunt import Hunt
+    from eddy.fuzz.hunt import KINDS, Hunt
 
     outputs: tuple[OutputMode, ...] = ("append", "changelog") if output_mode is None else (output_mode.value,)
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-    hunt = Hunt(chosen, outputs, streams, seed, shrink, policies)
+    hunt = Hunt(chosen, outputs, streams, seed, shrink, policies, KINDS[queries.value])
     console.print(f"seed {seed}, strategies {', '.join(hunt.strategies)}", highlight=False)
     with console.status("loading the kernels (the first time on a machine they are compiled)"):
         warmup()

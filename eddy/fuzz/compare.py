@@ -18,9 +18,9 @@ def compare(table: pa.Table, groups: Sequence[Group]) -> None:
     wanted = [row for group in groups for row in group]
     missing, extra = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
     if missing or extra:
-        raise AssertionError(f"missing rows {sorted(missing.elements())}, extra rows {sorted(extra.elements())}")
+        raise AssertionError(f"missing rows {list(missing.elements())}, extra rows {list(extra.elements())}")
     at = 0
     for group in groups:
-        if sorted(got[at : at + len(group)]) != sorted(group):
+        if Counter(got[at : at + len(group)]) != Counter(group):
             raise AssertionError(f"rows come in another order: {got}, not {wanted}")
         at += len(group)

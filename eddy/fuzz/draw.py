@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from hypothesis import reject
 from hypothesis import strategies as st
 
 from eddy.fuzz.case import (
@@ -20,6 +22,7 @@ from eddy.fuzz.case import (
     Column,
     Compared,
     Demote,
+    Hanging,
     Limit,
     Operator,
     OutputMode,
@@ -37,6 +40,7 @@ from eddy.query.windows import Range, Rows, Unbounded, Window
 from eddy.routing.policies import POLICIES
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
+from stairs.errors import QueryError
 
 MOST_RESULTS = 100
 """A row that would complete more is left out: it would cost time and show nothing new."""
@@ -49,6 +53,8 @@ KEY_VALUES = ((0, 0, 0, 1, 1, 2), (0, 0, 0, 0, 0, 1), (0, 1, 2, 3))
 DECIDE_EVERY = (1, 2, 3, 5, 9, 20)
 """Arrivals between decisions: too few for a policy to measure time, so that it decides the same again."""
 MAX_BYTES = (8_000, 12_000, 16_000, 24_000, 40_000, 80_000)
+BRANCHED_BYTES = 12
+"""A query with branches has this many times the bounds: each of its joins has windows of its own."""
 LONG_KEY = 400
 """Additional characters of some text keys, so that strings exhaust the room."""
 ALL_POLICIES = (CHAOS, *POLICIES)
@@ -61,12 +67,46 @@ DrawnStep = tuple[str, bytes, bytes]
 """A step as it is drawn: its kind, its picks, the picks of its rows."""
 
 
+Joined = tuple[list[tuple[int, int]], tuple[Hanging, ...]]
+"""The pairs of streams that predicates connect, and the branches."""
+
+
 @st.composite
-def shapes(draw: st.DrawFn, max_streams: int) -> Shape:
-    """Draw a query of 2 to `max_streams` streams."""
+def branched(draw: st.DrawFn, n: int) -> Joined:
+    """Draw branches over streams 0 to n - 1: each stream joins those of its node, or begins a branch of its own."""
+    pairs: list[tuple[int, int]] = []
+    hows: list[Literal["left", "semi", "anti"]] = []
+    parents: list[int] = []
+    nodes: list[list[int]] = [[0]]
+    for k in range(1, n):
+        # A branch hangs on the newest node, or on one on whose path that lies: so streams keep their order.
+        above = [len(nodes) - 2]
+        while above[-1] >= 0:
+            above.append(parents[above[-1]])
+        if draw(st.integers(0, 3)) < 3 or (k == n - 1 and not hows):
+            parents.append(draw(st.sampled_from(above)))
+            hows.append(draw(st.sampled_from(("left", "anti", "semi", "left"))))
+            nodes.append([])
+        node, path = len(nodes) - 2, []
+        while node >= -1:
+            path += nodes[1 + node]
+            node = parents[node] if node >= 0 else -2
+        nodes[-1].append(k)
+        pairs.append((draw(st.sampled_from(sorted(path))), k))
+    hanging = [Hanging(how, tuple(own), up) for how, own, up in zip(hows, nodes[1:], parents, strict=True)]
+    return pairs, tuple(hanging)
+
+
+@st.composite
+def shapes(draw: st.DrawFn, max_streams: int, branches: bool = False) -> Shape:
+    """Draw a query of 2 to `max_streams` streams, with branches if that is wanted."""
     n = draw(st.integers(2, max_streams))
-    kind = draw(st.sampled_from((*SHAPES, "one class")))
-    pairs = edges("chain" if kind == "one class" else kind, n)
+    kind = "branches" if branches else draw(st.sampled_from((*SHAPES, "one class")))
+    hanging: tuple[Hanging, ...] = ()
+    if branches:
+        pairs, hanging = draw(branched(n))
+    else:
+        pairs = edges("chain" if kind == "one class" else kind, n)
     # Edges that share a column name share a class where they meet, and so do the streams at their ends.
     labels = 1 if kind == "one class" else draw(st.sampled_from((len(pairs), 2, 1)))
     equalities: list[tuple[Column, Column]] = []
@@ -95,7 +135,7 @@ def shapes(draw: st.DrawFn, max_streams: int) -> Shape:
         # The intervals connect all streams, so a window may follow from them. A RANGE could contradict them.
         windows = [None if isinstance(one, Range) or draw(st.booleans()) else one for one in windows]
     ranged = any(isinstance(one, Range | None) for one in windows)
-    return Shape(
+    shape = Shape(
         tuple(windows),
         tuple(map(tuple, columns)),
         tuple(equalities),
@@ -103,7 +143,15 @@ def shapes(draw: st.DrawFn, max_streams: int) -> Shape:
         text=draw(st.sampled_from((False, False, False, True))),
         breakable=draw(st.booleans()),
         comparisons=tuple(one for one in compared if ranged or one[0][1] == "x"),
+        branches=hanging,
     )
+    if branches:
+        try:
+            shape.query()
+        except QueryError:
+            # A stream would be kept forever, or the intervals on a path contradict each other.
+            reject()
+    return shape
 
 
 @st.composite
@@ -127,8 +175,13 @@ def comparisons(draw: st.DrawFn, pairs: Sequence[tuple[int, int]]) -> list[Compa
 
 
 def plan_text(shape: Shape, picks: bytes) -> str:
+    """Return the plan that some bytes pick; those of all inner joins, if the query has branches."""
+    return "; ".join(_plan_text(shape, path, picks) for path in shape.paths)
+
+
+def _plan_text(shape: Shape, streams: Sequence[int], picks: bytes) -> str:
     """Return the plan that some bytes pick: each picks two parts to join of those that an equality connects."""
-    parts = [(frozenset([i]), NAMES[i]) for i in range(len(shape.windows))]
+    parts = [(frozenset([i]), NAMES[i]) for i in streams]
     left_deep = picks[0] % 2 == 0
     at = 0
     while len(parts) > 1:
@@ -206,7 +259,8 @@ class StepWriter:
             case "limit":
                 # A case that starts without a bound gets none: most cases are about something else.
                 if self.bounded:
-                    yield Limit((None, *MAX_BYTES, *MAX_BYTES)[picks[0] % (1 + 2 * len(MAX_BYTES))])
+                    most = (None, *MAX_BYTES, *MAX_BYTES)[picks[0] % (1 + 2 * len(MAX_BYTES))]
+                    yield Limit(most and most * (BRANCHED_BYTES if self.shape.branches else 1))
             case "schedule":
                 yield self.schedule(picks, picks[1] % 12)
             case _:
@@ -214,12 +268,16 @@ class StepWriter:
 
     def schedule(self, picks: bytes, ahead: int) -> Step:
         """Return a transition at a position."""
-        self.waiting = True
+        self.waiting = not self.shape.branches
         return self.transition(picks, ahead)
 
     def transition(self, picks: bytes, ahead: int | None) -> Step:
         """Return a transition, with the states to store if the strategy takes a choice."""
         plan = self.plan(picks)
+        if self.shape.branches:
+            # Each inner join changes on its own, at once.
+            plans = plan.split("; ")
+            return Transition(plans[picks[1] % len(plans)])
         return Transition(plan, ahead, some_states(plan, self.shape, picks[0]) if self.strategy == "eddy" else None)
 
     def reload(self, picks: bytes) -> Step:
@@ -294,10 +352,11 @@ def cases(
     outputs: Sequence[OutputMode],
     max_streams: int = 6,
     policies: Sequence[str] = ALL_POLICIES,
+    branches: bool = False,
 ) -> Case:
     """Draw a case for one of the strategies and one of the policies."""
     strategy = draw(st.sampled_from(list(strategies)))
-    shape = draw(shapes(max_streams))
+    shape = draw(shapes(max_streams, branches))
     plan = plan_text(shape, draw(st.binary(min_size=8, max_size=8)))
     results: list[Results] = ["rows", "ids", "rows", "count"]
     # The simplest first, and the fuzzer's own as often as all others together.
@@ -305,6 +364,8 @@ def cases(
     policy = draw(st.sampled_from(ordered + [CHAOS] * (len(ordered) - 2 if CHAOS in policies else 0)))
     key_values, drift = draw(st.sampled_from(KEY_VALUES)), draw(st.integers(0, 1))
     max_bytes = draw(st.sampled_from((None,) * 10 + MAX_BYTES))
+    if branches and max_bytes is not None:
+        max_bytes *= BRANCHED_BYTES
     writer = StepWriter(shape, key_values, drift, strategies, policies, [plan], strategy, policy, max_bytes is not None)
     case = Case(
         shape,
@@ -317,7 +378,7 @@ def cases(
         policy=policy,
         seed=draw(st.integers(0, 255)),
         decide_every=draw(st.sampled_from(DECIDE_EVERY)),
-        store=some_states(plan, shape, draw(st.integers(0, 255))) if strategy == "eddy" else None,
+        store=some_states(plan, shape, draw(st.integers(0, 255))) if strategy == "eddy" and not branches else None,
         max_bytes=max_bytes,
     )
     # Hypothesis draws lists of about twice their minimum length.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
@@ -19,6 +20,15 @@ from eddy.fuzz.script import script
 
 ROUND = 200
 """Cases drawn from one seed. Hypothesis keeps every case that it has drawn, so each round starts it anew."""
+BRANCHED_ROUND = 60
+"""Cases of a round of queries with branches."""
+Kind = Literal["inner", "branches"]
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "all": ("inner", "branches"),
+    "inner": ("inner",),
+    "branches": ("branches",),
+}
+"""Kinds of queries that a run draws, by name."""
 SHRINK_SECONDS = 60.0
 CASE_SECONDS = 30.0
 """Time limit of a case; a case that takes longer counts as endless. Most cases take some milliseconds."""
@@ -83,6 +93,7 @@ class Hunt:
     seed: int
     shrink: bool = True
     policies: Sequence[str] = ALL_POLICIES
+    kinds: Sequence[Kind] = KINDS["all"]
     failure: Failure | None = None
     seconds: float = 0.0
     tallies: dict[str, Tally] = field(init=False)
@@ -130,16 +141,19 @@ class Hunt:
         rounds = 0
         try:
             while self.failure is None:
-                self._round(one, self.seed * 1_000_003 + rounds)
+                for kind in self.kinds:
+                    if self.failure is None:
+                        self._round(one, kind, self.seed * 1_000_003 + rounds)
                 rounds += 1
         except Enough:
             pass
         self.seconds = time.monotonic() - start
 
-    def _round(self, one: Callable[[Case], None], seed: int) -> None:
-        drawn = given(cases(self.strategies, self.outputs, self.max_streams, self.policies))(one)
+    def _round(self, one: Callable[[Case], None], kind: Kind, seed: int) -> None:
+        branches = kind == "branches"
+        drawn = given(cases(self.strategies, self.outputs, self.max_streams, self.policies, branches))(one)
         search = settings(
-            max_examples=ROUND,
+            max_examples=BRANCHED_ROUND if branches else ROUND,
             database=None,
             deadline=None,
             derandomize=False,

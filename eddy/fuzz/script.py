@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from eddy.fuzz import chaos
 from eddy.fuzz import compare as comparison
-from eddy.fuzz.case import CHAOS, BadPush, Case, Demote, Limit, Push, Reload, Row, Step, Transition
-from eddy.fuzz.play import Model, expected_groups, expected_outcomes, must_fail
+from eddy.fuzz.branch_oracle import BranchOracle
+from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Row, Shape, Step, Transition
+from eddy.fuzz.play import Model, branch_groups, expected, must_fail
 
 _HEAD = '''"""{title}"""
 
@@ -138,12 +139,12 @@ def _setup(case: Case) -> str:
     for i, name in enumerate(shape.names):
         fields = ", ".join(f"({field.name!r}, pa.{field.type}())" for field in shape.schema(i))
         lines.append(f"    {name!r}: pa.schema([{fields}]),")
-    lines += ["}", "query = eddy.Query(", "    ["]
-    for i, name in enumerate(shape.names):
-        time = ', time="t"' if shape.timed else ""
-        window = "" if shape.windows[i] is None else f", window=eddy.{shape.windows[i]!r}"
-        lines.append(f"        eddy.Stream({name!r}, SCHEMAS[{name!r}]{window}{time}),")
-    lines += ["    ],", f"    {shape.predicates()!r},", '    select=[f"{name}.n" for name in SCHEMAS],']
+    lines += ["}", "query = eddy.Query("]
+    lines += _streams(shape, shape.nodes[0], "    ")
+    lines.append(f"    {shape.predicates()!r},")
+    if shape.branches:
+        lines += ["    branches=[", *_branches(shape, -1, "        "), "    ],"]
+    lines.append(f"    select={[f'{NAMES[i]}.n' for i in shape.shown]!r},")
     if shape.breakable:
         lines.append('    where=pc.divide(pc.scalar(1), pc.field("R.v")) > 0,')
     if shape.lateness:
@@ -153,8 +154,30 @@ def _setup(case: Case) -> str:
     return "\n".join([*lines, ")", f"runtime = eddy.Runtime(query, {options})", *_use_bands(case), "", ""])
 
 
+def _streams(shape: Shape, streams: Iterable[int], indent: str) -> list[str]:
+    lines = [f"{indent}["]
+    for i in streams:
+        time = ', time="t"' if shape.timed else ""
+        window = "" if shape.windows[i] is None else f", window=eddy.{shape.windows[i]!r}"
+        lines.append(f"{indent}    eddy.Stream({NAMES[i]!r}, SCHEMAS[{NAMES[i]!r}]{window}{time}),")
+    return [*lines, f"{indent}],"]
+
+
+def _branches(shape: Shape, parent: int, indent: str) -> list[str]:
+    lines = []
+    for k, one in enumerate(shape.branches):
+        if one.parent == parent:
+            lines += [f"{indent}eddy.Branch(", *_streams(shape, one.streams, indent + "    ")]
+            lines += [f"{indent}    {shape.predicates(k)!r},", f"{indent}    {one.how!r},"]
+            lines += [f"{indent}    [", *_branches(shape, k, indent + " " * 8), f"{indent}    ],", f"{indent}),"]
+    return lines
+
+
 def _use_bands(case: Case) -> list[str]:
-    return [f"runtime._engine.modules.bands.sizes = {case.bands!r}"] if case.bands else []
+    if not case.bands:
+        return []
+    engines = "runtime._engine.joins.values()" if case.shape.branches else "[runtime._engine]"
+    return [f"for engine in {engines}:", f"    engine.modules.bands.sizes = {case.bands!r}"]
 
 
 def _policy(name: str | None, seed: int) -> str:
@@ -167,6 +190,8 @@ def _calls(case: Case, refused: Collection[int]) -> list[str]:
     for k, step in enumerate(case.steps):
         lines += _refused(case, step) if k in refused else _call(model, step)
         lines.append(f"check({model.oracle.position}, {model.plans()!r}, {model.waiting()!r})")
+    if isinstance(model.oracle, BranchOracle):
+        lines.append(f"compare(runtime.finish(), {branch_groups(case, model.oracle, [], model.oracle.finish())!r})")
     return lines
 
 
@@ -188,10 +213,9 @@ def _call(model: Model, step: Step) -> list[str]:
     case, oracle = model.case, model.oracle
     match step:
         case Push(rows):
-            outcomes, late = expected_outcomes(case, oracle, rows)
-            groups = expected_groups(case, oracle, outcomes)
+            wanted = expected(case, oracle, rows)
             lines = ["push(", *_listed([_row(case, row) for row in rows])]
-            return [*lines, *_listed([repr(group) for group in groups]), f"    {late!r},", ")"]
+            return [*lines, *_listed([repr(group) for group in wanted.groups]), f"    {wanted.late!r},", ")"]
         case BadPush(rows, how):
             if not must_fail(case, oracle, step):
                 return []

@@ -74,7 +74,8 @@ class Query:
         from eddy.query.branches import BranchedQuery  # it is made from queries
 
         # A wrong value is the concern of the constructor.
-        return super().__new__(BranchedQuery if cls is Query and not (branches is None or branches == ()) else cls)
+        none = branches is None or (isinstance(branches, list | tuple) and not branches)
+        return super().__new__(BranchedQuery if cls is Query and not none else cls)
 
     def __init__(
         self,

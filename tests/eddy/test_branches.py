@@ -467,6 +467,35 @@ def test_a_push_after_the_end_is_refused() -> None:
         rt.push({"R": [{"a": 1, "b": 1, "t": 1, "v": 1}]})
 
 
+def timed(name: str) -> eddy.Stream:
+    return eddy.Stream(name, pa.schema([("a", pa.int64()), ("t", pa.int64())]), time="t")
+
+
+def test_a_row_waits_for_the_longest_of_the_branches_of_its_branch() -> None:
+    """S may come until 4, and T of S until 9; that U may come until 3 only decides nothing about R."""
+    r, s, t, u = map(timed, "RSTU")
+    below = [
+        eddy.Branch([t], ["S.a = T.a", "T.t between R.t and R.t + 9"], "left"),
+        eddy.Branch([u], ["S.a = U.a", "U.t between R.t and R.t + 3"], "left"),
+    ]
+    on = ["R.a = S.a", "S.t between R.t and R.t + 4"]
+    rt = eddy.Runtime(eddy.Query([r], branches=[eddy.Branch([s], on, "left", below)]), ids_only=True)
+    rt.push({"R": [{"a": 1, "t": 0}, {"a": 2, "t": 0}]})
+    assert rt.push({"S": [{"a": 1, "t": 4}]}).num_rows == 0
+    assert rt.push({"T": [{"a": 1, "t": 9}]}).to_pylist() == [{"R": 0, "S": 0, "T": 0, "U": None}]
+    assert rt.push({"R": [{"a": 3, "t": 10}]}).to_pylist() == [{"R": 1, "S": None, "T": None, "U": None}]
+
+
+def test_a_match_waits_no_longer_than_for_its_first_component_to_leave() -> None:
+    r, q, s = map(timed, "RQS")
+    on = ["R.a = S.a", "S.t between R.t and R.t + 2", "S.t between Q.t and Q.t + 50"]
+    core = ["R.a = Q.a", "Q.t between R.t and R.t + 5"]
+    rt = eddy.Runtime(eddy.Query([r, q], core, branches=[eddy.Branch([s], on, "anti")]), ids_only=True)
+    rt.push({"R": [{"a": 1, "t": 0}]})
+    assert rt.push({"Q": [{"a": 1, "t": 2}]}).num_rows == 0
+    assert rt.push({"Q": [{"a": 5, "t": 3}]}).to_pylist() == [{"R": 0, "Q": 0}]
+
+
 def within(least: int) -> eddy.Query:
     """Return a left join whose partners have a value of `least` or more, or one of 7, which is an error."""
 

@@ -27,6 +27,7 @@ from tests.documents import ROOT
 
 RUNNER = CliRunner()
 CASES = cases(list(STRATEGIES), ["append", "changelog"])
+BRANCHED = cases(list(STRATEGIES), ["append", "changelog"], 5, branches=True)
 FEW = settings(max_examples=max(settings().max_examples // 4, 3))
 """Settings of tests that run a case as a script."""
 
@@ -62,7 +63,7 @@ def test_the_standing_results_of_the_oracle_are_its_answer(case: Case) -> None:
 
 
 @FEW
-@given(CASES)
+@given(CASES | BRANCHED)
 def test_a_script_does_what_the_case_does(case: Case) -> None:
     play(case)
     exec(compile(script(case, "A case.", refusals(case)), "script", "exec"), {"__name__": "__main__"})
