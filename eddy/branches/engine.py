@@ -152,7 +152,7 @@ class BranchedEngine:
             )
         watermark = as_ticks(watermark)
         late_before(watermark, None, timed=graph.timed, position=0)
-        arrivals = self.gate.admit(pushed, None, -FOREVER, -FOREVER if graph.timed else None)
+        arrivals = self.gate.admit(pushed, None, -FOREVER, -FOREVER if graph.timed else None, past=True)
         arrivals.watermark = watermark
         self._done(arrivals, Clock(_newest(arrivals), watermark), False, loading=True)
 

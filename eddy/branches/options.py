@@ -28,6 +28,8 @@ def plans_in(query: BranchedQuery, text: Any) -> dict[Path, str]:
         raise PlanError(f"plan is text such as 'R S; (R S) T', not {text!r}")
     # A semicolon may be part of a name in quotes.
     for plan in [] if text is None else re.split(r';(?=(?:[^"]*"[^"]*")*[^"]*$)', text):
+        if not plan.strip():
+            raise PlanError(f"plan {text!r}: a plan is missing beside a ';'; leave out plans that you do not choose")
         path = join_of(query, plan)
         if path in plans:
             raise PlanError(f"plan {text!r} has two plans of one join: {plans[path]!r} and {plan.strip()!r}")

@@ -63,15 +63,10 @@ class TreeNode:
         for one in self.parts:
             rows = any(clock != TIME for clock, _ in one.deadlines)
             for branch in one.node.branches:
-                timed = all(one.spans(below) for below in branch.below())
+                timed = all(one.node.spans(below) for below in branch.below())
                 if branch.how != "semi" and not rows and not timed:
                     pairs.append((one.node, branch))
         return pairs
-
-    def spans(self, branch: Node) -> list[tuple[int, int]]:
-        """Return the streams of this node with a RANGE window in the join of a node below it, with their sizes."""
-        own = [(i, branch.windows[i]) for i in self.node.path]
-        return [(i, window.size) for i, window in own if window.kind == WindowKind.RANGE]
 
     @property
     def _kept(self) -> list[Ledger | Deadlines]:
@@ -166,7 +161,7 @@ class TreeNode:
         latest = np.full(n, -2 * FOREVER, np.int64)
         for one in branch.below():
             first = np.full(n, 2 * FOREVER, np.int64)
-            for i, size in self.spans(one):
+            for i, size in self.node.spans(one):
                 np.minimum(first, times[i] + size, out=first)
             np.maximum(latest, first, out=latest)
         return latest

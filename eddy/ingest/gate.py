@@ -47,11 +47,13 @@ class Gate:
         order: object,
         watermark: int,
         oldest: int | None = None,
+        past: bool = False,
     ) -> Arrivals:
         """Return the arrivals of a push. Raises InputError for rows or an order that do not fit the query.
 
         watermark  greatest event time before the push; with the lateness it decides which rows are late
         oldest     if given, rows older than this are late instead, whatever came before them
+        past       the rows arrived earlier: without event times, the rows of one stream may follow those of another
         """
         batches = self._batches(pushed)
         sequence = None
@@ -65,9 +67,8 @@ class Gate:
         if sequence is not None:
             if self.ranged:
                 times = [self._times(i, batch) for i, batch in enumerate(batches)]
-        elif len(present) == 1 and self.query.streams[present[0]].time is None:
-            (only,) = present
-            sequence = np.full(len(batches[only]), only, np.uint8)  # type: ignore[arg-type]
+        elif (past or len(present) == 1) and any(self.query.streams[i].time is None for i in present):
+            sequence = np.concatenate([np.full(len(batches[i] or ()), i, np.uint8) for i in present])
         else:
             batches, sequence, by_time = self._by_time(batches)
             if self.ranged:

@@ -117,6 +117,11 @@ class Node:
     windows: dict[int, Window]
     branches: tuple[Node, ...]
 
+    def spans(self, below: Node) -> list[tuple[int, int]]:
+        """Return the streams of this node with a RANGE window in the join of a node below it, with their sizes."""
+        own = [(i, below.windows[i]) for i in self.path]
+        return [(i, window.size) for i, window in own if window.kind == WindowKind.RANGE]
+
     def below(self) -> Iterator[Node]:
         """Yield the node and all nodes below it."""
         yield self
@@ -136,6 +141,7 @@ class InnerJoin(Query):
         where: Sequence[Condition] = (),
     ) -> None:
         self._common, self._noun = time_type, noun
+        self.where_place = f"where of the {noun}"
         super().__init__(streams, on, where=list(where), late="count")
 
     def _time_type(self) -> pa.DataType | None:
@@ -203,7 +209,7 @@ class BranchedQuery(Query):
             with warnings.catch_warnings():
                 # It was told when the join was first made.
                 warnings.simplefilter("ignore")
-                self.joins[path] = InnerJoin(own, one.on, self.time_type, where=one.conditions)
+                self.joins[path] = InnerJoin(own, one.on, self.time_type, one._noun, one.conditions)
         windows = self._windows()
         self.graph = JoinGraph(
             names=tuple(stream.name for stream in self.streams),
@@ -362,15 +368,36 @@ class BranchedQuery(Query):
         return self.ticks(stream.window.d, stream.type_of(stream.time), "window") if own is None else own
 
     @property
+    def unwindowed(self) -> frozenset[str]:
+        """The names of the streams that were given without a window; each join derives its own from intervals."""
+        below = (stream for one in self.branches for stream in one.all_streams())
+        return frozenset(stream.name for stream in (*self.core_streams, *below) if stream.window is None)
+
+    @property
     def spans(self) -> list[int | None]:
         """Per stream, the ticks for which a row matters to results to come; None = without limit.
 
-        A row of the core waits for partners for the length of a window, and its earlier partners are as much older as
-        their own windows are long.
+        A row of a branch may be an earlier partner of a match that still waits. All components of such a match that
+        limit its wait are in their windows, and a partner is as much older than these as its own window is long.
         """
         own = super().spans
-        known = [size for size in own if size is not None]
-        return [None if size is None or len(known) < len(own) else size + max(known) for size in own]
+        found = list(own)
+
+        def extend(node: Node, wait: int | None) -> None:
+            """Note how long rows below a node matter, if matches above it wait so long, None = forever."""
+            for branch in node.branches:
+                for below in branch.below():
+                    wait = None if wait is None else max([wait, *(size for _, size in node.spans(below))])
+                    wait = wait if node.spans(below) else None
+            for branch in node.branches:
+                for i in branch.own:
+                    size, known = own[i], found[i]
+                    found[i] = None if size is None or known is None or wait is None else max(known, size + wait)
+                extend(branch, wait)
+
+        for core in self.cores:
+            extend(core, 0)
+        return found
 
     @property
     def shown(self) -> tuple[Stream, ...]:

@@ -68,6 +68,8 @@ class Query:
 
     _noun = "query"
     """The join, for warnings."""
+    where_place = "where"
+    """The name of the result filter, for errors."""
 
     def __new__(cls, *_: Any, branches: Sequence[Branch] = (), **__: Any) -> Query:
         """Return a query of the class that fits: `BranchedQuery` if there are branches."""
@@ -141,6 +143,11 @@ class Query:
     def stream(self, name: str) -> Stream:
         """Return the stream of this name. Raises QueryError for an unknown name."""
         return self.streams[self.index(name)]
+
+    @property
+    def unwindowed(self) -> frozenset[str]:
+        """The names of the streams that were given without a window, which follows from intervals."""
+        return frozenset(self.derived)
 
     @property
     def spans(self) -> list[int | None]:
@@ -339,6 +346,6 @@ class Query:
         pairs = [(s.name, column) for s in self.shown for column in s.schema.names]
         fields = [pa.field(f"{name}.{column}", self.stream(name).type_of(column)) for name, column in pairs]
         schema = pa.schema(fields)
-        found = conditions(self.where, schema, "where", declared=True)
+        found = conditions(self.where, schema, self.where_place, declared=True)
         read = {name for one in found for name in one.read(schema)}
         return found, tuple(pair for pair, name in zip(pairs, schema.names, strict=True) if name in read)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +41,7 @@ QUERY_FORM = fields(
         "select": list_of(row_of(text, text, text)),
         "lateness": integer(0),
         "branches": text,
+        "conditions": list_of(FILTER_FORM),
     }
 )
 """The form of the result of `query_text`."""
@@ -75,21 +75,26 @@ def query_text(query: Query) -> Text:
         "select": [[name, *place] for name, place in query.select.items()],
         "lateness": query.graph.lateness,
         "branches": _branches(query),
+        "conditions": [filter_text(one) for one in _conditions(query)],
     }
 
 
 def _branches(query: Query) -> str:
-    """Return the core and the branches with their predicates and conditions as text, empty without branches."""
+    """Return the core and the branches with their predicates as text, empty without branches."""
     if not isinstance(query, BranchedQuery):
         return ""
 
     def node(one: Node) -> str:
         names, join = " ".join(query.graph.names[i] for i in one.own), query.joins.get(one.path)
         on = [] if join is None else [*map(str, join.classes), *sorted(own.canonical for own in join.comparisons)]
-        on += [] if join is None else [json.dumps(_condition_text(own)) for own in join.conditions]
         return f"{one.how}({'; '.join([f'{names}: ' + ' and '.join(on), *map(node, one.branches)])})"
 
     return " ".join(map(node, query.cores))
+
+
+def _conditions(query: Query) -> list[tuple[Predicate, ...]]:
+    """Return the conditions of each inner join of a query with branches; none for other queries."""
+    return [one.conditions for one in query.joins.values()] if isinstance(query, BranchedQuery) else []
 
 
 def _type_text(field: pa.Field) -> str:
@@ -204,6 +209,12 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
     if saved["branches"] != own["branches"]:
         return differ("branches", saved["branches"] or "none", own["branches"] or "none")
+    joins = _conditions(query)
+    if len(saved["conditions"]) != len(joins):
+        return differ("conditions of branches", len(saved["conditions"]), len(joins))
+    for theirs, conditions in zip(saved["conditions"], joins, strict=True):
+        if not same_filter(theirs, conditions):
+            return differ("where of a branch", filter_shown(theirs), filter_shown(filter_text(conditions)))
     return None
 
 

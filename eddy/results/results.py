@@ -68,7 +68,9 @@ class Results:
         ids_only: bool,
     ) -> None:
         self.changelog, self.count_only, self.ids_only = changelog, count_only, ids_only
-        self.accepts = AdaptiveFilter(query.conditions, place="where", rows="results") if query.conditions else None
+        self.accepts = None
+        if query.conditions:
+            self.accepts = AdaptiveFilter(query.conditions, place=query.where_place, rows="results")
         """The filter of results."""
         places: dict[tuple[str, str], Place] = {
             (stream.name, column): (i, k) for i, stream in enumerate(query.streams) for k, column in enumerate(kept[i])

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.query.branches import How
+from eddy.query.branches import BranchedQuery, How
 from eddy.spark import explain, join
+from eddy.spark.partitioning.job import make_job
 from tests.branched import NAMES, SCHEMA, SQL, in_order, query, tables
 from tests.spark.streaming.jobs import Inputs, published, run
 from tests.spark.test_join import files_of
@@ -79,3 +80,28 @@ def test_rows_with_a_null_key_and_keys_that_fall_silent(spark: SparkSession, tmp
     expected = {"left": [None, 1, 2, 3, 3], "anti": [None, 1, 2], "semi": [3]}[how]
     keys = published(tmp_path / "out").column("R.k").to_pylist()
     assert sorted(keys, key=str) == sorted(expected, key=str)
+
+
+def test_a_semi_join_without_windows_is_loaded_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing orders the rows of different streams."""
+    rows = pa.schema([("k", pa.int64())])
+    r, s = (eddy.Stream(name, rows, window=eddy.Unbounded()) for name in "RS")
+    one = eddy.Query([r], branches=[eddy.Branch([s], ["R.k = S.k"], "semi")])
+    inputs = Inputs(tmp_path / "in", R=rows, S=rows)
+    inputs.add("R", [{"k": k} for k in (1, 2, 3)])
+    inputs.add("S", [{"k": 3}, {"k": 3}])
+    run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out").forget_live_engines()
+    inputs.add("S", [{"k": 1}, {"k": 3}])
+    run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    assert sorted(published(tmp_path / "out").column("R.k").to_pylist()) == [1, 3]
+
+
+def test_each_join_of_a_worker_has_the_windows_of_the_query() -> None:
+    r, s, t = (eddy.Stream(name, pa.schema([("k", pa.int64()), ("at", pa.int64())]), time="at") for name in "RST")
+    soon = eddy.Branch([s], ["R.k = S.k", "S.at between R.at and R.at + 10"], "left")
+    whole = eddy.Query([r], branches=[soon, eddy.Branch([t], ["R.k = T.k"], "semi")])
+    theirs = make_job(whole, partitions=4).query
+    assert isinstance(whole, BranchedQuery)
+    assert isinstance(theirs, BranchedQuery)
+    assert [own.graph.windows for own in theirs.joins.values()] == [own.graph.windows for own in whole.joins.values()]
+    eddy.Runtime(theirs)

@@ -49,7 +49,7 @@ def narrowed(
         kept = set(stream.schema.names) if whole else needed[stream.name]
         read = kept.union(*(one.read(stream.schema) for one in stream.conditions))
         time = stream.time if timed else None
-        window = None if stream.name in query.derived else stream.window
+        window = None if stream.name in query.unwindowed else stream.window
         streams.append(Stream(stream.name, _flat(stream.schema, kept), window, time, late=late))
         inputs.append(_flat(stream.schema, read))
     select = {name: f"{stream}.{column}" for name, (stream, column) in query.select.items()}

@@ -76,7 +76,7 @@ BATCHES = pa.schema(
 )
 """Metrics of a micro-batch.
 
-groups         key groups with rows;  loaded  those whose engine was loaded from the log
+groups         key groups with rows, or with rows that had waited;  loaded  those whose engine was loaded from the log
 moved          key groups that changed partitions, with or without rows
 slowest_share  time of the slowest key group over the mean time of a group
 watermark      watermark of the engines in ticks; null while it is unknown

@@ -161,16 +161,16 @@ class StreamingJoinQuery:
     def batches(self) -> pa.Table:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
-        Columns: batch, rows, late, results, log_bytes; groups (key groups with rows), loaded (those loaded from the
+        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), loaded (those loaded from the
         log), moved (to another partition), transitions (changes of plans and stored states), state_bytes (of the
-        engines of groups with rows); slowest_group and slowest_share (its time over the mean time); watermark (of the
+        engines of these groups); slowest_group and slowest_share (its time over the mean time); watermark (of the
         engines, in ticks of the query's common time type, null while unknown); log_seconds, join_seconds,
         commit_seconds, publish_seconds. A replayed batch that was only published has no row.
         """
         return self._batches.metrics.batches()
 
     def groups(self) -> pa.Table:
-        """Return the metrics of each key group with rows in the newest 1000 micro-batches, oldest first.
+        """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
 
         Columns: batch, group, partition; source of its engine ("live", found on the host; "loaded", from the log;
         "new"); rows (without late rows), late, results, state_bytes; plan after the batch; transitions, and the reason

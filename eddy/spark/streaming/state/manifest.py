@@ -83,7 +83,7 @@ class Link:
 class GroupState:
     """The state of one key group.
 
-    version  the last batch that had rows for it
+    version  the last batch that ran it: with rows, or with rows that had waited
     token    digest of everything that led to the state
     chain    its rows, in order of batches
     plan     the plan that its engine ran, None if none was chosen
