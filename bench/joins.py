@@ -76,26 +76,43 @@ class CountWay(RuntimeWay):
         return seconds, self.runtime.metrics()["results"] - before
 
 
-class ThetaLoop:
+class HandLoop:
+    """A loop written by hand over one column of some streams."""
+
+    streams = ""
+    column = ""
+
+    def run(self, order: np.ndarray, values: np.ndarray) -> int:
+        """Take a push, values in the order of arrival; return the number of results."""
+        raise NotImplementedError
+
+    def take(self, pushes: list[Push]) -> tuple[float, int]:
+        """As of a Way. The columns are arrays before the time begins."""
+        arrays, found = [], 0
+        for order, batches in pushes:
+            values = np.empty(len(order), np.int64)
+            for i, name in enumerate(self.streams):
+                values[order == i] = batches[name][self.column]
+            arrays.append((order, values))
+        start = thread_time()
+        for order, values in arrays:
+            found += self.run(order, values)
+        return thread_time() - start, found
+
+
+class ThetaLoop(HandLoop):
     """The nested loop written by hand, with room for many more results than a push has."""
+
+    streams, column = "RS", "x"
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.held, self.next = np.zeros((2, 1 << window.bit_length()), np.int64), np.zeros(2, np.int64)
         self.ids = np.zeros((2, 1 << 20), np.int32)
 
-    def take(self, pushes: list[Push]) -> tuple[float, int]:
-        """As of a Way."""
-        arrays, found = [], 0
-        for order, batches in pushes:
-            values = np.empty(len(order), np.int64)
-            for i, name in enumerate("RS"):
-                values[order == i] = batches[name]["x"]
-            arrays.append((order, values))
-        start = thread_time()
-        for order, values in arrays:
-            found += theta_loop(order, values, self.window, self.held, self.next, self.ids)
-        return thread_time() - start, found
+    def run(self, order: np.ndarray, values: np.ndarray) -> int:
+        """As of a HandLoop."""
+        return theta_loop(order, values, self.window, self.held, self.next, self.ids)
 
 
 class PartnersWay(RuntimeWay):
@@ -214,8 +231,10 @@ class Interval(Timed):
         }
 
 
-class DifferenceLoop:
+class DifferenceLoop(HandLoop):
     """The set difference written by hand."""
+
+    streams, column = "ABC", "k"
 
     def __init__(self, window: int, keys: int) -> None:
         self.window, ring = window, 1 << (window + PUSHED).bit_length()
@@ -229,18 +248,9 @@ class DifferenceLoop:
         )
         self.rows, self.signs = np.zeros(1 << 20, np.int64), np.zeros(1 << 20, np.uint8)
 
-    def take(self, pushes: list[Push]) -> tuple[float, int]:
-        """As of a Way."""
-        arrays, found = [], 0
-        for order, batches in pushes:
-            keys = np.empty(len(order), np.int64)
-            for i, name in enumerate("ABC"):
-                keys[order == i] = batches[name]["k"]
-            arrays.append((order, keys))
-        start = thread_time()
-        for order, keys in arrays:
-            found += difference_loop(order, keys, self.window, self.windows, self.rows, self.signs)
-        return thread_time() - start, found
+    def run(self, order: np.ndarray, values: np.ndarray) -> int:
+        """As of a HandLoop."""
+        return difference_loop(order, values, self.window, self.windows, self.rows, self.signs)
 
 
 class Difference:

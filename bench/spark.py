@@ -37,7 +37,12 @@ _SLAB_ROWS = 1 << 20
 
 DEFAULT, BEST = "Spark, default", "Spark, best settings"
 SETTINGS: Mapping[str, Mapping[str, str]] = {
-    DEFAULT: {},
+    DEFAULT: {
+        # `eddy.spark.session` sets another one.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+        ),
+    },
     BEST: {
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -150,6 +155,7 @@ def spark_triggers(
 ) -> list[float]:
     """Run Spark's own joins over a feed; return the seconds of each micro-batch with input. Without `out`, results are
     dropped."""
+    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in SETTINGS[settings]}
     for name, value in SETTINGS[settings].items():
         spark.conf.set(name, value)
     try:
@@ -158,8 +164,11 @@ def spark_triggers(
         writer = writer.format("noop") if out is None else writer.format("parquet").option("path", str(out))
         return finish(writer.start(), data_only=True)
     finally:
-        for name in SETTINGS[settings]:
-            spark.conf.unset(name)
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def summed(frame: DataFrame) -> tuple[int, ...]:

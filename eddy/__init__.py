@@ -26,7 +26,7 @@ from eddy.errors import (
 )
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Predicate
-from eddy.query.branches import Branch
+from eddy.query.branch import Branch
 from eddy.query.predicates import AttributeClass
 from eddy.query.query import Query
 from eddy.query.stream import Stream

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from eddy.branches.parts import branched_options, load_branched
 from eddy.engine import Engine, Options
 from eddy.filters.figures import filter_lines, filter_table
 from eddy.inspect.explain import explain
@@ -332,9 +333,9 @@ class Runtime:
         Raises StateError, PlanError, QueryError or InputError for parts that do not fit together.
         """
         if isinstance(query, BranchedQuery):
-            from eddy.branches.parts import runtime_from  # it makes a runtime
-
-            return runtime_from(parts, query, policy)
+            branched = cls(query, **branched_options(parts))
+            load_branched(branched._engine, parts, policy)  # type: ignore[arg-type]
+            return branched
         runtime = cls(query, **options_from(parts, policy))
         load_engine(runtime._engine, parts)
         return runtime

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
 from eddy.live.seal import LEAST_KEY_BYTES, Seal
-from eddy.query.branches import Branch
+from eddy.query.branch import Branch
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range

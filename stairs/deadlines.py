@@ -41,7 +41,7 @@ class Deadlines:
 
     @property
     def earliest(self) -> int | None:
-        """The earliest deadline, None if there is none."""
+        """The earliest deadline, None without deadlines."""
         queue = self._queue
         return int(queue.at[queue.first]) if queue.first < queue.end else None
 

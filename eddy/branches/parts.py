@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import policy_copy
 from eddy.branches.records import Clock
-from eddy.branches.runtime import BranchedRuntime
 from eddy.engine import Engine, Options
-from eddy.live.engine_parts import load_engine, options_from
-from eddy.query.branches import BranchedQuery
+from eddy.live.engine_parts import load_engine, options_from, to_parts
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
 from stairs.graph import FOREVER
-from stairs.storage.parts import Parts
+from stairs.storage.parts import Parts, Plain
 
 
-def runtime_from(parts: Parts, query: BranchedQuery, policy: str | Policy | None) -> BranchedRuntime:
-    """Return the runtime that returned these parts (`BranchedRuntime.to_parts`); see `Runtime.from_parts`."""
-    runtime = BranchedRuntime(
-        query,
-        output=parts.text("output"),
-        count_only=parts.flag("count_only"),
-        ids_only=parts.flag("ids_only"),
-        bounded=parts.flag("bounded"),
-    )
-    _fill(runtime._engine, parts, policy)
-    return runtime
+def branched_parts(engine: BranchedEngine) -> Plain:
+    """Return all that another process needs to resume."""
+    options, clock = engine.options, engine.clock
+    (first, *_) = engine.joins.values()
+    return {
+        "policy": first.router.policy.name,
+        "output": options.output,
+        "count_only": options.count_only,
+        "ids_only": options.ids_only,
+        "bounded": engine.bounded,
+        "max_bytes": engine.max_bytes,
+        "joins": [to_parts(one) for one in engine.joins.values()],
+        "shelf": engine.shelf.to_parts(),
+        "nodes": [one.to_parts() for one in engine.nodes],
+        "late": engine.late.rows.to_parts(),
+        "counts": [engine.position, engine.n_results, engine.n_deleted],
+        "newest": clock.newest,
+        "given": [] if clock.given is None else [clock.given],
+        "live": engine.live,
+        "finished": engine.finished,
+        "filters": {place: one.to_parts() for place, one in engine.filters().items()},
+    }
 
 
-def _fill(engine: BranchedEngine, parts: Parts, policy: str | Policy | None) -> None:
+def branched_options(parts: Parts) -> dict[str, Any]:
+    """Return the options of the runtime to make, without a bound; `load_branched` sets it."""
+    flags = {name: parts.flag(name) for name in ("count_only", "ids_only", "bounded")}
+    return {"output": parts.text("output"), **flags}
+
+
+def load_branched(engine: BranchedEngine, parts: Parts, policy: str | Policy | None) -> None:
+    """Fill an engine that was made with `branched_options`; see `Runtime.from_parts`."""
     query = engine.query
     joins = parts.items("joins", len(query.joins))
     for own, (path, join) in zip(joins, query.joins.items(), strict=True):

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import checked_bound, join_of
+from eddy.branches.parts import branched_parts
 from eddy.branches.snapshot import branched_snapshot
 from eddy.engine import Engine, Options
 from eddy.filters.adaptive import AdaptiveFilter
@@ -18,7 +19,6 @@ from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.reasons import reason_lines
 from eddy.inspect.statistics import stats_table
-from eddy.live.engine_parts import to_parts
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
@@ -146,25 +146,7 @@ class BranchedRuntime(Runtime):
     @in_turn
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume, as plain parts."""
-        engine = self._engine
-        return {
-            "policy": self.policy,
-            "output": self.output,
-            "count_only": self.count_only,
-            "ids_only": self.ids_only,
-            "bounded": engine.bounded,
-            "max_bytes": engine.max_bytes,
-            "joins": [to_parts(one) for one in engine.joins.values()],
-            "shelf": engine.shelf.to_parts(),
-            "nodes": [one.to_parts() for one in engine.nodes],
-            "late": engine.late.rows.to_parts(),
-            "counts": [engine.position, engine.n_results, engine.n_deleted],
-            "newest": engine.clock.newest,
-            "given": [] if engine.clock.given is None else [engine.clock.given],
-            "live": engine.live,
-            "finished": engine.finished,
-            "filters": {place: one.to_parts() for place, one in engine.filters().items()},
-        }
+        return branched_parts(self._engine)
 
     @in_turn
     def metrics(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class TreeNode:
 
     @property
     def _kept(self) -> list[Ledger | Deadlines]:
-        """What a push changes, in this node and all nodes below it."""
+        """The ledgers and deadlines of this node and of all nodes below it: a push changes them."""
         kept: list[Ledger | Deadlines] = []
         for one in self.parts:
             if one.ledger is not None:

@@ -96,10 +96,7 @@ class _ScenarioRun:
             ending.start()
             self._until(lambda: not ending.is_alive())
         finally:
-            last = self.running
             self._stop()
-            if last is not None:
-                last.forget_live_engines()  # their files are outside of the folder
         self.show()
 
     def _start(self, partitions: int) -> None:

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from eddy.fuzz.branch_oracle import BranchOracle, OracleBranch
 from eddy.fuzz.oracle import Comparison, Oracle, OracleQuery, OracleStream
-from eddy.query.branches import Branch, BranchedQuery
+from eddy.query.branch import Branch
+from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded, Window

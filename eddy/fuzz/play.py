@@ -277,7 +277,7 @@ def compare_late(got: dict[str, list[int]], late: dict[str, list[int]], dropped:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a push must give: rows of results in groups, the numbers of late rows by stream, the number of results."""
+    """The expected outcome of a push: result rows in groups, numbers of late rows by stream, and the result count."""
 
     groups: list[Group]
     late: dict[str, list[int]]

@@ -23,7 +23,7 @@ from stairs.errors import QueryError
 from stairs.graph import MAX_STREAMS, JoinGraph, Value, Window, WindowKind
 
 if TYPE_CHECKING:
-    from eddy.query.branches import Branch
+    from eddy.query.branch import Branch
 
 
 def listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
@@ -153,10 +153,9 @@ class Query:
     def spans(self) -> list[int | None]:
         """Per stream, the ticks for which a row matters to results to come; None = without limit.
 
-        A row that is older than the watermark by more than that can be forgotten.
+        A row that is older than the watermark by more than that can be forgotten. ROWS windows give no limit in ticks.
         """
-        sizes = (None if window.kind == WindowKind.UNBOUNDED else window.size for window in self.graph.windows)
-        return list(sizes)
+        return [window.size if window.kind == WindowKind.RANGE else None for window in self.graph.windows]
 
     def payload_columns(self, selected: bool) -> list[list[str]]:
         """Return the columns of each stream that `where` reads, and those that are selected if `selected` says so."""

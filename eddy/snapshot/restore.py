@@ -14,7 +14,7 @@ from stairs.errors import PlanError, SnapshotError
 
 
 class Choices(NamedTuple):
-    """What the caller of `Runtime.restore` chose, documented there; None = as in the snapshot."""
+    """The optional arguments of `Runtime.restore`, which documents them; None = as in the snapshot."""
 
     plan: str | None = None
     strategy: str | None = None

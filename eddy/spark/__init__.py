@@ -15,6 +15,7 @@ from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.engine import PartitionEngine
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.sinks.transactions import read as read_transactions
+from eddy.spark.streaming.sinks.transactions import stream as stream_transactions
 
 __all__ = [
     "PartitionEngine",
@@ -26,4 +27,5 @@ __all__ = [
     "join",
     "read_transactions",
     "session",
+    "stream_transactions",
 ]

@@ -90,7 +90,7 @@ def join(
     partitions  number of tasks that join; None: the number of tasks that run at a time, or 1 in a batch join with a
                 `Rows` window
     transport   "packed": the workers read the Parquet files behind the DataFrames; "rows": any DataFrame; "auto":
-                "packed" where possible
+                "packed" where possible. Fixed when a checkpoint begins
 
     For batch DataFrames only:
     order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
@@ -100,8 +100,8 @@ def join(
     checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with
                 rename and locks; created if missing. If it holds a state, the job resumes from it
     key_groups  number of parts of the key space, each with its own engine and plan; fixed when a checkpoint begins.
-                None: the number in the checkpoint; without one 64, or 8 if some stream lacks the key and is copied to
-                several groups
+                None: the number in the checkpoint; without one 4 for each task that can run at a time, at least 8, or 8
+                if some stream lacks the key and is copied to several groups
     watermark   which rows are late: "slowest", rows behind the slowest source; "per-source", rows behind their own
                 source
     lateness    how far rows may be behind the greatest event time of earlier batches: a timedelta, or ticks of the

@@ -38,9 +38,9 @@ def test_verdicts(name: str, before: Measured, after: Measured, expected: str) -
 @pytest.mark.parametrize(
     ("name", "side"),
     [
-        ("vs_spark_stream_joins.rows", 1),
+        ("rows_vs_spark_default", 1),
         ("scaling_1_to_2", 1),
-        ("fixed_cost_s", -1),
+        ("trigger_4000_rows_s", -1),
         ("state.bytes_per_live_tuple", -1),
         ("normal.jisc_vs_symmetric_hash", -1),
         ("pause.moving_state_vs_jisc.1000", -1),

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 import eddy
-from eddy.query.branches import BranchedQuery, How
+from eddy.query.branch import How
+from eddy.query.branches import BranchedQuery
 from eddy.spark import explain, join
 from eddy.spark.partitioning.job import make_job
 from tests.branched import NAMES, SCHEMA, SQL, in_order, query, tables
@@ -56,7 +57,7 @@ def test_a_streaming_join_with_branches(spark: SparkSession, tmp_path: Path) -> 
         running = run(query(), inputs.frames(spark), tmp_path / "state", out, **how)
         sources |= set(running.groups().column("source").to_pylist())
         if first == 0:
-            running.forget_live_engines()
+            running.forget_engines()
     assert sources == {"new", "live", "loaded"}
     for name, frame in inputs.batch_frames(spark).items():
         frame.createOrReplaceTempView(name)
@@ -90,7 +91,7 @@ def test_a_semi_join_without_windows_is_loaded_from_the_log(spark: SparkSession,
     inputs = Inputs(tmp_path / "in", R=rows, S=rows)
     inputs.add("R", [{"k": k} for k in (1, 2, 3)])
     inputs.add("S", [{"k": 3}, {"k": 3}])
-    run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out").forget_live_engines()
+    run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out").forget_engines()
     inputs.add("S", [{"k": 1}, {"k": 3}])
     run(one, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
     assert sorted(published(tmp_path / "out").column("R.k").to_pylist()) == [1, 3]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from eddy.spark.environment.session import session, with_retries
+from eddy.spark.environment.session import FAST, missing_settings, session, with_retries
 from eddy.spark.errors import SparkJoinError
 
 
@@ -24,3 +27,18 @@ def test_local_masters_may_retry(given: str, wanted: str) -> None:
 def test_a_setting_that_is_none_of_sparks() -> None:
     with pytest.raises(SparkJoinError, match="shuffle_partitions"):
         session(shuffle_partitions=4)
+
+
+def test_settings_that_a_session_of_the_user_lacks() -> None:
+    daemon, sockets, files = FAST
+
+    def lacks(context: dict[str, str], own: dict[str, str]) -> list[str]:
+        spark: Any = SimpleNamespace(
+            sparkContext=SimpleNamespace(getConf=lambda: context),
+            conf=SimpleNamespace(get=lambda name, default: own.get(name, default)),
+        )
+        return list(missing_settings(spark))
+
+    assert lacks({}, {}) == [daemon, sockets, files]
+    assert lacks({daemon: "mine", sockets: "true"}, {files: "other"}) == []
+    assert lacks(dict(FAST), {}) == []

@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass
 class Model:
-    """What a ledger is to hold. The component of branch b in a row lies behind those of the match."""
+    """The expected entries of a ledger. A row has the components of the match, followed by one for each branch."""
 
     hows: list[str]
     width: int

@@ -71,7 +71,7 @@ def _prepare(
         weights=weights,
         order_by=order_by,
     )
-    return job, carry(transport, SplitRows(job), ordered, streaming=False)
+    return job, carry(transport, SplitRows(job), ordered)
 
 
 def join_batch(

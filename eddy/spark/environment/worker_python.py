@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from eddy.spark.environment.pools import in_pool
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.job_description import described
 
@@ -41,7 +42,9 @@ def check_workers(spark: SparkSession) -> None:
         _ask(context.pythonExec)
     try:
         with described(spark, "eddy: check the workers' Python"):
-            executable, version, problem = context.parallelize([0], 1).map(_probe).collect()[0]
+            # The first streaming join will use these workers.
+            stage = in_pool(context, 0, context.parallelize([0], 1).map(_probe))
+            executable, version, problem = stage.collect()[0]
     except Exception as failure:
         raise _unfit(context.pythonExec, f"fail to start ({_first_line(failure)})") from failure
     _check(executable, version, problem)

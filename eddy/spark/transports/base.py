@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ from eddy.spark.partitioning.job import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from eddy.spark.transports.parquet_source import FileStream
 
 
 class UnsuitableError(Exception):
@@ -42,10 +45,17 @@ class RowTask(ABC):
 
 
 class Carried(NamedTuple):
-    """A DataFrame that runs a row task on all streams when it runs, and a remark for `eddy.spark.explain`."""
+    """A DataFrame that runs a row task on all streams when it runs, and a remark for `eddy.spark.explain`.
+
+    files      a streaming join only: the files of each stream, which the tasks of the join read themselves. `frame`
+               then yields no rows and only triggers the micro-batches
+    transport  its name, which `carry` fills in
+    """
 
     frame: DataFrame
     remark: str = ""
+    files: tuple[FileStream, ...] = ()
+    transport: str = ""
 
 
 class Transport(ABC):
@@ -64,5 +74,5 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
-        """Return a streaming DataFrame that runs `task` on the rows of streaming DataFrames, as `carry_batch` does."""
+    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
+        """Return a streaming DataFrame for streaming DataFrames; `root` is the directory of the checkpoint."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark.errors import SparkJoinError
@@ -22,11 +23,12 @@ def check_transport(transport: str) -> None:
         raise SparkJoinError(f"transport={transport!r}: pass {', '.join(names[:-1])} or {names[-1]}")
 
 
-def carry(transport: str, task: RowTask, frames: Sequence[DataFrame], *, streaming: bool) -> Carried:
+def carry(transport: str, task: RowTask, frames: Sequence[DataFrame], *, root: Path | None = None) -> Carried:
     """Return a DataFrame that runs `task` on all streams; its remark names the transport and the reason for it.
 
     transport   a name, or "auto" for the first transport that can carry every DataFrame
     frames      one per stream, in the order of the query
+    root        of a streaming join: the directory of its checkpoint
 
     Raises SparkJoinError if the transport that was asked for cannot carry one of the DataFrames.
     """
@@ -34,7 +36,7 @@ def carry(transport: str, task: RowTask, frames: Sequence[DataFrame], *, streami
     for name in TRANSPORTS if transport == AUTO else [transport]:
         one = TRANSPORTS[name]
         try:
-            carried = one.carry_stream(task, frames) if streaming else one.carry_batch(task, frames)
+            carried = one.carry_batch(task, frames) if root is None else one.carry_stream(task, frames, root)
         except UnsuitableError as problem:
             reason = str(problem)
             if transport != AUTO:
@@ -42,5 +44,5 @@ def carry(transport: str, task: RowTask, frames: Sequence[DataFrame], *, streami
                     f"transport={name!r} cannot be used: {problem}; pass transport='auto' or another transport"
                 ) from problem
             continue
-        return Carried(carried.frame, f"{name}: {carried.remark or reason}")
+        return carried._replace(remark=f"{name}: {carried.remark or reason}", transport=name)
     raise SparkJoinError(f"no transport can carry these DataFrames: {reason}")

@@ -3,32 +3,29 @@
 In a batch join Spark deals row groups to tasks. Neighbours stay together as far as an even split over the tasks allows,
 so that files written in time order reach the reduce side as few overlapping runs.
 
-In a streaming join Spark streams only the names of the files (its "binaryFile" source, whose content is not read), in
-the same order and micro-batches. The options of the user's source keep their effect.
+In a streaming join one source finds the files of all streams (`streaming/files/source.py`), and the tasks that join the
+rows read them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from itertools import chain, groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from eddy.spark.environment.session import parallelism
-from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.split import PIECE_ROWS
 from eddy.spark.transports.base import Carried, RowTask, Transport, UnsuitableError
-from eddy.spark.transports.parquet_source import FileStream, RowGroup, check_file, file_stream, open_file, row_groups
+from eddy.spark.transports.parquet_source import RowGroup, file_stream, open_file, row_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TASK_BYTES = 128 << 20
 _READ_BYTES = 32 << 20
-_FILE = "path string, modificationTime timestamp, length bigint, content binary"
 
 
 class PackedTransport(Transport):
@@ -53,19 +50,22 @@ class PackedTransport(Transport):
             numbers.mapInArrow(_ReadRowGroups(task, dealt), task.columns), f"the workers read {files} Parquet files"
         )
 
-    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
-        carried = []
+    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
+        # It subclasses classes of pyspark, which the batch join on Spark Connect does not need.
+        from eddy.spark.streaming.files.source import files_frame
+
+        sources = []
         for i, (stream, frame) in enumerate(zip(task.job.query.streams, frames, strict=True)):
             try:
-                source = file_stream(frame, task.job.inputs[i].names)
+                sources.append(file_stream(frame, task.job.inputs[i].names))
             except UnsuitableError as why:
                 raise UnsuitableError(
                     f"the DataFrame of stream {stream.name!r} is not a plain stream of Parquet files: {why}"
                 ) from why
-            reader = frame.sparkSession.readStream.format("binaryFile").schema(_FILE).options(**source.options)
-            paths = reader.load(source.path).select("path")
-            carried.append(paths.mapInArrow(_ReadFiles(task, i, source), task.columns))
-        return Carried(reduce(lambda left, right: left.unionAll(right), carried), "the workers read the Parquet files")
+        names = [stream.name for stream in task.job.query.streams]
+        directories = {name: one.directory for name, one in zip(names, sources, strict=True)}
+        frame = files_frame(frames[0].sparkSession, root / "files", directories)
+        return Carried(frame, "the workers read the Parquet files", tuple(sources))
 
 
 class _ReadRowGroups:
@@ -92,34 +92,6 @@ class _ReadRowGroups:
                 yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in group.columns], names=names)
 
 
-class _ReadFiles:
-    """The function that Spark runs on the names of one stream's files: it reads them and runs a row task."""
-
-    def __init__(self, task: RowTask, stream: int, source: FileStream) -> None:
-        self._task = task
-        self._stream = stream
-        self._source = source
-        self.__name__ = f"eddy_read_and_{task.verb}[{task.job.query.streams[stream].name}]"
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        paths = (path for batch in batches for path in batch.column(0).to_pylist())
-        return self._task(self._stream, chain.from_iterable(map(self._read, paths)))
-
-    def _read(self, path: str) -> Iterator[pa.RecordBatch]:
-        source, job = self._source, self._task.job
-        names = job.inputs[self._stream].names
-        with open_file(as_uri(path)) as file:
-            try:
-                check_file(path, file.metadata, source.types)
-            except UnsuitableError as why:
-                raise SparkJoinError(
-                    f"stream {job.query.streams[self._stream].name!r}: {why}; rewrite the file, or pass"
-                    " transport='rows' to let Spark read it"
-                ) from why
-            for batch in file.iter_batches(PIECE_ROWS, columns=list(source.types), use_threads=False):
-                yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in source.columns], names=names)
-
-
 def deal(groups: Sequence[RowGroup], tasks: int) -> list[list[RowGroup]]:
     """Split row groups into about `tasks` lists of even size in bytes, more if the lists would exceed 128 MB.
 
@@ -135,16 +107,3 @@ def deal(groups: Sequence[RowGroup], tasks: int) -> list[list[RowGroup]]:
         dealt[min(tasks - 1, int(middle / share))].append(group)
         before += group.stored_bytes
     return [some for some in dealt if some]
-
-
-def as_uri(path: str) -> str:
-    """Return the address of a file, given its Hadoop path, which has a scheme but no escapes.
-
-    >>> as_uri("file:/a b/100%.parquet"), as_uri("hdfs://host:80/a b")
-    ('file:/a%20b/100%25.parquet', 'hdfs://host:80/a%20b')
-    """
-    scheme, _, rest = path.partition(":")
-    if not rest.startswith("//"):
-        return f"{scheme}:{quote(rest)}"
-    host, _, below = rest.removeprefix("//").partition("/")
-    return f"{scheme}://{host}/{quote(below)}"

@@ -17,6 +17,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from eddy.spark.transports.base import UnsuitableError
+from eddy.spark.transports.directories import Directory
 from eddy.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -47,14 +48,12 @@ class RowGroup:
 class FileStream:
     """A stream of Parquet files.
 
-    path      path that the user gave to Spark
-    options   of the source
-    columns   names in the files, in the order of the job's inputs
-    types     stored name -> type in the schema that the user gave to Spark
+    directory  the place of the files
+    columns    names in the files, in the order of the job's inputs
+    types      stored name -> type in the schema that the user gave to Spark
     """
 
-    path: str
-    options: dict[str, str]
+    directory: Directory
     columns: tuple[str, ...]
     types: dict[str, pa.DataType]
 
@@ -90,25 +89,54 @@ def file_stream(frame: DataFrame, names: Sequence[str]) -> FileStream:
     """Return the files behind a streaming DataFrame.
 
     Raises UnsuitableError if it is anything but `spark.readStream.schema(…).parquet(path)` with columns renamed or left
-    out.
+    out, if an option has no equal here, and if Arrow has no file system for the path.
     """
     columns, types, relation = _stored_columns(frame, _logical_plan(frame, "analyzed"), "StreamingRelation", names)
     described = relation.dataSource()
     if described.className().lower() != "parquet":
         raise UnsuitableError(f"its source is {described.className()!r}, not Parquet files")
-    options = _mapping(described.options())
+    options = {name.lower(): value for name, value in _mapping(described.options()).items()}
     path = options.pop("path", None)
     if path is None:
         raise UnsuitableError("its source does not have exactly one path")
     if described.partitionColumns().size():
         raise UnsuitableError("its files are partitioned by columns in their paths")
-    return FileStream(path, options, columns, types)
+    return FileStream(_directory(frame, path, options), columns, types)
+
+
+def _directory(frame: DataFrame, path: str, options: dict[str, str]) -> Directory:
+    """Return the place of a stream's files, given path and options of Spark's source."""
+    names = options.pop("pathglobfilter", None)
+    recursive = options.pop("recursivefilelookup", "false").lower() == "true"
+    limits = [options.pop(name, None) for name in ("maxfilespertrigger", "maxbytespertrigger")]
+    if options:
+        raise UnsuitableError(f"its option {min(options)!r} is one of Spark's own file source only")
+    if set("{}\\") & set(path + (names or "")):
+        raise UnsuitableError(f"the pattern {path!r} uses more than *, ? and [ab]")
+    try:
+        files, bytes_ = (None if one is None else int(one) for one in limits)
+    except ValueError as problem:
+        raise UnsuitableError(f"a limit of its files is no number ({problem})") from problem
+    jvm: Any = frame.sparkSession._jvm
+    session = frame.sparkSession._jsparkSession
+    given = jvm.org.apache.hadoop.fs.Path(path)
+    whole = given.getFileSystem(session.sessionState().newHadoopConf()).makeQualified(given)
+    found = Directory(whole.toString(), names, recursive, files, bytes_)
+    try:
+        found.file_system()
+    except (OSError, ValueError) as problem:
+        raise UnsuitableError(f"Arrow cannot open {found.path!r} ({problem})") from problem
+    return found
 
 
 def open_file(uri: str) -> pq.ParquetFile:
     """Open a file by its address, on any file system that Arrow supports."""
-    filesystem, path = pyarrow.fs.FileSystem.from_uri(uri)
-    return pq.ParquetFile(filesystem.open_input_file(path))
+    return open_in(*pyarrow.fs.FileSystem.from_uri(uri))
+
+
+def open_in(system: pyarrow.fs.FileSystem, path: str) -> pq.ParquetFile:
+    """Open a file in a file system."""
+    return pq.ParquetFile(system.open_input_file(path))
 
 
 def check_file(uri: str, metadata: pq.FileMetaData, columns: dict[str, pa.DataType]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,5 +46,5 @@ class RowsTransport(Transport):
         ]
         return Carried(reduce(lambda left, right: left.unionAll(right), carried))
 
-    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
+    def carry_stream(self, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
         return self.carry_batch(task, frames)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from eddy.spark import join, session
 from tests.spark.streaming.faults.traps import Trap, Traps
-from tests.spark.streaming.faults.workload import LATENESS, ONE_DAEMON, SPARK_SCHEMA, STREAMS, Workload, query
+from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, Workload, query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def stop(running: StreamingJoinQuery, through_spark: bool = False) -> None:
 
 
 def main(root: Path) -> None:
-    spark = session("local[2,1]", **{**ONE_DAEMON, "spark.driver.memory": "1g", "spark.local.dir": str(root / "local")})
+    spark = session("local[2,1]", **{"spark.driver.memory": "1g", "spark.local.dir": str(root / "local")})
     print(BEGIN, file=sys.stderr, flush=True)
     for place in ("split", "join"):
         for through_spark in (False, True):

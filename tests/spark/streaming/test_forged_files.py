@@ -72,7 +72,7 @@ def test_names_of_files_stay_in_their_directory(name: str) -> None:
 def resumable(**changes: Any) -> Manifest:
     """Return a manifest that fits the join."""
     watermarks = Watermarks.none(2).after((5, 7), 1.0, WatermarkRules("slowest", (0, 0)))
-    extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x"}
+    extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x", "files": None}
     segment = make_segment("000000000003-0", group=2, stream=1)
     groups = {2: GroupState(3, "token", (Link(3, (1, 2), (segment,)),), "R S")}
     given: dict[str, Any] = {"watermarks": watermarks.to_json(), "groups": groups, "extra": extra, **changes}
@@ -102,6 +102,8 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"extra": extra(partitions=1)}, "key group 2 cannot be in partition 1"),
         ({"extra": extra(load=Load.none(3).to_json())}, "3 loads of key groups, but the join has 4"),
         ({"extra": extra(load={**Load.none(4).to_json(), "weight": 7})}, "weight=7"),
+        ({"extra": extra(files=[1, 2, 3])}, "numbers of files .1, 2, 3. for 2 streams"),
+        ({"extra": extra(files=[1, -2])}, "extra.files"),
         ({"groups": {9: resumable().groups[2]}}, "key group 9, but the join has 4"),
         ({"groups": group(plan="R R")}, "names stream R twice"),
         ({"groups": group(chain=(Link(3, (1,), ()),))}, "key group 2 has 1 late marks for 2 streams"),
@@ -142,7 +144,7 @@ def test_segments_stay_in_their_file(tmp_path: Path, change: dict[str, int]) -> 
 def test_a_forged_identity_is_refused_or_that_of_the_join(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng, root = random.Random(seed), tmp_path_factory.getbasetemp() / "identity"
     root.mkdir(exist_ok=True)
-    write_identity(root, JOB, 4, {"policy": "slowest"})
+    write_identity(root, JOB, 4, "rows", {"policy": "slowest"})
     path = root / "identity.json"
     whole = json.loads(path.read_bytes())
     identity = copy.deepcopy(whole["identity"])
@@ -151,7 +153,7 @@ def test_a_forged_identity_is_refused_or_that_of_the_join(tmp_path_factory: pyte
     for place in (path, root / "identity-copy.json"):
         place.write_text(json.dumps(whole))
     try:
-        check_identity(root, JOB, 4, {"policy": "slowest"})
+        check_identity(root, JOB, 4, "rows", {"policy": "slowest"})
     except StreamingStateError as refused:
         event("refused")
         if str(root) not in str(refused):
@@ -165,7 +167,7 @@ def test_an_identity_that_is_no_json(tmp_path: Path, text: bytes) -> None:
     for name in ("identity.json", "identity-copy.json"):
         (tmp_path / name).write_bytes(text)
     with pytest.raises(StreamingStateError, match=r"identity.json: it is damaged, or no identity"):
-        check_identity(tmp_path, JOB, 4)
+        check_identity(tmp_path, JOB, 4, "rows")
 
 
 @pytest.mark.parametrize(

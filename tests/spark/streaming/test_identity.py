@@ -15,7 +15,7 @@ from eddy import Query, Range, Stream, Unbounded
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
-from eddy.spark.streaming.state.identity import check_identity, has_identity, saved_shares, write_identity
+from eddy.spark.streaming.state.identity import Saved, check_identity, has_identity, saved_choices, write_identity
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("t", pa.timestamp("ms")), ("v", pa.float64())])
 KEY_GROUPS = 12
@@ -52,17 +52,17 @@ def negative(rows: pa.RecordBatch) -> pa.Array:
 
 def test_the_same_join_written_anew(tmp_path: Path) -> None:
     assert not has_identity(tmp_path)
-    assert saved_shares(tmp_path) is None
-    write_identity(tmp_path, make(accept=positive), KEY_GROUPS, SETTINGS)
+    assert saved_choices(tmp_path) is None
+    write_identity(tmp_path, make(accept=positive), KEY_GROUPS, "rows", SETTINGS)
     assert has_identity(tmp_path)
-    assert saved_shares(tmp_path) == make().shares.counts
+    assert saved_choices(tmp_path) == Saved(make().shares.counts, "rows")
     same = make(
         accept=positive,
         schema=SCHEMA.with_metadata({"made": "elsewhere"}),
         window=timedelta(milliseconds=5000),
         predicates=("S.a = R.a", "S.b = R.b"),
     )
-    assert check_identity(tmp_path, same, KEY_GROUPS, SETTINGS) == ()
+    assert check_identity(tmp_path, same, KEY_GROUPS, "rows", SETTINGS) == ()
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_the_same_join_written_anew(tmp_path: Path) -> None:
     ids=lambda free: " ".join(free),
 )
 def test_what_may_change(tmp_path: Path, free: dict[str, Any]) -> None:
-    write_identity(tmp_path, make(), KEY_GROUPS)
-    check_identity(tmp_path, make(**free), KEY_GROUPS)
+    write_identity(tmp_path, make(), KEY_GROUPS, "rows")
+    check_identity(tmp_path, make(**free), KEY_GROUPS, "rows")
 
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
@@ -112,10 +112,10 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_another_join_is_refused_with_the_difference(tmp_path: Path, other: str) -> None:
     changes, message = OTHERS[other]
-    write_identity(tmp_path, make(accept=positive), KEY_GROUPS)
+    write_identity(tmp_path, make(accept=positive), KEY_GROUPS, "rows")
     job = make(**{"accept": positive, **changes})
     with pytest.raises(StreamingStateError) as refused:
-        check_identity(tmp_path, job, changes.get("key_groups", KEY_GROUPS))
+        check_identity(tmp_path, job, changes.get("key_groups", KEY_GROUPS), "rows")
     assert f"the checkpoint {tmp_path} belongs to another join: " in str(refused.value)
     assert message in str(refused.value)
 
@@ -130,10 +130,10 @@ def test_another_grid_of_key_groups(tmp_path: Path) -> None:
 
     one, other = job({"R": 1e6, "S": 1, "T": 1, "U": 1e6}), job({"R": 1, "S": 1e6, "T": 1e6, "U": 1})
     assert one.shares.counts != other.shares.counts
-    write_identity(tmp_path, one, KEY_GROUPS)
+    write_identity(tmp_path, one, KEY_GROUPS, "rows")
     with pytest.raises(StreamingStateError, match=r"shares of .* along \[.*\]: \d+ in the checkpoint, \d+ now"):
-        check_identity(tmp_path, other, KEY_GROUPS)
-    assert saved_shares(tmp_path) == one.shares.counts
+        check_identity(tmp_path, other, KEY_GROUPS, "rows")
+    assert saved_choices(tmp_path) == Saved(one.shares.counts, "rows")
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,15 @@ def test_another_grid_of_key_groups(tmp_path: Path) -> None:
     ],
 )
 def test_settings_of_watermarks(tmp_path: Path, settings: dict[str, Any] | None, message: str) -> None:
-    write_identity(tmp_path, make(), KEY_GROUPS, SETTINGS)
+    write_identity(tmp_path, make(), KEY_GROUPS, "rows", SETTINGS)
     with pytest.raises(StreamingStateError, match=message):
-        check_identity(tmp_path, make(), KEY_GROUPS, settings)
+        check_identity(tmp_path, make(), KEY_GROUPS, "rows", settings)
 
 
 def test_damage(tmp_path: Path) -> None:
     with pytest.raises(StreamingStateError, match=r"has no whole identity: .*identity.json is missing"):
-        check_identity(tmp_path, make(), KEY_GROUPS)
-    write_identity(tmp_path, make(), KEY_GROUPS, SETTINGS)
+        check_identity(tmp_path, make(), KEY_GROUPS, "rows")
+    write_identity(tmp_path, make(), KEY_GROUPS, "rows", SETTINGS)
     paths = [tmp_path / "identity.json", tmp_path / "identity-copy.json"]
     whole = paths[0].read_bytes()
     assert paths[1].read_bytes() == whole
@@ -166,25 +166,25 @@ def test_damage(tmp_path: Path) -> None:
         for path in paths:
             path.write_bytes(damaged)
         with pytest.raises(StreamingStateError, match="from a backup"):
-            check_identity(tmp_path, job, KEY_GROUPS, SETTINGS)
-        assert saved_shares(tmp_path) is None
+            check_identity(tmp_path, job, KEY_GROUPS, "rows", SETTINGS)
+        assert saved_choices(tmp_path) is None
     for damaged in (b"", whole[: len(whole) // 2]):
         for path in paths:
             path.write_bytes(damaged)
             (paths[0] if path == paths[1] else paths[1]).write_bytes(whole)
-            (said,) = check_identity(tmp_path, job, KEY_GROUPS, SETTINGS)
+            (said,) = check_identity(tmp_path, job, KEY_GROUPS, "rows", SETTINGS)
             assert said.startswith(str(path))
             assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": "something"}, "has format 'something'"), ({"version": 5}, "format version 5, .* reads 4")],
+    [({"format": "something"}, "has format 'something'"), ({"version": 6}, "format version 6, .* reads 5")],
 )
 def test_another_format(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    write_identity(tmp_path, make(), KEY_GROUPS)
+    write_identity(tmp_path, make(), KEY_GROUPS, "rows")
     path = tmp_path / "identity.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     (tmp_path / "identity-copy.json").unlink()
     with pytest.raises(StreamingStateError, match=message):
-        check_identity(tmp_path, make(), KEY_GROUPS)
+        check_identity(tmp_path, make(), KEY_GROUPS, "rows")

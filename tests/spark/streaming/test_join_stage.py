@@ -1,7 +1,8 @@
-"""A single task of the second stage: many pushes in one micro-batch lose no row."""
+"""The join of one partition: many pushes in one micro-batch lose no row."""
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,25 @@ import pyarrow.parquet as pq
 import pytest
 
 import eddy
+from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.split import Splitter
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter
-from eddy.spark.streaming.worker.join_stage import JoinGroups
-from eddy.spark.streaming.worker.tasks import GroupTask, PartitionReport, PartitionTask
+from eddy.spark.streaming.worker.engines import Start, engines_of
+from eddy.spark.streaming.worker.file_reader import FilePart, logged_files
+from eddy.spark.streaming.worker.join_stage import PartitionJoin
+from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
+from eddy.spark.transports.directories import Directory
+from eddy.spark.transports.parquet_source import FileStream
 from tests.cases import assert_same, text_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
 
 
 def logged(job: Job, locations: Locations, rows: dict[str, pa.Table]) -> list[Segment]:
-    """Write rows to the log as the first stage does, in two tasks for each stream."""
+    """Write rows to the log as tasks do, in two tasks for each stream."""
     segments = []
     for i, (name, table) in enumerate(rows.items()):
         for half in (0, 1):
@@ -63,8 +69,9 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
         directory.mkdir()
     group = GroupTask(0, None, "after", tuple(logged(job, locations, tables)), None)
     task = PartitionTask(0, 0, None, None, None, 990, tmp_path / "staging", (group,))
-    (packed,) = JoinGroups(job, locations, [task], b"a secret of a test")(iter([pa.record_batch({"id": [0]})]))
-    report = PartitionReport.unpacked(packed.column(0)[0].as_py())
+    engines = engines_of(Start(str(tmp_path), pickle.dumps((job, locations, ())), b"a secret of a test", True))
+    report = PartitionJoin(engines, task, {}).run()
+    assert engines.holding().engines == {0: "after"}
     (figures,) = report.groups
     assert (figures["rows"], figures["late"], report.late) == (1000, 0, [])
     results = pa.concat_tables([pq.read_table(tmp_path / "staging" / file.file) for file in report.results])
@@ -72,3 +79,18 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
     assert expected.num_rows > 50
     assert_same(text_rows(results), text_rows(expected), "in many pushes")
     assert figures["results"] == expected.num_rows
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    query = eddy.Query([eddy.Stream(name, SCHEMA) for name in "RS"], ["R.k = S.k"])
+    job, source = make_job(query, options=EngineOptions(), partitions=1), FileStream(Directory("file:/"), (), {})
+    parts = (job, Locations(tmp_path, "test", tmp_path), (source, source))
+    engines = engines_of(Start(str(tmp_path), pickle.dumps(parts), b"a secret of a test", True))
+    engines.locations.log.mkdir()
+    gone = FilePart(1, str(tmp_path / "gone.parquet"))
+    with (
+        pytest.raises(SparkJoinError, match=r"stream 'S': .*gone.parquet cannot be read .*: restore it"),
+        logged_files(engines, 0, [gone]),
+    ):
+        pass
+    assert not list(engines.locations.log.iterdir())

@@ -135,10 +135,10 @@ def test_a_failed_compaction_is_reported_and_harms_nothing(
 ) -> None:
     monkeypatch.setattr(compaction, "MERGED", 2)
 
-    def fails(share: object) -> None:
+    def fails(*_: object) -> None:
         raise OSError("no room")
 
-    monkeypatch.setattr("eddy.spark.streaming.driver.maintenance._CompactGroups", lambda *_: fails)
+    monkeypatch.setattr("eddy.spark.streaming.driver.maintenance.compact", fails)
     inputs = filled(tmp_path, files=4)
     own = query(eddy.Unbounded())
     running = run(own, inputs.frames(spark), tmp_path / "state", tmp_path / "out", key_groups=2)

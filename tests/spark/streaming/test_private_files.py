@@ -10,8 +10,6 @@ import pytest
 from eddy import InputError
 from eddy.routing.policies import Decision, View
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.state.manifest import OutputFile
-from eddy.spark.streaming.worker.tasks import LateCount, PartitionReport
 from tests.spark.streaming.test_moves import Run
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ class Counting:
         (self.notes / str(self.kept)).touch()
 
 
-def test_a_policy_defined_in_a_script_goes_on_from_batch_to_batch(
+def test_a_policy_defined_in_a_script_moves_with_its_engine(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Workers cannot import the module of a script.
@@ -47,13 +45,15 @@ def test_a_policy_defined_in_a_script_goes_on_from_batch_to_batch(
     notes.mkdir()
     run = Run(spark, tmp_path)
     running = run.start(partitions=2, rebalance="off", policy=Counting(notes))
-    ran = [run.batch(running) for _ in range(4)]
+    for partition in (1, 0, 1):
+        run.batch(running)
+        running.move({0: partition})
+    run.batch(running)
     figures = running.groups().to_pylist()
     running.stop()
     run.check()
     assert {one["source"] for one in figures if one["batch"] == figures[-1]["batch"]} == {"live"}
     assert {path.name for path in notes.iterdir()} == {"1", "2", "3"}
-    assert len(set(map(tuple, ran))) == 1
 
 
 def test_what_is_in_a_checkpoint_is_for_its_user_alone(spark: SparkSession, tmp_path: Path) -> None:
@@ -88,10 +88,3 @@ def test_a_scratch_directory_that_others_can_change_is_refused(tmp_path: Path, m
     locations.engines.parent.chmod(0o777)
     with pytest.raises(InputError, match="other users can replace it"):
         locations.engine_file(3)
-
-
-def test_a_report_survives_packing() -> None:
-    groups = [{"group": 1, "plan": "R S", "reason": None, "join_seconds": 0.25}]
-    late = {0: LateCount(3, 17), 2: LateCount(1, 5)}
-    report = PartitionReport([OutputFile("part", 7, 900)], [OutputFile("late", 1, 80, 2)], late, groups)
-    assert PartitionReport.unpacked(report.packed()) == report

@@ -50,15 +50,18 @@ def add(inputs: Inputs, chance: random.Random, rows: int = 25, keys: int = 8) ->
         )
 
 
-def test_plan_strategy_bound_partitions_transport_and_place_may_change(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["rows", "packed"])
+def test_plan_strategy_bound_partitions_and_place_may_change(
+    spark: SparkSession, tmp_path: Path, transport: str
+) -> None:
     chance = random.Random(11)
     inputs = Inputs(tmp_path / "in", **dict.fromkeys("RST", SCHEMA))
     starts: list[dict[str, Any]] = [
-        {"partitions": 1, "transport": "rows"},
-        {"partitions": 2, "transport": "packed", "strategy": "jisc", "plan": "(S T) R"},
+        {"partitions": 1, "transport": transport},
+        {"partitions": 2, "strategy": "jisc", "plan": "(S T) R"},
         {"partitions": 3, "strategy": "mjoin", "max_bytes": 100_000_000},
         {"partitions": 1, "strategy": "cacq", "rebalance": "off", "keep": 2},
-        {"partitions": 2, "policy": "a-greedy", "plan": "R (S T)", "watermark": "per-source", "transport": "rows"},
+        {"partitions": 2, "policy": "a-greedy", "plan": "R (S T)", "watermark": "per-source"},
         {"partitions": 2, "policy": "lottery", "idle_after": 1000.0, "lateness": {"R": 70}},
     ]
     partitions = []
@@ -76,6 +79,9 @@ def test_plan_strategy_bound_partitions_transport_and_place_may_change(spark: Sp
     expected = text_rows(join(query(), inputs.batch_frames(spark)).toArrow())
     assert len(expected) > 200
     assert_same([*results(tmp_path / "first"), *results(tmp_path / "second")], expected, "over all starts")
+    other = "packed" if transport == "rows" else "rows"
+    with pytest.raises(SparkJoinError, match=f"transport='{other}': the checkpoint .* was begun with '{transport}'"):
+        run(query(), inputs.frames(spark), tmp_path / "state", tmp_path / "second", key_groups=6, transport=other)
 
 
 def test_another_join_is_refused_by_what_differs(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.transports.parquet_source import FileStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ class JobContext:
     locations   directories of the tasks
     checkpoint  locked by this driver
     sink        destination of the results
+    files       per stream, its files if the workers read them; else empty
     name        of the query, for Spark's UI and log records
     key         secret of the live engines; a new one per start, so that engines of earlier starts are not used
     """
@@ -32,5 +34,6 @@ class JobContext:
     locations: Locations
     checkpoint: Checkpoint
     sink: Sink
+    files: tuple[FileStream, ...] = ()
     name: str = "eddy"
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)

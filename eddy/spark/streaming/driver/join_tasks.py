@@ -1,4 +1,4 @@
-"""Builds the tasks of the second stage and runs them in Spark."""
+"""Builds the work on the partitions of a micro-batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.state.manifest import GroupState, Manifest
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.join_stage import REPORT_COLUMNS, JoinGroups
-from eddy.spark.streaming.worker.tasks import GroupTask, PartitionReport, PartitionTask
+from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
 
 
 def token_after(before: str | None, segments: Sequence[Segment], watermark: int | None) -> str:
@@ -73,13 +72,3 @@ def partition_tasks(
         )
         for partition, own in sorted(by_partition.items())
     ]
-
-
-def run_tasks(context: JobContext, tasks: list[PartitionTask]) -> list[PartitionReport]:
-    """Run tasks as one Spark job; return their reports."""
-    if not tasks:
-        return []
-    numbers = context.spark.range(0, len(tasks), 1, len(tasks))
-    work = JoinGroups(context.job, context.locations, tasks, context.key)
-    reports = numbers.mapInArrow(work, REPORT_COLUMNS).toArrow()
-    return [PartitionReport.unpacked(one) for one in reports.column(0).to_pylist()]

@@ -10,20 +10,17 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eddy.query.query import Query
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.durable import make_directories, private_opener
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.log_stage import LogReport
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 BATCHES_KEPT = 1000
 
@@ -42,15 +39,14 @@ GROUPS = pa.schema(
         ("reason", pa.string()),
         ("ready_seconds", pa.float64()),
         ("join_seconds", pa.float64()),
-        ("keep_seconds", pa.float64()),
     ]
 )
 """Metrics of a key group in a micro-batch.
 
-source         origin of its engine: "live", found on the host; "loaded", from the log; "new", without earlier rows
+source         origin of its engine: "live", kept by a worker; "loaded", from the log; "new", without earlier rows
 rows           rows that arrived, without late rows
 transitions    changes of the plan and of the stored states; `reason` explains the last one, null without any
-ready_seconds  time to get the engine;  join_seconds  time to join;  keep_seconds  time to save the live engine
+ready_seconds  time to get the engine;  join_seconds  time to join
 """
 
 BATCHES = pa.schema(
@@ -64,6 +60,7 @@ BATCHES = pa.schema(
         ("loaded", pa.int32()),
         ("moved", pa.int32()),
         ("transitions", pa.int64()),
+        ("state_rows", pa.int64()),
         ("state_bytes", pa.int64()),
         ("slowest_group", pa.int32()),
         ("slowest_share", pa.float64()),
@@ -78,6 +75,8 @@ BATCHES = pa.schema(
 
 groups         key groups with rows, or with rows that had waited;  loaded  those whose engine was loaded from the log
 moved          key groups that changed partitions, with or without rows
+state_rows     rows that the log keeps for the state of all key groups
+state_bytes    bytes of the engines of the key groups that ran
 slowest_share  time of the slowest key group over the mean time of a group
 watermark      watermark of the engines in ticks; null while it is unknown
 """
@@ -91,6 +90,7 @@ class Metrics:
         make_directories(self._directory)
         self._groups: deque[list[dict[str, Any]]] = deque(maxlen=BATCHES_KEPT)
         self._batches: deque[dict[str, Any]] = deque(maxlen=BATCHES_KEPT)
+        self._logged: dict[int, LogReport] = {}
         self._lock = threading.Lock()
 
     def add(
@@ -103,7 +103,7 @@ class Metrics:
         seconds: Mapping[str, float],
     ) -> None:
         """Add a batch that was published: the rows of its key groups, and the seconds of its steps by name."""
-        busy = [one["ready_seconds"] + one["join_seconds"] + one["keep_seconds"] for one in groups]
+        busy = [one["ready_seconds"] + one["join_seconds"] for one in groups]
         slowest = max(range(len(busy)), key=busy.__getitem__) if busy else None
         mean = sum(busy) / len(busy) if busy else 0.0
         row = {
@@ -116,6 +116,9 @@ class Metrics:
             "loaded": sum(one["source"] == "loaded" for one in groups),
             "moved": moved,
             "transitions": sum(one["transitions"] for one in groups),
+            "state_rows": sum(
+                one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments
+            ),
             "state_bytes": sum(one["state_bytes"] for one in groups),
             "slowest_group": None if slowest is None else groups[slowest]["group"],
             "slowest_share": None if slowest is None else busy[slowest] / mean,
@@ -125,6 +128,8 @@ class Metrics:
         with self._lock:
             self._groups.append(list(groups))
             self._batches.append(row)
+            self._logged[manifest.batch] = replace(logged, segments=())  # a thousand batches have many segments
+            self._logged.pop(manifest.batch - BATCHES_KEPT, None)
         # A full disk must not fail the job because of metrics.
         with contextlib.suppress(OSError):
             name = f"{batch_name(manifest.batch)}.parquet"
@@ -151,23 +156,7 @@ class Metrics:
             found = (one for one in reversed(self._batches) if batch is None or one["batch"] == batch)
             return next((dict(one) for one in found), None)
 
-
-OBSERVED = "eddy"
-
-
-def observed(query: Query, logged: DataFrame) -> DataFrame:
-    """Return the plan of the first stage with Spark metrics, which each progress has as `observedMetrics["eddy"]`.
-
-    logged                          the reports of the first stage
-    rows, bytes                     metrics over all streams: rows and bytes logged
-    rows of <name>, last of <name>  metrics per stream: rows logged, greatest event time in ticks (null without rows or
-                                    event times)
-    """
-    from pyspark.sql import functions as F
-
-    metrics = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("rows", "bytes")]
-    for i, stream in enumerate(query.streams):
-        own = F.col("stream") == i
-        metrics.append(F.coalesce(F.sum(F.when(own, F.col("rows"))), F.lit(0)).alias(f"rows of {stream.name}"))
-        metrics.append(F.max(F.when(own, F.col("last"))).alias(f"last of {stream.name}"))
-    return logged.observe(OBSERVED, *metrics)
+    def logged(self, batch: int) -> LogReport | None:
+        """Return what a batch logged, without its segments; None if it is not in memory."""
+        with self._lock:
+            return self._logged.get(batch)

@@ -1,7 +1,9 @@
 """The driver's part of a micro-batch: log, join, commit, publish. Spark calls it once per batch, or again on a replay.
 
     batch <= the newest manifest   committed before a stop; at most its results remain to be published
-    else                           log (first stage), join (second stage), commit the manifest, publish
+    else                           log and join, commit the manifest, publish
+
+Rows that Spark carries are logged in one Spark job and joined in another; files are read, logged and joined in one.
 
 The manifest is the single point of commitment. All earlier steps can be repeated: another attempt writes other files,
 and a state that no manifest names has a token that nothing refers to.
@@ -12,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,9 @@ from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
-from eddy.spark.streaming.driver.join_tasks import partition_tasks, run_tasks
+from eddy.spark.streaming.driver.distribution import distribute
+from eddy.spark.streaming.driver.feed import Counts, Feed
+from eddy.spark.streaming.driver.join_tasks import partition_tasks
 from eddy.spark.streaming.driver.late_output import LateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
 from eddy.spark.streaming.driver.metrics import Metrics
@@ -32,13 +36,15 @@ from eddy.spark.streaming.driver.rebalancing import Load, Manual, Rebalancer, ba
 from eddy.spark.streaming.driver.resume import resume
 from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
+from eddy.spark.streaming.driver.workers import Deal, Workers
 from eddy.spark.streaming.state.compaction import prune
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.state.spark_files import check_spark_files
-from eddy.spark.streaming.worker.log_stage import LogReport
-from eddy.spark.streaming.worker.tasks import LOADED, PartitionReport, PartitionTask
+from eddy.spark.streaming.worker.join_stage import Said
+from eddy.spark.streaming.worker.log_stage import LogReport, reports_of
+from eddy.spark.streaming.worker.tasks import LOADED, PartitionReport, PartitionTask, Work
 from stairs.errors import EddyError
 
 if TYPE_CHECKING:
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
 class Settings:
     """Settings that may change from one start of a job to the next.
 
-    partitions  tasks of the second stage
+    partitions  partitions of the key groups; a task joins one or more of them
     rules       how watermarks follow from event times
     rebalancer  decides which key groups change partitions
     keep        number of manifests to keep, with the files that they name
@@ -61,6 +67,30 @@ class Settings:
     rebalancer: Rebalancer
     keep: int
     late: tuple[Late, ...]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The work on the rows of a batch.
+
+    logged         the rows
+    logged_at      when they were logged, on the clock `time.perf_counter`
+    files          files of each stream that were taken up to this batch; None if Spark carries the rows
+    watermarks     after the batch
+    late_below     per stream, the event time below which rows of the batch are late
+    partition_map  of the batch
+    groups         key group -> its state before the batch
+    tasks          the work on the partitions that have any
+    """
+
+    logged: LogReport
+    logged_at: float
+    files: Counts | None
+    watermarks: Watermarks
+    late_below: tuple[int, ...] | None
+    partition_map: PartitionMap
+    groups: dict[int, GroupState]
+    tasks: list[PartitionTask]
 
 
 def cost_of(metrics: Mapping[str, Any]) -> float:
@@ -101,9 +131,12 @@ class MicroBatches:
         self._closing = threading.Lock()
         self._maintenance = Maintenance(context, settings.keep)
         self._late = LateOutput(job.query, settings.late, locations.late)
+        self._feed = Feed(context.checkpoint.root, [stream.name for stream in job.query.streams], context.files)
+        self._forget = False
         locations.delete_old_engines()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
         self._log_recoveries()
+        self._workers = Workers(context)
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
 
     @property
@@ -150,18 +183,20 @@ class MicroBatches:
         """Texts on damage of the checkpoint that was found and repaired since the start."""
         return list(self._context.checkpoint.recoveries)
 
-    def delete_live_engines(self) -> None:
-        """Delete the live engines of this host."""
-        self._context.locations.delete_engines()
+    def forget_engines(self) -> None:
+        """Let the workers drop their engines in the next batch that runs."""
+        self._forget = True
 
     def close(self) -> None:
         """Release the checkpoint for another driver. Idempotent; callable from any thread."""
         with self._closing:
+            self._workers.close()
+            self._context.locations.delete_engines()
             self._maintenance.wait()
             self._context.checkpoint.lock.release()
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Run a micro-batch. `frame` is the plan of the first stage, which has not run yet."""
+        """Run a micro-batch. `frame` is a plan that has not run yet: it logs the rows that Spark carries."""
         with self.stopping.micro_batch():
             try:
                 self._run_batch(frame, batch)
@@ -177,12 +212,10 @@ class MicroBatches:
         if self._planned_before is not None and batch <= self._planned_before:
             LOG.warning("%s: Spark replays batch %d, which was not committed before this start", self.title, batch)
         began = time.perf_counter()
-        with self._described(batch, "log rows"):
-            logged = LogReport.of(frame.toArrow(), len(self._context.job.query.streams))
-        logged_at = time.perf_counter()
-        self.stopping.check()
+        self._maintenance.check()
         ran = self._map
-        manifest, reports = self._join(batch, logged)
+        plan, reports = self._join_files(batch) if self._context.files else self._join_rows(batch, frame)
+        manifest = self._manifest(batch, plan, reports)
         joined_at = time.perf_counter()
         self._context.checkpoint.commit(manifest)
         committed_at = time.perf_counter()
@@ -190,14 +223,14 @@ class MicroBatches:
         self._late.count(batch, (report.late_rows for report in reports))
         self._publish(manifest)
         seconds = {
-            "log": logged_at - began,
-            "join": joined_at - logged_at,
+            "log": plan.logged_at - began,
+            "join": joined_at - plan.logged_at,
             "commit": committed_at - joined_at,
             "publish": time.perf_counter() - committed_at,
         }
         groups = [one for report in reports for one in report.groups]
-        self.metrics.add(manifest, logged, self._watermarks.engine, groups, len(ran.moved(self._map)), seconds)
-        self._maintenance.after(manifest, self._watermarks.engine)
+        self.metrics.add(manifest, plan.logged, self._watermarks.engine, groups, len(ran.moved(self._map)), seconds)
+        self._maintenance.begin(manifest, self._watermarks.engine)
         self._log_recoveries()
         self._log_batch(batch, groups, ran)
 
@@ -241,9 +274,48 @@ class MicroBatches:
                 " the batch is committed, and the next start of the job publishes it again with the same files"
             ) from problem
 
-    def _join(self, batch: int, logged: LogReport) -> tuple[Manifest, list[PartitionReport]]:
-        """Run the second stage; return the manifest to commit and the reports of the tasks."""
-        before = self._watermarks
+    def _join_rows(self, batch: int, frame: DataFrame) -> tuple[_Plan, list[PartitionReport]]:
+        """Log rows that Spark carries in one Spark job, and join them in another one."""
+        with self._described(batch, "log rows"):
+            logged = LogReport.of(reports_of(frame.toArrow()), len(self._context.job.query.streams))
+        plan = self._plan(batch, logged, None)
+        self.stopping.check()
+        if not plan.tasks:
+            return plan, []
+        return plan, self._run_tasks(batch, lambda tasks: [[]] * tasks, lambda said: plan)[1]
+
+    def _join_files(self, batch: int) -> tuple[_Plan, list[PartitionReport]]:
+        """Read, log and join the files of a batch in one Spark job."""
+        streams = len(self._context.job.query.streams)
+        taken = None if self.manifest is None else self.manifest.extra["files"]
+        start, end = tuple(taken or [0] * streams), self._feed.end(batch)
+
+        def plan(said: Sequence[Said]) -> _Plan:
+            return self._plan(batch, LogReport.of((one for task in said for one in task.logged), streams), end)
+
+        return self._run_tasks(batch, lambda tasks: self._feed.deal(start, end, tasks), plan)
+
+    def _run_tasks(
+        self, batch: int, deal: Deal, plan: Callable[[Sequence[Said]], _Plan]
+    ) -> tuple[_Plan, list[PartitionReport]]:
+        """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
+        plans: list[_Plan] = []
+
+        def decide(said: Sequence[Said]) -> list[Work]:
+            plans.append(plan(said))
+            made, holdings = plans[-1], [one.holding for one in said]
+            if self._forget:
+                holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
+            return distribute(made.tasks, made.partition_map.n, holdings, made.groups)
+
+        with self._described(batch, "join"):
+            reports = self._workers.run(batch, self._map.n, deal, decide, self.stopping.check)
+        self._forget = False
+        return plans[-1], reports
+
+    def _plan(self, batch: int, logged: LogReport, files: Counts | None) -> _Plan:
+        """Return the work on the rows of a batch."""
+        logged_at, before = time.perf_counter(), self._watermarks
         greatest = logged.greatest if self._timed else (None,) * len(logged.greatest)
         watermarks = before.after(greatest, time.time(), self._settings.rules)
         mapped = self._requested.plan(self._planned_map(batch), self._load, batch)
@@ -252,15 +324,20 @@ class MicroBatches:
             rows[segment.group].append(segment)
         groups = {} if self.manifest is None else self._maintenance.compacted(self.manifest.groups)
         tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, mapped, before, watermarks)
-        reports = self._run_tasks(batch, tasks)
+        return _Plan(logged, logged_at, files, watermarks, before.late_below, mapped, groups, tasks)
+
+    def _manifest(self, batch: int, plan: _Plan, reports: list[PartitionReport]) -> Manifest:
+        """Return the manifest to commit, and take over the state that it describes."""
         ran = {one["group"]: one for report in reports for one in report.groups}
-        for task in tasks:
+        groups = dict(plan.groups)
+        for task in plan.tasks:
             for one in task.groups:
                 chain = groups[one.group].chain if one.group in groups else ()
                 if one.segments:
-                    chain = (*chain, Link(batch, before.late_below, one.segments))
+                    chain = (*chain, Link(batch, plan.late_below, one.segments))
                 found = ran[one.group]
                 groups[one.group] = GroupState(batch, one.after, chain, found["plan"], found["due"])
+        watermarks, mapped = plan.watermarks, plan.partition_map
         if watermarks.engine is not None:
             spans = self._maintenance.spans
             groups = {
@@ -268,21 +345,21 @@ class MicroBatches:
                 for group, state in groups.items()
             }
         load = self._load.after({group: cost_of(one) for group, one in ran.items()})
-        manifest = Manifest(
+        self._watermarks, self._map, self._load = watermarks, mapped, load
+        return Manifest(
             batch=batch,
             watermarks=watermarks.to_json(),
             partition_map=mapped.partitions,
             groups=groups,
             results=tuple(file for report in reports for file in report.results),
             late=tuple(file for report in reports for file in report.late),
-            extra={"partitions": mapped.n, "load": load.to_json(), "options": self._context.job.options.text},
+            extra={
+                "partitions": mapped.n,
+                "load": load.to_json(),
+                "options": self._context.job.options.text,
+                "files": plan.files,
+            },
         )
-        self._watermarks, self._map, self._load = watermarks, mapped, load
-        return manifest, reports
-
-    def _run_tasks(self, batch: int, tasks: list[PartitionTask]) -> list[PartitionReport]:
-        with self._described(batch, "join"):
-            return run_tasks(self._context, tasks)
 
     def _planned_map(self, batch: int) -> PartitionMap:
         """Return the partition map of the rebalancer."""

@@ -1,4 +1,4 @@
-"""Prepares a streaming join: checks the arguments, fixes the grid and the rules, and plans the first stage."""
+"""Prepares a streaming join: checks the arguments, fixes the grid and the rules, and plans how its rows arrive."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from eddy.spark.environment.session import parallelism
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
-from eddy.spark.streaming.driver.metrics import observed
 from eddy.spark.streaming.driver.micro_batch import Settings
+from eddy.spark.streaming.driver.progress import observed
 from eddy.spark.streaming.driver.rebalancing import Automatic, Manual, Rebalancer
 from eddy.spark.streaming.driver.watermarks import make_rules
 from eddy.spark.streaming.driver.writer import StreamingJoin
-from eddy.spark.streaming.state.identity import saved_shares
+from eddy.spark.streaming.state.identity import saved_choices
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.log_stage import LogRows
-from eddy.spark.transports.choice import carry, check_transport
+from eddy.spark.transports.choice import AUTO, carry, check_transport
 from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-KEY_GROUPS = 64
+KEY_GROUPS, GROUPS_PER_TASK = 8, 4
+"""The default: so many key groups at least, and so many for each task that runs at a time. A group costs a
+millisecond per micro-batch; fewer groups are coarser to rebalance."""
 COPIED_KEY_GROUPS = 8
 """The default if streams lack key classes: they are copied along these, so more groups mean more copies."""
 
@@ -73,8 +75,15 @@ def prepare(
         raise SparkJoinError(f"keep={keep}: give 2 or more, because the newest state may be damaged")
     ordered = in_query_order(query, frames)
     rules = make_rules(query, watermark, lateness, idle_after)
-    saved = saved_shares(checkpoint)
-    usual = _usual_groups(query) if saved is None else math.prod(saved)
+    saved = saved_choices(checkpoint)
+    session = ordered[0].sparkSession
+    if session.sparkContext.getConf().get("spark.dynamicAllocation.enabled") == "true":
+        raise SparkJoinError(
+            "this session has spark.dynamicAllocation.enabled=true, with which Spark refuses barrier stages; a"
+            " streaming join needs them, because its tasks work together: start the session with a fixed number of"
+            " executors"
+        )
+    usual = _usual_groups(query, session) if saved is None else math.prod(saved.shares)
     groups = usual if key_groups is None else key_groups
     job = make_job(query, options=options, partitions=groups)
     if groups > job.shares.partitions and key_groups is not None:
@@ -85,18 +94,27 @@ def prepare(
     groups = job.shares.partitions
     struct_type(query.output_schema)
     options.runtime(job.query)  # a bad plan should fail here and not in a task
-    tasks = min(parallelism(ordered[0].sparkSession), groups) if partitions is None else partitions
+    tasks = min(parallelism(session), groups) if partitions is None else partitions
     if not 1 <= tasks <= groups:
         raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
-    scratch = ordered[0].sparkSession.conf.get("spark.local.dir", None) or tempfile.gettempdir()
+    scratch = session.conf.get("spark.local.dir", None) or tempfile.gettempdir()
     state = hashlib.blake2b(str(checkpoint).encode(), digest_size=8).hexdigest()
     locations = Locations(checkpoint, state, Path(scratch.split(",")[0]))
-    logged = carry(transport, LogRows(job, locations), ordered, streaming=True).frame
+    if saved is not None:
+        if transport not in (AUTO, saved.transport):
+            raise SparkJoinError(
+                f"transport={transport!r}: the checkpoint {checkpoint} was begun with {saved.transport!r}, and Spark's"
+                f" progress in it fits no other; pass 'auto' or {saved.transport!r}, or start with a new checkpoint"
+            )
+        transport = saved.transport
+    carried = carry(transport, LogRows(job, locations), ordered, root=checkpoint)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
     settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep, late=query.late_by_stream)
-    return StreamingJoin(ordered[0].sparkSession, job, locations, observed(job.query, logged), settings, checkpoint)
+    if not carried.files:
+        carried = carried._replace(frame=observed(job.query, carried.frame))
+    return StreamingJoin(session, job, locations, carried, settings, checkpoint)
 
 
-def _usual_groups(query: Query) -> int:
+def _usual_groups(query: Query, session: SparkSession) -> int:
     everywhere = any(len(one.columns) == len(query.streams) for one in query.classes)
-    return KEY_GROUPS if everywhere else COPIED_KEY_GROUPS
+    return max(KEY_GROUPS, GROUPS_PER_TASK * parallelism(session)) if everywhere else COPIED_KEY_GROUPS

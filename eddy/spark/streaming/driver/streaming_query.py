@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eddy.log import LOG
-from eddy.spark.errors import SparkJoinError
+from eddy.spark.errors import SparkJoinError, error_of_worker
+from eddy.spark.streaming.driver.progress import completed
 from eddy.spark.types import struct_type
 from stairs.errors import EddyError
 
@@ -30,10 +30,9 @@ class StreamingJoinQuery:
         running.awaitTermination(60)
         print(running.batches().to_pandas())
 
-    `batches()` and `groups()` return all metrics. Spark's own progress, which a `StreamingQueryListener` receives as
-    well, describes the first stage only; its `observedMetrics["eddy"]` reports the rows that were logged. The second
-    stage is a Spark job inside the micro-batch, for which Spark reports no progress. Its metrics are under "eddy" in
-    `lastProgress` and `recentProgress` of this class.
+    `batches()` and `groups()` return all metrics. The progress that Spark gives to a `StreamingQueryListener` describes
+    the rows that Spark carries (`observedMetrics["eddy"]`), and knows nothing of the join or of files that the workers
+    read. `lastProgress` and `recentProgress` of this class are complete.
     """
 
     def __init__(self, spark: SparkSession, inner: StreamingQuery, batches: MicroBatches) -> None:
@@ -96,7 +95,7 @@ class StreamingJoinQuery:
         if problem is None:
             return None
         self._batches.close()
-        return self._batches.problem or problem
+        return self._batches.problem or error_of_worker(problem) or problem
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
         """Wait until the query ends, at most `timeout` seconds; raise its `exception()` if it failed."""
@@ -140,21 +139,26 @@ class StreamingJoinQuery:
 
     @property
     def lastProgress(self) -> dict[str, Any] | None:
-        """Spark's progress of the newest micro-batch, with its row of `batches()` under "eddy".
+        """Spark's progress of the newest micro-batch, completed by the join (see `recentProgress`).
 
         For a progress without a micro-batch, "eddy" holds the newest row.
         """
         progress = self._inner.lastProgress
         if progress is None:
             return None
-        found, metrics = _as_dict(progress), self._batches.metrics
-        return {**found, "eddy": metrics.row(found["batchId"]) or metrics.row()}
+        found, metrics = completed(progress, self._batches.query, self._batches.metrics), self._batches.metrics
+        return {**found, "eddy": found["eddy"] or metrics.row()}
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:
-        """Spark's progress of the newest micro-batches, each with its row of `batches()` under "eddy", or None."""
-        found = [_as_dict(progress) for progress in self._inner.recentProgress]
-        return [{**one, "eddy": self._batches.metrics.row(one["batchId"])} for one in found]
+        """Spark's progress of the newest micro-batches, each completed by the join.
+
+        "eddy" is its row of `batches()`, or None. `numInputRows` counts rows that the workers read, too;
+        `stateOperators` has the state of the join, with rows that the log keeps and bytes of the engines that ran;
+        `eventTime` has the greatest event time and the watermark, in ticks; `observedMetrics["eddy"]` has the rows and
+        the greatest event time of each stream.
+        """
+        return [completed(one, self._batches.query, self._batches.metrics) for one in self._inner.recentProgress]
 
     # Of the join
 
@@ -162,19 +166,19 @@ class StreamingJoinQuery:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
         Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), loaded (those loaded from the
-        log), moved (to another partition), transitions (changes of plans and stored states), state_bytes (of the
-        engines of these groups); slowest_group and slowest_share (its time over the mean time); watermark (of the
-        engines, in ticks of the query's common time type, null while unknown); log_seconds, join_seconds,
-        commit_seconds, publish_seconds. A replayed batch that was only published has no row.
+        log), moved (to another partition), transitions (changes of plans and stored states), state_rows (that the log
+        keeps for all groups), state_bytes (of the engines of these groups); slowest_group and slowest_share (its time
+        over the mean time); watermark (of the engines, in ticks of the query's common time type, null while unknown);
+        log_seconds, join_seconds, commit_seconds, publish_seconds. A replayed batch that was only published has no row.
         """
         return self._batches.metrics.batches()
 
     def groups(self) -> pa.Table:
         """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
 
-        Columns: batch, group, partition; source of its engine ("live", found on the host; "loaded", from the log;
+        Columns: batch, group, partition; source of its engine ("live", kept by a worker; "loaded", from the log;
         "new"); rows (without late rows), late, results, state_bytes; plan after the batch; transitions, and the reason
-        of the last one, null without any; ready_seconds (to get the engine), join_seconds, keep_seconds (to save it).
+        of the last one, null without any; ready_seconds (to get the engine), join_seconds.
         """
         return self._batches.metrics.groups()
 
@@ -197,12 +201,12 @@ class StreamingJoinQuery:
         """Number of late rows of each stream since the start."""
         return self._batches.late_counts
 
-    def forget_live_engines(self) -> None:
-        """Delete the live engines on the driver's host, so that the next batches load them from the log.
+    def forget_engines(self) -> None:
+        """Let the workers drop their engines, so that the next micro-batch loads them from the log.
 
         For tests and measurements: it costs only time.
         """
-        self._batches.delete_live_engines()
+        self._batches.forget_engines()
 
     @property
     def compaction_problem(self) -> BaseException | None:
@@ -236,7 +240,3 @@ class StreamingJoinQuery:
     def rebalance(self) -> None:
         """Distribute the key groups by their load, from the next micro-batch on."""
         self._batches.rebalance()
-
-
-def _as_dict(progress: Any) -> dict[str, Any]:
-    return dict(progress) if isinstance(progress, dict) else dict(json.loads(progress.json))

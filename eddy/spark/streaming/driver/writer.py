@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eddy.log import refusals
+from eddy.log import LOG, refusals
+from eddy.spark.environment.session import missing_settings
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
@@ -18,9 +20,14 @@ from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.identity import check_identity, has_identity, write_identity
 from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.transports.base import Carried
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_warned: set[str] = set()
+"""Spark applications whose settings a warning has named."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class StreamingJoin:
 
     job         the query and the grid of key groups
     locations   directories of the tasks
-    logged      streaming plan of the first stage, which logs the rows of all streams
+    carried     the way of the rows to the workers: the streaming plan, and the files that the workers read
     settings    settings that may change from one start to the next
     checkpoint  absolute path of the state's directory
 
@@ -42,7 +49,7 @@ class StreamingJoin:
     spark: SparkSession
     job: Job
     locations: Locations
-    logged: DataFrame
+    carried: Carried
     settings: Settings
     checkpoint: Path
 
@@ -169,28 +176,42 @@ class JoinWriter:
         join = self._join
         sink = self._chosen_sink()
         check_workers(join.spark)
+        self._warn_of_settings()
         checkpoint = Checkpoint(join.checkpoint)
         checkpoint.lock.acquire()
-        try:
-            groups = join.job.shares.partitions
+        with ExitStack() as undo:
+            undo.callback(checkpoint.lock.release)
+            groups, transport = join.job.shares.partitions, join.carried.transport
             begun = has_identity(join.checkpoint) or checkpoint.newest_number() is not None
             if begun:
-                checkpoint.recoveries += check_identity(join.checkpoint, join.job, groups)
-            context = JobContext(join.spark, join.job, join.locations, checkpoint, sink, self._name or "eddy")
+                checkpoint.recoveries += check_identity(join.checkpoint, join.job, groups, transport)
+            name = self._name or "eddy"
+            context = JobContext(join.spark, join.job, join.locations, checkpoint, sink, join.carried.files, name)
             batches = MicroBatches(context, join.settings)
+            undo.callback(batches.close)
             if not begun:
                 # After the check of the sink: a start that fails must not fix the identity.
-                write_identity(join.checkpoint, join.job, groups)
-            writer = join.logged.writeStream.foreachBatch(batches)
+                write_identity(join.checkpoint, join.job, groups, transport)
+            writer = join.carried.frame.writeStream.foreachBatch(batches)
             writer = writer.option("checkpointLocation", str(join.checkpoint / "spark"))
             if self._name is not None:
                 writer = writer.queryName(self._name)
             if self._trigger:
                 writer = writer.trigger(**self._trigger)
-            return StreamingJoinQuery(join.spark, writer.start(), batches)
-        except BaseException:
-            checkpoint.lock.release()
-            raise
+            running = StreamingJoinQuery(join.spark, writer.start(), batches)
+            undo.pop_all()
+        return running
+
+    def _warn_of_settings(self) -> None:
+        """Log a warning, once for each Spark application, of settings that a session of the user's own lacks."""
+        application = str(self._join.spark.sparkContext.applicationId)
+        missing = missing_settings(self._join.spark)
+        if missing and application not in _warned:
+            _warned.add(application)
+            settings = ", ".join(f"{name}={value}" for name, value in missing.items())
+            LOG.warning(
+                "this Spark session makes micro-batches slow; start it with %s, or by eddy.spark.session()", settings
+            )
 
     def _chosen_sink(self) -> Sink:
         if self._sink is not None:

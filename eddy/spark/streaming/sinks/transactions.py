@@ -116,13 +116,14 @@ def snapshot(path: str | os.PathLike[str], upto: int | None = None) -> list[Path
     if upto is not None and upto not in there:
         span = f"published are batches {there[0]} to {there[-1]}" if there else "no batch is published yet"
         raise SparkJoinError(f"{root}: batch upto={upto} is not published; {span}")
-    names = [
-        file["name"]
-        for batch in there
-        if upto is None or batch <= upto
-        for file in _entry(root / "_log" / f"{batch_name(batch)}{_ENTRY}")["files"]
-    ]
-    return [root / "data" / name for name in names]
+    return [path for batch in there if upto is None or batch <= upto for path in batch_files(root, batch)]
+
+
+def batch_files(root: Path, batch: int) -> list[Path]:
+    """Return the files of a published batch. Raises SparkJoinError for a damaged or missing entry."""
+    path = root / "_log" / f"{batch_name(batch)}{_ENTRY}"
+    with explained(path, "reading the entry of a batch"):
+        return [root / "data" / file["name"] for file in _entry(path)["files"]]
 
 
 def read(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = None) -> DataFrame:
@@ -137,10 +138,38 @@ def read(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = N
     """
     root = local_path(path, "path")
     files = snapshot(root, upto)
+    return read_files(spark, saved_schema(root), files)
+
+
+def stream(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
+    """Return the results that a `transactions` sink publishes, as a streaming DataFrame.
+
+        pairs = eddy.spark.stream_transactions(spark, "results")
+        pairs.groupBy("user").count().writeStream.outputMode("complete").format("memory").queryName("n").start()
+
+    path   directory of the sink; the job must have started once
+
+    A query over it reads each batch of the join once, in order, exactly once with a checkpoint of its own. Afterwards
+    `spark.readStream.format("eddy").option("maxBatchesPerTrigger", 10).load(path)` works in the session as well. Raises
+    SparkJoinError for a directory without results of a join.
+    """
+    from eddy.spark.streaming.sinks.results_source import NAME, ResultsSource
+
+    root = local_path(path, "path")
+    saved_schema(root)
+    spark.dataSource.register(ResultsSource)
+    return spark.readStream.format(NAME).load(str(root))
+
+
+def saved_schema(root: Path) -> pa.Schema:
+    """Return the schema of the results. Raises SparkJoinError if the directory has none."""
     schema = _schema(root)
     if schema is None:
-        raise SparkJoinError(f"{root / '_log' / _SCHEMA} is missing; start the job again, which writes it")
-    return read_files(spark, schema, files)
+        raise SparkJoinError(
+            f"{root / '_log' / _SCHEMA} is missing: give the path to which a job wrote with a transactions sink, or"
+            " start the job again, which writes it"
+        )
+    return schema
 
 
 def _entry(path: Path) -> dict[str, Any]:

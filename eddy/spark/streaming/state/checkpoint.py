@@ -3,6 +3,7 @@
     root/
         identity.json                  the query that the checkpoint belongs to (identity.py), and identity-copy.json
         lock                           the driver that runs the job (driver_lock.py)
+        files/                         the files of each stream in their order, if workers read them (file_log.py)
         log/                           segments of rows (segments.py); names begin with the batch in 12 digits
         late/                          files of late rows, named in the same way
         manifests/<12 digits>.manifest state after each batch (manifest.py)

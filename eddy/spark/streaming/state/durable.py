@@ -1,6 +1,7 @@
 """Durable files: each exists as a whole or not at all, even after a power cut in the middle of a write.
 
     write_whole   temporary name, fsync, rename, fsync of the directory: afterwards the file survives a power cut
+    write_new     the same for a file that must not exist
     write_twice   the same for a file and its copy, the copy first
     read_twice    reads a file and its copy, and repairs either from the other
 
@@ -68,6 +69,20 @@ def private_opener(path: str, flags: int) -> int:
 
 def write_whole(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
     """Write a file atomically: at each moment readers see the old content or the new content."""
+    _write(path, data, mode, os.replace)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file atomically. Raises FileExistsError if it exists."""
+    _write(path, data, PRIVATE_FILE, _name_new)
+
+
+def _name_new(temporary: Path, path: Path) -> None:
+    os.link(temporary, path)
+    os.unlink(temporary)
+
+
+def _write(path: Path, data: bytes, mode: int, name: Callable[[Path, Path], None]) -> None:
     temporary = path.with_name(temporary_name(path.name))
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -78,7 +93,7 @@ def write_whole(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(temporary, path)
+        name(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -2,18 +2,20 @@
 
 The identity contains everything that gives the rows in the log their meaning: the streams in order with their kept
 columns, windows, time columns and filters, the attribute classes of the predicates, the order of arrival, the grid of
-key groups, and the watermark settings that the caller names. A start with any difference is refused, and the error
-names the difference.
+key groups, the transport, and the watermark settings that the caller names. A start with any difference is refused, and
+the error names the difference.
 
 The following may change: plan, policy, strategy, stored combinations, `max_bytes`, the number of partitions and the
 partition map. `where` and `select` may change as long as the kept columns stay the same, because rows in the log have
 the columns of the time when they were written. The filter of a stream belongs to the identity because the log lacks the
 rows that it rejected.
 
+The transport belongs to the identity because Spark's checkpoint stores its progress in other terms for each.
+
 Functions in filters are compared by name only. So a changed function goes unnoticed, and the state holds rows that the
 old function accepted.
 
-    {"format": "eddy streaming join", "version": 4, "digest": BLAKE2b of the rest, "identity": {...}}
+    {"format": "eddy streaming join", "version": 5, "digest": BLAKE2b of the rest, "identity": {...}}
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +34,7 @@ from eddy.spark.streaming.state.durable import ReadOutcome, read_twice, write_tw
 from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, optional, parse, text
 
 FORMAT = "eddy streaming join"
-VERSION = 4
+VERSION = 5
 _FORM = fields(
     {
         "query": QUERY_FORM,
@@ -42,19 +45,23 @@ _FORM = fields(
         "key_groups": integer(1),
         "classes": list_of(text),
         "shares": list_of(integer(1, 1 << 31)),
+        "transport": text,
         "watermarks": mapping,
     }
 )
 
 
-def write_identity(root: Path, job: Job, key_groups: int, watermarks: Mapping[str, Any] | None = None) -> None:
+def write_identity(
+    root: Path, job: Job, key_groups: int, transport: str, watermarks: Mapping[str, Any] | None = None
+) -> None:
     """Write the identity of a new checkpoint under `root`; it survives a power cut.
 
     job         its shares are the grid of key groups
     key_groups  number of cells of the grid
+    transport   name of the transport
     watermarks  settings that change which rows are late or evicted, by name; values that JSON can express
     """
-    identity = _identity(job, key_groups, watermarks)
+    identity = _identity(job, key_groups, transport, watermarks)
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "digest": _digest(identity), "identity": identity}, indent=1
     )
@@ -62,7 +69,7 @@ def write_identity(root: Path, job: Job, key_groups: int, watermarks: Mapping[st
 
 
 def check_identity(
-    root: Path, job: Job, key_groups: int, watermarks: Mapping[str, Any] | None = None
+    root: Path, job: Job, key_groups: int, transport: str, watermarks: Mapping[str, Any] | None = None
 ) -> tuple[str, ...]:
     """Raise StreamingStateError unless the checkpoint belongs to this join; the error names the difference.
 
@@ -74,7 +81,7 @@ def check_identity(
             f"{root} has no whole identity: {'; '.join(found.damages) or f'{_path(root)} is missing'};"
             " restore the file or its copy from a backup, or start with a new checkpoint"
         )
-    differs = _difference(found.value, job, _identity(job, key_groups, watermarks))
+    differs = _difference(found.value, job, _identity(job, key_groups, transport, watermarks))
     if differs is not None:
         raise StreamingStateError(
             f"the checkpoint {root} belongs to another join: {differs}; run that join on it, or start with a new"
@@ -88,13 +95,22 @@ def has_identity(root: Path) -> bool:
     return _path(root).exists() or _copy(root).exists()
 
 
-def saved_shares(root: Path) -> tuple[int, ...] | None:
-    """Return the shares per class of the checkpoint, None without a whole identity.json.
+@dataclass(frozen=True)
+class Saved:
+    """The choices of the first start of a checkpoint, which later starts keep.
 
-    They depend on the stream sizes that were expected at the first start. Later starts use them and choose none.
+    shares     shares per class; they depend on the stream sizes that were expected at the first start
+    transport  name of the transport
     """
+
+    shares: tuple[int, ...]
+    transport: str
+
+
+def saved_choices(root: Path) -> Saved | None:
+    """Return the choices of the first start, None without a whole identity.json."""
     identity = _read(root).value
-    return None if identity is None else tuple(identity["shares"])
+    return None if identity is None else Saved(tuple(identity["shares"]), identity["transport"])
 
 
 def _path(root: Path) -> Path:
@@ -105,7 +121,7 @@ def _copy(root: Path) -> Path:
     return Path(root) / "identity-copy.json"
 
 
-def _identity(job: Job, key_groups: int, watermarks: Mapping[str, Any] | None) -> dict[str, Any]:
+def _identity(job: Job, key_groups: int, transport: str, watermarks: Mapping[str, Any] | None) -> dict[str, Any]:
     identity = {
         "query": query_text(job.query),
         "filters": [filter_text(conditions) for conditions in job.filters],
@@ -115,6 +131,7 @@ def _identity(job: Job, key_groups: int, watermarks: Mapping[str, Any] | None) -
         "key_groups": key_groups,
         "classes": job.shares.classes,
         "shares": job.shares.counts,
+        "transport": transport,
         "watermarks": dict(watermarks or {}),
     }
     # Converted to the form in which it is read: sequences are lists.
@@ -178,6 +195,7 @@ def _difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | N
         ("sequence_type", "type of the order of arrival"),
         ("key_groups", "number of key groups"),
         ("classes", "classes of the key groups"),
+        ("transport", "transport"),
     ):
         if saved[key] != own[key]:
             return differ(what, saved[key], own[key])

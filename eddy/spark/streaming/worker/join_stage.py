@@ -1,28 +1,34 @@
-"""The second stage of a micro-batch: each task joins the rows of its key groups, one group after the other.
+"""The join of a micro-batch: each task joins the rows of its key groups, one group after the other.
 
-A group's engine is the live engine on this host if it has exactly the wanted state; else it is loaded from the log.
+If the rows are in files, each task first reads and logs a part of them. Then the tasks meet: the driver learns what was
+logged and which worker has which engines, and gives out the key groups.
+
+A group's engine is in the worker (`engines.py`) if it has exactly the wanted state; else it is loaded from the log.
 Nothing that a task writes counts until the driver's manifest names it: another attempt of the same task may run at the
 same time, on this host or another, and either may win.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-from collections.abc import Iterator, Sequence
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eddy.live.engine_file import EngineFile
 from eddy.log import LOG
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.merge import Merger, interleave
-from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
+from eddy.spark.streaming.worker.engines import Engines, Holding, Start, engines_of
+from eddy.spark.streaming.worker.file_reader import FilePart, logged_files
+from eddy.spark.streaming.worker.log_stage import StreamReport
+from eddy.spark.streaming.worker.meeting import Place, TurnedAwayError
 from eddy.spark.streaming.worker.output_files import ResultFile, write_late
 from eddy.spark.streaming.worker.state_loader import StateLoader, split_late
 from eddy.spark.streaming.worker.tasks import (
@@ -33,31 +39,71 @@ from eddy.spark.streaming.worker.tasks import (
     LateCount,
     PartitionReport,
     PartitionTask,
+    Work,
 )
 from eddy.spark.types import spark_schema
 from stairs.graph import FOREVER
 
-REPORT_COLUMNS = "report binary"
+TURNED_AWAY_S = 0.3
+"""How long a worker lives on after its meeting ended."""
+MEETING = "eddy.meeting"
+"""The property of a Spark job that names the meeting of its tasks."""
 
 
-class JoinGroups:
-    """The function that Spark runs on task numbers: it runs each task and yields its packed report.
+@dataclass(frozen=True)
+class Said:
+    """The message of a task to the driver.
 
-    key   secret of the live engines (`eddy.live.engine_file`). Spark sends it to the workers, which write it to no file
+    holding  the engines of its worker
+    logged   the rows that it logged
     """
 
-    def __init__(self, job: Job, locations: Locations, tasks: Sequence[PartitionTask], key: bytes) -> None:
-        self._job = job
-        self._locations = locations
-        self._tasks = tasks
-        self._key = key
-        self.__name__ = "eddy_join"
+    holding: Holding
+    logged: tuple[StreamReport, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                report = _PartitionJoin(self._job, self._locations, self._tasks[number], self._key).run()
-                yield pa.RecordBatch.from_arrays([pa.array([report.packed()], pa.binary())], names=["report"])
+
+@dataclass(frozen=True)
+class Orders:
+    """The first message of the driver to a task.
+
+    batch  number of the micro-batch
+    parts  the parts of files that it reads and logs
+    """
+
+    batch: int
+    parts: Sequence[FilePart]
+
+
+class RunTask:
+    """The function that Spark runs in each task. It is the same in all micro-batches, so Spark pickles it once."""
+
+    def __init__(self, start: Start, place: Place) -> None:
+        self._start = start
+        self._place = place
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[PartitionReport]:
+        from pyspark import TaskContext
+
+        (number,) = numbers  # a worker whose task leaves input behind is not used again
+        context = TaskContext.get()
+        assert context is not None
+        engines = engines_of(self._start)
+        try:
+            with self._place.seat(context.getLocalProperty(MEETING) or "", number) as seat:
+                orders: Orders = seat.orders
+                with logged_files(engines, orders.batch, orders.parts) as logged:
+                    work: Work = seat.say(Said(engines.holding(), logged.reports))
+                    engines.drop(work.drop)
+                    engines.hand_over(work.hand_over)
+                    engines.partitions = work.partitions
+                    reports = [PartitionJoin(engines, task, logged.rows).run() for task in work.tasks]
+                seat.leave()
+        except TurnedAwayError:
+            # Another task failed, or the query was stopped: Spark gives up this task and its worker. The pause lets it
+            # learn of the cause first. A worker that went on would print an error, as Spark does not listen any more.
+            time.sleep(TURNED_AWAY_S)
+            os._exit(0)
+        return iter(reports)
 
 
 class _Arrival(NamedTuple):
@@ -68,22 +114,27 @@ class _Arrival(NamedTuple):
     rows: pa.RecordBatch
 
 
-class _PartitionJoin:
-    """Joins the key groups of one task."""
+class PartitionJoin:
+    """Joins the key groups of one partition.
 
-    def __init__(self, job: Job, locations: Locations, task: PartitionTask, key: bytes) -> None:
+    known  rows of segments of the batch that this process has in memory
+    """
+
+    def __init__(self, engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> None:
+        job = engines.job
         self._job = job
-        self._key = key
-        self._locations = locations
+        self._engines = engines
+        self._locations = engines.locations
         self._task = task
-        self._state = StateLoader(job, locations, task.previous)
+        self._state = StateLoader(job, engines.locations, task.previous)
+        self._state.reader.know(known)
         self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
         self._late: list[list[pa.RecordBatch]] = [[] for _ in job.query.streams]
         self._late_rows: dict[int, LateCount] = {}
         self._timed = job.query.graph.timed
 
     def run(self) -> PartitionReport:
-        """Join all key groups of the task."""
+        """Join all key groups of the partition."""
         report = PartitionReport()
         try:
             for one in self._task.groups:
@@ -111,14 +162,11 @@ class _PartitionJoin:
     def _join(self, one: GroupTask) -> dict[str, Any]:
         task, job = self._task, self._job
         began = perf_counter()
-        with EngineFile(self._locations.engine_file(one.group), self._key) as file:
-            runtime, source = None, NEW
-            if one.before is not None:
-                source = LIVE
-                if file.locked:
-                    runtime = file.load(engine_token(one.before, job), job.query, job.options.new_policy())
+        with self._engines.lent(one.group, one.before, one.after, one.handed) as lent:
+            source = NEW if one.before is None else LIVE
+            runtime = lent.runtime
             if runtime is None:
-                runtime = job.options.runtime(job.query, one.plan)
+                runtime = lent.runtime = job.options.runtime(job.query, one.plan)
                 if one.before is not None:
                     source = LOADED
                     LOG.warning("batch %d: loading the engine of key group %d from the log", task.batch, one.group)
@@ -158,11 +206,6 @@ class _PartitionJoin:
                 "ready_seconds": ready - began,
                 "join_seconds": joined - ready,
             }
-            if file.locked:
-                # If the disk is full, the file holds no engine, and the next batch loads it from the log.
-                with contextlib.suppress(OSError):
-                    file.save(runtime, engine_token(one.after, job))
-        metrics["keep_seconds"] = perf_counter() - joined
         return metrics
 
     def _arrivals(self, one: GroupTask) -> tuple[list[_Arrival], int]:
@@ -201,8 +244,3 @@ def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Tabl
     for first, stream, rows in arrivals:
         yield from merger.add(first, stream, rows)
     yield from merger.finish()
-
-
-def engine_token(token: str, job: Job) -> bytes:
-    """Return the token under which a live engine is kept: a digest of its state's token and the engine options."""
-    return hashlib.blake2b(f"{token} {job.options.text}".encode(), digest_size=16).digest()

@@ -1,14 +1,15 @@
-"""The first stage of a micro-batch: tasks write rows to the log as segments, and report them to the driver.
+"""The log of a micro-batch: tasks write the rows of the streams as segments.
 
-This stage runs inside the streaming plan, which Spark plans once. So nothing here depends on the driver's state of a
-batch. For example, late rows are logged too, and skipped where segments are read.
+Rows that Spark carries are logged in a Spark job of their own, inside the streaming plan, which Spark plans once
+(`LogRows`). Files are read and logged by the tasks that join the rows (`join_stage.py`). Late rows are logged as well,
+and skipped where segments are read: only the driver knows which rows of a batch are late.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
@@ -31,11 +32,26 @@ REPORT = pa.schema(
         ("segments", pa.string()),
     ]
 )
-"""Report of a task on one stream: rows and bytes logged, least and greatest event time, its segments as JSON.
+"""A `StreamReport` as Spark carries it, its segments as JSON."""
 
-Rows with a null key match nothing. They are logged only if the query has branches, but their event times always count.
-Event times are null without rows, and in a query without an order of arrival.
-"""
+
+@dataclass(frozen=True)
+class StreamReport:
+    """The rows of one stream that a task logged.
+
+    rows      logged; rows with a null key match nothing, and are logged only if the query has branches
+    first     least event time; null keys count. None without rows, and in a query without an order of arrival
+    last      greatest event time
+    segments  their locations; a copy for another key group is another name for the same bytes
+    bytes     size of the segments, each counted once
+    """
+
+    stream: int
+    rows: int
+    first: int | None
+    last: int | None
+    segments: tuple[Segment, ...]
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -54,18 +70,58 @@ class LogReport:
     segments: tuple[Segment, ...]
 
     @classmethod
-    def of(cls, table: pa.Table, streams: int) -> LogReport:
+    def of(cls, reports: Iterable[StreamReport], streams: int) -> LogReport:
         """Combine the reports of all tasks."""
         rows: list[int] = [0] * streams
         greatest: list[int | None] = [None] * streams
         segments: list[Segment] = []
-        for one in table.to_pylist():
-            stream = one["stream"]
-            rows[stream] += one["rows"]
-            so_far, last = greatest[stream], one["last"]
-            greatest[stream] = last if so_far is None or (last is not None and last > so_far) else so_far
-            segments += [Segment(**fields) for fields in json.loads(one["segments"])]
-        return cls(tuple(rows), sum(table.column("bytes").to_pylist()), tuple(greatest), tuple(segments))
+        size = 0
+        for one in reports:
+            rows[one.stream] += one.rows
+            so_far, last = greatest[one.stream], one.last
+            greatest[one.stream] = last if so_far is None or (last is not None and last > so_far) else so_far
+            segments += one.segments
+            size += one.bytes
+        return cls(tuple(rows), size, tuple(greatest), tuple(segments))
+
+
+def reports_of(table: pa.Table) -> list[StreamReport]:
+    """Return the reports that Spark carried."""
+    rows = table.to_pylist()
+    return [
+        StreamReport(**{**one, "segments": tuple(Segment(**own) for own in json.loads(one["segments"]))})
+        for one in rows
+    ]
+
+
+def log_writer(locations: Locations, batch: int, what: str) -> SegmentWriter:
+    """Return the writer of a new log file. Two attempts of one task must not share a file."""
+    return SegmentWriter(locations.log, f"{batch_name(batch)}-{what}-{uuid.uuid4().hex}")
+
+
+def log_rows(
+    job: Job, writer: SegmentWriter, stream: int, batches: Iterable[pa.RecordBatch]
+) -> tuple[StreamReport, dict[Segment, pa.RecordBatch]]:
+    """Write rows of one stream; return the report, valid once the writer has finished, and the rows of each segment."""
+    splitter = Splitter(job, stream)
+    written: dict[Segment, pa.RecordBatch] = {}
+
+    def write(pieces: Sequence[Piece]) -> None:
+        written.update({writer.add(one.cell, stream, one.tuples, one.first, one.last): one.tuples for one in pieces})
+
+    for batch in batches:
+        write(splitter.add(batch))
+    write(splitter.finish())
+    first, last = splitter.span or (None, None)
+    report = StreamReport(
+        stream=stream,
+        rows=sum(one.rows for one in written),
+        first=first,
+        last=last,
+        segments=tuple(replace(one, group=one.group + offset) for one in written for offset in splitter.offsets),
+        bytes=sum(one.length for one in written),
+    )
+    return report, written
 
 
 class LogRows(RowTask):
@@ -79,36 +135,12 @@ class LogRows(RowTask):
         self._locations = locations
 
     def __call__(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        splitter = Splitter(self.job, stream)
-        n_rows = 0
-
-        def write(pieces: Sequence[Piece]) -> int:
-            for piece in pieces:
-                writer.add(piece.cell, stream, piece.tuples, piece.first, piece.last)
-            return sum(piece.tuples.num_rows for piece in pieces)
-
-        # Two attempts of one task must not share a file, and retention reads the batch from the name.
-        name = f"{batch_name(_batch_number())}-{stream}-{uuid.uuid4().hex}"
-        with SegmentWriter(self._locations.log, name) as writer:
-            for batch in batches:
-                n_rows += write(splitter.add(batch))
-            n_rows += write(splitter.finish())
-            written = writer.finish()
-        if not written and splitter.span is None:
-            return
-        first, last = splitter.span or (None, None)
-        report = {
-            "stream": stream,
-            "rows": n_rows,
-            "bytes": sum(one.length for one in written),
-            "first": first,
-            "last": last,
-            # A copy is another name for the same bytes.
-            "segments": json.dumps(
-                [asdict(replace(one, group=one.group + offset)) for one in written for offset in splitter.offsets]
-            ),
-        }
-        yield pa.RecordBatch.from_pylist([report], schema=REPORT)
+        with log_writer(self._locations, _batch_number(), str(stream)) as writer:
+            found, _ = log_rows(self.job, writer, stream, batches)
+            writer.finish()
+        if found.segments or found.last is not None:
+            segments = json.dumps([asdict(one) for one in found.segments])
+            yield pa.RecordBatch.from_pylist([{**asdict(found), "segments": segments}], schema=REPORT)
 
 
 def _batch_number() -> int:

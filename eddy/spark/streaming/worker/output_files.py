@@ -1,4 +1,4 @@
-"""Files that a task of the second stage writes: its results, and the late rows of its key groups."""
+"""Files that a task writes while it joins: its results, and the late rows of its key groups."""
 
 from __future__ import annotations
 

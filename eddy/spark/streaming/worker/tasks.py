@@ -1,9 +1,8 @@
-"""Messages of the second stage: the tasks that the driver sends, and the report that each returns."""
+"""Messages of the join of a micro-batch: the work that the driver gives to each task, and the reports on it."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
 
 LIVE, LOADED, NEW = "live", "loaded", "new"
-"""Sources of an engine: found on the host; loaded from the log; new, because the key group had no rows before."""
+"""Sources of an engine: kept by a worker of the host; loaded from the log; new, as the key group had no rows before."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,7 @@ class GroupTask:
     after     token of the state that the rows lead to
     segments  the rows
     plan      the group's last plan, from which an engine that is loaded resumes
+    handed    whether another worker of the host hands the engine over
     """
 
     group: int
@@ -29,11 +29,12 @@ class GroupTask:
     after: str
     segments: tuple[Segment, ...]
     plan: str | None
+    handed: bool = False
 
 
 @dataclass(frozen=True)
 class PartitionTask:
-    """The work of one task of the second stage.
+    """The work on one partition in a micro-batch.
 
     previous    batch of the manifest that holds the state before; None for the first batch
     late_below  per stream, the event time below which rows of this batch are late
@@ -52,6 +53,22 @@ class PartitionTask:
     groups: tuple[GroupTask, ...]
 
 
+@dataclass(frozen=True)
+class Work:
+    """The work of one Spark task in a micro-batch.
+
+    partitions  partitions that its worker serves
+    tasks       the work on those of them that have any
+    hand_over   key groups whose engines other workers of the host want
+    drop        key groups whose engines in this worker are out of date
+    """
+
+    partitions: tuple[int, ...]
+    tasks: tuple[PartitionTask, ...]
+    hand_over: tuple[int, ...]
+    drop: tuple[int, ...]
+
+
 class LateCount(NamedTuple):
     """Late rows of one stream: their number, and by how many ticks the oldest of them missed the watermark."""
 
@@ -65,7 +82,7 @@ class LateCount(NamedTuple):
 
 @dataclass
 class PartitionReport:
-    """Report of a task of the second stage.
+    """Report on one partition.
 
     results    result files that it wrote
     late       files of late rows that it wrote
@@ -77,15 +94,3 @@ class PartitionReport:
     late: list[OutputFile] = field(default_factory=list)
     late_rows: dict[int, LateCount] = field(default_factory=dict)
     groups: list[dict[str, Any]] = field(default_factory=list)
-
-    def packed(self) -> bytes:
-        """Return the report as bytes for the driver."""
-        return json.dumps(asdict(self)).encode()
-
-    @staticmethod
-    def unpacked(data: bytes) -> PartitionReport:
-        """Return the report that a worker packed."""
-        report = json.loads(data)
-        files = [[OutputFile(**file) for file in report[kind]] for kind in ("results", "late")]
-        late_rows = {int(stream): LateCount(*count) for stream, count in report["late_rows"].items()}
-        return PartitionReport(files[0], files[1], late_rows, report["groups"])

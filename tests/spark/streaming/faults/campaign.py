@@ -17,6 +17,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from eddy.spark.streaming.sinks.transactions import snapshot
+from tests.spark.streaming.faults.daemon import MODULE, TRAPS
+from tests.spark.streaming.faults.processes import below, processes
 from tests.spark.streaming.faults.schedule import plan
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Traps
 from tests.spark.streaming.faults.workload import LATENESS, STREAMS, Result, Row, Workload, counted
@@ -131,7 +133,8 @@ class _Life:
     def run(self, kill: bool, faults: Counter[str]) -> int:
         """Start the driver and wait; return its exit code. `kill`: kill it at a random moment of its batches."""
         self._ready.unlink(missing_ok=True)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+        own = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "SPARK_LOCAL_IP": "127.0.0.1", TRAPS: str(self._root)}
+        environment = {**os.environ, **own}
         with open(self._root / "driver.log", "a") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.streaming.faults.driver", str(self._root)],
@@ -169,9 +172,8 @@ class _Life:
 
     def _kill_a_worker(self, driver: int) -> bool:
         """Kill one of the Python processes that Spark forked from its daemon."""
-        parents = _parents()
-        command = "-m eddy.spark.environment.daemon"
-        daemons = [pid for pid in parents if _descends(pid, driver, parents) and command in _command(pid)]
+        parents = processes()
+        daemons = below(driver, f"-m {MODULE}", parents)
         workers = [pid for pid in daemons if parents[pid] in daemons]
         if not workers:
             return False
@@ -188,30 +190,3 @@ class _Life:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def _parents() -> dict[int, int]:
-    """Return the parent of each process."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat") as file:
-                    found[int(name)] = int(file.read().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-    return found
-
-
-def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    while pid in parents and pid != ancestor:
-        pid = parents[pid]
-    return pid == ancestor
-
-
-def _command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read().replace("\0", " ")
-    except OSError:
-        return ""

@@ -7,7 +7,7 @@
     identity        one of two copies: no effect.  nameless: both copies: refused
     unmarked        the mark of the newest batch: published again, without effect. If the batch was joined again after
                     its results were published, because both manifests were lost: refused
-    engine          files of live engines: loaded from the log
+    files           the newest list of files that Spark has taken: refused
     strays          files that crashes leave: no effect
 
 After a refusal the files are restored from copies, as the error demands, and the job must then continue. The present
@@ -56,11 +56,10 @@ class Damage:
 class Damager:
     """Damages the files of a job."""
 
-    def __init__(self, root: Path, sink: str, local: Path, chance: random.Random) -> None:
+    def __init__(self, root: Path, sink: str, chance: random.Random) -> None:
         self._root = root
         self._checkpoint = root / "checkpoint"
         self._sink = sink
-        self._local = local
         self._chance = chance
         self._note = root / "damage.json"
 
@@ -201,24 +200,13 @@ class Damager:
             return Damage("mark, contradicted", must=CONTRADICTED, saved=saved)
         return Damage("mark, published again")
 
-    def _engine(self) -> Damage | None:
-        """Damage files of live engines, but not the memory of an engine, which is trusted like that of a process."""
-        files = [path for path in sorted(self._local.rglob("*.engine")) if path.stat().st_size]
-        hurt = [path for path in files if self._chance.random() < 0.7] or files[:1]
-        for path in hurt:
-            how = self._chance.choice(["delete", "empty", "cut", "dirty", "other"])
-            if how == "delete":
-                path.unlink()
-            elif how == "other":  # as an abandoned task leaves it: whole, but not the wanted state
-                others = [one for one in files if one.exists() and one != path]
-                shutil.copyfile(self._chance.choice(others), path) if others else path.unlink()
-            elif how == "dirty":
-                with open(path, "r+b") as file:
-                    file.seek(8)
-                    file.write(bytes(8))
-            else:
-                os.truncate(path, 0 if how == "empty" else path.stat().st_size // 2)
-        return Damage("engines") if hurt else None
+    def _files(self) -> Damage | None:
+        lists = sorted((self._checkpoint / "files").glob("*.new"))
+        if not lists:
+            return None
+        saved = [self._saved(lists[-1])]
+        self._hurt(lists[-1])
+        return Damage("files, refused", must="order in which files were taken is lost|lists are missing", saved=saved)
 
     def _strays(self) -> Damage | None:
         checkpoint, newest, _ = self._newest()

@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from eddy.spark import SparkJoinError, join, session
+from tests.spark.streaming.faults.daemon import MODULE
 from tests.spark.streaming.faults.damage import Damager
 from tests.spark.streaming.faults.points import Points
+from tests.spark.streaming.faults.schedule import PLACES
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Injected, Traps
-from tests.spark.streaming.faults.workload import ONE_DAEMON, PLANS, SPARK_SCHEMA, STREAMS, counted, query
+from tests.spark.streaming.faults.workload import PLANS, SPARK_SCHEMA, STREAMS, counted, query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,14 +56,14 @@ class Driver:
         self._kills_before = 0
         """Workers killed when the run began."""
         self._local = root / "local"
-        self._damager = Damager(root, self._config["sink"], self._local, self._chance)
+        self._damager = Damager(root, self._config["sink"], self._chance)
         self._points = Points(root, self._traps, self._chance)
         self._points.install()
         self._spark = session(
             "local[3,4]",
             **{
                 "spark.driver.memory": "700m",
-                **ONE_DAEMON,
+                "spark.python.daemon.module": MODULE,
                 "spark.local.dir": str(self._local),
                 "spark.sql.warehouse.dir": str(root / "warehouse"),
             },
@@ -82,7 +84,7 @@ class Driver:
 
     def _worker_kills(self) -> int:
         """Return how many workers were killed so far, by a trap or at random."""
-        traps = sum(trap.action == "kill" and trap.place in ("split", "join") for trap in self._traps.happened())
+        traps = sum(trap.action == "kill" and trap.place in PLACES for trap in self._traps.happened())
         return traps + len(list(self._root.glob(f"{WORKER_KILLED}*")))
 
     def _damage(self) -> None:
@@ -172,8 +174,8 @@ class Driver:
         if present is not None and pattern is not None and re.search(pattern, problem, re.DOTALL):
             self._note(present.kind if present.must else f"{present.kind}, refused")
             self._damager.repair()
-        elif pattern is not None and WORKER_DIED in problem and self._worker_kills() > self._kills_before:
-            # A kill took the last attempt of a task that the damage had failed before. The next run meets the damage.
+        elif WORKER_DIED in problem and self._worker_kills() > self._kills_before:
+            # A kill took the last attempt of a micro-batch that other faults had failed before.
             return
         elif "injected: " not in problem:
             raise Unexplained(problem)

@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,23 +16,10 @@ from eddy.spark.streaming.driver.micro_batch import MicroBatches
 from eddy.spark.streaming.sinks import CallbackSink, ParquetSink, TransactionSink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import Manifest
-from eddy.spark.streaming.worker.tasks import PartitionReport, PartitionTask
 from tests.spark.streaming.faults.traps import Injected, Traps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-class _Twice:
-    """A micro-batch whose first stage runs twice; one of the two logs counts."""
-
-    def __init__(self, frame: DataFrame, first: bool) -> None:
-        self._frame = frame
-        self._first = first
-
-    def toArrow(self) -> Any:
-        reports = [self._frame.toArrow(), self._frame.toArrow()]
-        return reports[0 if self._first else 1]
 
 
 class Points:
@@ -85,38 +71,39 @@ class Points:
             self._around_publish(kind)
 
     def _around_batches(self) -> None:
-        call, join, run = MicroBatches.__call__, MicroBatches._join, MicroBatches._run_tasks
+        call, plan, join, run = (
+            MicroBatches.__call__,
+            MicroBatches._plan,
+            MicroBatches._manifest,
+            MicroBatches._run_tasks,
+        )
 
         def wrapped_call(batches: MicroBatches, frame: DataFrame, batch: int) -> None:
             self._traps.at(batch)
             self._ready.touch()
             if self._traps.spring("stop"):
                 threading.Timer(self._chance.uniform(0.0, 0.7), self.stop_asked.set).start()
-            again = next((one for one in self._traps.waiting("twice") if one.action == "split"), None)
-            given: Any = frame
-            if again is not None and self._traps.take(again):
-                given = _Twice(frame, self._chance.random() < 0.5)
-            call(batches, given, batch)
+            call(batches, frame, batch)
             self.reach("done")
 
-        def wrapped_join(batches: MicroBatches, batch: int, logged: Any) -> Any:
+        def wrapped_plan(batches: MicroBatches, *given: Any) -> Any:
             self.reach("logged")
-            found = join(batches, batch, logged)
-            self.reach("joined")
-            return found
+            return plan(batches, *given)
 
-        def wrapped_run(batches: MicroBatches, batch: int, tasks: list[PartitionTask]) -> list[PartitionReport]:
-            again = next((one for one in self._traps.waiting("twice") if one.action == "join"), None)
-            if not tasks or again is None or not self._traps.take(again):
-                return run(batches, batch, tasks)
-            # Both attempts run at the same time on the same host, and either may win.
-            with ThreadPoolExecutor(1) as pool:
-                other = pool.submit(run, batches, batch, tasks)
-                found = [run(batches, batch, tasks), other.result()]
+        def wrapped_join(batches: MicroBatches, *given: Any) -> Any:
+            self.reach("joined")
+            return join(batches, *given)
+
+        def wrapped_run(batches: MicroBatches, *given: Any) -> Any:
+            found = [run(batches, *given)]
+            if self._traps.spring("twice"):
+                # Of two attempts, each with its own files, either may win.
+                found.append(run(batches, *given))
             return self._chance.choice(found)
 
         MicroBatches.__call__ = wrapped_call  # type: ignore[method-assign]
-        MicroBatches._join = wrapped_join  # type: ignore[method-assign]
+        MicroBatches._plan = wrapped_plan  # type: ignore[method-assign]
+        MicroBatches._manifest = wrapped_join  # type: ignore[method-assign]
         MicroBatches._run_tasks = wrapped_run  # type: ignore[method-assign]
 
     def _around_renames(self) -> None:

@@ -21,17 +21,19 @@ from tests.spark.streaming.faults.traps import Trap
 JOINING = ("logged", "joined", "stop")
 COMMITTING = ("copied", "unrenamed", "renamed")
 PUBLISHING = ("publish", "published", "marked", "done")
-WORKERS = (("split", "kill"), ("split", "raise"), ("join", "kill"), ("join", "raise"))
-SLEEPS = (("split", "sleep"), ("join", "sleep"))
-DUPLICATES = (("twice", "split"), ("twice", "join"))
+PLACES = ("split", "meet", "join", "leave")
+"""Places of a worker, in the order in which a task passes them."""
+WORKERS = tuple((place, action) for place in PLACES for action in ("kill", "raise"))
+SLEEPS = tuple((place, "sleep") for place in PLACES)
+DUPLICATE = ("twice", "join")
 DAMAGES = {
     # The damage after each end; if an end comes again, the next one in the list is used.
     "logged": ("primary", "both", "copy", "segment"),
-    "joined": ("segment", "engine", "gone", "identity"),
-    "stop": ("engine", "strays", "both"),
+    "joined": ("segment", "files", "gone", "identity"),
+    "stop": ("files", "strays", "both"),
     "copied": ("primary", "strays"),
     "unrenamed": ("strays", "identity"),
-    "renamed": ("both", "engine", "primary"),
+    "renamed": ("both", "files", "primary"),
     "publish": ("both", "nameless"),
     "published": ("both", "strays"),
     "marked": ("unmarked", "both"),
@@ -79,7 +81,7 @@ def plan(seed: int, batches: int, kills: list[tuple[str, str]]) -> Plan:
         count = min(3, len(WORKERS))
         traps += [Trap(batch, *one) for one in chance.sample(WORKERS, count)]
         if chance.random() < 0.6:
-            traps.append(Trap(batch, *chance.choice(DUPLICATES)))
+            traps.append(Trap(batch, *DUPLICATE))
         if chance.random() < 0.4:
             traps.append(Trap(batch, *chance.choice(SLEEPS)))
     return Plan(tuple(traps))

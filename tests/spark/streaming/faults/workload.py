@@ -30,10 +30,6 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64())])
 SPARK_SCHEMA = "k long, t long, v long"
 PLANS = (None, "((R S) T)", "((S T) R)", "((R T) S)")
 KEYS = 24
-ONE_DAEMON = {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": False}
-"""Settings of the programs of these tests. Spark starts a second parent of Python workers, which loads all kernels
-again, if tasks of SQL differ from other tasks in a variable; this is the only one in which they differ.
-"""
 
 Row = tuple[int, int, int]
 Result = tuple[int, ...]

@@ -1,0 +1,78 @@
+"""Gives the work of a micro-batch to Spark's tasks: each partition to the worker that has its engines.
+
+Spark runs a task in any of its Python workers. So a partition is no fixed task: the partition map says which key groups
+are joined together, and the tasks say which partitions their workers joined last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from eddy.spark.streaming.state.manifest import GroupState
+from eddy.spark.streaming.worker.engines import Holding
+from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask, Work
+
+
+def places(partitions: int, holdings: Sequence[Holding]) -> list[int]:
+    """Return the task of each partition: the one whose worker had it last, and for the others the least busy one.
+
+    No task gets more than its even share, rounded up. O(partitions × tasks).
+    """
+    most = -(-partitions // len(holdings))
+    found: dict[int, int] = {}
+    room = [most] * len(holdings)
+    for task, one in enumerate(holdings):
+        for partition in one.partitions:
+            if partition < partitions and partition not in found and room[task]:
+                found[partition] = task
+                room[task] -= 1
+    for partition in range(partitions):
+        if partition not in found:
+            found[partition] = max(range(len(room)), key=room.__getitem__)
+            room[found[partition]] -= 1
+    return [found[partition] for partition in range(partitions)]
+
+
+def distribute(
+    tasks: Sequence[PartitionTask], partitions: int, holdings: Sequence[Holding], groups: Mapping[int, GroupState]
+) -> list[Work]:
+    """Return the work of each Spark task.
+
+    tasks     the work on the partitions that have any
+    holdings  the engines of the worker of each Spark task
+    groups    key group -> its state before the batch
+
+    An engine moves through a file only between workers of a host; else its new worker loads the log.
+    """
+    placed = places(partitions, holdings)
+    own: list[list[PartitionTask]] = [[] for _ in holdings]
+    leaving: dict[int, list[int]] = defaultdict(list)
+    for task in tasks:
+        place = placed[task.partition]
+        here = holdings[place]
+        joined = []
+        for one in task.groups:
+            holder = None if one.before is None or here.engines.get(one.group) == one.before else _holder(one, holdings)
+            if holder is not None and holdings[holder].host == here.host:
+                leaving[holder].append(one.group)
+                joined.append(replace(one, handed=True))
+            else:
+                joined.append(one)
+        # While the engines that are already here join, the others come.
+        own[place].append(replace(task, groups=tuple(sorted(joined, key=lambda one: one.handed))))
+    return [
+        Work(
+            partitions=tuple(partition for partition, place in enumerate(placed) if place == number),
+            tasks=tuple(own[number]),
+            hand_over=tuple(leaving[number]),
+            drop=tuple(g for g, token in one.engines.items() if g not in groups or groups[g].token != token),
+        )
+        for number, one in enumerate(holdings)
+    ]
+
+
+def _holder(wanted: GroupTask, holdings: Sequence[Holding]) -> int | None:
+    """Return the task whose worker has the wanted engine, None if none has it."""
+    return next((k for k, one in enumerate(holdings) if one.engines.get(wanted.group) == wanted.before), None)

@@ -1,0 +1,167 @@
+"""The meeting of the tasks of a micro-batch: each gets orders, says what it has, and gets its work when all have.
+
+Spark's `BarrierTaskContext.allGather` does the same in about a second, because it polls. Here each task connects to the
+driver, which decides as soon as the last task has spoken; that takes about a millisecond. Both sides prove that they
+know the secret of the join before either reads a message of the other (`multiprocessing.connection`).
+
+A task that ends before the decision ends the meeting: the others would wait in vain, so they are turned away. A task
+keeps its seat until its work is done, and is turned away if the driver no longer waits for it. So is a task of an
+earlier meeting, which Spark gave up: each meeting has a name of its own.
+
+The tasks get the name as a property of their Spark job, and all else here. So the job is planned and pickled only once,
+which takes 15 ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+from eddy.spark.streaming.worker.meeting import Place, connection_of
+
+Decide = Callable[[Sequence[Any]], Sequence[Any]]
+"""Takes what the tasks said, in the order of their numbers; returns the answer to each."""
+_PAUSE_S = 0.1
+
+
+@dataclass
+class _Round:
+    """One meeting.
+
+    orders    the first message to each task
+    said      number of the task -> what it said
+    sockets   number of the task -> its connection
+    problem   error of the decision
+    over      whether the decision was made, or cannot be made any more
+    """
+
+    name: str
+    orders: Sequence[Any]
+    decide: Decide
+    said: dict[int, Any] = field(default_factory=dict)
+    sockets: dict[int, tuple[socket.socket, Connection]] = field(default_factory=dict)
+    problem: BaseException | None = None
+    over: bool = False
+
+
+class Meetings:
+    """The driver's side of all meetings of one join: a server on a port of this host.
+
+    host  address at which the workers reach the driver
+    key   secret of the join
+    bind  address of this host to listen on; None: `host`
+    """
+
+    def __init__(self, host: str, key: bytes, bind: str | None = None) -> None:
+        self._key = key
+        self._closed = False
+        self._server = socket.create_server((bind or host, 0), backlog=1024)
+        self.place = Place((host, self._server.getsockname()[1]), key)
+        """Where the tasks meet."""
+        self._lock = threading.Lock()
+        self._rounds: dict[str, _Round] = {}
+        threading.Thread(target=self._accept, name="eddy meetings", daemon=True).start()
+
+    @contextlib.contextmanager
+    def hold(self, orders: Sequence[Any], decide: Decide) -> Iterator[str]:
+        """Hold a meeting of a task for each of these orders, while the body runs the tasks; yield its name.
+
+        Raises the error of `decide` after the body, which then has run tasks that were turned away.
+        """
+        current = _Round(uuid.uuid4().hex, orders, decide)
+        with self._lock:
+            self._rounds[current.name] = current
+        try:
+            yield current.name
+        finally:
+            with self._lock:
+                del self._rounds[current.name]
+                current.over = False
+            self._end(current)
+            if current.problem is not None:
+                raise current.problem
+
+    def close(self) -> None:
+        """Close the port. Idempotent."""
+        self._closed = True
+        # A thread that waits in `accept` does not notice `close` alone.
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                accepted, _ = self._server.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(_PAUSE_S)  # such as too many open files: the tasks run again
+                continue
+            threading.Thread(target=self._serve, args=(accepted,), name="eddy meeting", daemon=True).start()
+
+    def _serve(self, accepted: socket.socket) -> None:
+        """Serve one task: it speaks, and hangs up once it has its answer."""
+        current: _Round | None = None
+        # Shutting the socket down wakes a thread that reads from the connection; closing the connection would not.
+        with accepted, connection_of(accepted.dup()) as connection:
+            try:
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+                name, task = connection.recv()
+                with self._lock:
+                    current = self._rounds.get(name)
+                    if current is None or current.over:
+                        return
+                    current.sockets[task] = accepted, connection
+                connection.send(current.orders[task])
+                said = connection.recv()
+                with self._lock:
+                    current.said[task] = said
+                    complete = len(current.said) == len(current.orders) and not current.over
+                if complete:
+                    self._decide(current)
+                connection.recv()  # the work is done
+                with self._lock:
+                    waiting = current.name in self._rounds
+                if waiting:
+                    connection.send(None)
+                    connection.recv_bytes()
+            except (AuthenticationError, EOFError, OSError):
+                pass
+            finally:
+                if current is not None:
+                    self._end(current)
+
+    def _decide(self, current: _Round) -> None:
+        try:
+            answers = current.decide([current.said[task] for task in range(len(current.orders))])
+        except BaseException as problem:
+            current.problem = problem
+            self._end(current)
+            return
+        with self._lock:
+            current.over = True
+        for task, answer in enumerate(answers):
+            # Of a task that has died meanwhile, Spark says why.
+            with contextlib.suppress(OSError):
+                current.sockets[task][1].send(answer)
+
+    def _end(self, current: _Round) -> None:
+        """Turn away the tasks of a meeting that cannot come to a decision any more."""
+        with self._lock:
+            if current.over:
+                return
+            current.over = True
+            sockets = [own for own, _ in current.sockets.values()]
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,83 @@
+"""Spark's progress of a micro-batch, completed with what only the join knows.
+
+Spark sees the first part of a micro-batch: the rows that it carries, but not the rows of files that the workers read,
+and neither the state nor the event times of the join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from eddy.query.query import Query
+from eddy.spark.streaming.driver.metrics import Metrics
+from eddy.spark.streaming.worker.log_stage import LogReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OBSERVED = "eddy"
+
+
+def observed(query: Query, logged: DataFrame) -> DataFrame:
+    """Return the plan that logs rows with Spark metrics, which each progress has as `observedMetrics["eddy"]`.
+
+    logged                          the plan: it yields a report for each task and stream
+    rows, bytes                     metrics over all streams: rows and bytes logged
+    rows of <name>, last of <name>  metrics per stream: rows logged, greatest event time in ticks (null without rows or
+                                    event times)
+    """
+    from pyspark.sql import functions as F
+
+    metrics = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("rows", "bytes")]
+    for i, stream in enumerate(query.streams):
+        own = F.col("stream") == i
+        metrics.append(F.coalesce(F.sum(F.when(own, F.col("rows"))), F.lit(0)).alias(f"rows of {stream.name}"))
+        metrics.append(F.max(F.when(own, F.col("last"))).alias(f"last of {stream.name}"))
+    return logged.observe(OBSERVED, *metrics)
+
+
+def _observed(query: Query, logged: LogReport) -> dict[str, Any]:
+    """Return the same metrics of rows that the workers read."""
+    found: dict[str, Any] = {"rows": sum(logged.rows), "bytes": logged.bytes}
+    for stream, rows, last in zip(query.streams, logged.rows, logged.greatest, strict=True):
+        found |= {f"rows of {stream.name}": rows, f"last of {stream.name}": last}
+    return found
+
+
+def completed(progress: Mapping[str, Any], query: Query, metrics: Metrics) -> dict[str, Any]:
+    """Return Spark's progress as a dict, with the metrics of its micro-batch.
+
+    Fills in, where Spark has nothing: `observedMetrics["eddy"]`, `numInputRows` and the rates, `stateOperators` with
+    the one state of the join, and `eventTime`, in ticks of the query's common time type. "eddy" is the row of
+    `batches()`, None for a batch that is not in memory.
+    """
+    found = dict(progress)
+    row, logged = metrics.row(found["batchId"]), metrics.logged(found["batchId"])
+    found["eddy"] = row
+    if row is None or logged is None:
+        return found
+    # As plain dicts: Spark has rows.
+    seen = {name: one.asDict() for name, one in (found.get("observedMetrics") or {}).items()}
+    found["observedMetrics"] = {OBSERVED: _observed(query, logged), **seen}
+    if not found.get("numInputRows"):
+        found["numInputRows"] = row["rows"]
+        took = found["durationMs"].get("triggerExecution", 0) / 1000
+        found["processedRowsPerSecond"] = row["rows"] / took if took else 0.0
+    times = [last for last in logged.greatest if last is not None]
+    if times:
+        found["eventTime"] = {"max": str(max(times))}
+        if row["watermark"] is not None:
+            found["eventTime"]["watermark"] = str(row["watermark"])
+    found["stateOperators"] = [
+        {
+            "operatorName": "eddyJoin",
+            "numRowsTotal": row["state_rows"],
+            "numRowsUpdated": row["rows"] - row["late"],
+            "numRowsDroppedByWatermark": row["late"],
+            "memoryUsedBytes": row["state_bytes"],
+            "commitTimeMs": round(row["commit_seconds"] * 1000),
+            "customMetrics": {name: row[name] for name in ("groups", "loaded", "moved", "transitions", "results")},
+        }
+    ]
+    return found

@@ -1,0 +1,106 @@
+"""The results of a `transactions` sink as a streaming source of Spark: a streaming query reads what a join published.
+
+An offset is the number of a published batch. Batches are whole, and each is read once, so a query with a checkpoint of
+its own continues exactly once. The tasks read the Parquet files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.staging import local_path
+from eddy.spark.streaming.sinks.transactions import batch_files, saved_schema, versions
+from eddy.spark.types import struct_type
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+NAME = "eddy"
+LIMIT = "maxBatchesPerTrigger"
+_READ_ROWS = 65_536
+
+
+class ResultsSource(DataSource):
+    """The source in Spark's terms.
+
+    Options: `path`, the directory of the sink; `maxBatchesPerTrigger`, the most batches of the join that one
+    micro-batch reads, without it all.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return struct_type(saved_schema(self._root))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        # Spark's options ignore case.
+        limit = self.options.get(LIMIT)
+        if limit is not None and not (limit.isdecimal() and int(limit)):
+            raise SparkJoinError(f"option {LIMIT}={limit!r}: give a number of batches, 1 or more")
+        return ResultsReader(self._root, None if limit is None else int(limit))
+
+    @property
+    def _root(self) -> Path:
+        path = self.options.get("path")
+        if not path:
+            raise SparkJoinError("format 'eddy' reads the results of a transactions sink: pass its path to load(…)")
+        return local_path(path, "path")
+
+
+class ResultsFile(InputPartition):
+    """One file of results."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class ResultsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads batches in their order. An offset is {"batch": the last one read}, -1 before the first."""
+
+    def __init__(self, root: Path, limit: int | None) -> None:
+        self._root = root
+        self._limit = limit
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"batch": -1}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Stands for the option, which counts batches; Spark knows no limit of that kind.
+        return ReadAllAvailable() if self._limit is None else ReadMaxFiles(self._limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = self._newest()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        newest = self._newest() if self._last is None else self._last
+        if self._limit is not None and not isinstance(limit, ReadAllAvailable):
+            newest = min(newest, start["batch"] + self._limit)
+        return {"batch": max(newest, start["batch"])}
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        return {"batch": self._newest()}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        wanted = range(start["batch"] + 1, end["batch"] + 1)
+        return [ResultsFile(str(path)) for batch in wanted for path in batch_files(self._root, batch)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, ResultsFile)
+        with pq.ParquetFile(os.fspath(partition.path)) as file:
+            yield from file.iter_batches(_READ_ROWS, use_threads=False)
+
+    def _newest(self) -> int:
+        return max(versions(self._root), default=-1)

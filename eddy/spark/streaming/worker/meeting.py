@@ -1,0 +1,81 @@
+"""The tasks' side of a meeting; the driver's side is in `driver/meeting.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Any
+
+
+def connection_of(one: socket.socket) -> Connection:
+    """Return a connection over a socket, which it takes over, that sends each message at once."""
+    # By default a second short message waits until the other side acknowledges the first one, which takes 40 ms.
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return Connection(one.detach())
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of all meetings of a join.
+
+    address  host and port of the driver
+    key      secret of the join; Spark sends it to the workers, which write it to no file
+    """
+
+    address: tuple[str, int]
+    key: bytes = field(repr=False)
+
+    @contextlib.contextmanager
+    def seat(self, meeting: str, task: int) -> Iterator[Seat]:
+        """Take a seat in a meeting until the work of the task is done.
+
+        Raises TurnedAwayError, as the methods of the seat do, if the meeting is over: another task failed before the
+        decision, the query was stopped, or the driver has ended.
+        """
+        try:
+            connection = connection_of(socket.create_connection(self.address))
+        except OSError as problem:
+            raise TurnedAwayError from problem
+        with connection:
+            with _turned_away():
+                answer_challenge(connection, self.key)
+                deliver_challenge(connection, self.key)
+                connection.send((meeting, task))
+                orders = connection.recv()
+            yield Seat(connection, orders)
+
+
+class TurnedAwayError(Exception):
+    """The meeting is over."""
+
+
+class Seat:
+    """A task's seat in a meeting.
+
+    orders  the first message of the driver
+    """
+
+    def __init__(self, connection: Connection, orders: Any) -> None:
+        self._connection = connection
+        self.orders = orders
+
+    def say(self, said: Any) -> Any:
+        """Say what this task has, wait for the other tasks, and return the driver's answer."""
+        with _turned_away():
+            self._connection.send(said)
+            return self._connection.recv()
+
+    def leave(self) -> None:
+        """Make sure, when the work is done, that the driver still waits for it."""
+        self.say(None)
+
+
+@contextlib.contextmanager
+def _turned_away() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError) as problem:
+        raise TurnedAwayError from problem

@@ -1,0 +1,362 @@
+"""Mistakes that are easily made, as edits of the code, for `tests/test_mutations.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SEED = 2
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A text that occurs once in a file, and its replacement."""
+
+    file: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A mistake: its description, its edits, and the options with which the fuzzer finds it soon."""
+
+    what: str
+    edits: tuple[Edit, ...]
+    strategy: str = "jisc"
+    streams: int = 3
+    policy: str = "fixed"
+    seed: int = SEED
+    queries: str = "inner"
+
+
+DEFECTS = (
+    Defect(
+        "what is present is taken for complete: a composite is stored under a key that is not attempted",
+        (Edit("stairs/kernels/climb.py", "if peek_int32(p) < row[E_BIRTH]:", "if peek_int32(p) < -2:"),),
+    ),
+    Defect(
+        "a key never looked at is taken for attempted",
+        (Edit("stairs/kernels/climb.py", "if newest >= entries.states[u64(x), E_BIRTH]:", "if newest >= -1:"),),
+    ),
+    Defect(
+        "demote drops the entries of a key and leaves its mark",
+        (Edit("stairs/kernels/stair.py", "poke_int32(p, UNMARKED)", "poke_int32(p, states[x, E_BIRTH])"),),
+    ),
+    Defect(
+        "a state that takes the memory of a dropped one takes its marks as well",
+        (Edit("stairs/stair.py", "max(following, 0), heads, ring)", "int(self.state[E_BIRTH]), heads, ring)"),),
+    ),
+    Defect(
+        "two plans that run side by side both give a result",
+        (Edit("stairs/kernels/climb.py", "if not older:", "if not older and m > 99:"),),
+        "parallel-track",
+    ),
+    Defect(
+        "a row leaves a window of rows one row early",
+        (
+            Edit(
+                "stairs/kernels/one_by_one.py",
+                "set_low(arena, entries, np.int64(i), s + 1 - streams[i, S_SIZE])",
+                "set_low(arena, entries, np.int64(i), s + 2 - streams[i, S_SIZE])",
+            ),
+        ),
+        "jisc",
+    ),
+    Defect(
+        "a row leaves a range one tick early",
+        (
+            Edit(
+                "stairs/kernels/windows.py",
+                "arena.values[u64(ring + (lo & mask))] < horizon",
+                "arena.values[u64(ring + (lo & mask))] <= horizon",
+            ),
+        ),
+        "jisc",
+    ),
+    Defect(
+        "in a chunk, a row leaves a window of rows one row early",
+        (
+            Edit(
+                "stairs/kernels/chunk.py",
+                "stay = max(stay, following - size)",
+                "stay = max(stay, following - size + 1)",
+            ),
+            Edit("stairs/kernels/chunk.py", "s + row[S_SIZE] - own[K_FIRST])", "s + row[S_SIZE] - 1 - own[K_FIRST])"),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "in a chunk, no row leaves its range",
+        (
+            Edit(
+                "stairs/kernels/chunk.py",
+                "elif streams[j, S_KIND] == RANGE and not strict:",
+                "elif strict and strict != strict:",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "an arrival sees a tuple that arrives after it in the same chunk",
+        (Edit("stairs/kernels/chunk.py", "s - own[K_FIRST])] < place", "s - own[K_FIRST])] < place or True"),),
+        "mjoin",
+    ),
+    Defect(
+        "in a changelog, a tuple that left its window is still seen in the chunk",
+        (Edit("stairs/kernels/chunk.py", "            stay += own[j, K_GONE]\n", "            stay += 0\n"),),
+        "mjoin",
+    ),
+    Defect(
+        "residual predicates of a cycle are not checked",
+        (Edit("stairs/kernels/levels.py", "checked |= routes.ops[u64(o), O_CHECK] != 0", "checked |= False"),),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key, a row leaves a window of rows one row early",
+        (Edit("stairs/kernels/one_key.py", "s + 1 - streams[i, S_SIZE])", "s + 2 - streams[i, S_SIZE])"),),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key, partners that are too old for each other join",
+        (Edit("stairs/kernels/one_key.py", "ALL if greatest <= deadline else", "ALL if greatest <= FOREVER else"),),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key, a partner at the end of its range is too old",
+        (Edit("stairs/kernels/one_key.py", "timely += end >= own", "timely += end > own"),),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key, older partners are forgotten",
+        (
+            Edit(
+                "stairs/kernels/one_key.py",
+                "while partner >= low:\n            partners",
+                "while partner > low:\n            partners",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "where all streams join on one key and only some combinations are in time, a partner is forgotten",
+        (Edit("stairs/kernels/one_key.py", "if partner < walk.lows[u64(j)]:", "if partner <= walk.lows[u64(j)]:"),),
+        "mjoin",
+    ),
+    Defect(
+        "a push that fails leaves the plan it changed to",
+        (Edit("eddy/push/transaction.py", "restore(undo.savepoint)", "restore(strategy.savepoint())"),),
+        "mjoin",
+    ),
+    Defect(
+        "a decision within a push that fails is not taken back",
+        (
+            Edit(
+                "eddy/push/walk.py",
+                "import fit_payload\n",
+                "import fit_payload\nfrom eddy.push.transaction import begin\n",
+            ),
+            Edit(
+                "eddy/push/walk.py",
+                "            follow_router(engine, only_kept)\n",
+                "            follow_router(engine, only_kept)\n            begin(engine)\n",
+            ),
+        ),
+        "eddy",
+        5,
+        "chaos",
+    ),
+    Defect(
+        "a state is stored, and tuples go on being routed as if nothing were",
+        (Edit("jisc/strategies/eddy.py", "self.mode = self.modules.meta[M_MODE] = STORED", "self.mode = STORED"),),
+        "eddy",
+        5,
+        "chaos",
+    ),
+    Defect(
+        "tables of a plan are taken for those of the same plan with other states stored",
+        (Edit("jisc/strategies/stored.py", "(plan.tree, tuple(plan.rows.items()))", "(plan.tree, len(plan.rows))"),),
+        "eddy",
+        5,
+        "chaos",
+    ),
+    Defect(
+        "a no-good mark stays when a row that is not blocked arrives in the list",
+        (Edit("stairs/kernels/marks.py", "marked = heads[u64(p)] <= MARKED\n", "marked = i > 99\n"),),
+        "mjoin",
+        5,
+        seed=4,
+    ),
+    Defect(
+        "a no-good mark stays when an empty list gets its first row",
+        (Edit("stairs/kernels/marks.py", "(rested and recs[u64(at)] < low)", "(rested and i > 99)"),),
+        "mjoin",
+        5,
+    ),
+    Defect(
+        "a no-good mark is cleared, and those that rested on it stay",
+        (Edit("stairs/kernels/marks.py", "                            top += 2\n", ""),),
+        "mjoin",
+        5,
+        seed=3,
+    ),
+    Defect(
+        "a list without a result gets a no-good mark whatever it rests on",
+        (Edit("stairs/kernels/learning.py", "LONGEST or not is_blocked(arena, j, x, record):", "LONGEST:"),),
+        "mjoin",
+        5,
+    ),
+    Defect(
+        "a push that fails leaves no-good marks",
+        (Edit("stairs/kernels/arena.py", "    clear_all(arena)\n", ""),),
+        "mjoin",
+        5,
+    ),
+    Defect(
+        "a state is computed with no-good marks",
+        (Edit("stairs/store.py", "        self.modules.clear_marks()\n", ""),),
+        "eddy",
+        5,
+        "chaos",
+    ),
+    Defect(
+        "the sweep takes a key for dead because its lists have no-good marks",
+        (Edit("stairs/kernels/keys.py", "newest_of(heads[u64(row + k)]) >=", "heads[u64(row + k)] >="),),
+        "mjoin",
+        5,
+        seed=1,
+    ),
+    Defect(
+        "comparisons are not checked where partial results are extended level by level",
+        (
+            Edit(
+                "stairs/kernels/levels.py",
+                "hits = hops[u64(h), H_COMPARE] >= 0,",
+                "hits = False,",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "comparisons are not checked where a hop binds its match",
+        (Edit("stairs/kernels/hop.py", "hop[H_COMPARE] < 0 or all_hold(arena, routes, h, current)", "True"),),
+    ),
+    Defect(
+        "a routed tuple is compared with its arrival only",
+        (
+            Edit(
+                "stairs/kernels/cacq.py",
+                "agrees and is_done(test[X_LEVEL], done, more)",
+                "agrees and test[X_LEVEL] < 0",
+            ),
+        ),
+        "cacq",
+    ),
+    Defect(
+        "a hop with a comparison is shared by routes that bind other streams before it",
+        (Edit("jisc/plan/stored_routes.py", " and not graph.compared & tree.mask", ""),),
+        streams=4,
+    ),
+    Defect(
+        "a comparison is not turned where the other side is found first",
+        (Edit("stairs/routes.py", "else (-high, -low)", "else (low, high)"),),
+        "mjoin",
+    ),
+    Defect(
+        "a bound of a comparison is excluded",
+        (Edit("stairs/kernels/compare.py", "return v >= w + row[X_LOW] and", "return v > w + row[X_LOW] and"),),
+        "mjoin",
+    ),
+    Defect(
+        "a tuple is stored under the key of another one that a later scan of its walk has bound",
+        (Edit("stairs/kernels/climb.py", "    if arena.classes[c, C_SCAN] != 0:\n", "    if kid < -1:\n"),),
+    ),
+    Defect(
+        "a scan does not see the last tuples of a stream",
+        (Edit("stairs/kernels/scan.py", "following = newer + own[K_COUNT]", "following = newer + own[K_COUNT] // 2"),),
+        "mjoin",
+    ),
+    Defect(
+        "a search in a band misses values that are equal to the lower bound",
+        (
+            Edit(
+                "stairs/kernels/bands.py",
+                "first += below(values, first, peek_int64(bounds + q), 1)",
+                "first += below(values, first, peek_int64(bounds + q) + 1, 1)",
+            ),
+        ),
+        "mjoin",
+        2,
+        seed=3,
+    ),
+    Defect(
+        "a band keeps the tuples of a push that failed",
+        (Edit("stairs/bands.py", "        self.table[np.ix_(wrong, EMPTIED)] = 0\n", "        wrong[:] = False\n"),),
+        "mjoin",
+        2,
+        seed=3,
+    ),
+    Defect(
+        "a window that follows from intervals is a tick too short",
+        (
+            Edit(
+                "eddy/query/intervals.py",
+                "self.derived[stream.name] = size",
+                "self.derived[stream.name] = max(size - 1, 0)",
+            ),
+        ),
+        "mjoin",
+    ),
+    Defect(
+        "a stream is kept as long as the others may be older",
+        (Edit("eddy/query/intervals.py", "most.max(axis=1)", "most.max(axis=0)"),),
+        "mjoin",
+    ),
+    Defect(
+        "the payload of a restored query lies in other slots",
+        (Edit("eddy/branches/shelf.py", "self.payload.turn(i, first & (room - 1))", "pass"),),
+        "mjoin",
+        queries="branches",
+    ),
+    Defect(
+        "what becomes due during a push comes out one tick early",
+        (
+            Edit(
+                "stairs/deadlines.py",
+                "queue.at[queue.first : end], now))",
+                'queue.at[queue.first : end], now, "right"))',
+            ),
+        ),
+        "mjoin",
+        queries="branches",
+    ),
+    Defect(
+        "what a push begins and ends comes out in a changelog",
+        (Edit("eddy/branches/rows.py", "if n < 2 or signs.all():", "if n < 999:"),),
+        "mjoin",
+        queries="branches",
+    ),
+)
+
+
+LEDGER_DEFECTS = {
+    "of two stored options of a row, the second stays": Edit(
+        "stairs/kernels/ledger.py", "advance = following < 0", "advance = False"
+    ),
+    "an option that ended is never used again": Edit(
+        "stairs/kernels/ledger.py",
+        "    put(book, OPTIONS, o, book.counters[N_FREE_OPTIONS])\n    book.counters[N_FREE_OPTIONS] = o\n",
+        "    pass\n",
+    ),
+    "a push that failed leaves its options": Edit(
+        "stairs/kernels/book.py", "            book.entries[u64(x)] = old", "            pass"
+    ),
+    "a row has a partner again for each further one": Edit(
+        "stairs/kernels/ledger.py",
+        "elif how == SEMI and count == 0:\n        emit(book, 1",
+        "elif how == SEMI:\n        emit(book, 1",
+    ),
+    "the tuples of stored options may be forgotten": Edit(
+        "stairs/kernels/book.py", "number = book.options[u64(o + 1 + i)]", "number = np.int64(-1)"
+    ),
+}
+"""Mistakes that the test of ledgers against their model finds, `tests/stairs/test_ledger.py`."""

@@ -1,0 +1,143 @@
+"""The meeting of tasks: all are answered once all have spoken, and nobody waits in vain."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing import AuthenticationError
+from typing import Any
+
+import pytest
+
+from eddy.spark.streaming.driver.meeting import Meetings
+from eddy.spark.streaming.worker.meeting import Place, Seat, TurnedAwayError
+
+KEY = b"a secret of a test"
+SOON_S = 10.0
+
+
+class GaveUp(Exception):
+    """Stands for the error of a Spark job that was given up."""
+
+
+@pytest.fixture
+def meetings() -> Iterator[Meetings]:
+    found = Meetings("127.0.0.1", KEY)
+    yield found
+    found.close()
+    found.close()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as found:
+        yield found
+
+
+def attend(place: Place, name: str, task: int, work: Callable[[Seat], Any] | None = None) -> Any:
+    with place.seat(name, task) as seat:
+        answer = seat.say((task, seat.orders))
+        if work is not None:
+            work(seat)
+        seat.leave()
+    return answer
+
+
+def refused(task: Future[Any]) -> None:
+    with pytest.raises(TurnedAwayError):
+        task.result(SOON_S)
+
+
+def doubled(said: Sequence[Any]) -> list[Any]:
+    return [(task, orders, len(said)) for task, orders in said]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 7])
+def test_each_task_gets_its_orders_and_its_answer(meetings: Meetings, pool: ThreadPoolExecutor, tasks: int) -> None:
+    for round in range(3):
+        orders = [f"{round} {task}" for task in range(tasks)]
+        with meetings.hold(orders, doubled) as name:
+            found = [pool.submit(attend, meetings.place, name, task) for task in reversed(range(tasks))]
+            answers = [one.result(SOON_S) for one in found]
+        assert answers == [(task, orders[task], tasks) for task in reversed(range(tasks))]
+
+
+def test_messages_do_not_wait_for_acknowledgements(meetings: Meetings, pool: ThreadPoolExecutor) -> None:
+    """With Nagle's algorithm each round would take 40 ms."""
+    began = time.perf_counter()
+    for _ in range(50):
+        with meetings.hold([None, None], doubled) as name:
+            for one in [pool.submit(attend, meetings.place, name, task) for task in range(2)]:
+                one.result(SOON_S)
+    assert time.perf_counter() - began < 50 * 0.04
+
+
+def test_a_task_that_ends_before_the_decision_ends_the_meeting(meetings: Meetings, pool: ThreadPoolExecutor) -> None:
+    with meetings.hold([None] * 3, doubled) as name:
+        waiting = [pool.submit(attend, meetings.place, name, task) for task in (0, 2)]
+        with pytest.raises(ZeroDivisionError), meetings.place.seat(name, 1):
+            raise ZeroDivisionError
+        for one in waiting:
+            refused(one)
+        refused(pool.submit(attend, meetings.place, name, 1))
+
+
+def test_an_error_of_the_decision_reaches_the_driver(meetings: Meetings, pool: ThreadPoolExecutor) -> None:
+    def decide(said: Sequence[Any]) -> list[Any]:
+        raise ValueError("no such plan")
+
+    def hold() -> None:
+        with meetings.hold([None] * 2, decide) as name:
+            for one in [pool.submit(attend, meetings.place, name, task) for task in range(2)]:
+                refused(one)
+
+    with pytest.raises(ValueError, match="no such plan"):
+        hold()
+
+
+def test_tasks_of_an_earlier_meeting_are_turned_away(meetings: Meetings, pool: ThreadPoolExecutor) -> None:
+    """At the door, while they wait for the others, and when they have done their work."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(seat: Seat) -> None:
+        begun.set()
+        assert go_on.wait(SOON_S)
+
+    with contextlib.suppress(GaveUp), meetings.hold([None], doubled) as first:
+        late = pool.submit(attend, meetings.place, first, 0, work)
+        assert begun.wait(SOON_S)
+        raise GaveUp
+    with contextlib.suppress(GaveUp), meetings.hold([None] * 2, doubled) as second:
+        alone = pool.submit(attend, meetings.place, second, 0)
+        time.sleep(0.05)
+        raise GaveUp
+    refused(alone)
+    go_on.set()
+    refused(late)
+    with meetings.hold([None], doubled) as third:
+        refused(pool.submit(attend, meetings.place, first, 0))
+        assert attend(meetings.place, third, 0) == (0, None, 1)
+
+
+def test_strangers_learn_nothing_and_disturb_nobody(meetings: Meetings, pool: ThreadPoolExecutor) -> None:
+    silent = socket.create_connection(meetings.place.address)
+    loud = socket.create_connection(meetings.place.address)
+    loud.sendall(b"GET / HTTP/1.1\r\n\r\n" * 100)
+    with meetings.hold(["orders"], doubled) as name:
+        with pytest.raises((AuthenticationError, TurnedAwayError)):
+            attend(Place(meetings.place.address, b"another secret"), name, 0)
+        assert attend(meetings.place, name, 0) == (0, "orders", 1)
+    silent.close()
+    loud.close()
+    assert KEY not in repr(meetings.place).encode()
+
+
+def test_nobody_listens_after_the_end() -> None:
+    meetings = Meetings("127.0.0.1", KEY)
+    meetings.close()
+    with pytest.raises(TurnedAwayError), meetings.place.seat("any", 0):
+        pass
