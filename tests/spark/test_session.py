@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from eddy.spark.environment.daemon import GIVEN_UP, ending_quietly
 from eddy.spark.environment.session import FAST, missing_settings, session, with_retries
 from eddy.spark.errors import SparkJoinError
 
@@ -42,3 +44,17 @@ def test_settings_that_a_session_of_the_user_lacks() -> None:
     assert lacks({}, {}) == [daemon, sockets, files]
     assert lacks({daemon: "mine", sockets: "true"}, {files: "other"}) == []
     assert lacks(dict(FAST), {}) == []
+
+
+def test_a_worker_whose_socket_spark_closed_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    def worker(sock: socket.socket, authenticated: bool) -> int:
+        with sock.makefile("wb") as out:
+            out.write(b"the last rows")
+        return 0
+
+    ours, sparks = socket.socketpair()
+    assert ending_quietly(worker)(ours, True) == 0
+    sparks.close()
+    assert ending_quietly(worker)(ours, True) == GIVEN_UP
+    ours.close()
+    assert capfd.readouterr() == ("", "")

@@ -4,6 +4,9 @@ The setting `spark.python.daemon.module` names this module (see `session.py`). A
 modules and the compiled kernels of its parent, so no task compiles or loads anything. If the warm-up fails, the workers
 still run, and each loads the kernels when it first uses them.
 
+A task that Spark gave up, because a query was stopped, finds its socket closed. Such a worker ends without a word.
+Spark's own daemon would print a traceback of the broken pipe on the standard error of the user's program.
+
 Invariant: nothing else writes to the standard output before `manager()` writes its port, which the JVM reads there.
 """
 
@@ -13,6 +16,30 @@ import contextlib
 import gc
 import sys
 import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    Worker = Callable[[socket.socket, bool], int]
+
+GIVEN_UP = 1  # any exit code but 0 ends the worker
+
+
+def ending_quietly(worker: Worker) -> Worker:
+    """Return the worker function of Spark's daemon, with an exit code in place of the error of a closed socket.
+
+    An error of a task never leaves this function as a closed socket: Spark's worker reports it to the JVM.
+    """
+
+    def run(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            return GIVEN_UP
+
+    return run
 
 
 def warm() -> bool:
@@ -38,7 +65,8 @@ def warm() -> bool:
 
 
 if __name__ == "__main__":
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
     warm()
-    manager()
+    vars(daemon)["worker"] = ending_quietly(daemon.worker)
+    daemon.manager()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eddy.spark import join, session
+from eddy.spark.environment.daemon import warm
 from tests.spark.streaming.faults.traps import Trap, Traps
 from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, Workload, query
 
@@ -43,6 +44,7 @@ def stop(running: StreamingJoinQuery, through_spark: bool = False) -> None:
 
 def main(root: Path) -> None:
     spark = session("local[2,1]", **{"spark.driver.memory": "1g", "spark.local.dir": str(root / "local")})
+    warm()  # or a worker of this program would say that it compiles kernels
     print(BEGIN, file=sys.stderr, flush=True)
     for place in ("split", "join"):
         for through_spark in (False, True):
