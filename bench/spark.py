@@ -100,11 +100,12 @@ class Feed:
 
 
 @contextmanager
-def bench_session(master: str) -> Iterator[SparkSession]:
+def bench_session(master: str, **settings: object) -> Iterator[SparkSession]:
     """Yield a session that keeps the progress of all its micro-batches, and stop it."""
     from eddy.spark import session
 
-    spark = session(master, app_name="eddy bench", **{"spark.sql.streaming.numRecentProgressUpdates": 1000})
+    settings["spark.sql.streaming.numRecentProgressUpdates"] = 1000
+    spark = session(master, app_name="eddy bench", **settings)
     try:
         yield spark
     finally:

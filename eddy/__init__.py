@@ -3,6 +3,7 @@
 Write a `Query`, give it to a `Runtime`, push Arrow batches, get Arrow results:
 
 >>> import pyarrow as pa
+>>> from eddy import Query, Rows, Runtime, Stream
 >>> rows = pa.schema([("key", pa.int64()), ("value", pa.string())])
 >>> query = Query([Stream("R", rows, window=Rows(1000)), Stream("S", rows, window=Rows(1000))], ["R.key = S.key"])
 >>> runtime = Runtime(query)
@@ -14,47 +15,9 @@ Write a `Query`, give it to a `Runtime`, push Arrow batches, get Arrow results:
 `eddy.spark` embeds it in Spark jobs and is imported by name.
 """
 
-from eddy.errors import (
-    CapacityError,
-    EddyError,
-    InputError,
-    LateRowsError,
-    PlanError,
-    QueryError,
-    SnapshotError,
-    StateError,
-)
-from eddy.filters.adaptive import AdaptiveFilter
-from eddy.filters.conditions import Predicate
-from eddy.query.branch import Branch
-from eddy.query.predicates import AttributeClass
-from eddy.query.query import Query
-from eddy.query.stream import Stream
-from eddy.query.windows import Range, Rows, Unbounded
-from eddy.runtime import Runtime
-from eddy.warmup import warmup
+import lazy_loader
+
+# A name is imported when it is first used: the processes of Spark's sources use none of the engine.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "AdaptiveFilter",
-    "AttributeClass",
-    "Branch",
-    "CapacityError",
-    "EddyError",
-    "InputError",
-    "LateRowsError",
-    "PlanError",
-    "Predicate",
-    "Query",
-    "QueryError",
-    "Range",
-    "Rows",
-    "Runtime",
-    "SnapshotError",
-    "StateError",
-    "Stream",
-    "Unbounded",
-    "__version__",
-    "warmup",
-]

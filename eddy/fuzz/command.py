@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from eddy.compiling import warmup
 from eddy.fuzz.case import CHAOS, NAMES, OutputMode
 from eddy.routing.policies import POLICIES
-from eddy.warmup import warmup
 from jisc.strategies import STRATEGIES
 
 if TYPE_CHECKING:

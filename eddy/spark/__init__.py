@@ -7,25 +7,7 @@
 The same function joins streaming DataFrames: see `eddy.spark.streaming`. `Sink` is the base class of sinks for results.
 """
 
-from eddy.spark.batch.join import explain
-from eddy.spark.dataframe_filter import filter
-from eddy.spark.dataframe_join import join
-from eddy.spark.environment.session import session
-from eddy.spark.errors import SparkJoinError, StreamingStateError
-from eddy.spark.partitioning.engine import PartitionEngine
-from eddy.spark.streaming.sinks import Sink
-from eddy.spark.streaming.sinks.transactions import read as read_transactions
-from eddy.spark.streaming.sinks.transactions import stream as stream_transactions
+import lazy_loader
 
-__all__ = [
-    "PartitionEngine",
-    "Sink",
-    "SparkJoinError",
-    "StreamingStateError",
-    "explain",
-    "filter",
-    "join",
-    "read_transactions",
-    "session",
-    "stream_transactions",
-]
+# A name is imported when it is first used: the processes of Spark's sources use none of the engine.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

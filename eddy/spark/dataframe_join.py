@@ -1,16 +1,17 @@
-"""`eddy.spark.join`: one function for batch and for streaming DataFrames."""
+"""`eddy.spark.join` and `explain`: for batch and for streaming DataFrames."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy
-from eddy.spark.batch.join import join_batch
+from eddy.spark.batch.join import BatchJoin, prepare_batch
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 
@@ -122,6 +123,60 @@ def join(
     Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an
     unknown strategy or policy.
     """
+    prepared = _prepare(
+        query,
+        frames,
+        plan=plan,
+        strategy=strategy,
+        policy=policy,
+        max_bytes=max_bytes,
+        partitions=partitions,
+        transport=transport,
+        order_by=order_by,
+        checkpoint=checkpoint,
+        key_groups=key_groups,
+        watermark=watermark,
+        lateness=lateness,
+        idle_after=idle_after,
+        rebalance=rebalance,
+        keep=keep,
+    )
+    return prepared.frame() if isinstance(prepared, BatchJoin) else prepared
+
+
+def explain(query: Query, frames: Mapping[str, DataFrame], **arguments: Any) -> str:
+    """Return a text on how `join` with the same arguments would run.
+
+        print(eddy.spark.explain(query, {"R": r, "S": s}, partitions=4))
+
+    For batch DataFrames: partitions, transport, order of arrival, plan. For streaming ones: key groups, tasks,
+    transport, watermark, the state of the checkpoint, and the plan of a new engine; `StreamingJoinQuery.explain` says
+    how a running join runs. Reads no row and writes nothing. Raises what `join` raises.
+    """
+    given = inspect.signature(join).bind(query, frames, **arguments)
+    given.apply_defaults()
+    return _prepare(**given.arguments).explain()
+
+
+def _prepare(
+    query: Query,
+    frames: Mapping[str, DataFrame],
+    *,
+    plan: str | None,
+    strategy: str,
+    policy: str | Policy | None,
+    max_bytes: int | None,
+    partitions: int | None,
+    transport: str,
+    order_by: Mapping[str, str] | None,
+    checkpoint: str | Path | None,
+    key_groups: int | None,
+    watermark: Literal["slowest", "per-source"],
+    lateness: timedelta | int | Mapping[str, timedelta | int] | None,
+    idle_after: timedelta | float | None,
+    rebalance: Literal["auto", "off"] | Rebalancer,
+    keep: int,
+) -> BatchJoin | StreamingJoin:
     options = EngineOptions(plan, strategy, policy, max_bytes)
     partitions = None if partitions is None else _count("partitions", partitions)
     key_groups = None if key_groups is None else _count("key_groups", key_groups)
@@ -130,7 +185,7 @@ def join(
     if not any(streaming.values()):
         if checkpoint is not None:
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
-        return join_batch(query, frames, options, partitions, transport, order_by)
+        return prepare_batch(query, frames, options, partitions=partitions, transport=transport, order_by=order_by)
     if not all(streaming.values()):
         batch = next(name for name, own in streaming.items() if not own)
         raise SparkJoinError(

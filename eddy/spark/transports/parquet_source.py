@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from eddy.spark.directories import Directory
 from eddy.spark.transports.base import UnsuitableError
-from eddy.spark.transports.directories import Directory
 from eddy.spark.types import spark_type
 
 if TYPE_CHECKING:

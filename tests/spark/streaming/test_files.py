@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
+from eddy.spark.directories import Directory, File
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.feed import SPLIT_BYTES, Feed
 from eddy.spark.streaming.files.file_log import EVERY, FileLog
 from eddy.spark.streaming.files.source import FilesReader
-from eddy.spark.transports.directories import Directory, File
 from eddy.spark.transports.parquet_source import FileStream
 
 SOME = ReadMaxFiles(1)

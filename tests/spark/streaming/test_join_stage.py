@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import eddy
+from eddy.spark.directories import Directory
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
@@ -22,7 +23,6 @@ from eddy.spark.streaming.worker.engines import Start, engines_of
 from eddy.spark.streaming.worker.file_reader import FilePart, logged_files
 from eddy.spark.streaming.worker.join_stage import PartitionJoin
 from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
-from eddy.spark.transports.directories import Directory
 from eddy.spark.transports.parquet_source import FileStream
 from tests.cases import assert_same, text_rows
 

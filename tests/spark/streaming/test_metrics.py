@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 
 import eddy
+from eddy.spark import SparkJoinError, explain, join
+from eddy.spark.streaming.driver.explanation import ranges
 from eddy.spark.streaming.driver.metrics import BATCHES, GROUPS
 from tests.spark.streaming.jobs import Inputs, published, run
 
@@ -81,6 +87,32 @@ def test_tables_and_progress_tell_what_happened(spark: SparkSession, tmp_path: P
     assert pa.concat_tables(kept) == groups
 
 
+def test_a_text_says_how_a_join_will_run_and_how_it_runs(spark: SparkSession, tmp_path: Path) -> None:
+    frames, state = filled(tmp_path).frames(spark), tmp_path / "state"
+
+    def text() -> str:
+        return explain(query(), frames, checkpoint=state, key_groups=4, lateness=3, plan="(S R)")
+
+    before = text()
+    assert before.startswith("key groups: 4 partitions by key: R.k = S.k\ntasks of a micro-batch: 2\n"), before
+    assert "watermark: slowest (rows behind the slowest stream are late); lateness in ticks: R 3, S 3\n" in before
+    assert f"state: new, in {state}\n" in before
+    assert "S R" in before.split("a new engine of a key group:")[1]
+    assert not state.exists(), "the text needs no checkpoint"
+    running = run(query(), frames, state, tmp_path / "out", lateness=3, plan="(S R)")
+    rows = running.batches()["state_rows"].to_pylist()[-1]
+    now = running.explain()
+    assert f"state: batch 2 is committed; watermark 66; the log keeps {rows} rows\n" in now, now
+    assert "\n  plan S R: key groups 0-3\n" in now
+    assert "\n  task 0: key groups 0-1\n" in now
+    assert f"state: after batch 2, in {state}\n" in text()
+
+
+def test_runs_of_numbers_are_shortened() -> None:
+    assert ranges([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
+    assert ranges([]) == ""
+
+
 def test_a_hot_key_group_stands_out(spark: SparkSession, tmp_path: Path) -> None:
     """One key has nearly all rows, so its group takes nearly all the time."""
     inputs = Inputs(tmp_path / "in", R=SCHEMA, S=SCHEMA)
@@ -142,3 +174,33 @@ def test_listeners_of_spark_see_the_figures_of_the_log(spark: SparkSession, tmp_
         progress = running.lastProgress
         assert progress is not None
         assert progress["observedMetrics"]["eddy"]["rows of S"] == 1
+
+
+def test_prometheus_reads_the_figures_of_a_running_join(spark: SparkSession, tmp_path: Path) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    frames = filled(tmp_path).frames(spark)
+    writer = join(query(), frames, checkpoint=tmp_path / "state", key_groups=4).writeStream.format("noop")
+    running = writer.queryName("orders").start()
+    port = running.serve_metrics(0)
+    running.processAllAvailable()
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = [sample for family in families for sample in family.samples]
+    found = {sample.name: sample.value for sample in samples}
+    assert {sample.labels["query"] for sample in samples} == {"orders"}
+    batches = running.batches()
+    for name in ("rows", "late", "results", "log_bytes", "transitions"):
+        assert found[f"eddy_{name}_total"] == sum(batches[name].to_pylist()), name
+    assert found["eddy_batches_total"] == 3
+    assert (found["eddy_batch"], found["eddy_watermark"]) == (2, 69)
+    assert abs(time.time() - found["eddy_published_timestamp_seconds"]) < 600
+    steps = {sample.labels["step"] for sample in samples if sample.name == "eddy_seconds_total"}
+    assert steps == {"log", "join", "commit", "publish"}
+    with pytest.raises(SparkJoinError, match=f"cannot listen on 127.0.0.1 port {port}: .*; pass another port"):
+        running.serve_metrics(port)
+    running.stop()
+    with pytest.raises(URLError):
+        urlopen(f"http://127.0.0.1:{port}/metrics")
+    with pytest.raises(SparkJoinError, match="the join orders has ended"):
+        running.serve_metrics(0)

@@ -10,7 +10,7 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.transports.parquet_source import FileStream
+from eddy.spark.transports.base import Carried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ class JobContext:
     locations   directories of the tasks
     checkpoint  locked by this driver
     sink        destination of the results
-    files       per stream, its files if the workers read them; else empty
+    carried     the way of the rows to the workers, with the files of each stream if the workers read them
     name        of the query, for Spark's UI and log records
     key         secret of the live engines; a new one per start, so that engines of earlier starts are not used
     """
@@ -34,6 +34,6 @@ class JobContext:
     locations: Locations
     checkpoint: Checkpoint
     sink: Sink
-    files: tuple[FileStream, ...] = ()
+    carried: Carried
     name: str = "eddy"
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from eddy.spark.directories import File
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.files.file_log import FileLog
 from eddy.spark.streaming.worker.file_reader import FilePart
-from eddy.spark.transports.directories import File
 from eddy.spark.transports.parquet_source import FileStream, open_in
 
 SPLIT_BYTES = 4 << 20

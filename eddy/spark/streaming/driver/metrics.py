@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,10 @@ from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.log_stage import LogReport
 
 BATCHES_KEPT = 1000
+STEPS = ("log", "join", "commit", "publish")
+"""The steps of a micro-batch; a column for each has its seconds."""
+_SECONDS = tuple(f"{step}_seconds" for step in STEPS)
+_SUMMED = ("rows", "late", "results", "log_bytes", "loaded", "moved", "transitions", *_SECONDS)
 
 GROUPS = pa.schema(
     [
@@ -65,10 +70,7 @@ BATCHES = pa.schema(
         ("slowest_group", pa.int32()),
         ("slowest_share", pa.float64()),
         ("watermark", pa.int64()),
-        ("log_seconds", pa.float64()),
-        ("join_seconds", pa.float64()),
-        ("commit_seconds", pa.float64()),
-        ("publish_seconds", pa.float64()),
+        *((name, pa.float64()) for name in _SECONDS),
     ]
 )
 """Metrics of a micro-batch.
@@ -91,7 +93,10 @@ class Metrics:
         self._groups: deque[list[dict[str, Any]]] = deque(maxlen=BATCHES_KEPT)
         self._batches: deque[dict[str, Any]] = deque(maxlen=BATCHES_KEPT)
         self._logged: dict[int, LogReport] = {}
+        self._totals: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self.published_at: float | None = None
+        """When the newest batch was published, in seconds since the epoch; None before the first."""
 
     def add(
         self,
@@ -128,6 +133,8 @@ class Metrics:
         with self._lock:
             self._groups.append(list(groups))
             self._batches.append(row)
+            self._totals.update({"batches": 1} | {name: row[name] for name in _SUMMED})
+            self.published_at = time.time()
             self._logged[manifest.batch] = replace(logged, segments=())  # a thousand batches have many segments
             self._logged.pop(manifest.batch - BATCHES_KEPT, None)
         # A full disk must not fail the job because of metrics.
@@ -155,6 +162,11 @@ class Metrics:
         with self._lock:
             found = (one for one in reversed(self._batches) if batch is None or one["batch"] == batch)
             return next((dict(one) for one in found), None)
+
+    def totals(self) -> dict[str, float]:
+        """Return the number of batches since the start as "batches", and the sums of their figures by column."""
+        with self._lock:
+            return dict(self._totals)
 
     def logged(self, batch: int) -> LogReport | None:
         """Return what a batch logged, without its segments; None if it is not in memory."""

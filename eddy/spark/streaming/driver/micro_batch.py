@@ -15,8 +15,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG
@@ -26,6 +27,7 @@ from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
+from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Counts, Feed
 from eddy.spark.streaming.driver.join_tasks import partition_tasks
 from eddy.spark.streaming.driver.late_output import LateOutput
@@ -129,9 +131,11 @@ class MicroBatches:
         """The error of the last micro-batch, if it is an error of this library."""
         self._requested = Manual()
         self._closing = threading.Lock()
+        self._closed = False
+        self._at_end = ExitStack()
         self._maintenance = Maintenance(context, settings.keep)
         self._late = LateOutput(job.query, settings.late, locations.late)
-        self._feed = Feed(context.checkpoint.root, [stream.name for stream in job.query.streams], context.files)
+        self._feed = Feed(context.checkpoint.root, [stream.name for stream in job.query.streams], context.carried.files)
         self._forget = False
         locations.delete_old_engines()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
@@ -148,6 +152,11 @@ class MicroBatches:
     def partition_map(self) -> PartitionMap:
         """The partition of each key group in the newest batch."""
         return self._map
+
+    @property
+    def checkpoint(self) -> Path:
+        """The directory of the checkpoint."""
+        return self._context.checkpoint.root
 
     @property
     def query(self) -> Query:
@@ -183,13 +192,32 @@ class MicroBatches:
         """Texts on damage of the checkpoint that was found and repaired since the start."""
         return list(self._context.checkpoint.recoveries)
 
+    def explain(self) -> str:
+        """Return a text on the job and on its state after the newest batch."""
+        if self.manifest is None:
+            state = "no batch is committed"
+        else:
+            state = explain_progress(self.manifest, self._map, self._context.job.shares.partitions)
+        return explain_job(self._context.job, self._settings, self._context.carried.remark, state)
+
     def forget_engines(self) -> None:
         """Let the workers drop their engines in the next batch that runs."""
         self._forget = True
 
+    def at_end(self, act: Callable[[], None]) -> bool:
+        """Have `close` call a function; return False, and call it now, if that has happened."""
+        with self._closing:
+            if not self._closed:
+                self._at_end.callback(act)
+                return True
+        act()
+        return False
+
     def close(self) -> None:
         """Release the checkpoint for another driver. Idempotent; callable from any thread."""
         with self._closing:
+            self._closed = True
+            self._at_end.close()
             self._workers.close()
             self._context.locations.delete_engines()
             self._maintenance.wait()
@@ -214,7 +242,7 @@ class MicroBatches:
         began = time.perf_counter()
         self._maintenance.check()
         ran = self._map
-        plan, reports = self._join_files(batch) if self._context.files else self._join_rows(batch, frame)
+        plan, reports = self._join_files(batch) if self._context.carried.files else self._join_rows(batch, frame)
         manifest = self._manifest(batch, plan, reports)
         joined_at = time.perf_counter()
         self._context.checkpoint.commit(manifest)

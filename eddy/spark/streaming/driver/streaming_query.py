@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -162,6 +163,13 @@ class StreamingJoinQuery:
 
     # Of the join
 
+    def explain(self) -> str:
+        """Return a text on how the join runs: key groups, tasks, transport, watermark, and the plan of each key group.
+
+        It describes the state after the newest batch. `inner.explain()` prints Spark's plan, which knows nothing of it.
+        """
+        return self._batches.explain()
+
     def batches(self) -> pa.Table:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
@@ -181,6 +189,30 @@ class StreamingJoinQuery:
         of the last one, null without any; ready_seconds (to get the engine), join_seconds.
         """
         return self._batches.metrics.groups()
+
+    def serve_metrics(self, port: int = 9108, address: str = "127.0.0.1") -> int:
+        """Serve the figures of this join for Prometheus at http://address:port/metrics; return the port.
+
+        The server ends with the join. Counters count from this start. Figures: the sums of `batches()` as counters
+        (`eddy_rows_total`, …; `eddy_seconds_total` by step), the state of the newest micro-batch as gauges, and
+        `eddy_published_timestamp_seconds`; docs/guide/production.md lists them. The label `query` is the name of the
+        query, or the directory of the checkpoint.
+
+        port     0: a free one
+        address  of the interface to listen on; "0.0.0.0": all interfaces. There is no authentication
+
+        Needs prometheus-client (`pip install 'eddy-join[metrics]'`). Raises SparkJoinError if the package is missing or
+        the port is taken, or if the join has ended.
+        """
+        if find_spec("prometheus_client") is None:
+            raise SparkJoinError("serve_metrics needs the package prometheus-client: pip install 'eddy-join[metrics]'")
+        from eddy.spark.streaming.driver.prometheus import MetricsServer
+
+        name = self.name or str(self._batches.checkpoint)
+        server = MetricsServer(name, self._batches.metrics, port, address)
+        if not self._batches.at_end(server.close):
+            raise SparkJoinError(f"serve_metrics: the join {name} has ended; call it while the join runs")
+        return server.port
 
     def late(self, stream: str) -> DataFrame:
         """Return the late rows of a stream, of all committed batches, as a batch DataFrame.

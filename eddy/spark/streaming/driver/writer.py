@@ -14,10 +14,11 @@ from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.context import JobContext
+from eddy.spark.streaming.driver.explanation import explain_job
 from eddy.spark.streaming.driver.micro_batch import MicroBatches, Settings
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
-from eddy.spark.streaming.state.checkpoint import Checkpoint
+from eddy.spark.streaming.state.checkpoint import Checkpoint, committed_batches
 from eddy.spark.streaming.state.identity import check_identity, has_identity, write_identity
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.transports.base import Carried
@@ -62,6 +63,12 @@ class StreamingJoin:
     def isStreaming(self) -> bool:
         """True."""
         return True
+
+    def explain(self) -> str:
+        """Return a text on how the join would run: key groups, tasks, transport, watermark, state, plan."""
+        newest = max(committed_batches(self.checkpoint), default=None)
+        state = "new" if newest is None else f"after batch {newest}"
+        return explain_job(self.job, self.settings, self.carried.remark, f"{state}, in {self.checkpoint}")
 
 
 class JoinWriter:
@@ -186,7 +193,7 @@ class JoinWriter:
             if begun:
                 checkpoint.recoveries += check_identity(join.checkpoint, join.job, groups, transport)
             name = self._name or "eddy"
-            context = JobContext(join.spark, join.job, join.locations, checkpoint, sink, join.carried.files, name)
+            context = JobContext(join.spark, join.job, join.locations, checkpoint, sink, join.carried, name)
             batches = MicroBatches(context, join.settings)
             undo.callback(batches.close)
             if not begun:

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from eddy.spark.directories import File
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.state.batch_names import batch_name, batch_named
 from eddy.spark.streaming.state.durable import make_directories, write_new
-from eddy.spark.transports.directories import File
 from eddy.storage.json_form import fields, integer, list_of, row_of, text
 from eddy.storage.sections import FileKind, pack, unpack
 

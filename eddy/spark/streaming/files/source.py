@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from eddy.spark.directories import Directory, File
 from eddy.spark.streaming.files.file_log import FileLog
-from eddy.spark.transports.directories import Directory, File
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,6 +25,7 @@ Every write goes to a temporary name, is synced, renamed, and the directory sync
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,8 +138,7 @@ class Checkpoint:
 
     def numbers(self) -> set[int]:
         """Return the batches of all manifests of which at least a copy exists."""
-        names = [*os.listdir(self.manifests), *os.listdir(self.copies)]
-        return {batch for name in names if (batch := batch_named(name, _MANIFEST)) is not None}
+        return committed_batches(self.root)
 
     def named_files(self, batch: int) -> NamedFiles | None:
         """Return the files that a manifest names, None if it is damaged. Reads each manifest once."""
@@ -210,6 +210,15 @@ def manifest_paths(root: Path, batch: int) -> tuple[Path, Path]:
     """Return the paths of a batch's manifest and of its copy."""
     name = f"{batch_name(batch)}{_MANIFEST}"
     return root / "manifests" / name, root / "manifests" / "copies" / name
+
+
+def committed_batches(root: Path) -> set[int]:
+    """Return the batches of which a manifest or its copy exists, whole or damaged; none without the directories."""
+    found: set[int | None] = set()
+    for directory in {path.parent for path in manifest_paths(root, 0)}:
+        with suppress(FileNotFoundError):
+            found.update(batch_named(name, _MANIFEST) for name in os.listdir(directory))
+    return {batch for batch in found if batch is not None}
 
 
 def _newest_batch(directory: Path) -> int | None:

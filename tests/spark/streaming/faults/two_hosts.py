@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAM
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+
 HOSTS = ("127.0.0.1", "127.0.0.2")
 EAGER = {
     "spark.speculation": True,
@@ -38,28 +41,46 @@ EAGER = {
 }
 
 
-def cluster(root: Path) -> str:
-    """Start master and workers; return the master's URL."""
+def master(host: str, settings: Mapping[str, str]) -> str:
+    """Start a master inside the driver's JVM; return its URL."""
     from pyspark import SparkConf, SparkContext
 
     os.environ["JAVA_HOME"] = str(java_home())
-    os.environ["SPARK_LOCAL_IP"] = HOSTS[0]
+    os.environ["SPARK_LOCAL_IP"] = host
     SparkContext._ensure_initialized(conf=SparkConf(False).set("spark.driver.memory", "600m"))
-    gateway, jvm = SparkContext._gateway, SparkContext._jvm
-    settings = jvm.org.apache.spark.SparkConf(False)
-    for key in ("spark.master.rest.enabled", "spark.shuffle.service.enabled", "spark.worker.cleanup.enabled"):
-        settings.set(key, "false")
-    deploy = jvm.org.apache.spark.deploy
-    master = deploy.master.Master.startRpcEnvAndEndpoint(HOSTS[0], 0, 0, settings)._1()
-    url = f"spark://{HOSTS[0]}:{master.address().port()}"
-    urls = gateway.new_array(jvm.java.lang.String, 1)
+    started = _deploy().master.Master.startRpcEnvAndEndpoint(host, 0, 0, _settings(settings))._1()
+    return f"spark://{host}:{started.address().port()}"
+
+
+def workers(root: Path, url: str) -> None:
+    """Start the workers inside the driver's JVM."""
+    from pyspark import SparkContext
+
+    jvm = SparkContext._jvm
+    urls = SparkContext._gateway.new_array(jvm.java.lang.String, 1)
     urls[0] = url
     for number, host in enumerate(HOSTS):
         work = str(root / "work" / str(number))
         which = jvm.scala.Option.apply(number)
         none = jvm.scala.Option.empty()
-        deploy.worker.Worker.startRpcEnvAndEndpoint(host, 0, 0, 1, 700, urls, work, which, settings, none)
-    return url
+        _deploy().worker.Worker.startRpcEnvAndEndpoint(host, 0, 0, 1, 700, urls, work, which, _settings({}), none)
+
+
+def _deploy() -> Any:
+    from pyspark import SparkContext
+
+    return SparkContext._jvm.org.apache.spark.deploy
+
+
+def _settings(more: Mapping[str, str]) -> Any:
+    from pyspark import SparkContext
+
+    settings = SparkContext._jvm.org.apache.spark.SparkConf(False)
+    for key in ("spark.master.rest.enabled", "spark.shuffle.service.enabled", "spark.worker.cleanup.enabled"):
+        settings.set(key, "false")
+    for key, value in more.items():
+        settings.set(key, value)
+    return settings
 
 
 def kill_an_executor() -> None:
@@ -67,16 +88,22 @@ def kill_an_executor() -> None:
     os.kill(below(os.getpid(), "CoarseGrainedExecutorBackend", processes())[0], signal.SIGKILL)
 
 
-def start(root: Path, spark: SparkSession, kill: bool) -> None:
+def kills(batch: int) -> None:
+    """Kill an executor before batch 1, and in the middle of batch 2."""
+    if batch == 1:
+        kill_an_executor()
+    if batch == 2:
+        threading.Timer(0.1, kill_an_executor).start()
+
+
+def start(root: Path, spark: SparkSession, disturb: Callable[[int], None], **how: Any) -> StreamingJoinQuery:
+    """Run the join to its end, with a call before each batch; return its handle."""
     traps = Traps(root)
     call = MicroBatches.__call__
 
     def wrapped(batches: MicroBatches, frame: object, batch: int) -> None:
         traps.at(batch)
-        if kill and batch == 1:
-            kill_an_executor()
-        if kill and batch == 2:
-            threading.Timer(0.1, kill_an_executor).start()
+        disturb(batch)
         call(batches, frame, batch)  # type: ignore[arg-type]
 
     MicroBatches.__call__ = wrapped  # type: ignore[method-assign,assignment]
@@ -86,19 +113,19 @@ def start(root: Path, spark: SparkSession, kill: bool) -> None:
         .parquet(str(root / "sources" / name))
         for name in STREAMS
     }
-    how: dict[str, Any] = {"lateness": LATENESS, "key_groups": 8, "partitions": 2}
-    how["transport"] = "packed" if kill else "rows"
-    joined = join(query(root), frames, checkpoint=root / "checkpoint", **how)
+    joined = join(query(root), frames, checkpoint=root / "checkpoint", lateness=LATENESS, key_groups=8, **how)
     running = joined.writeStream.format("parquet").trigger(availableNow=True).start(root / "out")
     running.awaitTermination()
     late = {name: [list(row.values()) for row in running.late(name).toArrow().to_pylist()] for name in STREAMS}
     (root / "late.json").write_text(json.dumps(late))
-    print("engines loaded from the log:", running.batches()["loaded"].to_pylist(), flush=True)
+    return running
 
 
 def main(root: Path, kill: bool) -> None:
+    url = master(HOSTS[0], {})
+    workers(root, url)
     spark = session(
-        cluster(root),
+        url,
         **{
             **EAGER,
             "spark.driver.host": HOSTS[0],
@@ -114,7 +141,9 @@ def main(root: Path, kill: bool) -> None:
     # Wait for both executors before the join starts.
     hosts = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getpid()).collect()
     print("executors answer", hosts, flush=True)
-    start(root, spark, kill)
+    disturb, transport = (kills, "packed") if kill else (lambda batch: None, "rows")
+    running = start(root, spark, disturb, partitions=2, transport=transport)
+    print("engines loaded from the log:", running.batches()["loaded"].to_pylist(), flush=True)
     spark.stop()
 
 

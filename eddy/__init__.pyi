@@ -1,0 +1,44 @@
+from .compiling import warmup
+from .errors import (
+    CapacityError,
+    EddyError,
+    InputError,
+    LateRowsError,
+    PlanError,
+    QueryError,
+    SnapshotError,
+    StateError,
+)
+from .filters.adaptive import AdaptiveFilter
+from .filters.conditions import Predicate
+from .query.branch import Branch
+from .query.predicates import AttributeClass
+from .query.query import Query
+from .query.stream import Stream
+from .query.windows import Range, Rows, Unbounded
+from .runtime import Runtime
+
+__version__: str
+
+__all__ = [
+    "AdaptiveFilter",
+    "AttributeClass",
+    "Branch",
+    "CapacityError",
+    "EddyError",
+    "InputError",
+    "LateRowsError",
+    "PlanError",
+    "Predicate",
+    "Query",
+    "QueryError",
+    "Range",
+    "Rows",
+    "Runtime",
+    "SnapshotError",
+    "StateError",
+    "Stream",
+    "Unbounded",
+    "__version__",
+    "warmup",
+]

@@ -1,0 +1,138 @@
+"""Runs the join on a cluster of three hosts; one is cut off and comes back, one dies.
+
+    python -m tests.spark.streaming.faults.three_hosts DIRECTORY
+
+    batch 2   host 0 is cut off in the middle: its connections hang
+    batch 4   host 0 is connected again, and Spark starts an executor there
+    batch 6   host 1 dies with its executor, in the middle
+
+Prints a line for each batch: its number, the tasks that ran it, and the engines loaded from the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from eddy.spark import session
+from eddy.spark.environment.java import java_home
+from eddy.spark.streaming.driver.workers import Workers
+from tests.spark.streaming.faults.network import DRIVER, Host, hosts
+from tests.spark.streaming.faults.two_hosts import master, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOSTS = 3
+PATIENCE_S = 8
+"""After so many seconds without an answer Spark takes a host for dead."""
+WAIT_S = 90.0
+
+
+class Cluster:
+    """A master in this process, and a worker with one executor on each host."""
+
+    def __init__(self, root: Path, made: list[Host]) -> None:
+        self._root = root
+        self.hosts = made
+        self.url = master(DRIVER, {"spark.worker.timeout": str(PATIENCE_S)})
+        self.workers = [self._worker(host) for host in made]
+
+    def _worker(self, host: Host) -> subprocess.Popen[bytes]:
+        own = {
+            "JAVA_HOME": str(java_home()),
+            "SPARK_LOCAL_IP": host.address,
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_WORKER_OPTS": f"-Dspark.worker.timeout={PATIENCE_S} -Dspark.network.timeout={PATIENCE_S}s",
+        }
+        work = self._root / "work" / host.name
+        arguments = ["--host", host.address, "--cores", "1", "--memory", "700m", "--work-dir", str(work), self.url]
+        program = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        command = [str(program), "org.apache.spark.deploy.worker.Worker", *arguments]
+        return host.run(command, self._root / "local", {**os.environ, **own})
+
+    def stop(self, number: int) -> None:
+        """Kill the worker of a host and its executor."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.workers[number].pid, signal.SIGKILL)
+        # An executor leads no group of its own, but the namespace knows it.
+        found = subprocess.run(["ip", "netns", "pids", self.hosts[number].name], capture_output=True, text=True).stdout
+        for pid in found.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        self.workers[number].wait()
+
+
+def until_slots(spark: SparkSession, wanted: int) -> None:
+    """Wait until Spark can run this many tasks at a time."""
+    inner, until = spark.sparkContext._jsc.sc(), time.monotonic() + WAIT_S
+    while inner.maxNumConcurrentTasks(inner.resourceProfileManager().defaultResourceProfile()) != wanted:
+        assert time.monotonic() < until, f"Spark has no {wanted} slots after {WAIT_S:.0f} s"
+        time.sleep(0.2)
+
+
+def run(root: Path, cluster: Cluster, spark: SparkSession) -> None:
+    def cut_off(batch: int) -> None:
+        if batch == 2:
+            threading.Timer(0.1, cluster.hosts[0].connected, [False]).start()
+        if batch == 4:
+            cluster.hosts[0].connected(True)
+            until_slots(spark, HOSTS)
+        if batch == 6:
+            threading.Timer(0.1, cluster.stop, [1]).start()
+
+    tasks: list[int] = []
+    run_once = Workers._run_once
+
+    def counted(workers: Workers, batch: int, parts: list[object], decide: object) -> object:
+        reports = run_once(workers, batch, parts, decide)  # type: ignore[arg-type]
+        tasks.append(len(parts))
+        return reports
+
+    Workers._run_once = counted  # type: ignore[method-assign,assignment]
+    until_slots(spark, HOSTS)
+    running = start(root, spark, cut_off, partitions=HOSTS, transport="packed")
+    for batch, loaded in zip(running.batches().to_pylist(), tasks, strict=True):
+        print("batch", batch["batch"], "tasks", loaded, "loaded", batch["loaded"], flush=True)
+
+
+def main(root: Path) -> None:
+    (root / "local").mkdir()
+    with hosts(HOSTS, root / "scratch") as made:
+        cluster = Cluster(root, made)
+        try:
+            spark = session(
+                cluster.url,
+                **{
+                    "spark.driver.host": DRIVER,
+                    "spark.driver.bindAddress": DRIVER,
+                    "spark.local.dir": str(root / "local"),
+                    "spark.network.timeout": f"{PATIENCE_S}s",
+                    "spark.executor.heartbeatInterval": "1s",
+                    "spark.executor.memory": "600m",
+                    "spark.executor.cores": 1,
+                    "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
+                    "spark.ui.enabled": False,
+                    "spark.sql.warehouse.dir": str(root / "warehouse"),
+                },
+            )
+            run(root, cluster, spark)
+            spark.stop()
+        finally:
+            for number in range(HOSTS):
+                cluster.stop(number)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)
