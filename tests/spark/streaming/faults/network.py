@@ -1,34 +1,33 @@
 """Hosts on one machine: network namespaces on a bridge, each with a host name and a scratch directory of its own.
 
-Needs root and the program `ip`. A host whose link is down answers nothing, as behind a broken switch: its connections
-are not closed.
+All of them live inside one more namespace (`INSIDE`), so they disturb nothing on the machine, and end with the program
+that made them. A host whose link is down answers nothing, as behind a broken switch: its connections are not closed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 SUBNET = "10.207.0"
 DRIVER = f"{SUBNET}.1"
-"""Address of the driver's host, which is the machine itself."""
+"""Address of the driver's host."""
+BRIDGE = "eddy-bridge"
+
+
+INSIDE = ["unshare", "--net", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+"""Runs a program in which `hosts` works."""
 
 
 def missing() -> str | None:
     """Return why this machine cannot have such hosts, None if it can."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    if shutil.which("ip") is None:
-        return "the program ip is missing (package iproute2)"
-    probe = subprocess.run(["ip", "netns", "add", "eddy-probe"], capture_output=True, text=True)
-    if probe.returncode:
-        return f"this machine makes no network namespaces: {probe.stderr.strip()}"
-    _ip("netns del eddy-probe")
-    return None
+    for program in ("ip", "unshare"):
+        if shutil.which(program) is None:
+            return f"the program {program} is missing (Debian: packages iproute2 and util-linux)"
+    probe = subprocess.run([*INSIDE, "ip", "link", "add", BRIDGE, "type", "bridge"], capture_output=True, text=True)
+    return f"this machine makes no network namespaces: {probe.stderr.strip()}" if probe.returncode else None
 
 
 class Host:
@@ -42,11 +41,11 @@ class Host:
         self.scratch = scratch
         self._link = f"eddy-l{number}"
 
-    def make(self, bridge: str) -> None:
+    def make(self) -> None:
         self.scratch.mkdir(parents=True)
         _ip(f"netns add {self.name}")
         _ip(f"link add {self._link} type veth peer name eth0 netns {self.name}")
-        _ip(f"link set {self._link} master {bridge} up")
+        _ip(f"link set {self._link} master {BRIDGE} up")
         _ip(f"-n {self.name} addr add {self.address}/24 dev eth0")
         _ip(f"-n {self.name} link set eth0 up")
         _ip(f"-n {self.name} link set lo up")
@@ -62,20 +61,17 @@ class Host:
         _ip(f"link set {self._link} {'up' if up else 'down'}")
 
 
-@contextlib.contextmanager
-def hosts(count: int, scratch: Path) -> Iterator[list[Host]]:
-    """Make hosts, and remove them at the end."""
-    bridge = "eddy-bridge"
+def hosts(count: int, scratch: Path) -> list[Host]:
+    """Make hosts, each with a directory below `scratch`."""
     made = [Host(number, scratch / str(number)) for number in range(count)]
-    with contextlib.ExitStack() as undo:
-        _ip(f"link add {bridge} type bridge")
-        undo.callback(_ip, f"link del {bridge}")
-        _ip(f"addr add {DRIVER}/24 dev {bridge}")
-        _ip(f"link set {bridge} up")
-        for host in made:
-            host.make(bridge)
-            undo.callback(_ip, f"netns del {host.name}")
-        yield made
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)  # where `ip` keeps the names of namespaces
+    _ip("link set lo up")
+    _ip(f"link add {BRIDGE} type bridge")
+    _ip(f"addr add {DRIVER}/24 dev {BRIDGE}")
+    _ip(f"link set {BRIDGE} up")
+    for host in made:
+        host.make()
+    return made
 
 
 def _ip(arguments: str) -> None:

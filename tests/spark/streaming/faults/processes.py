@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 
 
 def processes() -> dict[int, int]:
@@ -21,6 +23,13 @@ def processes() -> dict[int, int]:
 def below(ancestor: int, command: str, parents: dict[int, int]) -> list[int]:
     """Return the processes that descend from another one and whose command line contains a text."""
     return [pid for pid in sorted(parents) if _descends(pid, ancestor, parents) and command in _command(pid)]
+
+
+def kill(ancestor: int, command: str) -> None:
+    """Kill the processes below another one, and itself, whose command line contains a text."""
+    for pid in below(ancestor, command, processes()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:

@@ -1,19 +1,18 @@
-"""Runs the join on a cluster of three hosts; one is cut off and comes back, one dies.
+"""Runs the join on a cluster of three hosts: an executor dies, a host is cut off and comes back, another one dies.
 
-    python -m tests.spark.streaming.faults.three_hosts DIRECTORY
+    unshare --net --mount python -m tests.spark.streaming.faults.three_hosts DIRECTORY
 
+    batch 1   the executor of host 2 was killed before, and runs again
     batch 2   host 0 is cut off in the middle: its connections hang
     batch 4   host 0 is connected again, and Spark starts an executor there
     batch 6   host 1 dies with its executor, in the middle
 
-Prints a line for each batch: its number, the tasks that ran it, and the engines loaded from the log.
+Prints the number of tasks that ran each batch, and the number of engines that each loaded from the log.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -27,6 +26,7 @@ from eddy.spark import session
 from eddy.spark.environment.java import java_home
 from eddy.spark.streaming.driver.workers import Workers
 from tests.spark.streaming.faults.network import DRIVER, Host, hosts
+from tests.spark.streaming.faults.processes import kill
 from tests.spark.streaming.faults.two_hosts import master, start
 
 if TYPE_CHECKING:
@@ -61,15 +61,13 @@ class Cluster:
         return host.run(command, self._root / "local", {**os.environ, **own})
 
     def stop(self, number: int) -> None:
-        """Kill the worker of a host and its executor."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.workers[number].pid, signal.SIGKILL)
-        # An executor leads no group of its own, but the namespace knows it.
-        found = subprocess.run(["ip", "netns", "pids", self.hosts[number].name], capture_output=True, text=True).stdout
-        for pid in found.split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+        """Kill all that runs on a host."""
+        kill(self.workers[number].pid, "")
         self.workers[number].wait()
+
+    def kill_executor(self, number: int) -> None:
+        """Kill the executor of a host, which its worker starts again."""
+        kill(self.workers[number].pid, "CoarseGrainedExecutorBackend")
 
 
 def until_slots(spark: SparkSession, wanted: int) -> None:
@@ -81,7 +79,11 @@ def until_slots(spark: SparkSession, wanted: int) -> None:
 
 
 def run(root: Path, cluster: Cluster, spark: SparkSession) -> None:
-    def cut_off(batch: int) -> None:
+    def disturb(batch: int) -> None:
+        if batch == 1:
+            cluster.kill_executor(2)
+            time.sleep(0.5)
+            until_slots(spark, HOSTS)
         if batch == 2:
             threading.Timer(0.1, cluster.hosts[0].connected, [False]).start()
         if batch == 4:
@@ -100,36 +102,36 @@ def run(root: Path, cluster: Cluster, spark: SparkSession) -> None:
 
     Workers._run_once = counted  # type: ignore[method-assign,assignment]
     until_slots(spark, HOSTS)
-    running = start(root, spark, cut_off, partitions=HOSTS, transport="packed")
-    for batch, loaded in zip(running.batches().to_pylist(), tasks, strict=True):
-        print("batch", batch["batch"], "tasks", loaded, "loaded", batch["loaded"], flush=True)
+    running = start(root, spark, disturb, partitions=HOSTS, transport="packed", rebalance="off")
+    print("tasks", *tasks)
+    print("loaded", *running.batches()["loaded"].to_pylist())
 
 
 def main(root: Path) -> None:
     (root / "local").mkdir()
-    with hosts(HOSTS, root / "scratch") as made:
-        cluster = Cluster(root, made)
-        try:
-            spark = session(
-                cluster.url,
-                **{
-                    "spark.driver.host": DRIVER,
-                    "spark.driver.bindAddress": DRIVER,
-                    "spark.local.dir": str(root / "local"),
-                    "spark.network.timeout": f"{PATIENCE_S}s",
-                    "spark.executor.heartbeatInterval": "1s",
-                    "spark.executor.memory": "600m",
-                    "spark.executor.cores": 1,
-                    "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
-                    "spark.ui.enabled": False,
-                    "spark.sql.warehouse.dir": str(root / "warehouse"),
-                },
-            )
-            run(root, cluster, spark)
-            spark.stop()
-        finally:
-            for number in range(HOSTS):
-                cluster.stop(number)
+    cluster = Cluster(root, hosts(HOSTS, root / "scratch"))
+    try:
+        spark = session(
+            cluster.url,
+            **{
+                "spark.driver.host": DRIVER,
+                "spark.driver.bindAddress": DRIVER,
+                "spark.local.dir": str(root / "local"),
+                "spark.network.timeout": f"{PATIENCE_S}s",
+                "spark.network.timeoutInterval": "2s",
+                "spark.executor.heartbeatInterval": "1s",
+                "spark.executor.memory": "600m",
+                "spark.executor.cores": 1,
+                "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
+                "spark.ui.enabled": False,
+                "spark.sql.warehouse.dir": str(root / "warehouse"),
+            },
+        )
+        run(root, cluster, spark)
+        spark.stop()
+    finally:
+        for number in range(HOSTS):
+            cluster.stop(number)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Runs the join on a cluster that Spark takes for two hosts, where slow tasks get a second attempt.
 
-    python -m tests.spark.streaming.faults.two_hosts DIRECTORY [kill]
-
-With "kill", executors are killed before batch 1 and in the middle of batch 2, and the workers read the files.
+    python -m tests.spark.streaming.faults.two_hosts DIRECTORY
 
 Spark starts a second attempt on another host only, and none at all when its master is local. So this starts a master
 and two workers, 127.0.0.1 and 127.0.0.2, inside the driver's JVM, each with an executor of its own.
@@ -12,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from eddy.spark import join, session
 from eddy.spark.environment.java import java_home
 from eddy.spark.streaming.driver.micro_batch import MicroBatches
-from tests.spark.streaming.faults.processes import below, processes
 from tests.spark.streaming.faults.traps import Traps
 from tests.spark.streaming.faults.workload import LATENESS, SPARK_SCHEMA, STREAMS, query
 
@@ -83,19 +78,6 @@ def _settings(more: Mapping[str, str]) -> Any:
     return settings
 
 
-def kill_an_executor() -> None:
-    """Kill one of the executors, which Spark starts again."""
-    os.kill(below(os.getpid(), "CoarseGrainedExecutorBackend", processes())[0], signal.SIGKILL)
-
-
-def kills(batch: int) -> None:
-    """Kill an executor before batch 1, and in the middle of batch 2."""
-    if batch == 1:
-        kill_an_executor()
-    if batch == 2:
-        threading.Timer(0.1, kill_an_executor).start()
-
-
 def start(root: Path, spark: SparkSession, disturb: Callable[[int], None], **how: Any) -> StreamingJoinQuery:
     """Run the join to its end, with a call before each batch; return its handle."""
     traps = Traps(root)
@@ -121,7 +103,7 @@ def start(root: Path, spark: SparkSession, disturb: Callable[[int], None], **how
     return running
 
 
-def main(root: Path, kill: bool) -> None:
+def main(root: Path) -> None:
     url = master(HOSTS[0], {})
     workers(root, url)
     spark = session(
@@ -141,13 +123,11 @@ def main(root: Path, kill: bool) -> None:
     # Wait for both executors before the join starts.
     hosts = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getpid()).collect()
     print("executors answer", hosts, flush=True)
-    disturb, transport = (kills, "packed") if kill else (lambda batch: None, "rows")
-    running = start(root, spark, disturb, partitions=2, transport=transport)
-    print("engines loaded from the log:", running.batches()["loaded"].to_pylist(), flush=True)
+    start(root, spark, lambda batch: None, partitions=2, transport="rows")
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:] == ["kill"])
+    main(Path(sys.argv[1]))
     sys.stdout.flush()
     os._exit(0)
