@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -13,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = ("stairs", "jisc", "eddy", "bench")
 WITHOUT_CIRCLES = ("stairs", "jisc", "bench")
 """Packages in which imports form no cycle, those in functions and type-checking blocks included."""
-SPARK_MODULES = ("eddy.spark", "eddy.demo", "bench.spark", "bench.streaming")
+SPARK_MODULES = ("eddy.spark", "eddy.demo", "bench.soak", "bench.spark", "bench.streaming")
 
 
 def module_name(path: Path) -> str:
@@ -127,3 +130,18 @@ def test_the_oracle_imports_nothing_of_the_project() -> None:
             assert node.level == 0
             found.add((node.module or "").partition(".")[0])
     assert found <= {"__future__", "collections", "dataclasses", "typing"}
+
+
+@pytest.mark.parametrize("package", ["eddy", "eddy.spark"])
+def test_every_public_name_is_there(package: str) -> None:
+    """A name is imported when it is first used."""
+    module = importlib.import_module(package)
+    assert set(module.__all__) <= set(dir(module))
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+def test_importing_eddy_imports_nothing_that_takes_time() -> None:
+    code = "import sys, eddy, eddy.spark; print(*{'numba', 'pyarrow', 'pyspark', 'numpy'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert said.split() == []

@@ -4,8 +4,7 @@ from .environment.session import session
 from .errors import SparkJoinError, StreamingStateError
 from .partitioning.engine import PartitionEngine
 from .streaming.sinks import Sink
-from .streaming.sinks.transactions import read as read_transactions
-from .streaming.sinks.transactions import stream as stream_transactions
+from .streaming.sinks.transactions import read_transactions, stream_transactions
 
 __all__ = [
     "PartitionEngine",

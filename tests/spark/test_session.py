@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from eddy.spark.environment.daemon import GIVEN_UP, ending_quietly
+from eddy.spark.environment.daemon import GIVEN_UP, end_quietly, ending_quietly
 from eddy.spark.environment.session import FAST, missing_settings, session, with_retries
 from eddy.spark.errors import SparkJoinError
 
@@ -58,3 +59,16 @@ def test_a_worker_whose_socket_spark_closed_ends_without_a_word(capfd: pytest.Ca
     assert ending_quietly(worker)(ours, True) == GIVEN_UP
     ours.close()
     assert capfd.readouterr() == ("", "")
+
+
+def test_only_workers_of_sparks_own_daemon_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def worker(sock: socket.socket, authenticated: bool) -> int:
+        raise BrokenPipeError
+
+    for name, changed in (("pyspark.daemon", True), ("pytest.__main__", False)):
+        program = SimpleNamespace(__spec__=SimpleNamespace(name=name), worker=worker)
+        monkeypatch.setitem(sys.modules, "__main__", program)
+        end_quietly()
+        assert (program.worker is not worker) == changed
+        if changed:
+            assert program.worker(None, True) == GIVEN_UP

@@ -64,6 +64,10 @@ def finish(frame: DataFrame, checkpoint: Path, out: Path) -> list[int]:
     return [one.numInputRows for one in running.recentProgress if one.numInputRows]
 
 
+def test_spark_finds_the_source_without_registration(spark: SparkSession, upstream: Upstream) -> None:
+    assert spark.readStream.format("eddy").load(str(upstream.out)).columns == ["k", "at", "n"]
+
+
 def test_each_batch_comes_once_through_restarts(spark: SparkSession, upstream: Upstream, tmp_path: Path) -> None:
     checkpoint, out = tmp_path / "downstream", tmp_path / "copied"
     (first,) = finish(stream_transactions(spark, upstream.out), checkpoint, out)

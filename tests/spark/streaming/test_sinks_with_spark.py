@@ -12,7 +12,7 @@ import pytest
 
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, Sink, TransactionSink
-from eddy.spark.streaming.sinks.transactions import read
+from eddy.spark.streaming.sinks.transactions import read_transactions
 from tests.spark.streaming.sinks import Lasting, lasting, ready
 
 if TYPE_CHECKING:
@@ -54,19 +54,19 @@ def test_spark_reads_published_batches_only(kind: type[Lasting], spark: SparkSes
 
     sink = ready(kind(tmp_path / "the results"), tmp_path, WIDE)
     if isinstance(sink, TransactionSink):
-        nothing = read(spark, sink.path)
+        nothing = read_transactions(spark, sink.path)
         assert nothing.schema == struct_type(WIDE)
         assert nothing.collect() == []
     sink.publish(0, stage_wide(sink, 0, 1, 2), spark)
     sink.publish(1, stage_wide(sink, 1, 3), spark)
     stage_wide(sink, 2, 4)
     if isinstance(sink, TransactionSink):
-        assert keys_of(read(spark, sink.path, upto=0)) == [1, 2]
-        frame = read(spark, sink.path)
+        assert keys_of(read_transactions(spark, sink.path, upto=0)) == [1, 2]
+        frame = read_transactions(spark, sink.path)
         assert frame.schema == struct_type(WIDE)
         (sink.path / "_log" / "schema.arrow").unlink()
         with pytest.raises(SparkJoinError, match=r"schema.arrow is missing: .* start the job again"):
-            read(spark, sink.path)
+            read_transactions(spark, sink.path)
     else:
         frame = spark.read.parquet(str(sink.path))
         assert frame.columns == [*WIDE.names, "batch"]

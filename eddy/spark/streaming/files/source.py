@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from eddy.spark.directories import Directory, File
+from eddy.spark.environment.daemon import end_quietly
 from eddy.spark.streaming.files.file_log import FileLog
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "eddy_files"
+end_quietly()
 
 
 def files_frame(spark: SparkSession, log: Path, directories: Mapping[str, Directory]) -> DataFrame:

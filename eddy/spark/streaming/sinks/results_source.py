@@ -13,20 +13,35 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from eddy.spark.environment.daemon import end_quietly
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks.staging import local_path
 from eddy.spark.streaming.sinks.transactions import batch_files, saved_schema, versions
 from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 NAME = "eddy"
 LIMIT = "maxBatchesPerTrigger"
 _READ_ROWS = 65_536
+
+
+end_quietly()
+
+
+def register(spark: SparkSession) -> None:
+    """Make the source known to a session in which Spark did not find it by itself (`pyspark_eddy.py`)."""
+    try:
+        spark.dataSource.register(ResultsSource)
+    except AnalysisException as known:
+        if known.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 class ResultsSource(DataSource):

@@ -6,7 +6,7 @@
     results/_staging/                   being written
 
 A batch is visible once its log entry exists, and an entry appears atomically: a reader sees a whole batch or nothing of
-it. A batch without results has an entry without files. Use `read` to read results: `data/` may hold files that no entry
+it. A batch without results has an entry without files. Use `read_transactions`: `data/` may hold files that no entry
 names.
 
 Source of the idea: Armbrust et al., "Delta Lake: high-performance ACID table storage over cloud object stores", VLDB
@@ -126,7 +126,7 @@ def batch_files(root: Path, batch: int) -> list[Path]:
         return [root / "data" / file["name"] for file in _entry(path)["files"]]
 
 
-def read(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = None) -> DataFrame:
+def read_transactions(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = None) -> DataFrame:
     """Return the results that a `transactions` sink published, as a DataFrame without those of later batches.
 
         pairs = eddy.spark.read_transactions(spark, "results", upto=41)
@@ -141,7 +141,7 @@ def read(spark: SparkSession, path: str | os.PathLike[str], upto: int | None = N
     return read_files(spark, saved_schema(root), files)
 
 
-def stream(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
+def stream_transactions(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
     """Return the results that a `transactions` sink publishes, as a streaming DataFrame.
 
         pairs = eddy.spark.stream_transactions(spark, "results")
@@ -149,15 +149,15 @@ def stream(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
 
     path   directory of the sink; the job must have started once
 
-    A query over it reads each batch of the join once, in order, exactly once with a checkpoint of its own. Afterwards
-    `spark.readStream.format("eddy").option("maxBatchesPerTrigger", 10).load(path)` works in the session as well. Raises
+    A query over it reads each batch of the join once, in order, exactly once with a checkpoint of its own. The
+    same source with options: `spark.readStream.format("eddy").option("maxBatchesPerTrigger", 10).load(path)`. Raises
     SparkJoinError for a directory without results of a join.
     """
-    from eddy.spark.streaming.sinks.results_source import NAME, ResultsSource
+    from eddy.spark.streaming.sinks.results_source import NAME, register
 
     root = local_path(path, "path")
     saved_schema(root)
-    spark.dataSource.register(ResultsSource)
+    register(spark)
     return spark.readStream.format(NAME).load(str(root))
 
 
