@@ -176,6 +176,18 @@ def fields(forms: Mapping[str, Form], others: Collection[str] = (), ignored: boo
     return check
 
 
+def mapping_of(form: Form) -> Form:
+    """Return the form of a mapping with any names, whose values have a form."""
+
+    def check(value: object, place: str) -> None:
+        mapping(value, place)
+        assert isinstance(value, dict)
+        for name, one in value.items():
+            form(one, f"{place}.{shown(name)}")
+
+    return check
+
+
 def mapping(value: object, place: str) -> None:
     """Check for a mapping, with any contents."""
     _require(isinstance(value, dict), value, place, "a mapping")

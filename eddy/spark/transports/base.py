@@ -18,7 +18,7 @@ from eddy.spark.partitioning.job import Job
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eddy.spark.transports.parquet_source import FileStream
+    from eddy.spark.transports.inputs import Input
 
 
 class UnsuitableError(Exception):
@@ -47,14 +47,14 @@ class RowTask(ABC):
 class Carried(NamedTuple):
     """A DataFrame that runs a row task on all streams when it runs, and a remark for `eddy.spark.explain`.
 
-    files      a streaming join only: the files of each stream, which the tasks of the join read themselves. `frame`
+    inputs     a streaming join only: the input of each stream, if the tasks of the join read it themselves. `frame`
                then yields no rows and only triggers the micro-batches
     transport  its name, which `carry` fills in
     """
 
     frame: DataFrame
     remark: str = ""
-    files: tuple[FileStream, ...] = ()
+    inputs: tuple[Input, ...] = ()
     transport: str = ""
 
 

@@ -1,10 +1,10 @@
-"""The transport for Parquet files: the workers read them, and no row passes through the JVM.
+"""The transport for Parquet files and topics: the workers read them, and no row passes through the JVM.
 
 In a batch join Spark deals row groups to tasks. Neighbours stay together as far as an even split over the tasks allows,
 so that files written in time order reach the reduce side as few overlapping runs.
 
-In a streaming join one source finds the files of all streams (`streaming/files/source.py`), and the tasks that join the
-rows read them.
+In a streaming join one source finds what is new in all streams, files or messages (`streaming/inputs/source.py`), and
+the tasks that join the rows read it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import pyarrow as pa
 from eddy.spark.environment.session import parallelism
 from eddy.spark.partitioning.split import PIECE_ROWS
 from eddy.spark.transports.base import Carried, RowTask, Transport, UnsuitableError
-from eddy.spark.transports.parquet_source import RowGroup, file_stream, open_file, row_groups
+from eddy.spark.transports.inputs import Input
+from eddy.spark.transports.parquet_source import FileInput, RowGroup, file_input, open_file, row_groups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,21 +52,23 @@ class PackedTransport(Transport):
         )
 
     def carry_stream(self, task: RowTask, frames: Sequence[DataFrame], root: Path) -> Carried:
-        # It subclasses classes of pyspark, which the batch join on Spark Connect does not need.
-        from eddy.spark.streaming.files.source import files_frame
+        # Both subclass classes of pyspark, which the batch join on Spark Connect does not need.
+        from eddy.spark.streaming.inputs.source import inputs_frame
+        from eddy.spark.transports.topic_source import topic_input
 
-        sources = []
+        inputs: list[Input] = []
         for i, (stream, frame) in enumerate(zip(task.job.query.streams, frames, strict=True)):
+            names = task.job.inputs[i].names
             try:
-                sources.append(file_stream(frame, task.job.inputs[i].names))
+                inputs.append(topic_input(frame, names) or file_input(frame, names))
             except UnsuitableError as why:
                 raise UnsuitableError(
-                    f"the DataFrame of stream {stream.name!r} is not a plain stream of Parquet files: {why}"
+                    f"the DataFrame of stream {stream.name!r} is not a plain stream of Parquet files or a topic: {why}"
                 ) from why
-        names = [stream.name for stream in task.job.query.streams]
-        directories = {name: one.directory for name, one in zip(names, sources, strict=True)}
-        frame = files_frame(frames[0].sparkSession, root / "files", directories)
-        return Carried(frame, "the workers read the Parquet files", tuple(sources))
+        places = {stream.name: one.place for stream, one in zip(task.job.query.streams, inputs, strict=True)}
+        frame = inputs_frame(frames[0].sparkSession, root / "files", places)
+        kinds = {"Parquet files" if isinstance(one, FileInput) else "topics" for one in inputs}
+        return Carried(frame, f"the workers read the {' and the '.join(sorted(kinds))}", tuple(inputs))
 
 
 class _ReadRowGroups:

@@ -7,7 +7,7 @@ UnsuitableError, which says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,10 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from eddy.spark.directories import Directory
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.split import PIECE_ROWS
 from eddy.spark.transports.base import UnsuitableError
+from eddy.spark.transports.inputs import FilePart, Input
 from eddy.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -44,18 +47,29 @@ class RowGroup:
     stored_bytes: int
 
 
-@dataclass(frozen=True)
-class FileStream:
-    """A stream of Parquet files.
+class FileInput(Input):
+    """A stream of Parquet files in a `Directory`."""
 
-    directory  the place of the files
-    columns    names in the files, in the order of the job's inputs
-    types      stored name -> type in the schema that the user gave to Spark
-    """
-
-    directory: Directory
-    columns: tuple[str, ...]
-    types: dict[str, pa.DataType]
+    def read(self, part: FilePart, stream: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        try:
+            opened = open_in(self.place.file_system(), part.path)
+        except (OSError, pa.ArrowException) as problem:
+            raise SparkJoinError(
+                f"stream {stream!r}: {part.path} cannot be read ({problem}); the job has taken this file: restore"
+                " it, or write it whole before it gets its name"
+            ) from problem
+        with opened as file:
+            try:
+                check_file(part.path, file.metadata, self.types)
+            except UnsuitableError as why:
+                raise SparkJoinError(
+                    f"stream {stream!r}: {why}; rewrite the file, or pass transport='rows' to a new checkpoint to let"
+                    " Spark read it"
+                ) from why
+            groups = file.metadata.num_row_groups
+            own = range(groups * part.part // part.parts, groups * (part.part + 1) // part.parts)
+            for batch in file.iter_batches(PIECE_ROWS, list(own), list(self.types), use_threads=False):
+                yield pa.RecordBatch.from_arrays([batch.column(stored) for stored in self.columns], names=list(names))
 
 
 def row_groups(frame: DataFrame, stream: int, names: Sequence[str]) -> list[RowGroup]:
@@ -63,7 +77,7 @@ def row_groups(frame: DataFrame, stream: int, names: Sequence[str]) -> list[RowG
 
     Raises UnsuitableError if the DataFrame is anything but a scan. Reads the footer of every file, eight at a time.
     """
-    columns, types, scan = _stored_columns(frame, _logical_plan(frame, "optimizedPlan"), "LogicalRelation", names)
+    columns, types, scan = stored_columns(frame, logical_plan(frame, "optimizedPlan"), "LogicalRelation", names)
     _require_parquet(scan)
     uris = sorted(frame.inputFiles())
 
@@ -85,13 +99,13 @@ def row_groups(frame: DataFrame, stream: int, names: Sequence[str]) -> list[RowG
     return found
 
 
-def file_stream(frame: DataFrame, names: Sequence[str]) -> FileStream:
+def file_input(frame: DataFrame, names: Sequence[str]) -> FileInput:
     """Return the files behind a streaming DataFrame.
 
     Raises UnsuitableError if it is anything but `spark.readStream.schema(…).parquet(path)` with columns renamed or left
     out, if an option has no equal here, and if Arrow has no file system for the path.
     """
-    columns, types, relation = _stored_columns(frame, _logical_plan(frame, "analyzed"), "StreamingRelation", names)
+    columns, types, relation = stored_columns(frame, logical_plan(frame, "analyzed"), "StreamingRelation", names)
     described = relation.dataSource()
     if described.className().lower() != "parquet":
         raise UnsuitableError(f"its source is {described.className()!r}, not Parquet files")
@@ -101,7 +115,7 @@ def file_stream(frame: DataFrame, names: Sequence[str]) -> FileStream:
         raise UnsuitableError("its source does not have exactly one path")
     if described.partitionColumns().size():
         raise UnsuitableError("its files are partitioned by columns in their paths")
-    return FileStream(_directory(frame, path, options), columns, types)
+    return FileInput(_directory(frame, path, options), columns, types)
 
 
 def _directory(frame: DataFrame, path: str, options: dict[str, str]) -> Directory:
@@ -165,7 +179,7 @@ def _mapping(scala: Any) -> dict[str, str]:
     return found
 
 
-def _logical_plan(frame: DataFrame, stage: str) -> Any:
+def logical_plan(frame: DataFrame, stage: str) -> Any:
     """Return the plan of a DataFrame at a stage of Spark's planner, "analyzed" or "optimizedPlan"."""
     if not hasattr(frame, "_jdf"):
         raise UnsuitableError("it lives in Spark Connect, which does not expose its plans")
@@ -191,7 +205,7 @@ def _columns_of(plan: Any, leaf: str) -> tuple[dict[int, str], Any]:
     return {column.exprId().id(): column.name() for column in _sequence(plan.output())}, plan
 
 
-def _stored_columns(
+def stored_columns(
     frame: DataFrame, plan: Any, leaf: str, names: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, pa.DataType], Any]:
     """Return the stored names of a DataFrame's columns, the types of those in Spark, and the leaf of the plan.

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from eddy.spark.directories import Directory, File
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.feed import SPLIT_BYTES, Feed
-from eddy.spark.streaming.files.file_log import EVERY, FileLog
-from eddy.spark.streaming.files.source import FilesReader
-from eddy.spark.transports.parquet_source import FileStream
+from eddy.spark.streaming.inputs.file_log import EVERY, FileLog
+from eddy.spark.streaming.inputs.source import InputsReader
+from eddy.spark.transports.parquet_source import FileInput
 
 SOME = ReadMaxFiles(1)
 
@@ -118,9 +118,9 @@ def test_a_damaged_list_is_named(tmp_path: Path, damage: str) -> None:
         FileLog(tmp_path, 2 if damage == "streams" else 1).refresh()
 
 
-def reader(root: Path, **limits: Any) -> FilesReader:
+def reader(root: Path, **limits: Any) -> InputsReader:
     names = ("R", "S")
-    return FilesReader(root / "files", {name: Directory(f"file:{root}/{name}", **limits) for name in names})
+    return InputsReader(root / "files", {name: Directory(f"file:{root}/{name}", **limits) for name in names})
 
 
 def test_offsets_count_the_files_of_each_stream(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_files_are_dealt_evenly_and_large_ones_in_parts(tmp_path: Path) -> None:
     offsets = tmp_path / "spark" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"R":2,"S":2}')
-    source = FileStream(Directory(f"file:{large.parent}"), ("k",), {"k": pa.int64()})
+    source = FileInput(Directory(f"file:{large.parent}"), ("k",), {"k": pa.int64()})
     feed = Feed(tmp_path, ("R", "S"), (source, source))
     assert feed.end(0) == (2, 2)
     dealt = feed.deal((0, 0), (2, 2), 3)

@@ -72,7 +72,7 @@ def test_names_of_files_stay_in_their_directory(name: str) -> None:
 def resumable(**changes: Any) -> Manifest:
     """Return a manifest that fits the join."""
     watermarks = Watermarks.none(2).after((5, 7), 1.0, WatermarkRules("slowest", (0, 0)))
-    extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x", "files": None}
+    extra = {"partitions": 2, "load": Load.none(4).to_json(), "options": "x", "taken": None}
     segment = make_segment("000000000003-0", group=2, stream=1)
     groups = {2: GroupState(3, "token", (Link(3, (1, 2), (segment,)),), "R S")}
     given: dict[str, Any] = {"watermarks": watermarks.to_json(), "groups": groups, "extra": extra, **changes}
@@ -102,8 +102,9 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"extra": extra(partitions=1)}, "key group 2 cannot be in partition 1"),
         ({"extra": extra(load=Load.none(3).to_json())}, "3 loads of key groups, but the join has 4"),
         ({"extra": extra(load={**Load.none(4).to_json(), "weight": 7})}, "weight=7"),
-        ({"extra": extra(files=[1, 2, 3])}, "numbers of files .1, 2, 3. for 2 streams"),
-        ({"extra": extra(files=[1, -2])}, "extra.files"),
+        ({"extra": extra(taken=[1, 2, 3])}, "positions .1, 2, 3. of inputs for 2 streams"),
+        ({"extra": extra(taken=[1, -2])}, "extra.taken"),
+        ({"extra": extra(taken=[1, {"0": -2}])}, "extra.taken"),
         ({"groups": {9: resumable().groups[2]}}, "key group 9, but the join has 4"),
         ({"groups": group(plan="R R")}, "names stream R twice"),
         ({"groups": group(chain=(Link(3, (1,), ()),))}, "key group 2 has 1 late marks for 2 streams"),

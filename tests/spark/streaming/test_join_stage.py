@@ -20,10 +20,11 @@ from eddy.spark.partitioning.split import Splitter
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter
 from eddy.spark.streaming.worker.engines import Start, engines_of
-from eddy.spark.streaming.worker.file_reader import FilePart, logged_files
+from eddy.spark.streaming.worker.input_reader import logged_inputs
 from eddy.spark.streaming.worker.join_stage import PartitionJoin
 from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
-from eddy.spark.transports.parquet_source import FileStream
+from eddy.spark.transports.inputs import FilePart
+from eddy.spark.transports.parquet_source import FileInput
 from tests.cases import assert_same, text_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
@@ -83,14 +84,14 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     query = eddy.Query([eddy.Stream(name, SCHEMA) for name in "RS"], ["R.k = S.k"])
-    job, source = make_job(query, options=EngineOptions(), partitions=1), FileStream(Directory("file:/"), (), {})
+    job, source = make_job(query, options=EngineOptions(), partitions=1), FileInput(Directory("file:/"), (), {})
     parts = (job, Locations(tmp_path, "test", tmp_path), (source, source))
     engines = engines_of(Start(str(tmp_path), pickle.dumps(parts), b"a secret of a test", True))
     engines.locations.log.mkdir()
     gone = FilePart(1, str(tmp_path / "gone.parquet"))
     with (
         pytest.raises(SparkJoinError, match=r"stream 'S': .*gone.parquet cannot be read .*: restore it"),
-        logged_files(engines, 0, [gone]),
+        logged_inputs(engines, 0, [gone]),
     ):
         pass
     assert not list(engines.locations.log.iterdir())

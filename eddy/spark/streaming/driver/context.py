@@ -24,7 +24,7 @@ class JobContext:
     locations   directories of the tasks
     checkpoint  locked by this driver
     sink        destination of the results
-    carried     the way of the rows to the workers, with the files of each stream if the workers read them
+    carried     the way of the rows to the workers, with the input of each stream if the workers read it
     name        of the query, for Spark's UI and log records
     key         secret of the live engines; a new one per start, so that engines of earlier starts are not used
     """

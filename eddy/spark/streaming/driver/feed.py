@@ -1,9 +1,8 @@
-"""The files that the driver gives to the tasks of a micro-batch."""
+"""What the driver gives to the tasks of a micro-batch to read: parts of files, and ranges of messages."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,51 +10,69 @@ import pyarrow as pa
 
 from eddy.spark.directories import File
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.streaming.files.file_log import FileLog
-from eddy.spark.streaming.worker.file_reader import FilePart
-from eddy.spark.transports.parquet_source import FileStream, open_in
+from eddy.spark.streaming.inputs.file_log import FileLog
+from eddy.spark.streaming.inputs.offsets import Position, position, read_starts
+from eddy.spark.streaming.worker.input_reader import Part
+from eddy.spark.transports.inputs import FilePart, Input, TopicPart
+from eddy.spark.transports.parquet_source import open_in
+from eddy.storage.json_form import FormError, fields, parse
 
 SPLIT_BYTES = 4 << 20
 """A larger file may be read by several tasks."""
-Counts = tuple[int, ...]
-"""Per stream, a number of files."""
+MESSAGE_BYTES = 200
+"""The size of a message, as far as the share of a task depends on it."""
+Taken = tuple[Position, ...]
+"""Per stream, how far it was read."""
 
 
 class Feed:
-    """The files of a join, from one start to the next stop.
+    """The input of a join, from one start to the next stop.
 
-    names    of the streams
-    sources  of the streams; empty if Spark carries the rows
+    names   of the streams
+    inputs  of the streams; empty if Spark carries the rows
     """
 
-    def __init__(self, root: Path, names: Sequence[str], sources: Sequence[FileStream]) -> None:
+    def __init__(self, root: Path, names: Sequence[str], inputs: Sequence[Input]) -> None:
         self._names = tuple(names)
-        self._sources = sources
+        self._inputs = inputs
         self._offsets = root / "spark" / "offsets"
-        self._log = FileLog(root / "files", len(names))
+        self._directory = root / "files"
+        self._log = FileLog(self._directory, len(names))
+        self._form = fields(dict.fromkeys(names, position))
 
-    def end(self, batch: int) -> Counts:
-        """Return how many files of each stream were taken once a batch is over, as Spark planned it."""
+    def begin(self) -> Taken:
+        """Return how far each stream was read when the job began."""
+        starts = read_starts(self._directory)
+        return tuple(starts.get(name, 0) for name in self._names)
+
+    def end(self, batch: int) -> Taken:
+        """Return how far each stream is read once a batch is over, as Spark planned it."""
         path = self._offsets / str(batch)
         try:
-            *_, offset = path.read_text().splitlines()
-            counts: Mapping[str, Any] = json.loads(offset)
-            return tuple(int(counts[name]) for name in self._names)
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+            offset = parse(path.read_bytes().splitlines()[-1])
+            self._form(offset, "offset")
+        except (OSError, FormError, IndexError) as problem:
             raise StreamingStateError(
-                f"{path}: Spark planned the batch, and its files are not there: {problem!r}"
+                f"{path}: Spark planned the batch, and its offsets are not there: {problem!r}"
             ) from problem
+        return tuple(offset[name] for name in self._names)
 
-    def deal(self, start: Counts, end: Counts, tasks: int) -> list[list[FilePart]]:
-        """Return the parts of files between two offsets for each task, of about the same number of bytes."""
+    def deal(self, start: Taken, end: Taken, tasks: int) -> list[list[Part]]:
+        """Return the parts between two positions for each task, of about the same number of bytes."""
         self._log.refresh()
-        self._log.require(end)
-        parts: list[tuple[int, FilePart]] = []
-        for stream, files in enumerate(self._log.files):
-            for file in files[start[stream] : end[stream]]:
-                n = self._parts(stream, file, tasks)
-                parts += [(file.bytes // n, FilePart(stream, file.path, k, n)) for k in range(n)]
-        dealt: list[list[FilePart]] = [[] for _ in range(tasks)]
+        self._log.require([one if isinstance(one, int) else 0 for one in end])
+        parts: list[tuple[int, Part]] = []
+        for stream, (before, after, files) in enumerate(zip(start, end, self._log.files, strict=True)):
+            if isinstance(after, int):
+                assert isinstance(before, int)
+                for file in files[before:after]:
+                    n = self._parts(stream, file, tasks)
+                    parts += [(file.bytes // n, FilePart(stream, file.path, k, n)) for k in range(n)]
+            else:
+                begins: dict[str, Any] = before if isinstance(before, dict) else {}
+                ranges = (TopicPart(stream, name, begins.get(name, 0), last) for name, last in after.items())
+                parts += [((one.end - one.start) * MESSAGE_BYTES, one) for one in ranges if one.start < one.end]
+        dealt: list[list[Part]] = [[] for _ in range(tasks)]
         load = [0] * tasks
         for size, part in sorted(parts, key=lambda one: -one[0]):
             least = min(range(tasks), key=load.__getitem__)
@@ -69,7 +86,7 @@ class Feed:
         if wanted == 1:
             return 1
         try:
-            with open_in(self._sources[stream].directory.file_system(), file.path) as opened:
+            with open_in(self._inputs[stream].place.file_system(), file.path) as opened:
                 return max(1, min(wanted, opened.metadata.num_row_groups))
         except (OSError, pa.ArrowException):
             return 1  # the task that reads it names the problem

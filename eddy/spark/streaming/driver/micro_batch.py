@@ -3,7 +3,8 @@
     batch <= the newest manifest   committed before a stop; at most its results remain to be published
     else                           log and join, commit the manifest, publish
 
-Rows that Spark carries are logged in one Spark job and joined in another; files are read, logged and joined in one.
+Rows that Spark carries are logged in one Spark job and joined in another. What the workers read themselves is read,
+logged and joined in one.
 
 The manifest is the single point of commitment. All earlier steps can be repeated: another attempt writes other files,
 and a state that no manifest names has a token that nothing refers to.
@@ -28,7 +29,7 @@ from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
-from eddy.spark.streaming.driver.feed import Counts, Feed
+from eddy.spark.streaming.driver.feed import Feed, Taken
 from eddy.spark.streaming.driver.join_tasks import partition_tasks
 from eddy.spark.streaming.driver.late_output import LateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
@@ -77,7 +78,7 @@ class _Plan:
 
     logged         the rows
     logged_at      when they were logged, on the clock `time.perf_counter`
-    files          files of each stream that were taken up to this batch; None if Spark carries the rows
+    taken          how far each stream is read after this batch; None if Spark carries the rows
     watermarks     after the batch
     late_below     per stream, the event time below which rows of the batch are late
     partition_map  of the batch
@@ -87,7 +88,7 @@ class _Plan:
 
     logged: LogReport
     logged_at: float
-    files: Counts | None
+    taken: Taken | None
     watermarks: Watermarks
     late_below: tuple[int, ...] | None
     partition_map: PartitionMap
@@ -135,7 +136,8 @@ class MicroBatches:
         self._at_end = ExitStack()
         self._maintenance = Maintenance(context, settings.keep)
         self._late = LateOutput(job.query, settings.late, locations.late)
-        self._feed = Feed(context.checkpoint.root, [stream.name for stream in job.query.streams], context.carried.files)
+        names = [stream.name for stream in job.query.streams]
+        self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
         locations.delete_old_engines()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
@@ -242,7 +244,7 @@ class MicroBatches:
         began = time.perf_counter()
         self._maintenance.check()
         ran = self._map
-        plan, reports = self._join_files(batch) if self._context.carried.files else self._join_rows(batch, frame)
+        plan, reports = self._join_inputs(batch) if self._context.carried.inputs else self._join_rows(batch, frame)
         manifest = self._manifest(batch, plan, reports)
         joined_at = time.perf_counter()
         self._context.checkpoint.commit(manifest)
@@ -312,11 +314,11 @@ class MicroBatches:
             return plan, []
         return plan, self._run_tasks(batch, lambda tasks: [[]] * tasks, lambda said: plan)[1]
 
-    def _join_files(self, batch: int) -> tuple[_Plan, list[PartitionReport]]:
-        """Read, log and join the files of a batch in one Spark job."""
+    def _join_inputs(self, batch: int) -> tuple[_Plan, list[PartitionReport]]:
+        """Read, log and join the files and messages of a batch in one Spark job."""
         streams = len(self._context.job.query.streams)
-        taken = None if self.manifest is None else self.manifest.extra["files"]
-        start, end = tuple(taken or [0] * streams), self._feed.end(batch)
+        start = self._feed.begin() if self.manifest is None else tuple(self.manifest.extra["taken"])
+        end = self._feed.end(batch)
 
         def plan(said: Sequence[Said]) -> _Plan:
             return self._plan(batch, LogReport.of((one for task in said for one in task.logged), streams), end)
@@ -341,7 +343,7 @@ class MicroBatches:
         self._forget = False
         return plans[-1], reports
 
-    def _plan(self, batch: int, logged: LogReport, files: Counts | None) -> _Plan:
+    def _plan(self, batch: int, logged: LogReport, taken: Taken | None) -> _Plan:
         """Return the work on the rows of a batch."""
         logged_at, before = time.perf_counter(), self._watermarks
         greatest = logged.greatest if self._timed else (None,) * len(logged.greatest)
@@ -352,7 +354,7 @@ class MicroBatches:
             rows[segment.group].append(segment)
         groups = {} if self.manifest is None else self._maintenance.compacted(self.manifest.groups)
         tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, mapped, before, watermarks)
-        return _Plan(logged, logged_at, files, watermarks, before.late_below, mapped, groups, tasks)
+        return _Plan(logged, logged_at, taken, watermarks, before.late_below, mapped, groups, tasks)
 
     def _manifest(self, batch: int, plan: _Plan, reports: list[PartitionReport]) -> Manifest:
         """Return the manifest to commit, and take over the state that it describes."""
@@ -385,7 +387,7 @@ class MicroBatches:
                 "partitions": mapped.n,
                 "load": load.to_json(),
                 "options": self._context.job.options.text,
-                "files": plan.files,
+                "taken": plan.taken,
             },
         )
 

@@ -17,13 +17,14 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load
 from eddy.spark.streaming.driver.watermarks import Watermarks
+from eddy.spark.streaming.inputs.offsets import position
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, optional, text
 from jisc.plan.tree import check_connected, parse
 from stairs.errors import PlanError
 
 _EXTRA = fields(
-    {"partitions": integer(1, 1 << 31), "load": mapping, "options": text, "files": optional(list_of(integer(0)))}
+    {"partitions": integer(1, 1 << 31), "load": mapping, "options": text, "taken": optional(list_of(position))}
 )
 
 
@@ -74,8 +75,8 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
     require(len(found.watermarks.marks) == streams, f"{len(found.watermarks.marks)} watermarks for {streams} streams")
     for what, length in (("partitions", found.partition_map.groups), ("loads", len(found.load.per_group))):
         require(length == groups, f"{length} {what} of key groups, but the join has {groups} key groups")
-    files = manifest.extra["files"]
-    require(files is None or len(files) == streams, f"numbers of files {files} for {streams} streams")
+    taken = manifest.extra["taken"]
+    require(taken is None or len(taken) == streams, f"positions {taken} of inputs for {streams} streams")
     for group, state in manifest.groups.items():
         require(group < groups, f"key group {group}, but the join has {groups} key groups")
         if state.plan is not None:

@@ -26,14 +26,14 @@ from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.meeting import Decide, Meetings
 from eddy.spark.streaming.worker.engines import Start
-from eddy.spark.streaming.worker.file_reader import FilePart
+from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import MEETING, Orders, RunTask
 from eddy.spark.streaming.worker.tasks import PartitionReport
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-Deal = Callable[[int], Sequence[Sequence[FilePart]]]
+Deal = Callable[[int], Sequence[Sequence[Part]]]
 """Takes a number of tasks; returns the parts of files that each of them reads."""
 SLOTS_S = 20.0
 """After this time a micro-batch whose tasks have not all met logs a warning."""
@@ -54,7 +54,7 @@ class Workers:
         spark = context.spark.sparkContext
         self._context = context
         self._spark = spark
-        job = CloudPickleSerializer().dumps((context.job, context.locations, context.carried.files))
+        job = CloudPickleSerializer().dumps((context.job, context.locations, context.carried.inputs))
         conf = spark.getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
         self._meetings = Meetings(host, context.key, conf.get("spark.driver.bindAddress"))
@@ -103,7 +103,7 @@ class Workers:
                 self._used_at = time.monotonic()
         raise AssertionError("at least one attempt")
 
-    def _run_once(self, batch: int, parts: Sequence[Sequence[FilePart]], decide: Decide) -> list[PartitionReport]:
+    def _run_once(self, batch: int, parts: Sequence[Sequence[Part]], decide: Decide) -> list[PartitionReport]:
         decided, tasks = False, len(parts)
         # Spark says nothing while a barrier stage waits.
         slow = threading.Timer(SLOTS_S, LOG.warning, (_WAITS, self._context.name, batch, SLOTS_S, tasks))

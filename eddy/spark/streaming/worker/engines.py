@@ -23,7 +23,7 @@ from eddy.live.engine_file import EngineFile
 from eddy.runtime import Runtime
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.transports.parquet_source import FileStream
+from eddy.spark.transports.inputs import Input
 
 PATIENCE_S = 5.0
 """How long a worker waits for an engine that another worker of the host hands over, before it loads the log."""
@@ -78,8 +78,8 @@ class Engines:
 
         self.job: Job
         self.locations: Locations
-        self.files: tuple[FileStream, ...]
-        self.job, self.locations, self.files = CloudPickleSerializer().loads(start.job)
+        self.inputs: tuple[Input, ...]
+        self.job, self.locations, self.inputs = CloudPickleSerializer().loads(start.job)
         self.one_host = start.one_host
         self.partitions: tuple[int, ...] = ()
         self._key = start.key

@@ -26,7 +26,7 @@ from eddy.spark.partitioning.merge import Merger, interleave
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines, Holding, Start, engines_of
-from eddy.spark.streaming.worker.file_reader import FilePart, logged_files
+from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
 from eddy.spark.streaming.worker.log_stage import StreamReport
 from eddy.spark.streaming.worker.meeting import Place, TurnedAwayError
 from eddy.spark.streaming.worker.output_files import ResultFile, write_late
@@ -71,7 +71,7 @@ class Orders:
     """
 
     batch: int
-    parts: Sequence[FilePart]
+    parts: Sequence[Part]
 
 
 class RunTask:
@@ -91,7 +91,7 @@ class RunTask:
         try:
             with self._place.seat(context.getLocalProperty(MEETING) or "", number) as seat:
                 orders: Orders = seat.orders
-                with logged_files(engines, orders.batch, orders.parts) as logged:
+                with logged_inputs(engines, orders.batch, orders.parts) as logged:
                     work: Work = seat.say(Said(engines.holding(), logged.reports))
                     engines.drop(work.drop)
                     engines.hand_over(work.hand_over)

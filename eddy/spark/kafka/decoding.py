@@ -1,0 +1,76 @@
+"""Messages as rows: JSON objects, or Arrow IPC streams of any number of rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.json
+
+from eddy.spark.types import spark_type
+
+Decode = Callable[[Sequence[bytes], pa.Schema], pa.Table]
+
+
+class NotDecodedError(Exception):
+    """A message is not what its topic should hold. `message` is its place among the given ones."""
+
+    def __init__(self, message: int, why: str) -> None:
+        super().__init__(why)
+        self.message = message
+
+
+def decode_json(messages: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """Return a row for each message, a JSON object.
+
+    Fields that the schema lacks are ignored, and fields that a message lacks are null. Times and dates are text in the
+    form of ISO 8601, decimals numbers or text. Raises NotDecodedError.
+    """
+    if not messages:
+        return schema.empty_table()
+    try:
+        return _json_rows(b"\n".join(messages), len(messages), schema)
+    except pa.ArrowException as problem:
+        for number, one in enumerate(messages):
+            try:
+                _json_rows(one, 1, schema)
+            except pa.ArrowException as why:
+                raise NotDecodedError(number, str(why)) from why
+        raise NotDecodedError(0, str(problem)) from problem
+
+
+def _json_rows(text: bytes, rows: int, schema: pa.Schema) -> pa.Table:
+    # Arrow reads a date as a number; as text it must be cast.
+    wire = pa.schema([(f.name, pa.string() if pa.types.is_date(f.type) else f.type) for f in schema])
+    found = pyarrow.json.read_json(
+        io.BytesIO(text),
+        pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+        pyarrow.json.ParseOptions(wire, newlines_in_values=True, unexpected_field_behavior="ignore"),
+    )
+    if found.num_rows != rows:
+        raise pa.ArrowInvalid(f"{rows} messages hold {found.num_rows} objects; each message must hold one")
+    return found.cast(schema)
+
+
+def decode_arrow(messages: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    """Return the rows of messages that are Arrow IPC streams, with at least the columns of the schema.
+
+    Raises NotDecodedError.
+    """
+    tables = [schema.empty_table()]
+    for number, one in enumerate(messages):
+        try:
+            table = pa.ipc.open_stream(one).read_all().select(schema.names)
+            table.validate(full=True)
+            for wanted, found in zip(schema, table.schema, strict=True):
+                if spark_type(found.type) != wanted.type:
+                    raise pa.ArrowInvalid(f"column {wanted.name!r} has type {found.type}, not {wanted.type}")
+            tables.append(table.cast(schema))
+        except (pa.ArrowException, KeyError) as why:
+            raise NotDecodedError(number, str(why)) from why
+    return pa.concat_tables(tables)
+
+
+DECODERS: dict[str, Decode] = {"json": decode_json, "arrow": decode_arrow}
+"""Encodings by name."""

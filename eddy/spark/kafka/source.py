@@ -1,0 +1,134 @@
+"""A topic of Kafka as a streaming DataFrame. Spark's own source needs a package of Java classes; this one does not.
+
+A join with the transport "packed" reads the messages in its own tasks, so this source then only names the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, get_args
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from eddy.spark.environment.daemon import end_quietly
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.kafka.topic import Offsets, Topic, topic_of
+from eddy.spark.types import struct_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+NAME, TOPIC = "eddy_kafka", "topic"
+Encoding = Literal["json", "arrow"]
+Starting = Literal["earliest", "latest"]
+Malformed = Literal["fail", "skip"]
+end_quietly()
+
+
+def stream_topic(
+    spark: SparkSession,
+    topic: str,
+    schema: pa.Schema,
+    *,
+    servers: str,
+    settings: Mapping[str, str] | None = None,
+    encoding: Encoding = "json",
+    starting: Starting = "earliest",
+    max_rows: int | None = None,
+    malformed: Malformed = "fail",
+) -> DataFrame:
+    """Return a topic of Kafka as a streaming DataFrame.
+
+        clicks = eddy.spark.stream_topic(spark, "clicks", schema, servers="broker:9092")
+
+    topic      name of the topic
+    schema     of the rows
+    servers    addresses of brokers, "host:port,host:port"
+    settings   further settings of librdkafka, such as `security.protocol` and `sasl.password`. Users of the session see
+               them in Spark's plans; no file has them
+    encoding   "json": each message is a JSON object; fields that the schema lacks are ignored, missing ones are null,
+               times and dates are text in the form of ISO 8601. "arrow": an Arrow IPC stream of any number of rows
+    starting   where a query without a checkpoint starts: at the "earliest" message that Kafka has, or at the "latest"
+    max_rows   most messages that a micro-batch takes; None: all that are there
+    malformed  "fail": a message that cannot be decoded ends the query with an error that names its offset; "skip": it
+               is left out, with a warning
+
+    A query with a checkpoint reads each message once. Messages without a value have no row. In a streaming join with
+    the transport "packed", the tasks of the join read the messages, and the JVM never sees them. Needs confluent-kafka
+    (`pip install 'eddy-join[kafka]'`) on the driver and the workers. Nothing is read before a query starts. Raises
+    SparkJoinError for arguments that do not fit.
+    """
+    if find_spec("confluent_kafka") is None:
+        raise SparkJoinError("stream_topic needs the package confluent-kafka: pip install 'eddy-join[kafka]'")
+    for name, value, known in (
+        ("encoding", encoding, Encoding),
+        ("starting", starting, Starting),
+        ("malformed", malformed, Malformed),
+    ):
+        if value not in get_args(known):
+            raise SparkJoinError(f"{name}={value!r}: pass one of {', '.join(map(repr, get_args(known)))}")
+    if max_rows is not None and max_rows < 1:
+        raise SparkJoinError(f"max_rows={max_rows}: give 1 or more, or None for all")
+    found = Topic(topic, {**(settings or {}), "bootstrap.servers": servers}, encoding, starting, max_rows, malformed)
+    try:
+        spark.dataSource.register(TopicSource)
+    except AnalysisException as known:
+        if known.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+    reader = spark.readStream.format(NAME).schema(struct_type(schema))
+    return reader.option(TOPIC, json.dumps(asdict(found))).load()
+
+
+class TopicSource(DataSource):
+    """The source in Spark's terms."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return TopicReader(topic_of(json.loads(self.options[TOPIC])), schema)
+
+
+class _Range(InputPartition):
+    def __init__(self, partition: str, start: int, end: int) -> None:
+        super().__init__((partition, start, end))
+        self.partition, self.start, self.end = partition, start, end
+
+
+class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a topic. An offset maps each partition to the offset of its next message."""
+
+    def __init__(self, topic: Topic, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._topic = topic
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._last: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:
+        return self._topic.begins()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._topic.max_rows is None else ReadMaxRows(self._topic.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = self._topic.ends()
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        return self._topic.take(start, self._last or self._topic.ends(), isinstance(limit, ReadAllAvailable))
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        ranges = (_Range(name, start.get(name, 0), last) for name, last in end.items())
+        return [one for one in ranges if one.start < one.end]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Range)
+        yield from self._topic.read(partition.partition, partition.start, partition.end, self._schema)

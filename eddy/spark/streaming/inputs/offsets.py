@@ -1,0 +1,55 @@
+"""How far a job has read the input of each stream: a number of files, or an offset for each partition of a topic.
+
+    files/starts   where a job began to read its topics, written once
+
+Spark stores how far each batch goes, but not where the first one starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from eddy.spark.errors import StreamingStateError
+from eddy.spark.kafka.topic import Offsets, Topic
+from eddy.spark.streaming.state.durable import make_directories, write_new
+from eddy.storage.json_form import fields, integer, mapping_of
+from eddy.storage.sections import FileKind, pack, unpack
+
+Position = int | Offsets
+"""A number of files, or partition -> offset."""
+OFFSETS = mapping_of(integer(0))
+_KIND = FileKind("starts of topics", b"eddystar", 1, StreamingStateError, "fix_starts()", "go on from")
+_FORM = fields({"starts": mapping_of(OFFSETS)})
+
+
+def position(value: object, place: str) -> None:
+    """Check for a `Position`, as a form of `eddy/storage/json_form.py`."""
+    (OFFSETS if isinstance(value, dict) else integer(0))(value, place)
+
+
+def fix_starts(directory: Path, topics: Mapping[str, Topic]) -> dict[str, Offsets]:
+    """Return where the job begins to read its topics, by stream; the first call decides, and later ones find that."""
+    if topics and not (directory / "starts").exists():
+        make_directories(directory)
+        found = {name: one.begins() for name, one in topics.items()}
+        with suppress(FileExistsError):  # an earlier start of the job, which Spark gave up, was faster
+            write_new(directory / "starts", pack({"starts": found}, {}, _KIND))
+    return read_starts(directory)
+
+
+def read_starts(directory: Path) -> dict[str, Offsets]:
+    """Return what `fix_starts` fixed; nothing without topics. Raises StreamingStateError for a damaged file."""
+    path = directory / "starts"
+    try:
+        header, _ = unpack(path.read_bytes(), _KIND)
+        _KIND.check(header, _FORM)
+    except FileNotFoundError:
+        return {}
+    except (StreamingStateError, OSError) as problem:
+        raise StreamingStateError(
+            f"{path}: where the job began to read its topics is lost: {problem}; restore the file from a backup, or"
+            " start with a new checkpoint"
+        ) from problem
+    return dict(header["starts"])
