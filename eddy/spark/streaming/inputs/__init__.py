@@ -1,1 +1,1 @@
-"""Streams of Parquet files as one source of Spark, which yields only how many files of each stream a batch takes."""
+"""What is new in all streams of a join, files and messages, as one source of Spark that yields only positions."""
