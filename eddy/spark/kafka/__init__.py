@@ -1,6 +1,7 @@
 """Kafka topics as streams, read with the package confluent-kafka.
 
-topic.py      a topic: where its partitions begin and end, and the messages between two offsets
+client.py     the clients of a process: ends of partitions, messages between two offsets
+topic.py      a topic: how far a micro-batch goes, and its rows
 decoding.py   messages as rows
 source.py     a topic as a streaming DataFrame of Spark
 """

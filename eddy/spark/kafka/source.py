@@ -18,7 +18,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from eddy.spark.environment.daemon import end_quietly
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.kafka.topic import Offsets, Topic, topic_of
+from eddy.spark.kafka.client import Offsets
+from eddy.spark.kafka.topic import Topic, topic_of
 from eddy.spark.types import struct_type
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 import eddy
 from eddy.spark import SparkJoinError, explain, join, stream_topic
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.kafka import topic as topics
+from eddy.spark.kafka import client
 from eddy.spark.kafka.decoding import NotDecodedError, decode_arrow, decode_json
 from eddy.spark.kafka.topic import Topic
 from eddy.spark.streaming.inputs.offsets import fix_starts
@@ -124,7 +124,7 @@ def values(topic: Topic, partition: str, start: int, end: int) -> list[int]:
 
 
 def test_a_range_of_offsets_has_its_messages_and_no_others(kafka: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "PIECE", 7)
+    monkeypatch.setattr(client, "PIECE", 7)
     topic = made(kafka, "ranges", 2)
     kafka.send(topic.name, [b'{"k": %d}' % n for n in range(50)], partition=1)
     assert topic.begins() == {"0": 0, "1": 0}
@@ -140,7 +140,14 @@ def test_a_limit_is_shared_by_the_partitions() -> None:
     assert topic.take({"0": 0, "1": 5}, {"0": 90, "1": 15}) == {"0": 9, "1": 6}
     assert topic.take({"0": 0, "1": 5}, {"0": 90, "1": 15}, everything=True) == {"0": 90, "1": 15}
     assert topic.take({"0": 0}, {"0": 4, "1": 100}) == {"0": 1, "1": 9}  # partition 1 is a new one
-    assert topic.take({"0": 20}, {"0": 4}) == {"0": 20}  # a position never goes back
+    for ends, why in (({"0": 4}, "it ends at 4"), ({"1": 9}, "it is not there")):
+        with pytest.raises(SparkJoinError, match=f"partition 0 up to offset 20, and {why}: the topic was deleted"):
+            topic.take({"0": 20}, ends)
+
+
+def test_settings_that_librdkafka_does_not_know_are_named() -> None:
+    with pytest.raises(SparkJoinError, match=r'refuses the settings of a topic: .*"bootstrap.sorvers"'):
+        Topic("t", {"bootstrap.sorvers": "localhost:1"}).ends()
 
 
 def test_messages_that_are_gone_are_not_skipped(kafka: MockKafka) -> None:
@@ -162,7 +169,7 @@ def test_malformed_messages_fail_or_are_skipped(kafka: MockKafka, caplog: pytest
 
 
 def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "SILENCE_S", 0.5)
+    monkeypatch.setattr(client, "SILENCE_S", 0.5)
     topic = Topic("t", {"bootstrap.servers": "127.0.0.1:1"})
     with pytest.raises(SparkJoinError, match=r"topic 't' at 127.0.0.1:1 cannot be read: .*; check the servers"):
         topic.ends()

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.kafka.topic import Offsets, Topic
+from eddy.spark.kafka.client import Offsets
+from eddy.spark.kafka.topic import Topic
 from eddy.spark.streaming.state.durable import make_directories, write_new
 from eddy.storage.json_form import fields, integer, mapping_of
 from eddy.storage.sections import FileKind, pack, unpack

@@ -23,7 +23,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from eddy.spark.directories import Directory, File
 from eddy.spark.environment.daemon import end_quietly
 from eddy.spark.errors import StreamingStateError
-from eddy.spark.kafka.topic import Offsets, Topic
+from eddy.spark.kafka.client import Offsets
+from eddy.spark.kafka.topic import Topic
 from eddy.spark.streaming.inputs.file_log import FileLog
 from eddy.spark.streaming.inputs.offsets import Position, fix_starts
 

@@ -1,0 +1,148 @@
+"""The clients of Kafka in this process: where partitions begin and end, and the messages between two offsets."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from eddy.spark.errors import SparkJoinError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+Offsets = dict[str, int]
+"""Partition -> offset of its next message. Partitions are text, as JSON has no other keys."""
+PIECE = 8192
+"""Messages that are fetched together."""
+SILENCE_S = 60.0
+"""A broker that gives nothing for so long is taken for dead."""
+_FIXED = {
+    "group.id": "eddy",  # required, and without effect
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",  # messages that are gone must not be skipped in silence
+}
+_USUAL = {"fetch.wait.max.ms": 50, "client.id": "eddy"}
+_LOG = logging.getLogger("eddy.kafka")
+"""Gets what librdkafka says, at its own levels."""
+_clients: dict[str, Client] = {}
+"""The clients of this process, by settings. To make one takes a connection, and workers live long."""
+
+
+def client_of(settings: Mapping[str, str]) -> Client:
+    """Return the client of this process for some settings."""
+    key = repr(sorted(settings.items()))
+    if key not in _clients:
+        _clients[key] = Client(settings)
+    return _clients[key]
+
+
+def described(topic: str, settings: Mapping[str, str]) -> str:
+    """Return a topic as messages name it."""
+    return f"topic {topic!r} at {settings.get('bootstrap.servers')}"
+
+
+class Client:
+    """A client for one set of settings of librdkafka. Use it in one thread at a time.
+
+    Raises SparkJoinError if the package is missing or librdkafka refuses the settings.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        try:
+            from confluent_kafka import Consumer, IsolationLevel, KafkaException
+            from confluent_kafka.admin import AdminClient
+        except ImportError as problem:
+            raise SparkJoinError(
+                "this Python cannot read topics; driver and workers need pip install 'eddy-join[kafka]'"
+            ) from problem
+        self._settings = settings
+        level = settings.get("isolation.level", "read_committed").upper()
+        self._isolation = (
+            IsolationLevel[level] if level in IsolationLevel.__members__ else IsolationLevel.READ_COMMITTED
+        )
+        try:
+            self._consumer = Consumer({**_USUAL, **settings, **_FIXED}, logger=_LOG)
+            own = {name: value for name, value in settings.items() if not name.startswith(("fetch.", "isolation."))}
+            self._admin = AdminClient({**own, "client.id": "eddy"}, logger=_LOG)
+        except (KafkaException, ValueError) as problem:
+            raise SparkJoinError(f"librdkafka refuses the settings of a topic: {problem}") from problem
+
+    def offsets(self, topic: str, latest: bool) -> Offsets:
+        """Return where each partition of a topic ends, or else begins. Open transactions are beyond the end.
+
+        Raises SparkJoinError if the servers do not answer or the topic has no partitions.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # documented, not exported
+
+        try:
+            found = self._consumer.list_topics(topic, timeout=SILENCE_S).topics[topic]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+            asked = {TopicPartition(topic, number): spec for number in sorted(found.partitions)}
+            if not asked:
+                raise SparkJoinError(
+                    f"{described(topic, self._settings)} has no partitions; create it before the job starts"
+                )
+            told = self._admin.list_offsets(asked, isolation_level=self._isolation, request_timeout=SILENCE_S)
+            return {str(place.partition): one.result(SILENCE_S).offset for place, one in told.items()}
+        except (KafkaException, TimeoutError) as problem:
+            raise self._unavailable(topic, problem) from problem
+
+    def messages(self, topic: str, partition: str, start: int, end: int) -> Iterator[list[Message]]:
+        """Yield the messages of a partition from offset `start` up to `end`, some at a time.
+
+        Raises SparkJoinError for messages that are gone, and if the servers do not answer.
+        """
+        from confluent_kafka import TopicPartition
+
+        if start >= end:
+            return
+        self._consumer.assign([TopicPartition(topic, int(partition), start)])
+        try:
+            at, heard = start, time.monotonic()
+            while at < end:
+                found = self._consumer.consume(min(PIECE, end - at), timeout=1.0)
+                events = [one for one in found if one.error() is not None]
+                messages = [one for one in found if one.error() is None] if events else found
+                if messages:
+                    # Records of transactions, and messages that compaction removed, leave gaps.
+                    at, heard = _offset(messages[-1]) + 1, time.monotonic()
+                    yield messages if at <= end else [one for one in messages if _offset(one) < end]
+                for one in events:
+                    at = max(at, self._after(one, topic, partition, at, end))
+                if time.monotonic() - heard > SILENCE_S:
+                    raise self._unavailable(topic, f"nothing came for {SILENCE_S:.0f} s")
+        finally:
+            self._consumer.unassign()
+
+    def _after(self, event: Message, topic: str, partition: str, at: int, end: int) -> int:
+        """Return the offset after an event. Raises SparkJoinError for an error that does not pass."""
+        from confluent_kafka import KafkaError
+
+        error = event.error()
+        assert error is not None
+        at_end = error.code() == KafkaError._PARTITION_EOF
+        if error.code() == KafkaError._AUTO_OFFSET_RESET or (at_end and _offset(event) < end):
+            raise SparkJoinError(
+                f"{described(topic, self._settings)}: the messages of partition {partition} from offset {at} are gone,"
+                " and the job has not read them; keep messages longer, or begin with a new checkpoint"
+            )
+        if not at_end and not error.retriable():
+            raise self._unavailable(topic, error)
+        return _offset(event) if at_end else at
+
+    def _unavailable(self, topic: str, why: object) -> SparkJoinError:
+        where = described(topic, self._settings)
+        return SparkJoinError(f"{where} cannot be read: {why}; check the servers, the name and the settings")
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
