@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
-WORKER_DIED = "Python worker exited unexpectedly"
+WORKER_DIED = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
+"""In Spark's errors: a worker died at its work, or before it said its number."""
 
 
 class Unexplained(Exception):
@@ -174,7 +175,7 @@ class Driver:
         if present is not None and pattern is not None and re.search(pattern, problem, re.DOTALL):
             self._note(present.kind if present.must else f"{present.kind}, refused")
             self._damager.repair()
-        elif WORKER_DIED in problem and self._worker_kills() > self._kills_before:
+        elif any(text in problem for text in WORKER_DIED) and self._worker_kills() > self._kills_before:
             # A kill took the last attempt of a micro-batch that other faults had failed before.
             return
         elif "injected: " not in problem:
