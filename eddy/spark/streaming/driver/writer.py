@@ -89,6 +89,9 @@ class JoinWriter:
                         appears atomically; each result once
         "transactions"  option `path`; Parquet files in `data/`, and for each micro-batch a file in `_log/` that names
                         its files; read them with `eddy.spark.read_transactions`; each result once
+        "delta"         option `path`, and for a new table `partitionBy`, names of columns with commas between them; one
+                        commit of a Delta Lake table for each micro-batch with results; each result once. Needs
+                        `pip install 'eddy-join[delta]'`
         "console"       option `numRows`, default 20; prints each micro-batch, some again after a crash
         "noop"          counts results and drops them
 
