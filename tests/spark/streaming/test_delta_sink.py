@@ -56,6 +56,15 @@ def test_a_batch_is_one_commit_and_comes_once(tmp_path: Path) -> None:
     # The log names the batch's files, so that another batch under its number is recognised.
     with pytest.raises(SparkJoinError, match=r"table holds batch 2 with other files .* has 'a.parquet'. Either"):
         sink.publish(2, stage(sink, 2, other=[9]))
+    # A log that Delta has shortened names the newest batch only.
+    DeltaTable(table).create_checkpoint()
+    for version in range(3):
+        (table / "_delta_log" / f"{version:020}.json").unlink()
+    late = ready(DeltaSink(table), tmp_path)
+    late.publish(2, two)
+    with pytest.raises(SparkJoinError, match="table holds batch 2 of this job, and now batch 0 comes: the checkpoint"):
+        late.publish(0, zero)
+    assert keys(table) == [1, 2, 3, 4]
     sink.clean(3)
     assert [path.name for path in (tmp_path / "staging").iterdir()] == ["_owner.json"]
 

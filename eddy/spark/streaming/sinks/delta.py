@@ -41,8 +41,9 @@ class DeltaSink(Sink):
                   deltalake takes credentials of object stores from environment variables
     partition_by  columns whose values name the subdirectories of a new table; an existing table keeps its own
 
-    The table may have rows already, and other writers: other jobs, or Spark. A job with a new checkpoint is a new
-    writer, which appends its results even if an earlier job has appended the same ones.
+    The table may have rows already, and other writers: other jobs, or Spark. The path of a job's checkpoint identifies
+    it. A job under another path is another writer, which appends its results even if they are there. A job that begins
+    anew under the same path is refused at its first batch with results.
 
     A batch without results makes no commit. A commit that fails may leave data files that no reader sees; `VACUUM`
     removes them. The driver copies the rows from the tasks' files, some ten thousand at a time.
@@ -119,7 +120,7 @@ class DeltaSink(Sink):
             self._table.update_incremental()
             newest = self._table.transaction_version(self._owner)
         if newest is not None and newest >= batch:
-            self._check_published(self._table, batch, names)
+            self._check_published(self._table, batch, names, newest)
             return
         paths = self.paths(batch, names)
         for path in paths:
@@ -138,12 +139,21 @@ class DeltaSink(Sink):
         batches = (pa.RecordBatch.from_arrays(rows.columns, schema=schema) for rows in read_batches(paths))
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def _check_published(self, table: DeltaTable, batch: int, names: list[str]) -> None:
+    def _check_published(self, table: DeltaTable, batch: int, names: list[str], newest: int) -> None:
+        """Raise SparkJoinError unless the commit of a batch names the same files, as far as the log still has it."""
         with self._refused(f"reading the commit of batch {batch}"):
-            for commit in table.history():
-                if (commit.get(_JOB), commit.get(_BATCH)) == (self._owner, batch):
-                    check_same(Path(self.path), batch, set(commit[_FILES]), set(names))
+            history = table.history()
+        for commit in history:
+            if (commit.get(_JOB), commit.get(_BATCH)) == (self._owner, batch):
+                check_same(Path(self.path), batch, set(commit[_FILES]), set(names))
+                with self._refused(f"syncing batch {batch}"):
                     self._sync(commit["version"])  # an earlier attempt may have ended before
+                return
+        if newest > batch:  # batches come in order, so only the newest one may come again
+            raise SparkJoinError(
+                f"{self.path} holds batch {newest} of this job, and now batch {batch} comes: the checkpoint is new, or"
+                " an older copy. Restore it, or start with a new checkpoint under another path and a table of its own"
+            )
 
     def _check_empty(self) -> None:
         if self._root is not None and self._root.exists() and (names := sorted(os.listdir(self._root))):
