@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 _JOB, _BATCH, _FILES = "eddyJob", "eddyBatch", "eddyFiles"
 """What a commit says about its batch, beside Delta's own entries. `DeltaTable.history` shows it."""
+
+_COLOUR = re.compile(r"\x1b\[\d+m")
+_SHOWN = 400
+"""Messages of deltalake have colours, and they may end in a long trace of calls."""
 
 
 class DeltaSink(Sink):
@@ -145,7 +150,7 @@ class DeltaSink(Sink):
             history = table.history()
         for commit in history:
             if (commit.get(_JOB), commit.get(_BATCH)) == (self._owner, batch):
-                check_same(Path(self.path), batch, set(commit[_FILES]), set(names))
+                check_same(self.path, batch, set(commit[_FILES]), set(names))
                 with self._refused(f"syncing batch {batch}"):
                     self._sync(commit["version"])  # an earlier attempt may have ended before
                 return
@@ -185,8 +190,8 @@ class DeltaSink(Sink):
         except SparkJoinError:
             raise
         except Exception as problem:  # deltalake raises many classes, some of them plain Exception
-            first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+            plain = " ".join(_COLOUR.sub("", str(problem) or type(problem).__name__).split())
             raise SparkJoinError(
-                f"Delta table {self.path}: {action} failed: {first}; check that the driver may write there, then start"
-                " the job again"
+                f"Delta table {self.path}: {action} failed: {plain[:_SHOWN]}; check that the driver may write there,"
+                " then start the job again"
             ) from problem
