@@ -5,9 +5,9 @@
         kafka.send("orders", [b"one", b"two"], partition=1)
         Consumer({"bootstrap.servers": kafka.servers, …})
 
-Any client in any process can connect. The brokers keep all messages in memory. They know producers (also idempotent
-and transactional ones), consumers and groups; they do not know the admin's requests. The calls are those of
-rdkafka_mock.h, because confluent-kafka has no Python form of them.
+Any client in any process can connect. A partition keeps its newest messages in memory, some megabytes. The brokers know
+producers (also idempotent and transactional ones), consumers and groups; they do not know the admin's requests. The
+calls are those of rdkafka_mock.h, because confluent-kafka has no Python form of them.
 """
 
 from __future__ import annotations

@@ -106,6 +106,33 @@ def test_aggregates_windows_and_static_tables(spark: SparkSession, upstream: Ups
     assert {row.window.start.minute for row in spark.table("minutes").collect()} == {0}
 
 
+def test_tables_and_memory_get_each_row_once(spark: SparkSession, upstream: Upstream, tmp_path: Path) -> None:
+    def to_table() -> None:
+        writer = stream_transactions(spark, upstream.out).writeStream.trigger(availableNow=True).format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "downstream")).partitionBy("k")
+        writer.toTable("downstream.pairs").awaitTermination()
+
+    def count(table: str) -> Counter[int]:
+        return Counter(row.k for row in spark.table(table).collect())
+
+    spark.sql(f"CREATE DATABASE downstream LOCATION '{tmp_path}/warehouse'")
+    try:
+        to_table()
+        memory = stream_transactions(spark, upstream.out).writeStream.format("memory").queryName("pairs").start()
+        memory.processAllAvailable()
+        assert count("downstream.pairs") == count("pairs") == upstream.counts()
+        upstream.publish()
+        to_table()
+        memory.processAllAvailable()
+        memory.stop()
+        assert count("downstream.pairs") == count("pairs") == upstream.counts()
+        managed = {row.col_name: row.data_type for row in spark.sql("DESCRIBE EXTENDED downstream.pairs").collect()}
+        assert managed["Type"] == "MANAGED"
+        assert sorted(path.name for path in (tmp_path / "warehouse" / "pairs").glob("k=*"))[:2] == ["k=0", "k=1"]
+    finally:
+        spark.sql("DROP DATABASE downstream CASCADE")
+
+
 def test_what_is_no_directory_of_results_is_refused(spark: SparkSession, upstream: Upstream, tmp_path: Path) -> None:
     with pytest.raises(SparkJoinError, match=r"schema.arrow is missing: give the path to which a job wrote"):
         stream_transactions(spark, tmp_path / "nothing")

@@ -19,7 +19,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.sinks import CallbackSink, ConsoleSink, NullSink, ParquetSink, Sink, TransactionSink
 from eddy.spark.streaming.sinks.transactions import snapshot, versions
 from eddy.spark.streaming.state.durable import make_directories, write_whole
-from tests.spark.streaming.sinks import ROWS, Lasting, lasting, ready
+from tests.spark.streaming.sinks import ROWS, Lasting, lasting, ready, stage
 
 STEPS = ("mkdir", "rename", "replace", "fsync")
 
@@ -56,15 +56,6 @@ def cut_short(at: int, work: Callable[[], object]) -> bool:
         except Crash:
             return True
     return False
-
-
-def stage(sink: Sink, batch: int, **files: list[int]) -> list[str]:
-    """Write files as tasks do, and one of an abandoned attempt; return the names that count."""
-    place = sink.staging(batch)
-    for name, keys in {**files, "lost": [-1]}.items():
-        table = pa.table({"R.k": keys, "S.v": [str(key) for key in keys]}, schema=ROWS)
-        pq.write_table(table, place / f"{name}.parquet")
-    return [f"{name}.parquet" for name in files]
 
 
 def seen(sink: Lasting) -> list[int]:

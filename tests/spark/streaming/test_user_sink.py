@@ -122,7 +122,7 @@ def test_defaults_give_the_results_as_a_frame(spark: SparkSession, tmp_path: Pat
 
 
 def test_the_registry_names_every_format() -> None:
-    assert list(FORMATS) == ["parquet", "transactions", "console", "noop"]
+    assert list(FORMATS) == ["parquet", "transactions", "delta", "kafka", "console", "noop"]
     assert all(issubclass(kind, Sink) and kind.name == name for name, kind in FORMATS.items())
 
 

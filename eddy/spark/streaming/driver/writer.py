@@ -89,6 +89,12 @@ class JoinWriter:
                         appears atomically; each result once
         "transactions"  option `path`; Parquet files in `data/`, and for each micro-batch a file in `_log/` that names
                         its files; read them with `eddy.spark.read_transactions`; each result once
+        "delta"         option `path`, and for a new table `partitionBy`, names of columns with commas between them; one
+                        commit of a Delta Lake table for each micro-batch with results; each result once. Needs
+                        `pip install 'eddy-join[delta]'`
+        "kafka"         options `kafka.bootstrap.servers`, `topic`, `key` (a result column), and settings of librdkafka
+                        as `kafka.<name>`; a message for each result, a JSON object; each result at least once. Needs
+                        `pip install 'eddy-join[kafka]'`
         "console"       option `numRows`, default 20; prints each micro-batch, some again after a crash
         "noop"          counts results and drops them
 
@@ -230,7 +236,7 @@ class JoinWriter:
                 f"the join has no sink: call format(…) with one of {', '.join(FORMATS)}, or sink(…), or foreachBatch(…)"
             )
         kind = FORMATS[self._format]
-        unknown = sorted(self._options.keys() - kind.options)
+        unknown = sorted(name for name in self._options if not kind.takes(name))
         if unknown:
             known = ", ".join(sorted(kind.options)) or "none"
             raise SparkJoinError(f"format {self._format!r} has no option {unknown[0]!r}; its options: {known}")

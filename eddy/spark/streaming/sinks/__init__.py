@@ -12,11 +12,25 @@ To add a sink with a name for `writeStream.format(…)`, write a subclass of `Si
 from eddy.spark.streaming.sinks.base import Sink
 from eddy.spark.streaming.sinks.callback import CallbackSink
 from eddy.spark.streaming.sinks.console import ConsoleSink
+from eddy.spark.streaming.sinks.delta import DeltaSink
+from eddy.spark.streaming.sinks.kafka import KafkaSink
 from eddy.spark.streaming.sinks.nothing import NullSink
 from eddy.spark.streaming.sinks.parquet import ParquetSink
 from eddy.spark.streaming.sinks.transactions import TransactionSink
 
-FORMATS: dict[str, type[Sink]] = {one.name: one for one in (ParquetSink, TransactionSink, ConsoleSink, NullSink)}
+FORMATS: dict[str, type[Sink]] = {
+    one.name: one for one in (ParquetSink, TransactionSink, DeltaSink, KafkaSink, ConsoleSink, NullSink)
+}
 """Sinks by the name that `writeStream.format(…)` takes."""
 
-__all__ = ["FORMATS", "CallbackSink", "ConsoleSink", "NullSink", "ParquetSink", "Sink", "TransactionSink"]
+__all__ = [
+    "FORMATS",
+    "CallbackSink",
+    "ConsoleSink",
+    "DeltaSink",
+    "KafkaSink",
+    "NullSink",
+    "ParquetSink",
+    "Sink",
+    "TransactionSink",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -62,7 +63,7 @@ class Sink(ABC):
     need no call of `super().__init__()`.
 
     name      name of the sink in `writeStream.format(…)` if it is in the registry `FORMATS`; else unused
-    options   names of its options there
+    options   names of its options there; "a.*" stands for all names that begin with "a."
     writes    whether tasks write results; if False they only count them, and `staging` is never called
     """
 
@@ -80,6 +81,11 @@ class Sink(ABC):
         Called for sinks in the registry only. Raises SparkJoinError for a value that does not fit.
         """
         return cls(**options)
+
+    @classmethod
+    def takes(cls, option: str) -> bool:
+        """Return whether the sink has an option of this name."""
+        return any(fnmatchcase(option, known) for known in cls.options)
 
     def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
         """Check that the sink can be used. Called once before the first batch of a run.

@@ -76,7 +76,7 @@ class DirectorySink(Sink):
         """Return whether the directory holds published results."""
 
 
-def check_same(place: Path, batch: int, there: set[str], files: set[str]) -> None:
+def check_same(place: Path | str, batch: int, there: set[str], files: set[str]) -> None:
     """Raise SparkJoinError if a published batch has other files than those that are to be published."""
     differing = sorted(there ^ files)
     if differing:

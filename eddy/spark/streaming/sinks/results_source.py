@@ -6,20 +6,18 @@ its own continues exactly once. The tasks read the Parquet files.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
 from eddy.spark.environment.daemon import end_quietly
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.sinks.staging import local_path
+from eddy.spark.streaming.sinks.staging import local_path, read_batches
 from eddy.spark.streaming.sinks.transactions import batch_files, saved_schema, versions
 from eddy.spark.types import struct_type
 
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 NAME = "eddy"
 LIMIT = "maxBatchesPerTrigger"
-_READ_ROWS = 65_536
 
 
 end_quietly()
@@ -114,8 +111,7 @@ class ResultsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ResultsFile)
-        with pq.ParquetFile(os.fspath(partition.path)) as file:
-            yield from file.iter_batches(_READ_ROWS, use_threads=False)
+        yield from read_batches([Path(partition.path)])
 
     def _newest(self) -> int:
         return max(versions(self._root), default=-1)

@@ -17,6 +17,7 @@ from eddy.spark.streaming.state.durable import RESULT_DIRECTORY, make_directorie
 
 _COLLECTED = "publish-"
 _GLOB = set("*?[]{}\\")
+_READ_ROWS = 65_536
 
 
 def local_path(path: str | os.PathLike[str], argument: str) -> Path:
@@ -137,6 +138,14 @@ def row_count(path: Path) -> int:
             f"{path} is not a whole Parquet file ({problem}), although its batch is committed; restore it from a"
             " backup, or start with a new checkpoint"
         ) from problem
+
+
+def read_batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of Parquet files in order, some ten thousand at a time, without reading ahead."""
+    for path in paths:
+        # By default a ParquetFile keeps all that it has read until it is closed.
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            yield from file.iter_batches(_READ_ROWS, use_threads=False)
 
 
 def missing(batch: int, path: Path) -> str:

@@ -1,0 +1,197 @@
+"""Appends results to a Delta Lake table: each batch is one commit of the table's log. Needs the package deltalake.
+
+Delta's log records, in the commit of a batch, the job and the number of the batch (an "application transaction"). So
+the rows and the fact that they are there appear together, and a batch that comes again is recognised.
+
+Source: Armbrust et al., "Delta Lake: high-performance ACID table storage over cloud object stores", VLDB 2020,
+sec. 3.2.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.base import Sink
+from eddy.spark.streaming.sinks.delta_schema import delta_schema, differences
+from eddy.spark.streaming.sinks.directory import check_same
+from eddy.spark.streaming.sinks.staging import checked_names, local_path, read_batches, row_count
+from eddy.spark.types import spark_schema
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+_JOB, _BATCH, _FILES = "eddyJob", "eddyBatch", "eddyFiles"
+"""What a commit says about its batch, beside Delta's own entries. `DeltaTable.history` shows it."""
+
+_COLOUR = re.compile(r"\x1b\[\d+m")
+_SHOWN = 400
+"""Messages of deltalake have colours, and they may end in a long trace of calls."""
+
+
+class DeltaSink(Sink):
+    """Publishes a batch by one commit that appends its rows; each row is in the table once, through all restarts.
+
+    path          directory of the table, or its URL (`s3://…`); created if missing. Only the driver writes there.
+                  deltalake takes credentials of object stores from environment variables
+    partition_by  columns whose values name the subdirectories of a new table; an existing table keeps its own
+
+    The table may have rows already, and other writers: other jobs, or Spark. The path of a job's checkpoint identifies
+    it. A job under another path is another writer, which appends its results even if they are there. A job that begins
+    anew under the same path is refused at its first batch with results.
+
+    A batch without results makes no commit. A commit that fails may leave data files that no reader sees; `VACUUM`
+    removes them. The driver copies the rows from the tasks' files, some ten thousand at a time.
+    """
+
+    name = "delta"
+    options = frozenset({"path", "partitionBy"})
+
+    def __init__(self, path: str | os.PathLike[str], partition_by: Sequence[str] = ()) -> None:
+        text = os.fspath(path)
+        # delta-rs has no syncs of its own, so the sink has to know the files of a table on a mounted file system.
+        remote = "://" in text and not text.startswith("file:")
+        self._root = None if remote else local_path(text, type(self).__name__)
+        self.path = text if remote else str(self._root)
+        self._partition_by = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+        self._owner = ""
+        self._table: DeltaTable | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> DeltaSink:
+        if "path" not in options:
+            raise SparkJoinError("format 'delta' needs a path: call start(path), or option('path', …)")
+        columns = [name.strip() for name in options.get("partitionBy", "").split(",")]
+        return cls(options["path"], [name for name in columns if name])
+
+    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+        """Open the table, or create an empty one.
+
+        Raises SparkJoinError that names the table and what to do: without the package deltalake, for a table with other
+        columns or partitions, and for a directory that holds something else.
+        """
+        try:
+            from deltalake import DeltaTable
+        except ImportError as problem:
+            raise SparkJoinError("DeltaSink needs the package deltalake: pip install 'eddy-join[delta]'") from problem
+        wanted = delta_schema(schema)
+        if unknown := [name for name in self._partition_by if name not in schema.names]:
+            raise SparkJoinError(
+                f"{self.path}: partitionBy names {unknown[0]!r}, which is no result column; the columns are"
+                f" {', '.join(schema.names)}"
+            )
+        super().prepare(schema=schema, owner=owner, scratch=scratch)
+        if self._root is not None and self._root.exists() and not self._root.is_dir():
+            raise SparkJoinError(f"{self._root} is a file; give a directory for the table")
+        with self._refused("opening the table"):
+            if DeltaTable.is_deltatable(self.path):
+                table = DeltaTable(self.path)
+            else:
+                self._check_empty()
+                table = DeltaTable.create(self.path, wanted, partition_by=self._partition_by)
+        if differing := differences(table.schema(), wanted):
+            raise SparkJoinError(
+                f"{self.path} is a table with other columns: {'; '.join(differing)}. Change the query's select, or give"
+                " the results a table of their own"
+            )
+        there = table.metadata().partition_columns
+        if self._partition_by and there != self._partition_by:
+            raise SparkJoinError(
+                f"{self.path} is partitioned by {', '.join(there) or 'no column'}, not by"
+                f" {', '.join(self._partition_by)}; leave partitionBy out, or give the results a table of their own"
+            )
+        self._owner, self._table = owner, table
+
+    def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
+        """Append the rows of the files in one commit, unless the log has a commit for this batch."""
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        names = checked_names(files)
+        if not names:
+            return
+        self._prepared()
+        assert self._table is not None
+        with self._refused(f"publishing batch {batch}"):
+            self._table.update_incremental()
+            newest = self._table.transaction_version(self._owner)
+        if newest is not None and newest >= batch:
+            self._check_published(self._table, batch, names, newest)
+            return
+        paths = self.paths(batch, names)
+        for path in paths:
+            row_count(path)  # names a damaged file; deltalake would not
+        commit = CommitProperties(
+            custom_metadata={_JOB: self._owner, _BATCH: batch, _FILES: names},
+            app_transactions=[Transaction(self._owner, batch)],
+        )
+        with self._refused(f"publishing batch {batch}"):
+            write_deltalake(self._table, self._rows(paths), mode="append", commit_properties=commit)
+            self._sync(self._table.version())
+
+    def _rows(self, paths: Sequence[Path]) -> pa.RecordBatchReader:
+        assert self._schema is not None
+        schema = spark_schema(self._schema)
+        batches = (pa.RecordBatch.from_arrays(rows.columns, schema=schema) for rows in read_batches(paths))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _check_published(self, table: DeltaTable, batch: int, names: list[str], newest: int) -> None:
+        """Raise SparkJoinError unless the commit of a batch names the same files, as far as the log still has it."""
+        with self._refused(f"reading the commit of batch {batch}"):
+            history = table.history()
+        for commit in history:
+            if (commit.get(_JOB), commit.get(_BATCH)) == (self._owner, batch):
+                check_same(self.path, batch, set(commit[_FILES]), set(names))
+                with self._refused(f"syncing batch {batch}"):
+                    self._sync(commit["version"])  # an earlier attempt may have ended before
+                return
+        if newest > batch:  # batches come in order, so only the newest one may come again
+            raise SparkJoinError(
+                f"{self.path} holds batch {newest} of this job, and now batch {batch} comes: the checkpoint is new, or"
+                " an older copy. Restore it, or start with a new checkpoint under another path and a table of its own"
+            )
+
+    def _check_empty(self) -> None:
+        if self._root is not None and self._root.exists() and (names := sorted(os.listdir(self._root))):
+            raise SparkJoinError(
+                f"{self._root} holds {names[0]!r} and is no Delta table; give an empty directory, or a Delta table"
+            )
+
+    def _sync(self, version: int) -> None:
+        """Make a commit and its data files survive a power cut. An object store does so by itself."""
+        if self._root is None:
+            return
+        log = self._root / "_delta_log"
+        entry = log / f"{version:020}.json"
+        actions: list[dict[str, Any]] = [json.loads(line) for line in entry.read_text().splitlines()]
+        data = [self._root / unquote(action["add"]["path"]) for action in actions if "add" in action]
+        directories = {one for path in data for one in path.parents if one.is_relative_to(self._root)}
+        for path in (*data, *directories, entry, log, self._root):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _refused(self, action: str) -> Iterator[None]:
+        """Turn any error of deltalake into a SparkJoinError that names the table, the action and what to do."""
+        try:
+            yield
+        except SparkJoinError:
+            raise
+        except Exception as problem:  # deltalake raises many classes, some of them plain Exception
+            plain = " ".join(_COLOUR.sub("", str(problem) or type(problem).__name__).split())
+            raise SparkJoinError(
+                f"Delta table {self.path}: {action} failed: {plain[:_SHOWN]}; check that the driver may write there,"
+                " then start the job again"
+            ) from problem

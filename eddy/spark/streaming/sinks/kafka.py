@@ -1,0 +1,172 @@
+"""Sends results to a topic of Kafka, a message per row. Needs the package confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks.base import Sink
+from eddy.spark.streaming.sinks.json_rows import json_rows, json_text
+from eddy.spark.streaming.sinks.staging import read_batches, row_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka import KafkaError, Message, Producer
+    from pyspark.sql import SparkSession
+
+BATCH, ROW = "eddy-batch", "eddy-row"
+"""Headers of each message: number of the batch, and of the row in the batch, as decimal text."""
+
+_PREFIX, _SERVERS = "kafka.", "bootstrap.servers"
+_DEFAULTS = {
+    "partitioner": "murmur2_random",  # that of Java's clients, so a key gets the same partition as from Spark
+    "queue.buffering.max.kbytes": 65_536,  # librdkafka's own default is a gigabyte
+    "log_level": 3,
+}
+_START_S = 30.0
+_PAUSE_S = 0.2
+
+
+_Message: TypeAlias = tuple[bytes | None, bytes, dict[str, str | bytes | None]]
+"""Key, value and headers."""
+
+
+class KafkaSink(Sink):
+    """Sends each row of a batch as a message, and waits until the brokers have acknowledged all of them.
+
+    servers   addresses of brokers, "host:port,host:port"
+    topic     name of the topic; Kafka creates it if the brokers are set so
+    key       result column that is the key of messages: text and binary values as they are, others as in the JSON
+              object; None: messages without a key
+    settings  further settings of librdkafka, such as `security.protocol` and `message.timeout.ms`
+
+    The value of a message is the row as a JSON object; `json_rows` describes it. The driver encodes all rows, so this
+    sink suits some ten thousand results a second.
+
+    Guarantee: at least once. A batch whose publication ended early, by a crash or by an error, is sent again as a
+    whole, with the same rows in the same order. The headers `eddy-batch` and `eddy-row` are the number of the batch and
+    of the row in it; together they identify a message among those of the job, so a consumer can drop repeats. Within a
+    batch that is published in one attempt, the producer is idempotent: its own retries send nothing twice.
+    """
+
+    name = "kafka"
+    options = frozenset({"kafka.*", "topic", "key"})
+
+    def __init__(
+        self, servers: str, topic: str, key: str | None = None, settings: Mapping[str, object] | None = None
+    ) -> None:
+        fixed = {_SERVERS: servers, "enable.idempotence": True}
+        given = dict(settings or {})
+        for name, value in fixed.items():
+            if str(given.get(name, value)).lower() != str(value).lower():
+                raise SparkJoinError(
+                    f"KafkaSink: setting {name}={given[name]!r}: the sink sets {value!r}; leave it out"
+                )
+        self._settings: dict[str, Any] = {**_DEFAULTS, **given, **fixed}
+        self._servers, self._topic, self._key = servers, topic, key
+        self._producer: Producer | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> KafkaSink:
+        for name in (_PREFIX + _SERVERS, "topic"):
+            if not options.get(name):
+                raise SparkJoinError(f"format 'kafka' needs the option {name!r}: call option({name!r}, …)")
+        settings = {name.removeprefix(_PREFIX): text for name, text in options.items() if name.startswith(_PREFIX)}
+        return cls(settings.pop(_SERVERS), options["topic"], options.get("key"), settings)
+
+    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+        """Connect to the brokers.
+
+        Raises SparkJoinError that says what to do: without the package confluent-kafka, for settings that librdkafka
+        refuses, a key that is no result column, brokers that do not answer, and a topic that is not there.
+        """
+        if find_spec("confluent_kafka") is None:
+            raise SparkJoinError("KafkaSink needs the package confluent-kafka: pip install 'eddy-join[kafka]'")
+        if self._key is not None and self._key not in schema.names:
+            raise SparkJoinError(
+                f"topic {self._topic}: key {self._key!r} is no result column; the columns are {', '.join(schema.names)}"
+            )
+        super().prepare(schema=schema, owner=owner, scratch=scratch)
+        with self._explained("connecting"):
+            self._producer = self._connect()
+
+    def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
+        """Send the rows of the files and wait until all are delivered. Raises SparkJoinError if some are not."""
+        paths = self.paths(batch, files)
+        for path in paths:
+            row_count(path)  # a damaged file is named before anything is sent
+        with self._explained(f"sending batch {batch}"):
+            producer, self._producer = self._producer or self._connect(), None
+            try:
+                self._send(producer, self._messages(batch, paths))
+            except BaseException:
+                producer.purge()  # the next attempt sends the whole batch, with a new producer
+                raise
+            self._producer = producer
+
+    def _send(self, producer: Producer, messages: Iterable[_Message]) -> None:
+        """Send messages and wait until all are delivered. Raises KafkaException for the first that is not."""
+        from confluent_kafka import KafkaException
+
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for key, value, headers in messages:
+            while not failed:
+                try:
+                    producer.produce(self._topic, value, key, headers=headers, on_delivery=delivered)
+                    break
+                except BufferError:  # the queue is full
+                    producer.poll(_PAUSE_S)
+            producer.poll(0)
+            if failed:
+                break
+        while not failed and producer.flush(_PAUSE_S):
+            pass
+        if failed:
+            raise KafkaException(failed[0])
+
+    def _messages(self, batch: int, paths: Sequence[Path]) -> Iterator[_Message]:
+        """Yield key, value and headers of each row."""
+        number, of_batch = 0, {BATCH: str(batch)}
+        for rows in read_batches(paths):
+            keys: list[Any] = [None] * rows.num_rows if self._key is None else rows[self._key].to_pylist()
+            for key, value in zip(keys, json_rows(rows), strict=True):
+                yield None if key is None else json_text(key), value, {**of_batch, ROW: str(number)}
+                number += 1
+
+    def _connect(self) -> Producer:
+        """Return a producer after the brokers have named the topic; they may create it at the first request."""
+        from confluent_kafka import Producer
+
+        producer = Producer(self._settings)
+        timeout_s = min(_START_S, int(self._settings.get("message.timeout.ms", 0)) / 1000 or _START_S)
+        end = time.monotonic() + timeout_s
+        while (error := producer.list_topics(self._topic, timeout=timeout_s).topics[self._topic].error) is not None:
+            if time.monotonic() > end:
+                raise self._error("looking for the topic", error)
+            time.sleep(_PAUSE_S)
+        return producer
+
+    @contextmanager
+    def _explained(self, action: str) -> Iterator[None]:
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as problem:
+            raise self._error(action, problem.args[0]) from problem
+
+    def _error(self, action: str, error: KafkaError) -> SparkJoinError:
+        return SparkJoinError(
+            f"topic {self._topic} of {self._servers}: {action} failed: {error.name()}, {error.str()}; check the"
+            " servers, the topic and the settings, then start the job again"
+        )
