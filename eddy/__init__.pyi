@@ -11,6 +11,7 @@ from .errors import (
 )
 from .filters.adaptive import AdaptiveFilter
 from .filters.conditions import Predicate
+from .queries.engine import Engine
 from .query.branch import Branch
 from .query.predicates import AttributeClass
 from .query.query import Query
@@ -26,6 +27,7 @@ __all__ = [
     "Branch",
     "CapacityError",
     "EddyError",
+    "Engine",
     "InputError",
     "LateRowsError",
     "PlanError",

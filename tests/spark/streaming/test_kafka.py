@@ -34,6 +34,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
 def kafka() -> Iterator[MockKafka]:
     with mock_kafka() as cluster:
         yield cluster
+        client._clients.clear()  # they would look for the brokers for ever
 
 
 def as_json(rows: list[dict[str, Any]]) -> list[bytes]:

@@ -1,0 +1,123 @@
+"""The streams of an engine: their rows as arrivals in one order, for all queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.ingest.arrivals import Arrivals, Times
+from eddy.ingest.gate import Gate
+from eddy.query.event_time import ticks, unified_time
+from eddy.query.stream import Stream
+from eddy.query.windows import Range, Rows
+from stairs.errors import QueryError
+from stairs.graph import FOREVER, Window, WindowKind
+
+POSITION = "#position"
+"""The column that the engine adds to the rows of each stream."""
+
+
+class _Graph(NamedTuple):
+    names: tuple[str, ...]
+    timed: bool
+    lateness: int
+
+
+class Sources:
+    """The streams of an engine, in the form in which a `Gate` asks for those of a query.
+
+    Raises QueryError for streams that do not fit together.
+    """
+
+    def __init__(self, streams: Sequence[Stream], lateness: int | timedelta) -> None:
+        self.streams = tuple(streams)
+        names = tuple(stream.name for stream in self.streams)
+        for stream in self.streams:
+            if stream.filter is not None or stream.late is not None:
+                raise QueryError(f"stream {stream.name!r}: filter and late belong to the streams of a query")
+            if POSITION in stream.schema.names:
+                raise QueryError(f"stream {stream.name!r}: the engine uses the column name {POSITION!r}; rename it")
+        if not names or len(set(names)) < len(names):
+            raise QueryError(f"an engine has streams of different names, not {', '.join(names) or 'none'}")
+        timed = [stream.name for stream in self.streams if stream.time is not None]
+        if timed and len(timed) < len(names):
+            lacking = next(name for name in names if name not in timed)
+            raise QueryError(f"stream {lacking!r} has no time column, and {timed[0]!r} has one: all have one, or none")
+        self.time_type = unified_time(stream.type_of(stream.time) for stream in self.streams if stream.time is not None)
+        if timed and self.time_type is None:
+            raise QueryError("time columns must all be integers, all timestamps (with or without a zone) or all dates")
+        self.graph = _Graph(names, bool(timed), ticks(lateness, self.time_type, None, "lateness") if timed else 0)
+        self.late_by_stream = ("count",) * len(names)
+        self.windows = {
+            stream.name: window_of(stream, self.time_type) for stream in self.streams if stream.window is not None
+        }
+        """By name the windows for which the engine keeps rows in any case."""
+        self._gate = Gate(self)  # type: ignore[arg-type]  # it asks for no more than this has
+
+    def index(self, name: str) -> int:
+        """Return the number of a stream."""
+        return self.graph.names.index(name)
+
+    def admit(self, pushed: Mapping[str, object], order: object, greatest: int) -> Arrivals:
+        """Return the arrivals of a push; `greatest` is the greatest event time before it. Raises InputError."""
+        return self._gate.admit(pushed, order, greatest)
+
+
+def window_of(stream: Stream, time_type: pa.DataType | None) -> Window:
+    """Return the window of a stream as numbers."""
+    if isinstance(stream.window, Rows):
+        return Window(WindowKind.ROWS, stream.window.n)
+    if isinstance(stream.window, Range):
+        assert stream.time is not None
+        assert time_type is not None
+        own = stream.type_of(stream.time)
+        return Window(WindowKind.RANGE, ticks(stream.window.d, time_type, own, f"stream {stream.name}, window"))
+    return Window(WindowKind.UNBOUNDED)
+
+
+class Push(NamedTuple):
+    """One push, as all queries see it.
+
+    first    position of the first arrival
+    batches  per stream its rows, with their positions as an additional column; None for none
+    order    uint8[arrivals], the stream of each
+    places   per stream the positions of its rows, int64[rows]
+    times    per stream the event times of its rows in ticks; None without event times
+    clock    int64[arrivals], the greatest event time up to each arrival; empty without event times
+    """
+
+    first: int
+    batches: list[pa.RecordBatch | None]
+    order: npt.NDArray[np.uint8]
+    places: list[npt.NDArray[np.int64]]
+    times: list[Times | None]
+    clock: npt.NDArray[np.int64]
+
+    @property
+    def end(self) -> int:
+        """The position after the last arrival."""
+        return self.first + len(self.order)
+
+
+def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:
+    """Return arrivals as a push that begins at position `first`; `greatest` is the greatest event time before it."""
+    places = [first + np.flatnonzero(arrivals.order == i) for i in range(len(arrivals.batches))]
+    batches = [
+        None if batch is None else batch.append_column(POSITION, pa.array(own, pa.int64()))
+        for batch, own in zip(arrivals.batches, places, strict=True)
+    ]
+    clock = np.full(len(arrivals.order), -FOREVER, np.int64)
+    for own, times in zip(places, arrivals.times, strict=True):
+        if times is not None:
+            clock[own - first] = times
+    if len(clock):
+        clock[0] = max(clock[0], greatest)
+    timed = any(times is not None for times in arrivals.times)
+    return Push(
+        first, batches, arrivals.order, places, arrivals.times, np.maximum.accumulate(clock) if timed else clock[:0]
+    )

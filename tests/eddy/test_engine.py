@@ -1,0 +1,391 @@
+"""Several queries that start, change and stop: each version's results are those of the definition.
+
+The reference is a nested loop over all rows: a result has a first and a last position, and the table of
+`eddy/queries/version.py` says which version owns it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy.queries.changes import CHANGES
+from stairs.errors import InputError, QueryError, StateError
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.int64())])
+NAMES = ("R", "S", "T")
+
+
+@dataclass(frozen=True)
+class Row:
+    position: int
+    k: int
+    t: int
+    x: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query in the terms of the reference: windows by stream (a span of time, or minus a number of rows), and the
+    least x of its rows of R."""
+
+    windows: dict[str, int]
+    least: int | None = None
+
+    def query(self) -> eddy.Query:
+        streams = []
+        for name, size in self.windows.items():
+            window = eddy.Range(size) if size >= 0 else eddy.Rows(-size)
+            keep = pc.field("x") >= self.least if name == "R" and self.least is not None else None
+            streams.append(eddy.Stream(name, SCHEMA, window=window, time="t", filter=keep))
+        names = list(self.windows)
+        on = [f"{one}.k = {other}.k" for one, other in pairwise(names)]
+        return eddy.Query(streams, on, select={name: f"{name}.x" for name in names})
+
+
+Result = tuple[int, int, tuple[int, ...]]
+"""The first and the last position of the components, and their values of x, which are the positions."""
+
+
+def all_results(asked: Asked, rows: dict[str, list[Row]]) -> list[Result]:
+    """Return all results of a query that always ran, by the definition."""
+    found = []
+    own = {
+        name: [row for row in rows[name] if name != "R" or asked.least is None or row.x >= asked.least]
+        for name in asked.windows
+    }
+    for parts in product(*own.values()):
+        if len({row.k for row in parts}) > 1:
+            continue
+        last, newest = max(row.position for row in parts), max(row.t for row in parts)
+        if all(
+            _in_window(size, own[name], row, last, newest)
+            for (name, size), row in zip(asked.windows.items(), parts, strict=True)
+        ):
+            found.append((min(row.position for row in parts), last, tuple(row.x for row in parts)))
+    return sorted(found, key=lambda one: one[1])
+
+
+def _in_window(size: int, stream: list[Row], row: Row, last: int, newest: int) -> bool:
+    if size >= 0:
+        return newest - row.t <= size
+    return sum(row.position < other.position <= last for other in stream) < -size
+
+
+def drained(asked: Asked, rows: dict[str, list[Row]], at: int) -> int | None:
+    """Return the first position from which no row can be part of a result with a component before `at`."""
+    everything = sorted((row for own in rows.values() for row in own), key=lambda row: row.position)
+    for position in range(at, len(everything) + 1):
+        newest = max((row.t for row in everything[:position]), default=-1)
+        over = True
+        for name, size in asked.windows.items():
+            before = [row for row in rows[name] if row.position < at]
+            since = [row for row in rows[name] if at <= row.position < position]
+            if before:
+                over &= newest > max(row.t for row in before) + size if size >= 0 else len(since) >= -size
+        if over:
+            return position
+    return None
+
+
+class Run:
+    """An engine, and the rows that it got, drawn from a seed."""
+
+    def __init__(self, seed: int, **how: object) -> None:
+        self.chance = random.Random(seed)
+        streams = [eddy.Stream(name, SCHEMA, time="t") for name in NAMES]
+        self.engine = eddy.Engine(streams, **how)  # type: ignore[arg-type]
+        self.rows: dict[str, list[Row]] = {name: [] for name in NAMES}
+        self.results: dict[str, list[tuple[int, ...]]] = {}
+
+    def push(self, count: int) -> None:
+        order, batches = [], {name: [] for name in NAMES}  # type: ignore[var-annotated]
+        for position in range(self.engine.position, self.engine.position + count):
+            i = self.chance.randrange(3)
+            row = Row(position, self.chance.randrange(3), position // 2, position)
+            self.rows[NAMES[i]].append(row)
+            batches[NAMES[i]].append({"k": row.k, "t": row.t, "x": row.x})
+            order.append(i)
+        for name, table in self.engine.push(batches, order).items():
+            self.results.setdefault(name, []).extend(tuple(row.values()) for row in table.to_pylist())
+
+    def check(self, name: str, expected: Sequence[Result], in_order: bool = True) -> None:
+        """Compare results with those of the reference, in the order of their last components."""
+        found = self.results.get(name, [])
+        assert sorted(found, key=str) == sorted((one[2] for one in expected), key=str)
+        if in_order:
+            lasts = [max(x for x in one if x is not None) for one in found]
+            assert lasts == sorted(lasts)
+
+
+WINDOWS = (
+    {"R": 6, "S": 9, "T": 4},
+    {"R": 12, "S": 9},
+    {"R": -4, "S": -6, "T": -5},
+    {"S": -7, "T": 8},
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("windows", WINDOWS, ids=str)
+def test_starts_and_stops_at_any_position(seed: int, windows: dict[str, int]) -> None:
+    run, chance = Run(seed), random.Random(seed)
+    asked = [Asked(windows), Asked(windows, 20), Asked({name: size + (size > 0) * 5 for name, size in windows.items()})]
+    expected: dict[str, Callable[[list[Result]], list[Result]]] = {}
+    kept = run.engine.start("all", asked[2].query())  # keeps rows for warm starts
+    for number, (one, warm, how) in enumerate(product(asked, (False, True), ("immediate", "drain", None))):
+        name, begin = f"q{number}", chance.randrange(10, 30)
+        end = begin + chance.randrange(0, 25)
+
+        def owns(
+            found: list[Result], s: int = begin, e: int = end, warm: bool = warm, how: str | None = how
+        ) -> list[Result]:
+            begun = [r for r in found if (r[1] if warm else r[0]) >= s]
+            return [r for r in begun if how is None or (r[1] if how == "immediate" else r[0]) < e]
+
+        expected[name] = owns
+        query = run.engine.start(name, one.query(), at=begin, warm=warm)
+        if how is not None:
+            query.stop(how, at=end)  # type: ignore[arg-type]
+    while run.engine.position < 100:
+        run.push(chance.randrange(1, 20))
+    for number, (one, _, how) in enumerate(product(asked, (False, True), ("immediate", "drain", None))):
+        run.check(f"q{number}", expected[f"q{number}"](all_results(one, run.rows)))
+        assert run.engine[f"q{number}"].state == ("running" if how is None else "stopped")
+    run.check("all", all_results(asked[2], run.rows))
+    assert kept.state == "running"
+    families = run.engine.metrics()["joins"]
+    assert len(families) <= 2  # windows of rows with a filter have a join of their own
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("how", CHANGES)
+def test_changes_give_what_their_kind_promises(seed: int, how: str) -> None:
+    run, chance = Run(seed), random.Random(seed)
+    old = Asked(chance.choice(WINDOWS[:2]))
+    new = replace(old, windows={name: chance.randrange(3, 15) for name in old.windows}, least=chance.choice([None, 5]))
+    query = run.engine.start("q", old.query())
+    at = chance.randrange(15, 35)
+    run.push(chance.randrange(1, 15))
+    query.change(new.query(), how, at)  # type: ignore[arg-type]
+    assert query.state in ("running", "changing")
+    while run.engine.position < 90:
+        run.push(chance.randrange(1, 12))
+    olds, news = all_results(old, run.rows), all_results(new, run.rows)
+    fresh = [r for r in news if r[0] >= at]
+    end = drained(old, run.rows, at)
+    assert end is not None
+    if how == "immediate":
+        expected = [r for r in olds if r[1] < at] + fresh
+    elif how == "handover":
+        # The rows of the new windows, as far as the old ones kept them.
+        kept = query.complete_from
+        assert kept <= at
+        expected = [r for r in olds if r[1] < at] + [r for r in news if r[1] >= at and r[0] >= kept]
+    elif how == "delayed-drain":
+        expected = [r for r in olds if r[0] < at] + [r for r in news if r[0] >= end]
+    elif how in ("drain-query", "drain-stream"):
+        expected = [r for r in olds if r[0] < at] + fresh
+    else:
+        first = fresh[0][1] if fresh else len(run.rows)
+        expected = [r for r in olds if (r[1] if how == "graceful" else r[0]) < first] + fresh
+    if how == "handover":
+        # Some results with older rows may come, too.
+        found = run.results["q"]
+        assert set(found) >= {r[2] for r in expected}
+        assert set(found) <= {r[2] for r in olds if r[1] < at} | {r[2] for r in news if r[1] >= at}
+        assert len(found) == len(set(found))
+    else:
+        run.check("q", expected, in_order=how != "drain-query")
+    if how == "drain-query":  # all results of the old version come before those of the new one
+        values = run.results["q"]
+        drained_old = [r[2] for r in olds if r[0] < at]
+        assert sorted(values[: len(drained_old)]) == sorted(drained_old)
+    assert query.state == "running"
+    assert [one.ended is None for one in query.versions] == [False, True]
+
+
+# Elements that meet
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("how", CHANGES)
+def test_an_immediate_stop_ends_a_change(seed: int, how: str) -> None:
+    run, chance = Run(seed), random.Random(seed)
+    old, new = Asked({"R": 14, "S": 12}), Asked({"R": 9, "S": 3})
+    query = run.engine.start("q", old.query())
+    run.push(20)
+    query.change(new.query(), how, 22)  # type: ignore[arg-type]
+    query.stop("immediate", 28)
+    while run.engine.position < 60:
+        run.push(chance.randrange(1, 9))
+    assert query.state == "stopped"
+    olds, news = all_results(old, run.rows), all_results(new, run.rows)
+    possible = {r[2] for r in (*olds, *news) if r[1] < 28}
+    assert set(run.results["q"]) <= possible
+    if how in ("drain-query", "drain-stream"):
+        run.check(
+            "q", [r for r in olds if r[0] < 22 and r[1] < 28] + [r for r in news if r[0] >= 22 and r[1] < 28], False
+        )
+
+
+def test_a_drain_stop_drains_all_versions_and_a_version_that_waits_does_not_start() -> None:
+    run = Run(3)
+    old, new = Asked({"R": 14, "S": 12}), Asked({"R": 9, "S": 3})
+    one, other = run.engine.start("one", old.query()), run.engine.start("other", old.query())
+    run.push(20)
+    one.change(new.query(), "delayed-drain", 22)
+    other.change(new.query(), "drain-stream", 22)
+    for query in (one, other):
+        query.stop("drain", 28)
+    assert (one.state, other.state) == ("running", "changing")
+    run.push(60)
+    olds, news = all_results(old, run.rows), all_results(new, run.rows)
+    drained_old = [r for r in olds if r[0] < 22]
+    run.check("one", drained_old)
+    run.check("other", drained_old + [r for r in news if 22 <= r[0] < 28], in_order=True)
+    assert (one.state, other.state) == ("stopped", "stopped")
+
+
+def test_a_change_replaces_a_version_that_has_not_begun() -> None:
+    run = Run(4)
+    first, second, third = (Asked({"R": size, "S": size}) for size in (14, 4, 9))
+    query = run.engine.start("q", first.query())
+    run.push(20)
+    query.change(second.query(), "delayed-drain", 22)
+    query.change(third.query(), "delayed-drain", 25)
+    run.push(90)
+    end = drained(first, run.rows, 22)
+    assert end is not None
+    expected = [r for r in all_results(first, run.rows) if r[0] < 22]
+    run.check("q", expected + [r for r in all_results(third, run.rows) if r[0] >= end])
+    assert [one.number for one in query.live] == [2]
+
+
+def test_three_versions_at_a_time() -> None:
+    run = Run(5)
+    asked = [Asked({"R": size, "S": size}) for size in (20, 15, 10)]
+    query = run.engine.start("q", asked[0].query())
+    run.push(20)
+    query.change(asked[1].query(), "drain-stream", 22)
+    query.change(asked[2].query(), "drain-stream", 30)
+    run.push(15)
+    assert len(query.live) == 3
+    run.push(70)
+    spans = ((0, 22), (22, 30), (30, 200))
+    expected = [
+        r for one, (s, e) in zip(asked, spans, strict=True) for r in all_results(one, run.rows) if s <= r[0] < e
+    ]
+    run.check("q", expected)
+    events = run.engine.history().to_pylist()
+    assert [(one["position"], one["event"], one["version"]) for one in events] == [
+        (0, "fresh start", 0),
+        (22, "drain-stream change", 1),
+        (30, "drain-stream change", 2),
+    ]
+
+
+# Sharing and keeping
+
+
+def test_queries_over_the_same_streams_share_a_join_and_the_last_one_takes_it_along() -> None:
+    run = Run(6)
+    for number in range(5):
+        run.engine.start(f"q{number}", Asked({"R": 5 + number, "S": 9}, number).query())
+    run.engine.start("other", Asked({"S": 5, "T": 5}).query())
+    run.push(10)
+    joins = run.engine.metrics()["joins"]
+    assert [one["queries"] for one in joins] == [["q0", "q1", "q2", "q3", "q4"], ["other"]]
+    for query in run.engine.queries.values():
+        query.stop()
+    run.push(1)
+    assert run.engine.metrics()["joins"] == []
+    assert sum(run.engine.metrics()["kept_bytes"].values()) == 0
+
+
+def test_the_windows_of_the_streams_keep_rows_for_a_warm_start() -> None:
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(10), time="t") for name in NAMES]
+    run = Run(7)
+    run.engine = eddy.Engine(streams)
+    for _ in range(6):
+        run.push(10)
+    asked = Asked({"R": 8, "S": 8})
+    query = run.engine.start("q", asked.query(), warm=True)
+    assert 0 < query.complete_from < 50
+    fresh = run.engine.start("fresh", asked.query())
+    assert fresh.complete_from == 60
+    run.push(60)
+    found = all_results(asked, run.rows)
+    run.check("q", [r for r in found if r[1] >= 60])
+    run.check("fresh", [r for r in found if r[0] >= 60])
+
+
+def test_late_rows_arrive_for_no_query() -> None:
+    engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in ("R", "S")], lateness=2)
+    engine.start("q", Asked({"R": 50, "S": 50}).query())
+    engine.push({"R": [{"k": 1, "t": 10, "x": 0}]})
+    out = engine.push({"S": [{"k": 1, "t": 7, "x": 1}, {"k": 1, "t": 8, "x": 2}]})["q"]
+    assert out.to_pylist() == [{"R": 0, "S": 2}]
+    assert engine.late_counts == {"R": 0, "S": 1}
+    assert engine.position == 2
+
+
+# Refusals
+
+
+def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
+    run = Run(8)
+    engine, asked = run.engine, Asked({"R": 5, "S": 5})
+    query = engine.start("q", asked.query())
+    run.push(10)
+    rows = {name: pa.schema([("k", pa.int64()), ("t", pa.int64())]) for name in ("R", "S", "X")}
+    unbounded = [eddy.Stream(name, SCHEMA, window=eddy.Unbounded(), time="t") for name in ("R", "S")]
+    endless = engine.start("endless", eddy.Query(unbounded, ["R.k = S.k"], select=["R.x"]))
+    text = [eddy.Stream(name, SCHEMA, window=eddy.Range(5), time="t") for name in ("R", "S")]
+    history = engine.history()
+    for call, error, message in (
+        (lambda: engine.start("q", asked.query()), InputError, "query 'q' is running; stop or change it"),
+        (lambda: engine.start("r", asked.query(), at=3), InputError, "at=3 is no position to come; .* number 10"),
+        (lambda: engine["r"], InputError, "there is no query 'r'; there are q, endless"),
+        (lambda: query.stop("now"), InputError, "how is 'immediate' or 'drain', not 'now'"),  # type: ignore[arg-type]
+        (lambda: query.change(asked.query(), "swap"), InputError, "how is one of 'immediate', .*, not 'swap'"),  # type: ignore[arg-type]
+        (lambda: endless.stop("drain"), InputError, "the drain would never end, because stream 'R' has an UNBOUNDED"),
+        (lambda: endless.change(asked.query(), "drain-query"), InputError, "'drain-query' would never end"),
+        (lambda: engine.start("r", eddy.Query(text, ["R.k = S.k"], lateness=3)), QueryError, "lateness belongs to the"),
+        (
+            lambda: engine.start("r", eddy.Query([eddy.Stream(n, rows[n]) for n in "RX"], ["R.k = X.k"])),
+            QueryError,
+            "the engine has no stream 'X'; its streams are R, S, T",
+        ),
+        (
+            lambda: query.change(eddy.Query([as_text(one) for one in text], ["R.k = S.k"])),
+            QueryError,
+            "the engine has no column 'x' of type string",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call()  # type: ignore[no-untyped-call]
+    assert engine.history() == history
+    with pytest.raises(InputError, match="no stream 'X'"):
+        engine.push({"X": []})
+    with pytest.raises(QueryError, match="all have one, or none"):
+        eddy.Engine([eddy.Stream("R", SCHEMA, time="t"), eddy.Stream("S", SCHEMA)])
+    with pytest.raises(InputError, match="Engine has no option 'plan'"):
+        eddy.Engine([eddy.Stream("R", SCHEMA)], plan="R S")
+    query.stop()
+    with pytest.raises(InputError, match="query 'q' has stopped; start it again"):
+        query.change(asked.query())
+    with engine.call(), pytest.raises(StateError, match="at work in another call"):
+        engine.push({})
+
+
+def as_text(stream: eddy.Stream) -> eddy.Stream:
+    schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.string())])
+    return eddy.Stream(stream.name, schema, window=stream.window, time="t")
