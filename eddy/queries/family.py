@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from eddy.query.stream import Stream
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from stairs.graph import Window, WindowKind
+from stairs.plain_types import taken
 
 
 def family_key(query: Query) -> Hashable:
@@ -52,6 +54,7 @@ class Found:
     """The combinations that a join found in a push.
 
     table        the columns of all streams, named "stream.column", in the order of their last components
+    rows         int64[rows], the numbers of its rows
     first, last  int64[rows], the least and the greatest position of their components
     """
 
@@ -60,6 +63,17 @@ class Found:
         places = [np.asarray(table.column(f"{name}.{POSITION}")) for name in names]
         self.first: npt.NDArray[np.int64] = np.minimum.reduce(places)
         self.last: npt.NDArray[np.int64] = np.maximum.reduce(places)
+        self.rows: npt.NDArray[np.int64] = np.arange(len(self.last))
+
+    def stream(self, name: str, columns: list[str], rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Return columns of a stream, by their own names, in some rows, of which there are any; O(1) for all rows."""
+        batch = pa.RecordBatch.from_arrays([self._arrays[f"{name}.{column}"] for column in columns], names=columns)
+        return batch if len(rows) == len(self.rows) else taken(batch, rows)
+
+    @cached_property
+    def _arrays(self) -> dict[str, pa.Array]:
+        (batch,) = self.table.combine_chunks().to_batches()
+        return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 class Family:

@@ -70,6 +70,8 @@ class Version:
         self._where = None
         if self.query.conditions:
             self._where = AdaptiveFilter(self.query.conditions, place=self.query.where_place, rows="results")
+        columns = [*self.query.select.values(), *self.query.where_columns]
+        self._needed = list(dict.fromkeys(f"{stream}.{column}" for stream, column in columns))
         self._filters = {
             stream.name: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
             for stream in self.query.streams
@@ -81,7 +83,7 @@ class Version:
     def results(self, found: Found) -> tuple[pa.Table, Positions]:
         """Return the results of this version among what its family found, and the position of each."""
         rows = self._owned(found)
-        table = found.table.take(pa.array(rows))
+        table = found.table.select(self._needed).take(pa.array(rows))
         if self._where is not None and len(rows):
             (batch,) = table.combine_chunks().to_batches()
             accepted = self._where.accepted(batch)
@@ -93,18 +95,22 @@ class Version:
         """Return the rows that are results but for the result filter, ascending."""
         if self.start is None or self.ended == self.start:
             return np.zeros(0, np.int64)
-        keep = (found.last if self.warm else found.first) >= self.start
+        rows = found.rows
+        begin = found.last if self.warm else found.first
+        if begin.min(initial=self.start) < self.start:
+            rows = np.flatnonzero(begin >= self.start)
         if self.stop is not None:
-            keep &= found.last < self.stop
+            rows = rows[found.last[rows] < self.stop]
         if self.drain is not None:
-            keep &= found.first < self.drain.at
-        rows = self._within_windows(found.table, np.flatnonzero(keep))
-        for name, accepts in self._filters.items():
-            if len(rows):
-                rows = rows[accepts.accepted(self._columns_of(found.table, name, rows))]
+            rows = rows[found.first[rows] < self.drain.at]
+        rows = self._within_windows(found, rows)
+        for stream in self.query.streams:
+            if stream.name in self._filters and len(rows):
+                batch = found.stream(stream.name, stream.schema.names, rows)
+                rows = rows[self._filters[stream.name].accepted(batch)]
         return rows
 
-    def _within_windows(self, table: pa.Table, rows: Positions) -> Positions:
+    def _within_windows(self, found: Found, rows: Positions) -> Positions:
         """Return the rows whose components are in the windows of this query; the family may have wider ones."""
         spans = {
             stream: window.size
@@ -114,19 +120,14 @@ class Version:
         if not len(rows) or all(self.family.windows[stream.name].size == size for stream, size in spans.items()):
             return rows
         times = {
-            stream.name: checked_times(stream, self._columns_of(table, stream.name, rows), self.query.time_type)
+            stream.name: checked_times(
+                stream, found.stream(stream.name, [str(stream.time)], rows), self.query.time_type
+            )
             for stream in self.query.streams
         }
         newest = np.maximum.reduce(list(times.values()))
         keep = np.logical_and.reduce([newest - times[stream.name] <= size for stream, size in spans.items()])
         return rows[keep]
-
-    def _columns_of(self, table: pa.Table, name: str, rows: Positions) -> pa.RecordBatch:
-        """Return the columns of a stream, by their own names, in some rows of a table."""
-        schema = self.query.stream(name).schema
-        taken = table.select([f"{name}.{column}" for column in schema.names]).take(pa.array(rows))
-        (batch,) = taken.rename_columns(schema.names).combine_chunks().to_batches()
-        return batch
 
     # Its end
 
