@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.queries.family import Family, Found, family_key
+from eddy.queries.family import Family, family_key
+from eddy.queries.found import Found
 from eddy.queries.kept import Kept
 from eddy.queries.query import RunningQuery
 from eddy.queries.sources import Sources, placed
@@ -71,6 +72,7 @@ class Engine:
         self._options = options
         self._busy = threading.Lock()
         self._queries: dict[str, RunningQuery] = {}
+        self._running: dict[str, RunningQuery] = {}
         self._families: dict[Hashable, Family] = {}
         self._kept = [Kept() for _ in self.sources.streams]
         self._newest = [-FOREVER] * len(self.sources.streams)
@@ -112,7 +114,7 @@ class Engine:
                 )
             position = self.checked_position(name, at)
             version = self.make(0, query, position, warm)
-            self._queries[name] = RunningQuery(self, name, version)
+            self._queries[name] = self._running[name] = RunningQuery(self, name, version)
             self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
             return self._queries[name]
 
@@ -164,13 +166,16 @@ class Engine:
         found: dict[Family, Found] = {}
         for family in self._families.values():
             found[family] = family.push(push)
-            self._broken = True  # until all joins have taken the push in
+            self._broken = True  # until all queries have their results
         counts = [own.count for own in self._kept]
         for i, own in enumerate(self._kept):
             own.add(push, i)
         self.position = push.end
-        live = [one for one in self._queries.values() if one.live]
-        results = {one.name: one.push(push, found, counts) for one in live}
+        live = [one for one in self._running.values() if one.live]
+        for one in live:
+            one.begin(push, counts)
+        shares = {family: family.shares(push, own) for family, own in found.items()}
+        results = {one.name: one.results(push, shares, counts) for one in live}
         for i, times in enumerate(push.times):
             if times is not None:
                 self._newest[i] = max(self._newest[i], int(times.max()))
@@ -182,10 +187,10 @@ class Engine:
 
     def _forget(self) -> None:
         """Drop what no query needs any more: joins without versions, and rows."""
-        live = {version for one in self._queries.values() for version in one.live}
+        self._running = {name: one for name, one in self._running.items() if one.live}
         for key, family in list(self._families.items()):
-            family.members = {version: query for version, query in family.members.items() if version in live}
-            if not family.members:
+            family.forget_ended()
+            if not family.versions:
                 del self._families[key]
         watermark = max(self._newest) - self.sources.graph.lateness
         for i, stream in enumerate(self.sources.streams):
@@ -221,7 +226,7 @@ class Engine:
         own = [self._kept[self.sources.index(name)] for name in family.names]
         kept_from = max(one.complete_from for one in own)
         version = Version(number, query, family, start, warm, 0)
-        if family.join(version, query) or (warm and family.complete_from > kept_from):
+        if family.join(version) or (warm and (family.complete_from > kept_from or not family.whole)):
             family.fill({name: one.table() for name, one in zip(family.names, own, strict=True)}, kept_from)
         elif new:
             family.complete_from = self.position

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.ingest.arrivals import keep_arrivals, keep_rows
+from eddy.queries.found import Found, Shares
+from eddy.queries.grouped_filters import GroupedFilters
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from stairs.graph import Window, WindowKind
-from stairs.plain_types import taken
+
+if TYPE_CHECKING:
+    from eddy.queries.version import Version
 
 
 def family_key(query: Query) -> Hashable:
@@ -50,37 +56,15 @@ def _wider(one: Window, other: Window) -> bool:
     return (order.index(one.kind), one.size) > (order.index(other.kind), other.size)
 
 
-class Found:
-    """The combinations that a join found in a push.
-
-    table        the columns of all streams, named "stream.column", in the order of their last components
-    rows         int64[rows], the numbers of its rows
-    first, last  int64[rows], the least and the greatest position of their components
-    """
-
-    def __init__(self, table: pa.Table, names: list[str]) -> None:
-        self.table = table
-        places = [np.asarray(table.column(f"{name}.{POSITION}")) for name in names]
-        self.first: npt.NDArray[np.int64] = np.minimum.reduce(places)
-        self.last: npt.NDArray[np.int64] = np.maximum.reduce(places)
-        self.rows: npt.NDArray[np.int64] = np.arange(len(self.last))
-
-    def stream(self, name: str, columns: list[str], rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Return columns of a stream, by their own names, in some rows, of which there are any; O(1) for all rows."""
-        batch = pa.RecordBatch.from_arrays([self._arrays[f"{name}.{column}"] for column in columns], names=columns)
-        return batch if len(rows) == len(self.rows) else taken(batch, rows)
-
-    @cached_property
-    def _arrays(self) -> dict[str, pa.Array]:
-        (batch,) = self.table.combine_chunks().to_batches()
-        return dict(zip(batch.schema.names, batch.columns, strict=True))
-
-
 class Family:
     """The join of one family.
 
-    members  the queries of its versions, by version
-    windows  stream -> its widest window
+    Rows that no version accepts do not enter the join, so that it is no larger than what the filters let through.
+
+    names          its streams, in the order of the engine
+    windows        stream -> its widest window
+    complete_from  the position from which the windows are complete
+    whole          whether no row was kept out since then
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -88,17 +72,23 @@ class Family:
         self._options = options
         self._on = query.on
         self.names = [name for name in sources.graph.names if name in {one.name for one in query.streams}]
+        self._index = [sources.index(name) for name in self.names]
+        self._number = np.full(len(sources.streams), len(self.names), np.uint8)
+        self._number[self._index] = np.arange(len(self.names))
         self._streams = {stream.name: stream for stream in query.streams}
         self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
-        self.members: dict[object, Query] = {}
+        self.versions: list[Version] = []
+        self._entries: dict[str, GroupedFilters] | None = None
+        self._shared: tuple[object, GroupedFilters | None] = (None, None)
         self.complete_from = 0
-        """The position from which the windows are complete."""
+        self.whole = True
+        self.found_rows = 0
         self.runtime = self._made()
 
     def _made(self) -> Runtime:
         streams = []
-        for name in self.names:
-            own, source = self._streams[name], self._sources.streams[self._sources.index(name)]
+        for name, i in zip(self.names, self._index, strict=True):
+            own, source = self._streams[name], self._sources.streams[i]
             schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
             kept = own.filter if isinstance(own.window, Rows) else None
             streams.append(Stream(name, schema, own.window, source.time, kept))
@@ -106,31 +96,99 @@ class Family:
         ranged = any(window.kind == WindowKind.RANGE for window in self.windows.values())
         return Runtime(Query(streams, self._on, lateness=lateness if ranged else 0, late="count"), **self._options)  # type: ignore[arg-type]
 
-    def join(self, version: object, query: Query) -> bool:
+    # Its versions
+
+    def join(self, version: Version) -> bool:
         """Take a version in; return whether windows became wider, so that the join must be filled again."""
         grown = False
+        query = version.query
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
             if _wider(window, self.windows[stream.name]):
                 self._streams[stream.name], self.windows[stream.name] = stream, window
                 grown = True
-        self.members[version] = query
+        self.versions.append(version)
+        self._entries, self._shared = None, (None, None)
         return grown
+
+    def forget_ended(self) -> None:
+        """Let the versions go that have no more results."""
+        live = [version for version in self.versions if version.ended is None]
+        if len(live) < len(self.versions):
+            self.versions, self._entries = live, None
+
+    def _filters(self) -> dict[str, GroupedFilters]:
+        """Return the filters of rows that arrive, for each stream of which all versions ask for ranges."""
+        if self._entries is None:
+            self._entries = {}
+            for name in self.names:
+                own = [version.ranges[name] for version in self.versions]
+                if all(own) and not isinstance(self._streams[name].window, Rows):
+                    self._entries[name] = GroupedFilters(own)
+        return self._entries
 
     def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int) -> None:
         """Begin anew with rows that arrived earlier; `complete_from`: the position from which these are all."""
         self.runtime = self._made()
-        given = {name: table for name in self.names if (table := rows[name]) is not None}
+        batches: list[pa.RecordBatch | None] = []
+        for name in self.names:
+            table = rows[name]
+            found = [] if table is None else table.combine_chunks().to_batches()
+            batches.append(found[0] if found else None)
+        self.complete_from, self.whole = complete_from, True
+        kept = keep_rows(batches, self._wanted(batches))
+        given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
         if given:
             self.runtime.load(given)
-        self.complete_from = complete_from
+
+    # Pushes
 
     def push(self, push: Push) -> Found:
         """Take a push in; return what the join found."""
-        index = [self._sources.index(name) for name in self.names]
-        number = np.full(len(push.batches), len(index), np.uint8)
-        number[index] = np.arange(len(index))
-        order = number[push.order]
-        batches = {
-            name: batch for name, i in zip(self.names, index, strict=True) if (batch := push.batches[i]) is not None
-        }
-        return Found(self.runtime.push(batches, order[order < len(index)]), self.names)
+        order = self._number[push.order]
+        order = order[order < len(self.names)]
+        batches = [push.batches[i] for i in self._index]
+        keep = self._wanted(batches)
+        order = keep_arrivals(order, batches, keep)
+        batches = keep_rows(batches, keep)
+        given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
+        table = self.runtime.push(given, order)
+        self.found_rows += table.num_rows
+        streams = [self._sources.streams[i] for i in self._index]
+        return Found(table, streams, self._sources.time_type)
+
+    def _wanted(self, batches: list[pa.RecordBatch | None]) -> dict[int, npt.NDArray[np.int64]]:
+        """Return the numbers of the rows that some version accepts, for the streams that have other rows."""
+        keep = {}
+        for k, name in enumerate(self.names):
+            batch, filters = batches[k], self._filters().get(name)
+            if batch is not None and filters is not None:
+                columns = dict(zip((f"{name}.{own}" for own in batch.schema.names), batch.columns, strict=True))
+                rows = filters.wanted(len(batch), columns.__getitem__)
+                if rows is not None:
+                    keep[k] = rows
+                    self.whole = False
+        return keep
+
+    def shares(self, push: Push, found: Found) -> Shares:
+        """Return what each version gets of what the join found."""
+        running = [
+            version
+            for version in self.versions
+            if version.start is not None
+            and version.start != version.ended
+            and (version.ended is None or version.ended > push.first)
+        ]
+        if not len(found) or not running:
+            return Shares(found, {})
+        state = [(one, one.start, one.stop, one.drain and one.drain.at) for one in running]
+        if state != self._shared[0]:
+            ranges = [[*one.bounds(), *one.windows(), *chain.from_iterable(one.ranges.values())] for one in running]
+            self._shared = state, GroupedFilters(ranges)
+        filters = self._shared[1]
+        assert filters is not None
+        rows = dict(zip(running, filters.share(len(found), found.values), strict=True))
+        for version in running:
+            if version.asks_more:
+                own = rows[version]
+                rows[version] = version.accepted(found, np.arange(len(found)) if own is None else own)
+        return Shares(found, rows)

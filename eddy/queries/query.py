@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.queries.changes import CHANGES, Change, How
-from eddy.queries.family import Family, Found
+from eddy.queries.family import Family
+from eddy.queries.found import Shares
 from eddy.queries.version import Positions, Version
 from eddy.query.query import Query
 from stairs.errors import InputError, QueryError
@@ -190,24 +191,26 @@ class RunningQuery:
 
     # Its results
 
-    def push(self, push: Push, found: Mapping[Family, Found], counts: Sequence[int]) -> pa.Table:
-        """Return the results of a push, from what the families found in it; `counts`: rows of each stream before it."""
-        engine = self._engine
-
-        def note(one: Version) -> None:
-            one.note(push, engine.sources, counts)
-
+    def begin(self, push: Push, counts: Sequence[int]) -> None:
+        """Take notice of a push, before its results; `counts`: the rows of each stream before it."""
         for one in self.live:
-            note(one)
-        self._start_waiting()
+            one.note(push, self._engine.sources, counts)
+        if self._successions:
+            self._start_waiting()
+
+    def results(self, push: Push, shares: Mapping[Family, Shares], counts: Sequence[int]) -> pa.Table:
+        """Return the results of a push."""
+        giving = [one for one in self._versions if one.ended is None or one.ended > push.first]
+        if len(giving) == 1 and not self._successions and not self._held:
+            return shares[giving[0].family].table(giving[0])
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
-        for one in reversed([one for one in self._versions if one.ended is None or one.ended > push.first]):
-            parts[one] = one.results(found[one.family])
+        for one in reversed(giving):
+            parts[one] = shares[one.family].within_bounds(one)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
                 for link in [link for link in self._successions if link.new is one and link.change.at_result]:
                     self._end(link, int(parts[one][1][0]))
-                    note(link.old)
+                    link.old.note(push, self._engine.sources, counts)
         return self._merged(dict(reversed(parts.items())))
 
     def _start_waiting(self) -> None:

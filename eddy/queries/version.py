@@ -10,20 +10,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.ingest.validation import checked_times
-from eddy.queries.family import Family, Found
+from eddy.filters.conditions import Predicate
+from eddy.filters.ranges import GREATEST, LEAST, Range, ranges_of
+from eddy.queries.found import AGE, FIRST, LAST, Found
 from eddy.queries.kept import greatest_before
 from eddy.queries.sources import Push, Sources
 from eddy.query.query import Query
+from eddy.query.windows import Rows
 from stairs.graph import WindowKind
+
+if TYPE_CHECKING:
+    from eddy.queries.family import Family
 
 Positions = npt.NDArray[np.int64]
 
@@ -67,67 +73,88 @@ class Version:
     ended: int | None = None
 
     def __post_init__(self) -> None:
-        self._where = None
-        if self.query.conditions:
-            self._where = AdaptiveFilter(self.query.conditions, place=self.query.where_place, rows="results")
         columns = [*self.query.select.values(), *self.query.where_columns]
-        self._needed = list(dict.fromkeys(f"{stream}.{column}" for stream, column in columns))
-        self._filters = {
-            stream.name: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
-            for stream in self.query.streams
-            if stream.conditions
-        }
+        self.needed = tuple(dict.fromkeys(f"{stream}.{column}" for stream, column in columns))
+        """The columns of its results and those that `where` reads, as "stream.column"."""
+        self.ranges: dict[str, list[Range]] = {stream.name: [] for stream in self.query.streams}
+        """By stream its conditions as far as they are ranges, on columns named "stream.column"."""
+        self._filters: dict[str, AdaptiveFilter] = {}
+        for stream in self.query.streams:
+            if isinstance(stream.window, Rows):
+                continue  # the family has this filter
+            owner = {f"{stream.name}.{column}": stream.name for column in stream.schema.names}
+            named = pa.schema(zip(owner, stream.schema.types, strict=True))
+            rest = [one for one in stream.conditions if not self._read(one, stream.schema, named, owner)]
+            if rest:
+                self._filters[stream.name] = AdaptiveFilter(rest, place=f"stream {stream.name}: its filter")
+        owner = {f"{stream}.{column}": stream for stream, column in self.query.where_columns}
+        types = [self.query.stream(stream).type_of(column) for stream, column in self.query.where_columns]
+        named = pa.schema(zip(owner, types, strict=True))
+        rest = [one for one in self.query.conditions if not self._read(one, named, named, owner)]
+        self._where = AdaptiveFilter(rest, place=self.query.where_place, rows="results") if rest else None
+
+    def _read(self, given: Predicate, schema: pa.Schema, named: pa.Schema, owner: Mapping[str, str]) -> bool:
+        """Add the ranges of a condition; return whether it has any.
+
+        named, owner   the columns of the schema, named "stream.column", and the stream of each
+        """
+        ranges = ranges_of(given, schema)
+        for one in ranges or ():
+            column = named.names[schema.names.index(one.column)]
+            self.ranges[owner[column]].append(one._replace(column=column))
+        return ranges is not None
 
     # Its results
 
-    def results(self, found: Found) -> tuple[pa.Table, Positions]:
-        """Return the results of this version among what its family found, and the position of each."""
-        rows = self._owned(found)
-        table = found.table.select(self._needed).take(pa.array(rows))
-        if self._where is not None and len(rows):
-            (batch,) = table.combine_chunks().to_batches()
-            accepted = self._where.accepted(batch)
-            rows, table = rows[accepted], table.take(pa.array(accepted))
-        columns = [table.column(f"{stream}.{column}") for stream, column in self.query.select.values()]
-        return pa.Table.from_arrays(columns, schema=self.query.output_schema), found.last[rows]
-
-    def _owned(self, found: Found) -> Positions:
-        """Return the rows that are results but for the result filter, ascending."""
-        if self.start is None or self.ended == self.start:
-            return np.zeros(0, np.int64)
-        rows = found.rows
-        begin = found.last if self.warm else found.first
-        if begin.min(initial=self.start) < self.start:
-            rows = np.flatnonzero(begin >= self.start)
+    def bounds(self) -> list[Range]:
+        """Return the positions of its results; it has started."""
+        assert self.start is not None
+        found = [Range(LAST if self.warm else FIRST, self.start, GREATEST)]
         if self.stop is not None:
-            rows = rows[found.last[rows] < self.stop]
+            found.append(Range(LAST, LEAST, self.stop - 1))
         if self.drain is not None:
-            rows = rows[found.first[rows] < self.drain.at]
-        rows = self._within_windows(found, rows)
+            found.append(Range(FIRST, LEAST, self.drain.at - 1))
+        return found
+
+    def within_bounds(self, found: Found, rows: Positions) -> npt.NDArray[np.bool_]:
+        """Return for each of some rows whether it is within the bounds as they are now."""
+        keep = np.ones(len(rows), np.bool_)
+        for column, low, high, _ in self.bounds():
+            places = (found.first if column == FIRST else found.last)[rows]
+            keep &= (places >= low) & (places <= high)
+        return keep
+
+    def windows(self) -> list[Range]:
+        """Return the greatest ages of its components, where its family has a wider window."""
+        pairs = zip(self.query.streams, self.query.graph.windows, strict=True)
+        return [
+            Range(AGE + stream.name, LEAST, window.size)
+            for stream, window in pairs
+            if window.kind == WindowKind.RANGE and self.family.windows[stream.name] != window
+        ]
+
+    @property
+    def asks_more(self) -> bool:
+        """Whether it has conditions that are no ranges."""
+        return self._where is not None or bool(self._filters)
+
+    def accepted(self, found: Found, rows: Positions) -> Positions:
+        """Return the rows for which the conditions hold that are no ranges."""
         for stream in self.query.streams:
             if stream.name in self._filters and len(rows):
-                batch = found.stream(stream.name, stream.schema.names, rows)
+                columns = stream.schema.names
+                batch = found.batch([f"{stream.name}.{column}" for column in columns], rows, columns)
                 rows = rows[self._filters[stream.name].accepted(batch)]
+        if self._where is not None and len(rows):
+            columns = list(dict.fromkeys(f"{stream}.{column}" for stream, column in self.query.where_columns))
+            rows = rows[self._where.accepted(found.batch(columns, rows))]
         return rows
 
-    def _within_windows(self, found: Found, rows: Positions) -> Positions:
-        """Return the rows whose components are in the windows of this query; the family may have wider ones."""
-        spans = {
-            stream: window.size
-            for stream, window in zip(self.query.streams, self.query.graph.windows, strict=True)
-            if window.kind == WindowKind.RANGE
-        }
-        if not len(rows) or all(self.family.windows[stream.name].size == size for stream, size in spans.items()):
-            return rows
-        times = {
-            stream.name: checked_times(
-                stream, found.stream(stream.name, [str(stream.time)], rows), self.query.time_type
-            )
-            for stream in self.query.streams
-        }
-        newest = np.maximum.reduce(list(times.values()))
-        keep = np.logical_and.reduce([newest - times[stream.name] <= size for stream, size in spans.items()])
-        return rows[keep]
+    def output(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return the results, given the needed columns of their rows. O(columns)."""
+        place = {name: k for k, name in enumerate(self.needed)}
+        columns = [batch.column(place[f"{stream}.{column}"]) for stream, column in self.query.select.values()]
+        return pa.Table.from_arrays(columns, schema=self.query.output_schema)
 
     # Its end
 
@@ -148,7 +175,7 @@ class Version:
 
     def note(self, push: Push, sources: Sources, counts: Sequence[int]) -> None:
         """Take notice of a push; `counts` are the rows of each stream before it."""
-        if self.ended is not None:
+        if self.ended is not None or (self.stop is None and self.drain is None):
             return
         if self.stop is not None and self.stop <= push.end:
             self.ended = self.stop
