@@ -12,6 +12,7 @@ from statistics import median
 from time import perf_counter, thread_time
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,11 +43,11 @@ def _query(number: int | None, window: int) -> Query:
     return Query(streams, ["R.k = S.k", "S.k = T.k"], select=["R.x", "S.x", "T.x"])
 
 
-def _pushes(point: Point) -> Iterator[tuple[dict[str, pa.RecordBatch], np.ndarray]]:
+def _pushes(point: Point) -> Iterator[tuple[dict[str, pa.RecordBatch], npt.NDArray[np.uint8]]]:
     """Yield the pushes: rows by stream, and the order of their arrival."""
     chance, rows = np.random.default_rng(point["seed"]), point["push"]
     for step in range(point["pushes"] + 1):
-        order = chance.integers(0, len(STREAMS), rows).astype(np.uint8)
+        order = chance.integers(0, len(STREAMS), rows, np.uint8)
         times = np.arange(step * rows, (step + 1) * rows)
         keys = chance.integers(0, point["window"] // len(STREAMS), rows)
         columns = [keys, times, chance.integers(0, 100, rows), chance.integers(0, 100, rows)]
@@ -83,7 +84,7 @@ def measure(point: Point, say: Say) -> list[Row]:
                 together.append(middle - began)
                 apart.append((ended - middle) * count / len(alone))
     starts, stops = _starts_and_stops(engine, count, window)
-    one = Runtime(_query(None, window), count_only=True)
+    one = Runtime(_query(None, window))
     for batches, order in _pushes(point):
         one.push(batches, order)
     kept = engine.metrics()
@@ -134,10 +135,10 @@ FIGURES = (
     Figure(
         "sharing",
         "Three streams on one key, RANGE windows. Queries differ in range filters on two columns of one stream; each "
-        "accepts a hundredth of its rows. All queries in one engine, and each in a Runtime of its own, push by push; of "
-        f"more than {MOST_APART} queries, {MOST_APART} run apart, and their time is scaled up. The results of each query "
-        "are compared. State is that of the engine, the rows that it keeps included, over that of one Runtime without "
-        "filters. CPU time.",
+        "accepts a hundredth of its rows. All queries in one engine, and each in a Runtime of its own, push by push. "
+        f"{MOST_APART} queries at most run apart, and their time is scaled up. The results of each query are compared. "
+        "State is that of the engine, the rows that it keeps included, over that of one Runtime without filters. "
+        "CPU time.",
         points,
         measure,
         plots=(

@@ -226,12 +226,11 @@ class Engine:
         own = [self._kept[self.sources.index(name)] for name in family.names]
         kept_from = max(one.complete_from for one in own)
         version = Version(number, query, family, start, warm, 0)
-        if family.join(version) or (warm and (family.complete_from > kept_from or not family.whole)):
+        grown = family.join(version)
+        if new and not warm:
+            family.fill({}, self.position)
+        elif grown or (warm and (family.complete_from > kept_from or not family.whole)):
             family.fill({name: one.table() for name, one in zip(family.names, own, strict=True)}, kept_from)
-        elif new:
-            family.complete_from = self.position
-            if warm:
-                family.fill({name: one.table() for name, one in zip(family.names, own, strict=True)}, kept_from)
         self._families[key] = family
         version.complete_from = family.complete_from if warm else (start or 0)
         return version

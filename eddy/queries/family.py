@@ -61,6 +61,7 @@ class Family:
 
     Rows that no version accepts do not enter the join, so that it is no larger than what the filters let through.
 
+    runtime        its join
     names          its streams, in the order of the engine
     windows        stream -> its widest window
     complete_from  the position from which the windows are complete
@@ -79,11 +80,11 @@ class Family:
         self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
         self.versions: list[Version] = []
         self._entries: dict[str, GroupedFilters] | None = None
+        self.runtime: Runtime
         self._shared: tuple[object, GroupedFilters | None] = (None, None)
+        self._columns: set[str] = set()
         self.complete_from = 0
         self.whole = True
-        self.found_rows = 0
-        self.runtime = self._made()
 
     def _made(self) -> Runtime:
         streams = []
@@ -94,12 +95,18 @@ class Family:
             streams.append(Stream(name, schema, own.window, source.time, kept))
         lateness = self._sources.graph.lateness
         ranged = any(window.kind == WindowKind.RANGE for window in self.windows.values())
-        return Runtime(Query(streams, self._on, lateness=lateness if ranged else 0, late="count"), **self._options)  # type: ignore[arg-type]
+        select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
+        select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
+        query = Query(streams, self._on, select=select, lateness=lateness if ranged else 0, late="count")
+        return Runtime(query, **self._options)  # type: ignore[arg-type]
 
     # Its versions
 
     def join(self, version: Version) -> bool:
-        """Take a version in; return whether windows became wider, so that the join must be filled again."""
+        """Take a version in; return whether the join lacks windows or columns for it, and must be filled.
+
+        The first version always fills it.
+        """
         grown = False
         query = version.query
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
@@ -108,6 +115,12 @@ class Family:
                 grown = True
         self.versions.append(version)
         self._entries, self._shared = None, (None, None)
+        columns = set(version.read)
+        if version.windows() or (grown and len(self.versions) > 1):
+            # One of them has a narrower window than the join: it asks for the age of its rows.
+            columns |= {f"{stream.name}.{stream.time}" for stream in self._streams.values()}
+        grown = grown or not columns <= self._columns or len(self.versions) == 1
+        self._columns |= columns
         return grown
 
     def forget_ended(self) -> None:
@@ -131,7 +144,7 @@ class Family:
         self.runtime = self._made()
         batches: list[pa.RecordBatch | None] = []
         for name in self.names:
-            table = rows[name]
+            table = rows.get(name)
             found = [] if table is None else table.combine_chunks().to_batches()
             batches.append(found[0] if found else None)
         self.complete_from, self.whole = complete_from, True
@@ -152,7 +165,6 @@ class Family:
         batches = keep_rows(batches, keep)
         given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
         table = self.runtime.push(given, order)
-        self.found_rows += table.num_rows
         streams = [self._sources.streams[i] for i in self._index]
         return Found(table, streams, self._sources.time_type)
 

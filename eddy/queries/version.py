@@ -79,6 +79,7 @@ class Version:
         self.ranges: dict[str, list[Range]] = {stream.name: [] for stream in self.query.streams}
         """By stream its conditions as far as they are ranges, on columns named "stream.column"."""
         self._filters: dict[str, AdaptiveFilter] = {}
+        self._filtered: dict[str, list[str]] = {}
         for stream in self.query.streams:
             if isinstance(stream.window, Rows):
                 continue  # the family has this filter
@@ -87,11 +88,17 @@ class Version:
             rest = [one for one in stream.conditions if not self._read(one, stream.schema, named, owner)]
             if rest:
                 self._filters[stream.name] = AdaptiveFilter(rest, place=f"stream {stream.name}: its filter")
+                read = {column for one in rest for column in one.read(stream.schema)}
+                self._filtered[stream.name] = [column for column in stream.schema.names if column in read]
         owner = {f"{stream}.{column}": stream for stream, column in self.query.where_columns}
         types = [self.query.stream(stream).type_of(column) for stream, column in self.query.where_columns]
         named = pa.schema(zip(owner, types, strict=True))
         rest = [one for one in self.query.conditions if not self._read(one, named, named, owner)]
         self._where = AdaptiveFilter(rest, place=self.query.where_place, rows="results") if rest else None
+        filtered = {f"{stream}.{column}" for stream, own in self._filtered.items() for column in own}
+        ranges = {one.column for own in self.ranges.values() for one in own}
+        self.read = frozenset({*self.needed, *filtered, *ranges})
+        """All columns that it reads of what its family finds, but for event times."""
 
     def _read(self, given: Predicate, schema: pa.Schema, named: pa.Schema, owner: Mapping[str, str]) -> bool:
         """Add the ranges of a condition; return whether it has any.
@@ -142,7 +149,7 @@ class Version:
         """Return the rows for which the conditions hold that are no ranges."""
         for stream in self.query.streams:
             if stream.name in self._filters and len(rows):
-                columns = stream.schema.names
+                columns = self._filtered[stream.name]
                 batch = found.batch([f"{stream.name}.{column}" for column in columns], rows, columns)
                 rows = rows[self._filters[stream.name].accepted(batch)]
         if self._where is not None and len(rows):
