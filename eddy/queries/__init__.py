@@ -1,8 +1,10 @@
 """Several queries over the same streams, which start, change and stop while rows arrive.
 
     engine.py    the public engine: streams, queries by name, pushes
-    query.py     one query: its versions, its control elements, its results
-    version.py   a version: the results that it owns, and when it has ended
+    query.py     one query of an engine: its control elements, its results
+    life.py      the versions of a query, and what control elements make of them
+    version.py   a version: which results it owns, and when it has ended
+    owner.py     takes the results that a version owns from those that its family found
     changes.py   kinds of change
     family.py    one join for all versions over the same join graph
     sources.py   the streams: rows as arrivals in one order

@@ -39,6 +39,13 @@ def family_key(query: Query) -> Hashable:
     )
 
 
+def filter_columns(stream: Stream) -> list[str]:
+    """Return the columns that the filter of a stream reads."""
+    read = {name for one in stream.conditions for name in one.read(stream.schema)}
+    # A batch without columns would have no rows.
+    return [name for name in stream.schema.names if name in read] or stream.schema.names[:1]
+
+
 def _filter_key(stream: Stream) -> Hashable:
     """Return what is equal for equal filters: the text of an expression, else the identity of what was given."""
     return str(stream.filter) if isinstance(stream.filter, pc.Expression | None) else id(stream.filter)
@@ -76,52 +83,98 @@ class Found:
         return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
+def _key_columns(query: Query) -> set[tuple[str, str]]:
+    """Return the (stream, column) pairs that predicates read."""
+    keys = {(name, column) for one in query.classes for name, own in one.columns.items() for c in own for column in c}
+    return keys.union(*(one.columns for one in query.comparisons))
+
+
 class Family:
     """The join of one family.
+
+    narrow   False: rows and combinations have all columns of the streams; True: those that the members need, so that a
+             member that needs others makes the join grow
 
     members  the queries of its versions, by version
     windows  stream -> its widest window
     """
 
-    def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
+    def __init__(self, sources: Sources, query: Query, options: Mapping[str, object], narrow: bool = False) -> None:
         self._sources = sources
         self._options = options
+        self._narrow = narrow
         self._on = query.on
+        self._keys = _key_columns(query)
         self.names = [name for name in sources.graph.names if name in {one.name for one in query.streams}]
         self._streams = {stream.name: stream for stream in query.streams}
         self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
-        self.members: dict[object, Query] = {}
+        self.members: dict[object, Query] = {None: query}
+        self._found = self._needed()
         self.complete_from = 0
         """The position from which the windows are complete."""
         self.runtime = self._made()
+        del self.members[None]
+
+    @property
+    def timed(self) -> bool:
+        """Whether event time ends windows."""
+        return any(window.kind == WindowKind.RANGE for window in self.windows.values())
 
     def _made(self) -> Runtime:
+        position = pa.field(POSITION, pa.int64(), False)
+        kept = self._found | self._keys
         streams = []
         for name in self.names:
             own, source = self._streams[name], self._sources.streams[self._sources.index(name)]
-            schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
-            kept = own.filter if isinstance(own.window, Rows) else None
-            streams.append(Stream(name, schema, own.window, source.time, kept))
-        lateness = self._sources.graph.lateness
-        ranged = any(window.kind == WindowKind.RANGE for window in self.windows.values())
-        return Runtime(Query(streams, self._on, lateness=lateness if ranged else 0, late="count"), **self._options)  # type: ignore[arg-type]
+            schema = source.schema
+            if self._narrow:
+                schema = pa.schema([f for f in schema if (name, f.name) in kept or f.name == source.time])
+            rows = own.filter if isinstance(own.window, Rows) else None
+            streams.append(Stream(name, schema.append(position), own.window, source.time, rows))
+        select = None
+        if self._narrow:
+            places = [*sorted(self._found), *((name, POSITION) for name in self.names)]
+            select = {f"{name}.{column}": f'"{name}"."{column}"' for name, column in places}
+        lateness = self._sources.graph.lateness if self.timed else 0
+        query = Query(streams, self._on, select=select, lateness=lateness, late="count")
+        return Runtime(query, **self._options)  # type: ignore[arg-type]
+
+    def _needed(self) -> set[tuple[str, str]]:
+        """Return the (stream, column) pairs that the members read in combinations."""
+        found: set[tuple[str, str]] = set()
+        for query in self.members.values():
+            found.update((*query.select.values(), *query.where_columns))
+            for stream in query.streams:
+                if stream.conditions:
+                    found.update((stream.name, column) for column in filter_columns(stream))
+            windows = zip(query.streams, query.graph.windows, strict=True)
+            if any(self.windows[stream.name].size != window.size for stream, window in windows):
+                found.update((stream.name, stream.time) for stream in query.streams if stream.time is not None)
+        return found
 
     def join(self, version: object, query: Query) -> bool:
-        """Take a version in; return whether windows became wider, so that the join must be filled again."""
+        """Take a version in; return whether the join has grown, so that it must be filled again."""
         grown = False
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
             if _wider(window, self.windows[stream.name]):
                 self._streams[stream.name], self.windows[stream.name] = stream, window
                 grown = True
         self.members[version] = query
+        if self._narrow and not (needed := self._needed()) <= self._found:
+            self._found |= needed
+            grown = True
         return grown
 
-    def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int) -> None:
-        """Begin anew with rows that arrived earlier; `complete_from`: the position from which these are all."""
+    def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int, watermark: int | None = None) -> None:
+        """Begin anew with rows that arrived earlier.
+
+        complete_from  the position from which these are all
+        watermark      that of the last push of these rows, if pushes give one
+        """
         self.runtime = self._made()
         given = {name: table for name in self.names if (table := rows[name]) is not None}
         if given:
-            self.runtime.load(given)
+            self.runtime.load(given, watermark=watermark)
         self.complete_from = complete_from
 
     def push(self, push: Push) -> Found:
@@ -134,3 +187,11 @@ class Family:
             name: batch for name, i in zip(self.names, index, strict=True) if (batch := push.batches[i]) is not None
         }
         return Found(self.runtime.push(batches, order[order < len(index)]), self.names)
+
+    def push_rows(self, rows: Mapping[str, pa.Table], watermark: int | None) -> Found:
+        """Take rows with their positions in, in order of event time; return what the join found.
+
+        watermark   no later row is older; as in `Runtime.push`, and without effect on windows without event time
+        """
+        own = {name: table for name in self.names if (table := rows.get(name)) is not None}
+        return Found(self.runtime.push(own, watermark=watermark if self.timed else None), self.names)
