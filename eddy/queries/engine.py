@@ -13,14 +13,14 @@ import pyarrow as pa
 from eddy.queries.family import Family, family_key
 from eddy.queries.found import Found
 from eddy.queries.kept import Kept
+from eddy.queries.owner import Owner
 from eddy.queries.query import RunningQuery
 from eddy.queries.sources import Sources, placed
 from eddy.queries.version import Version
-from eddy.query.branches import BranchedQuery
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
-from stairs.errors import InputError, QueryError, StateError
+from stairs.errors import InputError, StateError
 from stairs.graph import FOREVER
 
 HISTORY = pa.schema(
@@ -74,6 +74,8 @@ class Engine:
         self._queries: dict[str, RunningQuery] = {}
         self._running: dict[str, RunningQuery] = {}
         self._families: dict[Hashable, Family] = {}
+        self.owners: dict[Version, Owner] = {}
+        """By version what takes its results."""
         self._kept = [Kept() for _ in self.sources.streams]
         self._newest = [-FOREVER] * len(self.sources.streams)
         self._history: list[tuple[int, str, int, str, int]] = []
@@ -137,7 +139,8 @@ class Engine:
         """Return figures: bytes of the rows that are kept, and of each join with the queries that share it."""
         joins = []
         for family in self._families.values():
-            names = [one.name for one in self._queries.values() if any(v.family is family for v in one.live)]
+            sharing = {owner.version for owner in family.owners}
+            names = [one.name for one in self._running.values() if sharing.intersection(one.live)]
             joins.append({"streams": family.names, "queries": names, "bytes": family.runtime.nbytes})
         kept = {name: own.nbytes() for name, own in zip(self.sources.graph.names, self._kept, strict=True)}
         return {"position": self.position, "kept_bytes": kept, "joins": joins}
@@ -188,9 +191,10 @@ class Engine:
     def _forget(self) -> None:
         """Drop what no query needs any more: joins without versions, and rows."""
         self._running = {name: one for name, one in self._running.items() if one.live}
+        self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
         for key, family in list(self._families.items()):
             family.forget_ended()
-            if not family.versions:
+            if not family.owners:
                 del self._families[key]
         watermark = max(self._newest) - self.sources.graph.lateness
         for i, stream in enumerate(self.sources.streams):
@@ -217,7 +221,7 @@ class Engine:
 
         Raises QueryError for a query that does not fit the streams.
         """
-        self._check(query)
+        self.sources.check(query)
         key = family_key(query)
         family = self._families.get(key)
         new = family is None
@@ -225,8 +229,9 @@ class Engine:
             family = Family(self.sources, query, self._options)
         own = [self._kept[self.sources.index(name)] for name in family.names]
         kept_from = max(one.complete_from for one in own)
-        version = Version(number, query, family, start, warm, 0)
-        grown = family.join(version)
+        version = Version(number, query, start, warm, 0)
+        owner = self.owners[version] = Owner(version, family)
+        grown = family.join(owner)
         if new and not warm:
             family.fill({}, self.position)
         elif grown or (warm and (family.complete_from > kept_from or not family.whole)):
@@ -242,30 +247,3 @@ class Engine:
     def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
         """Add an element to the history."""
         self._history.append((position, name, version, event, complete_from))
-
-    def _check(self, query: Query) -> None:
-        """Raise QueryError for a query that does not fit the streams."""
-        if isinstance(query, BranchedQuery) or not isinstance(query, Query):
-            raise QueryError(f"an engine runs queries without branches, not {query!r}; use a Runtime for this one")
-        if query.lateness:
-            raise QueryError(
-                "lateness belongs to the engine, because all queries see the same arrivals: Engine(lateness=…)"
-            )
-        known = {stream.name: stream for stream in self.sources.streams}
-        for stream in query.streams:
-            own = known.get(stream.name)
-            if own is None:
-                raise QueryError(f"the engine has no stream {stream.name!r}; its streams are {', '.join(known)}")
-            wrong = [field for field in stream.schema if field.name not in own.schema.names]
-            wrong += [
-                f for f in stream.schema if f.name in own.schema.names and own.schema.field(f.name).type != f.type
-            ]
-            if wrong:
-                raise QueryError(
-                    f"stream {stream.name!r}: the engine has no column {wrong[0].name!r} of type {wrong[0].type}; its"
-                    f" columns are {', '.join(f'{f.name} {f.type}' for f in own.schema)}"
-                )
-            if stream.time is not None and stream.time != own.time:
-                raise QueryError(
-                    f"stream {stream.name!r}: its time column is {stream.time!r}, and that of the engine {own.time!r}"
-                )

@@ -22,7 +22,7 @@ from eddy.runtime import Runtime
 from stairs.graph import Window, WindowKind
 
 if TYPE_CHECKING:
-    from eddy.queries.version import Version
+    from eddy.queries.owner import Owner
 
 
 def family_key(query: Query) -> Hashable:
@@ -78,13 +78,18 @@ class Family:
         self._number[self._index] = np.arange(len(self.names))
         self._streams = {stream.name: stream for stream in query.streams}
         self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
-        self.versions: list[Version] = []
+        self.owners: list[Owner] = []
         self._entries: dict[str, GroupedFilters] | None = None
         self.runtime: Runtime
         self._shared: tuple[object, GroupedFilters | None] = (None, None)
         self._columns: set[str] = set()
         self.complete_from = 0
         self.whole = True
+
+    @property
+    def timed(self) -> bool:
+        """Whether event time ends windows."""
+        return any(window.kind == WindowKind.RANGE for window in self.windows.values())
 
     def _made(self) -> Runtime:
         streams = []
@@ -93,54 +98,57 @@ class Family:
             schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
             kept = own.filter if isinstance(own.window, Rows) else None
             streams.append(Stream(name, schema, own.window, source.time, kept))
-        lateness = self._sources.graph.lateness
-        ranged = any(window.kind == WindowKind.RANGE for window in self.windows.values())
+        lateness = self._sources.graph.lateness if self.timed else 0
         select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
-        query = Query(streams, self._on, select=select, lateness=lateness if ranged else 0, late="count")
+        query = Query(streams, self._on, select=select, lateness=lateness, late="count")
         return Runtime(query, **self._options)  # type: ignore[arg-type]
 
     # Its versions
 
-    def join(self, version: Version) -> bool:
+    def join(self, owner: Owner) -> bool:
         """Take a version in; return whether the join lacks windows or columns for it, and must be filled.
 
         The first version always fills it.
         """
         grown = False
-        query = version.query
+        query = owner.query
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
             if _wider(window, self.windows[stream.name]):
                 self._streams[stream.name], self.windows[stream.name] = stream, window
                 grown = True
-        self.versions.append(version)
+        self.owners.append(owner)
         self._entries, self._shared = None, (None, None)
-        columns = set(version.read)
-        if version.windows() or (grown and len(self.versions) > 1):
+        columns = set(owner.read)
+        if owner.windows() or (grown and len(self.owners) > 1):
             # One of them has a narrower window than the join: it asks for the age of its rows.
             columns |= {f"{stream.name}.{stream.time}" for stream in self._streams.values()}
-        grown = grown or not columns <= self._columns or len(self.versions) == 1
+        grown = grown or not columns <= self._columns or len(self.owners) == 1
         self._columns |= columns
         return grown
 
     def forget_ended(self) -> None:
         """Let the versions go that have no more results."""
-        live = [version for version in self.versions if version.ended is None]
-        if len(live) < len(self.versions):
-            self.versions, self._entries = live, None
+        live = [owner for owner in self.owners if owner.version.ended is None]
+        if len(live) < len(self.owners):
+            self.owners, self._entries = live, None
 
     def _filters(self) -> dict[str, GroupedFilters]:
         """Return the filters of rows that arrive, for each stream of which all versions ask for ranges."""
         if self._entries is None:
             self._entries = {}
             for name in self.names:
-                own = [version.ranges[name] for version in self.versions]
+                own = [owner.ranges[name] for owner in self.owners]
                 if all(own) and not isinstance(self._streams[name].window, Rows):
                     self._entries[name] = GroupedFilters(own)
         return self._entries
 
-    def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int) -> None:
-        """Begin anew with rows that arrived earlier; `complete_from`: the position from which these are all."""
+    def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int, watermark: int | None = None) -> None:
+        """Begin anew with rows that arrived earlier.
+
+        complete_from  the position from which these are all
+        watermark      that of the last push of these rows, if pushes give one
+        """
         self.runtime = self._made()
         batches: list[pa.RecordBatch | None] = []
         for name in self.names:
@@ -151,7 +159,7 @@ class Family:
         kept = keep_rows(batches, self._wanted(batches))
         given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
         if given:
-            self.runtime.load(given)
+            self.runtime.load(given, watermark=watermark)
 
     # Pushes
 
@@ -183,24 +191,18 @@ class Family:
 
     def shares(self, push: Push, found: Found) -> Shares:
         """Return what each version gets of what the join found."""
-        running = [
-            version
-            for version in self.versions
-            if version.start is not None
-            and version.start != version.ended
-            and (version.ended is None or version.ended > push.first)
-        ]
+        running = [owner for owner in self.owners if owner.version.gives_from(push.first)]
         if not len(found) or not running:
             return Shares(found, {})
-        state = [(one, one.start, one.stop, one.drain and one.drain.at) for one in running]
+        state = [(one, *one.version.bounds) for one in running]
         if state != self._shared[0]:
             ranges = [[*one.bounds(), *one.windows(), *chain.from_iterable(one.ranges.values())] for one in running]
             self._shared = state, GroupedFilters(ranges)
         filters = self._shared[1]
         assert filters is not None
         rows = dict(zip(running, filters.share(len(found), found.values), strict=True))
-        for version in running:
-            if version.asks_more:
-                own = rows[version]
-                rows[version] = version.accepted(found, np.arange(len(found)) if own is None else own)
+        for one in running:
+            if one.asks_more:
+                own = rows[one]
+                rows[one] = one.accepted(found, np.arange(len(found)) if own is None else own)
         return Shares(found, rows)

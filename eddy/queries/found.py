@@ -16,7 +16,7 @@ from stairs.errors import InputError
 from stairs.plain_types import no_rows, taken
 
 if TYPE_CHECKING:
-    from eddy.queries.version import Version
+    from eddy.queries.owner import Owner
     from eddy.query.stream import Stream
 
 FIRST, LAST, AGE = "#first", "#last", "#age."
@@ -81,34 +81,34 @@ class Shares:
     tables does.
     """
 
-    def __init__(self, found: Found, rows: Mapping[Version, npt.NDArray[np.int64] | None]) -> None:
+    def __init__(self, found: Found, rows: Mapping[Owner, npt.NDArray[np.int64] | None]) -> None:
         self._found = found
         self._rows = dict(rows)
-        self._tables: dict[Version, pa.Table] = {}
-        together: dict[tuple[str, ...], list[tuple[Version, npt.NDArray[np.int64]]]] = {}
-        for version, own in rows.items():
+        self._tables: dict[Owner, pa.Table] = {}
+        together: dict[tuple[str, ...], list[tuple[Owner, npt.NDArray[np.int64]]]] = {}
+        for owner, own in rows.items():
             if own is None:
-                self._tables[version] = version.output(found.batch(version.needed, None))
+                self._tables[owner] = owner.output(found.batch(owner.needed, None))
             elif len(own):
-                together.setdefault(version.needed, []).append((version, own))
+                together.setdefault(owner.needed, []).append((owner, own))
         for columns, group in together.items():
             block, begin = found.batch(columns, np.concatenate([own for _, own in group])), 0
-            for version, own in group:
-                self._tables[version] = version.output(block.slice(begin, len(own)))
+            for owner, own in group:
+                self._tables[owner] = owner.output(block.slice(begin, len(own)))
                 begin += len(own)
 
-    def table(self, version: Version) -> pa.Table:
+    def table(self, owner: Owner) -> pa.Table:
         """Return the results of a version."""
-        table = self._tables.get(version)
-        return version.query.output_schema.empty_table() if table is None else table
+        table = self._tables.get(owner)
+        return owner.query.output_schema.empty_table() if table is None else table
 
-    def within_bounds(self, version: Version) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    def within_bounds(self, owner: Owner) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Return the results within the bounds that a version has by now, and the position of each."""
-        rows = self._rows.get(version, np.zeros(0, np.int64))
+        rows = self._rows.get(owner, np.zeros(0, np.int64))
         rows = np.arange(len(self._found)) if rows is None else rows
-        table = self.table(version)
+        table = self.table(owner)
         if len(rows):
-            keep = version.within_bounds(self._found, rows)
+            keep = owner.within_bounds(self._found, rows)
             if not keep.all():
                 rows, table = rows[keep], table.filter(pa.array(keep))
         return table, self._found.last[rows]

@@ -1,93 +1,37 @@
-"""One query of an engine: its versions, the control elements that it gets, and the merger of what its versions find."""
+"""One query of an engine: the control elements that it gets, and the merger of what its versions find."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from eddy.queries.changes import CHANGES, Change, How
+from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
 from eddy.queries.found import Shares
-from eddy.queries.version import Positions, Version
+from eddy.queries.life import Life, Stop
+from eddy.queries.owner import Positions
+from eddy.queries.version import Version
 from eddy.query.query import Query
-from stairs.errors import InputError, QueryError
-from stairs.graph import WindowKind
+from stairs.errors import InputError
 
 if TYPE_CHECKING:
     from eddy.queries.engine import Engine
     from eddy.queries.sources import Push
 
-State = Literal["scheduled", "running", "draining", "changing", "stopped"]
-Stop = Literal["immediate", "drain"]
 
-
-@dataclass(eq=False)
-class _Succession:
-    """A change that is under way: an old version, a new one, and the kind."""
-
-    old: Version
-    new: Version
-    change: Change
-
-
-class RunningQuery:
+class RunningQuery(Life):
     """A query that an `Engine` runs; `Engine.start` returns it."""
 
     def __init__(self, engine: Engine, name: str, version: Version) -> None:
+        super().__init__(engine, name, version)
         self._engine = engine
-        self.name = name
-        self._versions = [version]
-        self._successions: list[_Succession] = []
         self._held: list[pa.Table] = []
-        self._last_element = version.start or 0
 
     def __repr__(self) -> str:
         return f"RunningQuery({self.name!r}, {self.state}, {self.query!r})"
-
-    @property
-    def query(self) -> Query:
-        """The query of the newest version."""
-        return self._versions[-1].query
-
-    @property
-    def live(self) -> list[Version]:
-        """The versions that may still have results, oldest first."""
-        return [one for one in self._versions if one.ended is None]
-
-    @property
-    def versions(self) -> list[Version]:
-        """All versions, oldest first."""
-        return list(self._versions)
-
-    @property
-    def state(self) -> State:
-        """Where the query is in its life.
-
-        "scheduled"  its start is to come          "running"   one version has results
-        "draining"   its last results are to come  "changing"  a version replaces another one
-        "stopped"    it has no more results
-        """
-        live, now = self.live, self._engine.position
-        if not live:
-            return "stopped"
-        if len(live) > 1:
-            return "changing"
-        (one,) = live
-        if one.start is None or one.start > now:
-            return "scheduled"
-        return "draining" if one.drain is not None and one.drain.at <= now else "running"
-
-    @property
-    def complete_from(self) -> int:
-        """The position from which the newest version has all results.
-
-        That of its start, unless it started warm on rows that were all kept: then the position of the first of them.
-        """
-        return self._versions[-1].complete_from
 
     # Control elements
 
@@ -105,21 +49,7 @@ class RunningQuery:
         if how not in ("immediate", "drain"):
             raise InputError(f"stop: how is 'immediate' or 'drain', not {how!r}")
         with self._engine.call():
-            self._stop(how, self._element(at))
-
-    def _stop(self, how: Stop, position: int) -> None:
-        if how == "drain":
-            for one in self.live:
-                self._require_an_end(one.query, "the drain")
-        for one in self.live:
-            if one.start is None or one.start > position:
-                one.ended = one.start = position
-            elif how == "immediate":
-                # Results that are held are given out with the next push.
-                one.stops(position, -1 if self._held else self._engine.position)
-            else:
-                self._engine.drain(one, position)
-        self._note(how + " stop", position)
+            self.stop_at(how, self._element(at))
 
     def change(self, query: Query, how: How = "handover", at: int | None = None) -> None:
         """Replace the query by another one, over the same streams of the engine or others of them.
@@ -135,33 +65,9 @@ class RunningQuery:
         if how not in CHANGES:
             raise InputError(f"change: how is one of {', '.join(map(repr, CHANGES))}, not {how!r}")
         with self._engine.call():
-            self._change(query, how, at)
-
-    def _change(self, query: Query, how: How, at: int | None) -> None:
-        kind, live = CHANGES[how], self.live
-        if not live:
-            raise InputError(f"query {self.name!r} has stopped; start it again")
-        position = self._element(at)
-        if kind.drains:
-            for one in live:
-                self._require_an_end(one.query, f"{how!r}")
-        try:
-            pa.unify_schemas([*(one.query.output_schema for one in live), query.output_schema])
-        except pa.ArrowException as problem:
-            raise QueryError(
-                f"query {self.name!r}: the results of the new version do not fit into one table with those of the old"
-                f" one ({problem}); select the column under another name"
-            ) from problem
-        new = self._engine.make(len(self._versions), query, None if kind.waits else position, kind.warm)
-        for one in live:
-            if one.start is None or (one.start > position and one is not live[0]):
-                one.ended = one.start = position  # it has not begun, and the new version takes its place
-        for one in self.live:
-            self._successions.append(_Succession(one, new, kind))
-            if not kind.at_result:
-                self._end(self._successions[-1], position)
-        self._versions.append(new)
-        self._note(f"{how} change", position)
+            if not self.live:
+                raise InputError(f"query {self.name!r} has stopped; start it again")
+            self.change_at(query, how, self._element(at))
 
     def _element(self, at: int | None) -> int:
         """Return the position of a control element, and note it. Raises InputError for one that cannot be."""
@@ -173,21 +79,9 @@ class RunningQuery:
             )
         return position
 
-    def _require_an_end(self, query: Query, what: str) -> None:
-        endless = [
-            stream.name
-            for stream, window in zip(query.streams, query.graph.windows, strict=True)
-            if window.kind == WindowKind.UNBOUNDED
-        ]
-        if endless:
-            raise InputError(
-                f"query {self.name!r}: {what} would never end, because stream {endless[0]!r} has an UNBOUNDED window;"
-                " stop it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
-            )
-
-    def _note(self, event: str, position: int) -> None:
-        self._last_element = position
-        self._engine.note(position, self.name, self._versions[-1].number, event, self.complete_from)
+    def _reached(self) -> int:
+        # Results that are held are given out with the next push.
+        return -1 if self._held else self._engine.position
 
     # Its results
 
@@ -195,40 +89,27 @@ class RunningQuery:
         """Take notice of a push, before its results; `counts`: the rows of each stream before it."""
         for one in self.live:
             one.note(push, self._engine.sources, counts)
-        if self._successions:
-            self._start_waiting()
+        if self.successions:
+            self.start_waiting()
 
     def results(self, push: Push, shares: Mapping[Family, Shares], counts: Sequence[int]) -> pa.Table:
         """Return the results of a push."""
-        giving = [one for one in self._versions if one.ended is None or one.ended > push.first]
-        if len(giving) == 1 and not self._successions and not self._held:
+        engine = self._engine
+
+        def note(one: Version) -> None:
+            one.note(push, engine.sources, counts)
+
+        giving = [engine.owners[one] for one in self._versions if one.ended is None or one.gives_from(push.first)]
+        if len(giving) == 1 and not self.successions and not self._held:
             return shares[giving[0].family].table(giving[0])
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
-        for one in reversed(giving):
-            parts[one] = shares[one.family].within_bounds(one)
+        for owner in reversed(giving):
+            one = owner.version
+            parts[one] = shares[owner.family].within_bounds(owner)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
-                for link in [link for link in self._successions if link.new is one and link.change.at_result]:
-                    self._end(link, int(parts[one][1][0]))
-                    link.old.note(push, self._engine.sources, counts)
+                self.at_result(one, int(parts[one][1][0]), note)
         return self._merged(dict(reversed(parts.items())))
-
-    def _start_waiting(self) -> None:
-        """Start the versions whose predecessors have all ended."""
-        for new in {link.new for link in self._successions if link.change.waits and link.new.start is None}:
-            ends = [link.old.ended for link in self._successions if link.new is new]
-            if new.ended is None and None not in ends:
-                new.start = new.complete_from = max(end for end in ends if end is not None)
-                self._engine.note(new.start, self.name, new.number, "fresh start", new.start)
-
-    def _end(self, link: _Succession, position: int) -> None:
-        """Have the old version of a change stop or drain from a position on."""
-        if link.change.drains:
-            self._engine.drain(link.old, position)
-        else:
-            link.old.stops(position, self._engine.position)
-        if link.change.at_result:
-            self._successions.remove(link)
 
     def _merged(self, parts: Mapping[Version, tuple[pa.Table, Positions]]) -> pa.Table:
         """Return the results of all versions in the order in which they are given out.
@@ -236,8 +117,8 @@ class RunningQuery:
         Results of different versions are ordered by the positions of their last components. Those of a version that is
         held wait until the old ones have ended, and then follow theirs.
         """
-        waits = {link.new for link in self._successions if link.change.holds}
-        held = {link.new for link in self._successions if link.change.holds and link.old.ended is None}
+        waits = {link.new for link in self.successions if link.change.holds}
+        held = {link.new for link in self.successions if link.change.holds and link.old.ended is None}
         free = [own for version, own in parts.items() if version not in waits]
         late = [table for version, (table, _) in parts.items() if version in waits]
         out = [pa.concat_tables([table for table, _ in free], promote_options="default")] if free else []
@@ -249,7 +130,7 @@ class RunningQuery:
         else:
             out += [*self._held, *late]
             self._held = []
-            self._successions = [link for link in self._successions if link.old.ended is None]
+            self.successions = [link for link in self.successions if link.old.ended is None]
         if not self.live:
             self._held = []
         return pa.concat_tables(out or [self.query.output_schema.empty_table()], promote_options="default")
