@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from eddy.push.push import Prepared
+from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family, family_key
-from eddy.queries.found import Found
 from eddy.queries.kept import Kept
+from eddy.queries.life import Life
 from eddy.queries.owner import Owner
 from eddy.queries.query import RunningQuery
-from eddy.queries.sources import Sources, placed
+from eddy.queries.savepoint import Savepoint
+from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
-from stairs.errors import InputError, StateError
+from stairs.errors import InputError
 from stairs.graph import FOREVER
 
 HISTORY = pa.schema(
@@ -34,6 +35,23 @@ HISTORY = pa.schema(
 )
 """Columns of `Engine.history`: where an element takes effect, the query and its newest version, the element, and the
 position from which that version has all results."""
+
+
+class LastPush(NamedTuple):
+    """A push that happened: the position after it, and its results by query."""
+
+    position: int
+    results: dict[str, pa.Table]
+
+
+class _Done(NamedTuple):
+    """A push that has happened: what each join has prepared, and the figures after it."""
+
+    push: Push
+    prepared: dict[Family, Prepared]
+    newest: list[int]
+    late: dict[str, int]
+    last: LastPush
 
 
 class Engine:
@@ -70,7 +88,7 @@ class Engine:
             raise InputError(f"Engine has no option {wrong[0]!r}; its options are strategy, policy and statistics")
         self.sources = Sources(streams, lateness)
         self._options = options
-        self._busy = threading.Lock()
+        self._turn = Turn("engine")
         self._queries: dict[str, RunningQuery] = {}
         self._running: dict[str, RunningQuery] = {}
         self._families: dict[Hashable, Family] = {}
@@ -79,25 +97,33 @@ class Engine:
         self._kept = [Kept() for _ in self.sources.streams]
         self._newest = [-FOREVER] * len(self.sources.streams)
         self._history: list[tuple[int, str, int, str, int]] = []
+        self._elements = 0
+        """Entries of the history; those after them were taken back."""
         self._late = dict.fromkeys(self.sources.graph.names, 0)
-        self._broken = False
+        self._last: LastPush | None = None
+        self._undo: Savepoint | None = None
+        self._done: _Done | None = None
         self.position = 0
         """The number of arrivals so far."""
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Keep other calls out for the time of a block. Raises StateError during another call."""
-        if not self._busy.acquire(blocking=False):
-            raise StateError("the engine is at work in another call; wait until it has returned")
-        try:
-            if self._broken:
-                raise StateError("an earlier push failed after some joins had taken it in; make a new engine")
-            yield
-        finally:
-            self._busy.release()
+    def _settle(self) -> None:
+        """End what an exception interrupted: complete a push that has happened, take anything else back."""
+        if self._done is not None:
+            self._finish(self._done)
+        elif self._undo is not None:
+            for family in self._families.values():
+                family.roll_back()
+            self._undo.restore()
+            self._undo = None
+
+    def _begin(self, *lives: Life) -> None:
+        """Note what everything is now; while `_undo` is set, an exception leads back to here."""
+        versions = [version for life in lives for version in life.versions]
+        self._undo = Savepoint([self, *self._families.values(), *lives, *versions])
 
     # Queries
 
+    @in_turn
     def start(self, name: str, query: Query, *, at: int | None = None, warm: bool = False) -> RunningQuery:
         """Start a query under a name.
 
@@ -109,16 +135,23 @@ class Engine:
         Raises InputError for the name of a query that has not stopped, and a position that has passed; QueryError for a
         query that does not fit the streams, has branches or a lateness of its own.
         """
-        with self.call():
-            if name in self._queries and self._queries[name].state != "stopped":
-                raise InputError(
-                    f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name"
-                )
-            position = self.checked_position(name, at)
-            version = self.make(0, query, position, warm)
-            self._queries[name] = self._running[name] = RunningQuery(self, name, version)
-            self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
-            return self._queries[name]
+        if name in self._queries and self._queries[name].state != "stopped":
+            raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
+        position = self.checked_position(name, at)
+        self._begin()
+        version = self.make(0, query, position, warm)
+        started = RunningQuery(self, name, version)
+        self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
+        self._queries, self._running = {**self._queries, name: started}, {**self._running, name: started}
+        self._undo = None
+        return started
+
+    @in_turn
+    def give(self, query: RunningQuery, element: Callable[[], None]) -> None:
+        """Carry out a control element of a query, in whole or not at all."""
+        self._begin(query)
+        element()
+        self._undo = None
 
     @property
     def queries(self) -> dict[str, RunningQuery]:
@@ -132,7 +165,7 @@ class Engine:
 
     def history(self) -> pa.Table:
         """Return the control elements of all queries in the order in which they were given, as `HISTORY` describes."""
-        rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history]
+        rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history[: self._elements]]
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
     def metrics(self) -> dict[str, Any]:
@@ -152,50 +185,66 @@ class Engine:
 
     # Pushes
 
+    @in_turn
     def push(self, batches: Mapping[str, object], order: object = None) -> dict[str, pa.Table]:
         """Take arrivals in; return the results of each query that runs or ends in this push, by its name.
 
         Arguments and order as in `Runtime.push`, with the streams numbered as in the engine. While a query changes, the
         results of its versions are in one table; columns that one of them lacks are null. Raises InputError for rows
-        that do not fit the streams; nothing has changed then.
+        that do not fit the streams, and for a condition of a query that fails. After any exception the push has
+        happened in whole or not at all: `position` and `last_push` report which.
         """
-        with self.call():
-            return self._push(batches, order)
-
-    def _push(self, batches: Mapping[str, object], order: object) -> dict[str, pa.Table]:
-        greatest = max(self._newest)
-        arrivals = self.sources.admit(batches, order, greatest)
-        push = placed(arrivals, self.position, greatest)
-        found: dict[Family, Found] = {}
-        for family in self._families.values():
-            found[family] = family.push(push)
-            self._broken = True  # until all queries have their results
-        counts = [own.count for own in self._kept]
-        for i, own in enumerate(self._kept):
-            own.add(push, i)
-        self.position = push.end
+        admitted = self.sources.admit(batches, order, max(self._newest))
+        push = placed(admitted, self.position, max(self._newest))
         live = [one for one in self._running.values() if one.live]
+        self._begin(*(one for one in live if one.may_change))
+        prepared = {family: family.prepare(push) for family in self._families.values()}
+        counts = [own.count for own in self._kept]
+        self.position = push.end
         for one in live:
             one.begin(push, counts)
-        shares = {family: family.shares(push, own) for family, own in found.items()}
+        shares = {family: family.shares(push, found) for family, (found, _) in prepared.items()}
         results = {one.name: one.results(push, shares, counts) for one in live}
-        for i, times in enumerate(push.times):
-            if times is not None:
-                self._newest[i] = max(self._newest[i], int(times.max()))
-        for i, rows in arrivals.late.items():
-            self._late[self.sources.graph.names[i]] += rows.n_rows
-        self._forget()
-        self._broken = False
+        newest = [
+            before if times is None or not len(times) else max(before, int(times.max()))
+            for before, times in zip(self._newest, push.times, strict=True)
+        ]
+        late = {**self._late}
+        for i, rows in admitted.late.items():
+            late[self.sources.graph.names[i]] += rows.n_rows
+        own = {family: one for family, (_, one) in prepared.items()}
+        self._done = _Done(push, own, newest, late, LastPush(push.end, results))
+        self._finish(self._done)
         return results
+
+    def _finish(self, done: _Done) -> None:
+        """Complete a push that has happened. It may be repeated."""
+        for family, prepared in done.prepared.items():
+            family.settle(prepared)
+        for i, own in enumerate(self._kept):
+            own.add(done.push, i)
+        self._newest, self._late, self._last = done.newest, done.late, done.last
+        self._forget()
+        # Last: until then an exception leads back here.
+        self._undo = None
+        self._done = None
+
+    @in_turn
+    def last_push(self) -> LastPush | None:
+        """Return the last push that happened, the position after it and its results, or None before the first.
+
+        For a caller whose `push` was interrupted, by Ctrl-C for example: if `position` has increased, the push
+        happened, and these are its results. If not, push the rows again. The results are kept until the next push.
+        """
+        return self._last
 
     def _forget(self) -> None:
         """Drop what no query needs any more: joins without versions, and rows."""
         self._running = {name: one for name, one in self._running.items() if one.live}
         self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
-        for key, family in list(self._families.items()):
+        for family in self._families.values():
             family.forget_ended()
-            if not family.owners:
-                del self._families[key]
+        self._families = {key: family for key, family in self._families.items() if family.owners}
         watermark = max(self._newest) - self.sources.graph.lateness
         for i, stream in enumerate(self.sources.streams):
             windows = [
@@ -230,13 +279,14 @@ class Engine:
         own = [self._kept[self.sources.index(name)] for name in family.names]
         kept_from = max(one.complete_from for one in own)
         version = Version(number, query, start, warm, 0)
-        owner = self.owners[version] = Owner(version, family)
+        owner = Owner(version, family)
+        self.owners = {**self.owners, version: owner}
         grown = family.join(owner)
         if new and not warm:
             family.fill({}, self.position)
         elif grown or (warm and (family.complete_from > kept_from or not family.whole)):
             family.fill({name: one.table() for name, one in zip(family.names, own, strict=True)}, kept_from)
-        self._families[key] = family
+        self._families = {**self._families, key: family}
         version.complete_from = family.complete_from if warm else (start or 0)
         return version
 
@@ -246,4 +296,6 @@ class Engine:
 
     def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
         """Add an element to the history."""
+        del self._history[self._elements :]
         self._history.append((position, name, version, event, complete_from))
+        self._elements += 1

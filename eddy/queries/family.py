@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.ingest.arrivals import keep_arrivals, keep_rows
+from eddy.push.push import Prepared, prepare, settle
+from eddy.push.transaction import recover, roll_back
 from eddy.queries.found import Found, Shares
 from eddy.queries.grouped_filters import GroupedFilters
 from eddy.queries.sources import POSITION, Push, Sources
@@ -111,20 +113,20 @@ class Family:
 
         The first version always fills it.
         """
-        grown = False
-        query = owner.query
+        query, streams, windows = owner.query, dict(self._streams), dict(self.windows)
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
-            if _wider(window, self.windows[stream.name]):
-                self._streams[stream.name], self.windows[stream.name] = stream, window
-                grown = True
-        self.owners.append(owner)
-        self._entries, self._shared = None, (None, None)
+            if _wider(window, windows[stream.name]):
+                streams[stream.name], windows[stream.name] = stream, window
+        grown = windows != self.windows
+        self._streams, self.windows = streams, windows
         columns = set(owner.read)
-        if owner.windows() or (grown and len(self.owners) > 1):
+        if owner.windows() or (grown and self.owners):
             # One of them has a narrower window than the join: it asks for the age of its rows.
             columns |= {f"{stream.name}.{stream.time}" for stream in self._streams.values()}
-        grown = grown or not columns <= self._columns or len(self.owners) == 1
-        self._columns |= columns
+        grown = grown or not columns <= self._columns or not self.owners
+        self._columns = self._columns | columns
+        self.owners = [*self.owners, owner]
+        self._entries, self._shared = None, (None, None)
         return grown
 
     def forget_ended(self) -> None:
@@ -149,7 +151,7 @@ class Family:
         complete_from  the position from which these are all
         watermark      that of the last push of these rows, if pushes give one
         """
-        self.runtime = self._made()
+        runtime = self._made()
         batches: list[pa.RecordBatch | None] = []
         for name in self.names:
             table = rows.get(name)
@@ -159,12 +161,13 @@ class Family:
         kept = keep_rows(batches, self._wanted(batches))
         given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
         if given:
-            self.runtime.load(given, watermark=watermark)
+            runtime.load(given, watermark=watermark)
+        self.runtime = runtime
 
     # Pushes
 
-    def push(self, push: Push) -> Found:
-        """Take a push in; return what the join found."""
+    def prepare(self, push: Push) -> tuple[Found, Prepared]:
+        """Compute what the join finds in a push, which has not happened yet (`eddy.push.push.prepare`)."""
         order = self._number[push.order]
         order = order[order < len(self.names)]
         batches = [push.batches[i] for i in self._index]
@@ -172,9 +175,22 @@ class Family:
         order = keep_arrivals(order, batches, keep)
         batches = keep_rows(batches, keep)
         given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
-        table = self.runtime.push(given, order)
+        prepared = prepare(self.runtime._engine, given, order, None)
+        assert prepared.commit.last is not None
         streams = [self._sources.streams[i] for i in self._index]
-        return Found(table, streams, self._sources.time_type)
+        return Found(prepared.commit.last.results, streams, self._sources.time_type), prepared
+
+    def settle(self, prepared: Prepared) -> None:
+        """Let a push happen. It may be repeated."""
+        engine = self.runtime._engine
+        if engine.commit is not None:
+            recover(engine)
+        elif engine.undo is not None:
+            settle(engine, prepared, 0.0)
+
+    def roll_back(self) -> None:
+        """Take a push back that has not happened."""
+        roll_back(self.runtime._engine)
 
     def _wanted(self, batches: list[pa.RecordBatch | None]) -> dict[int, npt.NDArray[np.int64]]:
         """Return the numbers of the rows that some version accepts, for the streams that have other rows."""

@@ -23,20 +23,24 @@ class Kept:
 
     complete_from  the position from which all rows are here
     count          the rows that have arrived
+    end            the position after the last of them
     """
 
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()
         self.complete_from = 0
         self.count = 0
+        self.end = 0
 
     def add(self, push: Push, i: int) -> None:
-        """Add the rows of stream i."""
+        """Add the rows of stream i, unless they are here."""
         batch, times = push.batches[i], push.times[i]
-        if batch is not None and len(batch):
+        if batch is not None and len(batch) and self.end <= push.places[i][0]:
             newest = None if times is None else int(times.max())
-            self._chunks.append(_Chunk(batch, int(push.places[i][-1]) + 1, newest))
-            self.count += len(batch)
+            chunk = _Chunk(batch, int(push.places[i][-1]) + 1, newest)
+            if not self._chunks or self._chunks[-1].end < chunk.end:
+                self._chunks.append(chunk)
+            vars(self).update(count=self.count + len(batch), end=chunk.end)
 
     def trim(self, windows: list[Window], watermark: int) -> None:
         """Drop the rows that no window needs; `watermark`: no later row is older."""
@@ -51,9 +55,9 @@ class Kept:
                 return
             if rows - len(chunk.rows) < least:
                 return
+            self.complete_from = chunk.end
             self._chunks.popleft()
             rows -= len(chunk.rows)
-            self.complete_from = chunk.end
 
     def table(self) -> pa.Table | None:
         """Return the rows with their positions, None without any."""

@@ -142,10 +142,11 @@ class Life:
             if one.start is None or (one.start > position and one is not live[0]):
                 one.ended = one.start = position  # it has not begun, and the new version takes its place
         for one in self.live:
-            self.successions.append(Succession(one, new, how))
+            link = Succession(one, new, how)
+            self.successions = [*self.successions, link]
             if not kind.at_result:
-                self.end(self.successions[-1], position)
-        self._versions.append(new)
+                self.end(link, position)
+        self._versions = [*self._versions, new]
         self._note(f"{how} change", position)
 
     def require_ends(self, what: str) -> None:
@@ -192,4 +193,4 @@ class Life:
         else:
             link.old.stops(position, self.host.position)
         if link.change.at_result:
-            self.successions.remove(link)
+            self.successions = [one for one in self.successions if one is not link]

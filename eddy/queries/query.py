@@ -48,8 +48,7 @@ class RunningQuery(Life):
         """
         if how not in ("immediate", "drain"):
             raise InputError(f"stop: how is 'immediate' or 'drain', not {how!r}")
-        with self._engine.call():
-            self.stop_at(how, self._element(at))
+        self._engine.give(self, lambda: self.stop_at(how, self._element(at)))
 
     def change(self, query: Query, how: How = "handover", at: int | None = None) -> None:
         """Replace the query by another one, over the same streams of the engine or others of them.
@@ -64,10 +63,9 @@ class RunningQuery(Life):
         """
         if how not in CHANGES:
             raise InputError(f"change: how is one of {', '.join(map(repr, CHANGES))}, not {how!r}")
-        with self._engine.call():
-            if not self.live:
-                raise InputError(f"query {self.name!r} has stopped; start it again")
-            self.change_at(query, how, self._element(at))
+        if not self.live:
+            raise InputError(f"query {self.name!r} has stopped; start it again")
+        self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
 
     def _element(self, at: int | None) -> int:
         """Return the position of a control element, and note it. Raises InputError for one that cannot be."""
@@ -111,6 +109,11 @@ class RunningQuery(Life):
                 self.at_result(one, int(parts[one][1][0]), note)
         return self._merged(dict(reversed(parts.items())))
 
+    @property
+    def may_change(self) -> bool:
+        """Whether a push may change its versions or what it holds."""
+        return bool(self.successions or self._held) or any(one.stop is not None or one.drain for one in self.live)
+
     def _merged(self, parts: Mapping[Version, tuple[pa.Table, Positions]]) -> pa.Table:
         """Return the results of all versions in the order in which they are given out.
 
@@ -126,7 +129,7 @@ class RunningQuery(Life):
             order = np.argsort(np.concatenate([places for _, places in free]), kind="stable")
             out = [out[0].take(pa.array(order))]
         if held:
-            self._held += late
+            self._held = [*self._held, *late]
         else:
             out += [*self._held, *late]
             self._held = []

@@ -21,7 +21,7 @@ from eddy.query.query import Query
 from stairs.graph import WindowKind
 
 
-@dataclass
+@dataclass(frozen=True)
 class Drain:
     """A drain stop: at a position, and what must pass until no result with an earlier component can come.
 
@@ -100,10 +100,9 @@ class Version:
         """Return the position from which no result with a component before the drain can come, None if not yet."""
         own = [sources.index(stream.name) for stream in self.query.streams]
         if not drain.known:
-            for k, i in enumerate(own):
-                drain.newest[k] = greatest_before(push, i, drain.at, drain.newest[k])
-                drain.counts[k] = counts[i] + int(np.searchsorted(push.places[i], drain.at))
-            drain.known = True
+            newest = [greatest_before(push, i, drain.at, time) for i, time in zip(own, drain.newest, strict=True)]
+            rows = [counts[i] + int(np.searchsorted(push.places[i], drain.at)) for i in own]
+            self.drain = drain = Drain(drain.at, newest, rows, True)
         passed = max(drain.at, push.first)
         for k, (i, window) in enumerate(zip(own, self.query.graph.windows, strict=True)):
             if drain.counts[k] == 0:
