@@ -3,6 +3,7 @@
     engine.py    the public engine: streams, queries by name, pushes
     query.py     one query: its versions, its control elements, its results
     version.py   a version: the results that it owns, and when it has ended
+    drain.py     a drain stop: when it is over
     changes.py   kinds of change
     family.py    one join for all versions over the same join graph
     sources.py   the streams: rows as arrivals in one order

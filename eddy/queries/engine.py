@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.queries.family import Family, Found, family_key
-from eddy.queries.kept import Kept
+from eddy.queries.kept import Kept, Need
 from eddy.queries.query import RunningQuery
 from eddy.queries.sources import Sources, placed
 from eddy.queries.version import Version
@@ -165,14 +165,13 @@ class Engine:
         for family in self._families.values():
             found[family] = family.push(push)
             self._broken = True  # until all joins have taken the push in
-        counts = [own.count for own in self._kept]
-        for i, own in enumerate(self._kept):
-            own.add(push, i)
         self.position = push.end
         live = [one for one in self._queries.values() if one.live]
-        results = {one.name: one.push(push, found, counts) for one in live}
+        results = {one.name: one.push(push, found) for one in live}
+        for i, own in enumerate(self._kept):
+            own.add(push, i)
         for i, times in enumerate(push.times):
-            if times is not None:
+            if times is not None and len(times):  # all rows of a stream may be late
                 self._newest[i] = max(self._newest[i], int(times.max()))
         for i, rows in arrivals.late.items():
             self._late[self.sources.graph.names[i]] += rows.n_rows
@@ -189,12 +188,10 @@ class Engine:
                 del self._families[key]
         watermark = max(self._newest) - self.sources.graph.lateness
         for i, stream in enumerate(self.sources.streams):
-            windows = [
-                family.windows[stream.name] for family in self._families.values() if stream.name in family.windows
-            ]
+            needs = [need for family in self._families.values() for need in family.needs(stream.name)]
             if stream.name in self.sources.windows:
-                windows.append(self.sources.windows[stream.name])
-            self._kept[i].trim(windows, watermark)
+                needs.append(Need(self.sources.windows[stream.name]))
+            self._kept[i].trim(needs, watermark)
 
     # For the queries
 

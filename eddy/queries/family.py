@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.queries.kept import Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -91,20 +93,33 @@ class Family:
         self._streams = {stream.name: stream for stream in query.streams}
         self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
         self.members: dict[object, Query] = {}
+        self._counting = {
+            stream.name: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            for stream in query.streams
+            if stream.conditions and isinstance(stream.window, Rows)
+        }
         self.complete_from = 0
         """The position from which the windows are complete."""
         self.runtime = self._made()
 
     def _made(self) -> Runtime:
-        streams = []
+        # Without a window of time, event times decide nothing, and rows that are loaded keep their order of arrival.
+        ranged, streams = self._has(WindowKind.RANGE), []
         for name in self.names:
             own, source = self._streams[name], self._sources.streams[self._sources.index(name)]
             schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
             kept = own.filter if isinstance(own.window, Rows) else None
-            streams.append(Stream(name, schema, own.window, source.time, kept))
+            streams.append(Stream(name, schema, own.window, source.time if ranged else None, kept))
         lateness = self._sources.graph.lateness
-        ranged = any(window.kind == WindowKind.RANGE for window in self.windows.values())
         return Runtime(Query(streams, self._on, lateness=lateness if ranged else 0, late="count"), **self._options)  # type: ignore[arg-type]
+
+    def needs(self, name: str) -> list[Need]:
+        """Return which rows of a stream must be kept."""
+        return [Need(self.windows[name], self._counting.get(name))] if name in self.windows else []
+
+    def _has(self, kind: WindowKind) -> bool:
+        """Return whether a window is of a kind."""
+        return any(window.kind == kind for window in self.windows.values())
 
     def join(self, version: object, query: Query) -> bool:
         """Take a version in; return whether windows became wider, so that the join must be filled again."""
@@ -120,7 +135,12 @@ class Family:
         """Begin anew with rows that arrived earlier; `complete_from`: the position from which these are all."""
         self.runtime = self._made()
         given = {name: table for name in self.names if (table := rows[name]) is not None}
-        if given:
+        if given and self._sources.graph.lateness and self._has(WindowKind.ROWS) and self._has(WindowKind.RANGE):
+            # Rows are loaded by event time, but a window of rows goes by their arrival.
+            places = {name: np.asarray(table.column(POSITION)) for name, table in given.items()}
+            number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
+            self.runtime.push(given, number[np.argsort(np.concatenate([*places.values()]))])
+        elif given:
             self.runtime.load(given)
         self.complete_from = complete_from
 

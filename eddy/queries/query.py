@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -41,7 +41,7 @@ class RunningQuery:
         self.name = name
         self._versions = [version]
         self._successions: list[_Succession] = []
-        self._held: list[pa.Table] = []
+        self._held: dict[Version, list[pa.Table]] = {}
         self._last_element = version.start or 0
 
     def __repr__(self) -> str:
@@ -190,33 +190,33 @@ class RunningQuery:
 
     # Its results
 
-    def push(self, push: Push, found: Mapping[Family, Found], counts: Sequence[int]) -> pa.Table:
-        """Return the results of a push, from what the families found in it; `counts`: rows of each stream before it."""
-        engine = self._engine
-
-        def note(one: Version) -> None:
-            one.note(push, engine.sources, counts)
-
+    def push(self, push: Push, found: Mapping[Family, Found]) -> pa.Table:
+        """Return the results of a push, from what the families found in it."""
         for one in self.live:
-            note(one)
-        self._start_waiting()
+            one.note(push)
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
-        for one in reversed([one for one in self._versions if one.ended is None or one.ended > push.first]):
+        owning = [one for one in self._versions if one.ended is None or one.ended > max(push.first, one.start or 0)]
+        for one in reversed([one for one in owning if one.start is not None]):
             parts[one] = one.results(found[one.family])
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
                 for link in [link for link in self._successions if link.new is one and link.change.at_result]:
                     self._end(link, int(parts[one][1][0]))
-                    note(link.old)
-        return self._merged(dict(reversed(parts.items())))
+                    link.old.note(push)
+        for one in self._start_waiting():
+            parts[one] = one.results(found[one.family])
+        return self._merged(parts)
 
-    def _start_waiting(self) -> None:
-        """Start the versions whose predecessors have all ended."""
-        for new in {link.new for link in self._successions if link.change.waits and link.new.start is None}:
+    def _start_waiting(self) -> list[Version]:
+        """Start the versions whose predecessors have all ended, and return them."""
+        started = []
+        for new in {link.new: None for link in self._successions if link.change.waits and link.new.start is None}:
             ends = [link.old.ended for link in self._successions if link.new is new]
             if new.ended is None and None not in ends:
                 new.start = new.complete_from = max(end for end in ends if end is not None)
                 self._engine.note(new.start, self.name, new.number, "fresh start", new.start)
+                started.append(new)
+        return started
 
     def _end(self, link: _Succession, position: int) -> None:
         """Have the old version of a change stop or drain from a position on."""
@@ -230,23 +230,29 @@ class RunningQuery:
     def _merged(self, parts: Mapping[Version, tuple[pa.Table, Positions]]) -> pa.Table:
         """Return the results of all versions in the order in which they are given out.
 
-        Results of different versions are ordered by the positions of their last components. Those of a version that is
-        held wait until the old ones have ended, and then follow theirs.
+        That is the order of their last components. Results of a version that is held wait until the old ones have
+        ended, and come before the next arrival.
         """
-        waits = {link.new for link in self._successions if link.change.holds}
-        held = {link.new for link in self._successions if link.change.holds and link.old.ended is None}
-        free = [own for version, own in parts.items() if version not in waits]
-        late = [table for version, (table, _) in parts.items() if version in waits]
-        out = [pa.concat_tables([table for table, _ in free], promote_options="default")] if free else []
-        if len(free) > 1:
-            order = np.argsort(np.concatenate([places for _, places in free]), kind="stable")
-            out = [out[0].take(pa.array(order))]
-        if held:
-            self._held += late
-        else:
-            out += [*self._held, *late]
-            self._held = []
-            self._successions = [link for link in self._successions if link.old.ended is None]
-        if not self.live:
-            self._held = []
-        return pa.concat_tables(out or [self.query.output_schema.empty_table()], promote_options="default")
+        tables, keys = [], []
+        for version in self._versions:
+            release = self._release(version)
+            if release is None:
+                self._held.setdefault(version, []).append(parts[version][0])
+                continue
+            before = 2 * release - 1  # after the results of earlier arrivals, before those of this one
+            for table in self._held.pop(version, []):
+                tables.append(table)
+                keys.append(np.full(table.num_rows, before))
+            if version in parts:
+                table, places = parts[version]
+                tables.append(table)
+                keys.append(np.maximum(2 * places, before))
+        pending = {link.new for link in self._successions if link.old.ended is None}
+        self._successions = [link for link in self._successions if link.new in pending]
+        out = pa.concat_tables(tables or [self.query.output_schema.empty_table()], promote_options="default")
+        return out.take(pa.array(np.argsort(np.concatenate(keys), kind="stable"))) if len(tables) > 1 else out
+
+    def _release(self, version: Version) -> int | None:
+        """Return the position from which the results of a version are given out, None if they wait."""
+        ends = [link.old.ended for link in self._successions if link.new is version and link.change.holds]
+        return None if None in ends else max((end for end in ends if end is not None), default=0)
