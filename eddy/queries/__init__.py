@@ -4,6 +4,7 @@
     query.py     one query of an engine: its control elements, its results
     life.py      the versions of a query, and what control elements make of them
     version.py   a version: which results it owns, and when it has ended
+    drain.py     a drain stop: when it is over
     owner.py     takes the results that a version owns from those that its family found
     changes.py   kinds of change
     family.py    one join for all versions over the same join graph

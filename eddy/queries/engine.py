@@ -11,7 +11,7 @@ import pyarrow as pa
 from eddy.push.push import Prepared
 from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family, family_key
-from eddy.queries.kept import Kept
+from eddy.queries.kept import Kept, Need
 from eddy.queries.life import Life
 from eddy.queries.owner import Owner
 from eddy.queries.query import RunningQuery
@@ -118,7 +118,7 @@ class Engine:
 
     def _begin(self, *lives: Life) -> None:
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
-        versions = [version for life in lives for version in life.versions]
+        versions = [part for life in lives for version in life.versions for part in version.parts]
         self._undo = Savepoint([self, *self._families.values(), *lives, *versions])
 
     # Queries
@@ -199,12 +199,11 @@ class Engine:
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
         prepared = {family: family.prepare(push) for family in self._families.values()}
-        counts = [own.count for own in self._kept]
         self.position = push.end
         for one in live:
-            one.begin(push, counts)
-        shares = {family: family.shares(push, found) for family, (found, _) in prepared.items()}
-        results = {one.name: one.results(push, shares, counts) for one in live}
+            one.begin(push)
+        finds = {family: (found, family.shares(push, found)) for family, (found, _) in prepared.items()}
+        results = {one.name: one.results(push, finds) for one in live}
         newest = [
             before if times is None or not len(times) else max(before, int(times.max()))
             for before, times in zip(self._newest, push.times, strict=True)
@@ -247,12 +246,10 @@ class Engine:
         self._families = {key: family for key, family in self._families.items() if family.owners}
         watermark = max(self._newest) - self.sources.graph.lateness
         for i, stream in enumerate(self.sources.streams):
-            windows = [
-                family.windows[stream.name] for family in self._families.values() if stream.name in family.windows
-            ]
+            needs = [need for family in self._families.values() for need in family.needs(stream.name)]
             if stream.name in self.sources.windows:
-                windows.append(self.sources.windows[stream.name])
-            self._kept[i].trim(windows, watermark)
+                needs.append(Need(self.sources.windows[stream.name]))
+            self._kept[i].trim(needs, watermark)
 
     # For the queries
 

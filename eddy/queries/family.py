@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import keep_arrivals, keep_rows
 from eddy.push.push import Prepared, prepare, settle
 from eddy.push.transaction import recover, roll_back
 from eddy.queries.found import Found, Shares
 from eddy.queries.grouped_filters import GroupedFilters
+from eddy.queries.kept import Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -80,6 +82,11 @@ class Family:
         self._number[self._index] = np.arange(len(self.names))
         self._streams = {stream.name: stream for stream in query.streams}
         self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
+        self._counting = {
+            stream.name: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            for stream in query.streams
+            if stream.conditions and isinstance(stream.window, Rows)
+        }
         self.owners: list[Owner] = []
         self._entries: dict[str, GroupedFilters] | None = None
         self.runtime: Runtime
@@ -91,15 +98,24 @@ class Family:
     @property
     def timed(self) -> bool:
         """Whether event time ends windows."""
-        return any(window.kind == WindowKind.RANGE for window in self.windows.values())
+        return self._has(WindowKind.RANGE)
+
+    def _has(self, kind: WindowKind) -> bool:
+        """Return whether a window is of a kind."""
+        return any(window.kind == kind for window in self.windows.values())
+
+    def needs(self, name: str) -> list[Need]:
+        """Return which rows of a stream must be kept."""
+        return [Need(self.windows[name], self._counting.get(name))] if name in self.windows else []
 
     def _made(self) -> Runtime:
+        # Without a window of time, event times decide nothing, and rows that are loaded keep their order of arrival.
         streams = []
         for name, i in zip(self.names, self._index, strict=True):
             own, source = self._streams[name], self._sources.streams[i]
             schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
             kept = own.filter if isinstance(own.window, Rows) else None
-            streams.append(Stream(name, schema, own.window, source.time, kept))
+            streams.append(Stream(name, schema, own.window, source.time if self.timed else None, kept))
         lateness = self._sources.graph.lateness if self.timed else 0
         select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
@@ -160,7 +176,12 @@ class Family:
         self.complete_from, self.whole = complete_from, True
         kept = keep_rows(batches, self._wanted(batches))
         given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
-        if given:
+        if given and self._sources.graph.lateness and self.timed and self._has(WindowKind.ROWS):
+            # Rows are loaded by event time, but a window of rows goes by their arrival.
+            places = {name: np.asarray(batch.column(POSITION)) for name, batch in given.items()}
+            number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
+            runtime.push(given, number[np.argsort(np.concatenate([*places.values()]))])
+        elif given:
             runtime.load(given, watermark=watermark)
         self.runtime = runtime
 
@@ -205,9 +226,9 @@ class Family:
                     self.whole = False
         return keep
 
-    def shares(self, push: Push, found: Found) -> Shares:
-        """Return what each version gets of what the join found."""
-        running = [owner for owner in self.owners if owner.version.gives_from(push.first)]
+    def shares(self, push: Push, found: Found, owners: Sequence[Owner] | None = None) -> Shares:
+        """Return what each version, or some of them, gets of what the join found."""
+        running = [owner for owner in owners or self.owners if owner.version.gives_from(push.first)]
         if not len(found) or not running:
             return Shares(found, {})
         state = [(one, *one.version.bounds) for one in running]

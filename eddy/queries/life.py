@@ -178,13 +178,16 @@ class Life:
             self.end(link, position)
             note(link.old)
 
-    def start_waiting(self) -> None:
-        """Start the versions whose predecessors have all ended."""
-        for new in {link.new for link in self.successions if link.change.waits and link.new.start is None}:
+    def start_waiting(self) -> list[Version]:
+        """Start the versions whose predecessors have all ended, and return them."""
+        started = []
+        for new in {link.new: None for link in self.successions if link.change.waits and link.new.start is None}:
             ends = [link.old.ended for link in self.successions if link.new is new]
             if new.ended is None and None not in ends:
                 new.start = new.complete_from = max(end for end in ends if end is not None)
                 self.host.note(new.start, self.name, new.number, "fresh start", new.start)
+                started.append(new)
+        return started
 
     def end(self, link: Succession, position: int) -> None:
         """Have the old version of a change stop or drain from a position on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
-from eddy.queries.found import Shares
+from eddy.queries.found import Found, Shares
 from eddy.queries.life import Life, Stop
 from eddy.queries.owner import Positions
 from eddy.queries.version import Version
@@ -28,7 +28,7 @@ class RunningQuery(Life):
     def __init__(self, engine: Engine, name: str, version: Version) -> None:
         super().__init__(engine, name, version)
         self._engine = engine
-        self._held: list[pa.Table] = []
+        self._held: dict[Version, list[pa.Table]] = {}
 
     def __repr__(self) -> str:
         return f"RunningQuery({self.name!r}, {self.state}, {self.query!r})"
@@ -83,31 +83,28 @@ class RunningQuery(Life):
 
     # Its results
 
-    def begin(self, push: Push, counts: Sequence[int]) -> None:
-        """Take notice of a push, before its results; `counts`: the rows of each stream before it."""
+    def begin(self, push: Push) -> None:
+        """Take notice of a push, before its results."""
         for one in self.live:
-            one.note(push, self._engine.sources, counts)
-        if self.successions:
-            self.start_waiting()
+            one.note(push)
 
-    def results(self, push: Push, shares: Mapping[Family, Shares], counts: Sequence[int]) -> pa.Table:
-        """Return the results of a push."""
-        engine = self._engine
-
-        def note(one: Version) -> None:
-            one.note(push, engine.sources, counts)
-
-        giving = [engine.owners[one] for one in self._versions if one.ended is None or one.gives_from(push.first)]
-        if len(giving) == 1 and not self.successions and not self._held:
-            return shares[giving[0].family].table(giving[0])
+    def results(self, push: Push, finds: Mapping[Family, tuple[Found, Shares]]) -> pa.Table:
+        """Return the results of a push: what the join of each family found, and what each version gets of it."""
+        owners = self._engine.owners
+        giving = [owners[one] for one in self._versions if one.gives_from(push.first)]
+        if len(self._versions) == 1 and giving and not self.successions and not self._held:
+            return finds[giving[0].family][1].table(giving[0])
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
         for owner in reversed(giving):
             one = owner.version
-            parts[one] = shares[owner.family].within_bounds(owner)
+            parts[one] = finds[owner.family][1].within_bounds(owner)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
-                self.at_result(one, int(parts[one][1][0]), note)
-        return self._merged(dict(reversed(parts.items())))
+                self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
+        for one in self.start_waiting():
+            owner = owners[one]
+            parts[one] = owner.family.shares(push, finds[owner.family][0], [owner]).within_bounds(owner)
+        return self._merged(parts)
 
     @property
     def may_change(self) -> bool:
@@ -117,23 +114,31 @@ class RunningQuery(Life):
     def _merged(self, parts: Mapping[Version, tuple[pa.Table, Positions]]) -> pa.Table:
         """Return the results of all versions in the order in which they are given out.
 
-        Results of different versions are ordered by the positions of their last components. Those of a version that is
-        held wait until the old ones have ended, and then follow theirs.
+        That is the order of their last components. Results of a version that is held wait until the old ones have
+        ended, and come before the next arrival.
         """
-        waits = {link.new for link in self.successions if link.change.holds}
-        held = {link.new for link in self.successions if link.change.holds and link.old.ended is None}
-        free = [own for version, own in parts.items() if version not in waits]
-        late = [table for version, (table, _) in parts.items() if version in waits]
-        out = [pa.concat_tables([table for table, _ in free], promote_options="default")] if free else []
-        if len(free) > 1:
-            order = np.argsort(np.concatenate([places for _, places in free]), kind="stable")
-            out = [out[0].take(pa.array(order))]
-        if held:
-            self._held = [*self._held, *late]
-        else:
-            out += [*self._held, *late]
-            self._held = []
-            self.successions = [link for link in self.successions if link.old.ended is None]
-        if not self.live:
-            self._held = []
-        return pa.concat_tables(out or [self.query.output_schema.empty_table()], promote_options="default")
+        tables, keys, held = [], [], dict(self._held)
+        for version in self._versions:
+            release = self._release(version)
+            if release is None:
+                if version in parts:
+                    held[version] = [*held.get(version, []), parts[version][0]]
+                continue
+            before = 2 * release - 1  # after the results of earlier arrivals, before those of this one
+            for table in held.pop(version, []):
+                tables.append(table)
+                keys.append(np.full(table.num_rows, before))
+            if version in parts:
+                table, places = parts[version]
+                tables.append(table)
+                keys.append(np.maximum(2 * places, before))
+        self._held = held
+        pending = {link.new for link in self.successions if link.old.ended is None}
+        self.successions = [link for link in self.successions if link.new in pending]
+        out = pa.concat_tables(tables or [self.query.output_schema.empty_table()], promote_options="default")
+        return out.take(pa.array(np.argsort(np.concatenate(keys), kind="stable"))) if len(tables) > 1 else out
+
+    def _release(self, version: Version) -> int | None:
+        """Return the position from which the results of a version are given out, None if they wait."""
+        ends = [link.old.ended for link in self.successions if link.new is version and link.change.holds]
+        return None if None in ends else max((end for end in ends if end is not None), default=0)

@@ -118,6 +118,7 @@ class Push(NamedTuple):
     places   per stream the positions of its rows, int64[rows]
     times    per stream the event times of its rows in ticks; None without event times
     clock    int64[arrivals], the greatest event time up to each arrival; empty without event times
+    clock_before  the greatest event time before the push
     """
 
     first: int
@@ -126,6 +127,7 @@ class Push(NamedTuple):
     places: list[npt.NDArray[np.int64]]
     times: list[Times | None]
     clock: npt.NDArray[np.int64]
+    clock_before: int
 
     @property
     def end(self) -> int:
@@ -147,6 +149,5 @@ def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:
     if len(clock):
         clock[0] = max(clock[0], greatest)
     timed = any(times is not None for times in arrivals.times)
-    return Push(
-        first, batches, arrivals.order, places, arrivals.times, np.maximum.accumulate(clock) if timed else clock[:0]
-    )
+    clock = np.maximum.accumulate(clock) if timed else clock[:0]
+    return Push(first, batches, arrivals.order, places, arrivals.times, clock, greatest)

@@ -13,27 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from eddy.queries.kept import greatest_before
+from eddy.queries.drain import Drain
 from eddy.queries.sources import Push, Sources
 from eddy.query.query import Query
-from stairs.graph import WindowKind
-
-
-@dataclass(frozen=True)
-class Drain:
-    """A drain stop: at a position, and what must pass until no result with an earlier component can come.
-
-    newest  per stream the greatest event time before the position, in ticks
-    counts  per stream the rows before the position
-    known   whether the position was reached, so that the figures are final
-    """
-
-    at: int
-    newest: list[int]
-    counts: list[int]
-    known: bool = False
 
 
 @dataclass(eq=False)
@@ -65,8 +47,7 @@ class Version:
 
     def gives_from(self, position: int) -> bool:
         """Return whether it may have results from a position on."""
-        begun = self.start is not None and self.start != self.ended
-        return begun and (self.ended is None or self.ended > position)
+        return self.start is not None and (self.ended is None or self.ended > max(position, self.start))
 
     # Its end
 
@@ -74,50 +55,30 @@ class Version:
         """Stop at a position; the earliest one counts. `now` is the position of the next arrival."""
         self.stop = position if self.stop is None else min(self.stop, position)
         if self.stop <= now:
-            self.ended = self.stop
+            self._ends(self.stop)
 
     def drains(self, at: int, sources: Sources, newest: Sequence[int], counts: Sequence[int]) -> None:
-        """Stop by draining from a position on; an earlier drain stays.
+        """Stop by draining from a position on; the earliest drain counts.
 
         newest, counts  per stream, the greatest event time and the number of rows so far
         """
-        if self.drain is None:
-            own = [sources.index(stream.name) for stream in self.query.streams]
-            self.drain = Drain(at, [newest[i] for i in own], [counts[i] for i in own])
+        if self.drain is None or at < self.drain.at:
+            self.drain = Drain(at, self.query, sources, newest, counts)
 
-    def note(self, push: Push, sources: Sources, counts: Sequence[int]) -> None:
-        """Take notice of a push; `counts` are the rows of each stream before it."""
-        if self.ended is not None or (self.stop is None and self.drain is None):
+    def note(self, push: Push) -> None:
+        """Take notice of a push, the first time before the results of this version are asked for."""
+        if (self.stop is None and self.drain is None) or (self.ended is not None and self.ended <= push.first):
             return
         if self.stop is not None and self.stop <= push.end:
-            self.ended = self.stop
-        if self.drain is not None and self.drain.at <= push.end:
-            drained = self._drained(self.drain, push, sources, counts)
-            if drained is not None:
-                self.ended = drained if self.ended is None else min(self.ended, drained)
+            self._ends(self.stop)
+        drained = None if self.drain is None else self.drain.note(push)
+        if drained is not None:
+            self._ends(drained)
 
-    def _drained(self, drain: Drain, push: Push, sources: Sources, counts: Sequence[int]) -> int | None:
-        """Return the position from which no result with a component before the drain can come, None if not yet."""
-        own = [sources.index(stream.name) for stream in self.query.streams]
-        if not drain.known:
-            newest = [greatest_before(push, i, drain.at, time) for i, time in zip(own, drain.newest, strict=True)]
-            rows = [counts[i] + int(np.searchsorted(push.places[i], drain.at)) for i in own]
-            self.drain = drain = Drain(drain.at, newest, rows, True)
-        passed = max(drain.at, push.first)
-        for k, (i, window) in enumerate(zip(own, self.query.graph.windows, strict=True)):
-            if drain.counts[k] == 0:
-                continue
-            if window.kind == WindowKind.RANGE:
-                beyond = np.flatnonzero(push.clock - sources.graph.lateness > drain.newest[k] + window.size)
-                if not len(beyond):
-                    return None
-                passed = max(passed, push.first + int(beyond[0]) + 1)
-            elif window.kind == WindowKind.ROWS:
-                missing = drain.counts[k] + window.size - counts[i]
-                if missing > len(push.places[i]):
-                    return None
-                if missing > 0:
-                    passed = max(passed, int(push.places[i][missing - 1]) + 1)
-            else:
-                return None
-        return passed
+    def _ends(self, position: int) -> None:
+        self.ended = position if self.ended is None else min(self.ended, position)
+
+    @property
+    def parts(self) -> list[object]:
+        """The objects whose attributes say what has become of it."""
+        return [self] if self.drain is None else [self, *self.drain.parts]
