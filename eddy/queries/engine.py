@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.queries.family import Family, Found, family_key
+from eddy.queries.family import Family, family_key
 from eddy.queries.kept import Kept
 from eddy.queries.query import RunningQuery
+from eddy.queries.sharing import Sharing
 from eddy.queries.sources import Sources, placed
 from eddy.queries.version import Version
 from eddy.query.branches import BranchedQuery
@@ -42,6 +43,8 @@ class Engine:
               later, whether or not a query needs them; None: only what the running queries need
     lateness  as in a `Query`: how much older than the greatest event time of all streams a row may be. Later rows do
               not arrive; `late_counts` has their number
+    share     whether queries over different join graphs share SteMs; False: more bytes, but no-good marks and stored
+              states for each join graph (docs/guide/queries.md)
     options   of the runtimes, as in `Runtime`: strategy, policy, statistics
 
     The queries have streams of the same names, schemas and time columns, each with windows, filters and selected
@@ -63,15 +66,20 @@ class Engine:
     'stopped'
     """
 
-    def __init__(self, streams: Sequence[Stream], *, lateness: int | timedelta = 0, **options: Any) -> None:
+    def __init__(
+        self, streams: Sequence[Stream], *, lateness: int | timedelta = 0, share: bool = True, **options: Any
+    ) -> None:
         wrong = sorted(set(options) - {"strategy", "policy", "statistics"})
         if wrong:
-            raise InputError(f"Engine has no option {wrong[0]!r}; its options are strategy, policy and statistics")
+            raise InputError(
+                f"Engine has no option {wrong[0]!r}; its options are share, strategy, policy and statistics"
+            )
         self.sources = Sources(streams, lateness)
         self._options = options
         self._busy = threading.Lock()
         self._queries: dict[str, RunningQuery] = {}
         self._families: dict[Hashable, Family] = {}
+        self._sharing = Sharing(self.sources, options, share)
         self._kept = [Kept() for _ in self.sources.streams]
         self._newest = [-FOREVER] * len(self.sources.streams)
         self._history: list[tuple[int, str, int, str, int]] = []
@@ -132,13 +140,15 @@ class Engine:
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
     def metrics(self) -> dict[str, Any]:
-        """Return figures: bytes of the rows that are kept, and of each join with the queries that share it."""
+        """Return figures: bytes of the rows that are kept, of shared SteMs, and of each join with its queries."""
         joins = []
         for family in self._families.values():
             names = [one.name for one in self._queries.values() if any(v.family is family for v in one.live)]
-            joins.append({"streams": family.names, "queries": names, "bytes": family.runtime.nbytes})
-        kept = {name: own.nbytes() for name, own in zip(self.sources.graph.names, self._kept, strict=True)}
-        return {"position": self.position, "kept_bytes": kept, "joins": joins}
+            own = 0 if family.runtime is None else family.runtime.nbytes
+            joins.append({"streams": family.names, "queries": names, "shared": family.shared, "bytes": own})
+        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self._kept, strict=True)}
+        shared = 0 if self._sharing.hub is None else self._sharing.hub.nbytes
+        return {"position": self.position, "kept_bytes": kept, "shared_bytes": shared, "joins": joins}
 
     @property
     def late_counts(self) -> dict[str, int]:
@@ -161,9 +171,13 @@ class Engine:
         greatest = max(self._newest)
         arrivals = self.sources.admit(batches, order, greatest)
         push = placed(arrivals, self.position, greatest)
-        found: dict[Family, Found] = {}
+        kept = dict(zip(self.sources.graph.names, self._kept, strict=True))
+        tables = self._sharing.push(push, self._families.values(), kept, self._newest)
+        found = {family: family.found(table) for family, table in tables.items()}
+        self._broken = bool(found)
         for family in self._families.values():
-            found[family] = family.push(push)
+            if family not in found:
+                found[family] = family.push(push)
             self._broken = True  # until all joins have taken the push in
         counts = [own.count for own in self._kept]
         for i, own in enumerate(self._kept):
@@ -218,6 +232,7 @@ class Engine:
         new = family is None
         if family is None:
             family = Family(self.sources, query, self._options)
+            self._sharing.offer(family, self._families.values())
         own = [self._kept[self.sources.index(name)] for name in family.names]
         kept_from = max(one.complete_from for one in own)
         version = Version(number, query, family, start, warm, 0)

@@ -81,6 +81,9 @@ class Family:
 
     members  the queries of its versions, by version
     windows  stream -> its widest window
+    query    the query whose results contain those of all versions
+    shared   whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
+    fresh    whether it has seen no row yet
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -93,9 +96,14 @@ class Family:
         self.members: dict[object, Query] = {}
         self.complete_from = 0
         """The position from which the windows are complete."""
-        self.runtime = self._made()
+        self.shared, self.fresh = False, True
+        self.query = self._made()
+        self.runtime: Runtime | None = self._started()
 
-    def _made(self) -> Runtime:
+    def _started(self) -> Runtime:
+        return Runtime(self.query, **self._options)  # type: ignore[arg-type]
+
+    def _made(self) -> Query:
         streams = []
         for name in self.names:
             own, source = self._streams[name], self._sources.streams[self._sources.index(name)]
@@ -104,7 +112,7 @@ class Family:
             streams.append(Stream(name, schema, own.window, source.time, kept))
         lateness = self._sources.graph.lateness
         ranged = any(window.kind == WindowKind.RANGE for window in self.windows.values())
-        return Runtime(Query(streams, self._on, lateness=lateness if ranged else 0, late="count"), **self._options)  # type: ignore[arg-type]
+        return Query(streams, self._on, lateness=lateness if ranged else 0, late="count")
 
     def join(self, version: object, query: Query) -> bool:
         """Take a version in; return whether windows became wider, so that the join must be filled again."""
@@ -118,11 +126,17 @@ class Family:
 
     def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int) -> None:
         """Begin anew with rows that arrived earlier; `complete_from`: the position from which these are all."""
-        self.runtime = self._made()
+        self.query, self.fresh, self.complete_from = self._made(), False, complete_from
+        if self.shared:
+            return
+        self.runtime = self._started()
         given = {name: table for name in self.names if (table := rows[name]) is not None}
         if given:
             self.runtime.load(given)
-        self.complete_from = complete_from
+
+    def released(self) -> None:
+        """Go on without SteMs of its own: the shared ones have its rows."""
+        self.runtime, self.fresh = None, False
 
     def push(self, push: Push) -> Found:
         """Take a push in; return what the join found."""
@@ -133,4 +147,10 @@ class Family:
         batches = {
             name: batch for name, i in zip(self.names, index, strict=True) if (batch := push.batches[i]) is not None
         }
-        return Found(self.runtime.push(batches, order[order < len(index)]), self.names)
+        assert self.runtime is not None
+        self.fresh = False
+        return self.found(self.runtime.push(batches, order[order < len(index)]))
+
+    def found(self, table: pa.Table) -> Found:
+        """Return the combinations of a push, given the results of `query`."""
+        return Found(table, self.names)
