@@ -97,6 +97,7 @@ class Payload:
     _valid: dict[ColumnId, npt.NDArray[np.uint8]]
     _block: npt.NDArray[np.uint8]
     _whole: _Gathered
+    _parts: dict[tuple[int, ...], _Gathered]
 
     def __init__(self, kinds: list[list[pa.DataType]], room: list[int], allowance: Allowance | None = None) -> None:
         self.kinds = kinds
@@ -159,6 +160,7 @@ class Payload:
             "_null_rings": null_rings,
             "_ring": rings,
             "_valid": valid,
+            "_parts": {},
             "_whole": _Gathered(
                 described,
                 described[:, P_WIDTH].tolist(),
@@ -346,6 +348,9 @@ class Payload:
 
     def _some(self, streams: Sequence[int]) -> _Gathered:
         """Return what is gathered for results whose components are tuples of these streams."""
+        known = self._parts.get(tuple(streams))
+        if known is not None:
+            return known
         places = {i: place for place, i in enumerate(streams)}
         every = self._whole
         kept = [row for row, (i, _) in enumerate([*every.rings, *every.nulls]) if i in places]
@@ -354,7 +359,9 @@ class Payload:
         rings, nulls, logs = (
             [one for one in own if one[0] in places] for own in (every.rings, every.nulls, every.logs)
         )
-        return _Gathered(described, [every.widths[row] for row in kept], rings, nulls, logs, places)
+        known = _Gathered(described, [every.widths[row] for row in kept], rings, nulls, logs, places)
+        self._parts[tuple(streams)] = known
+        return known
 
     def gather(
         self,

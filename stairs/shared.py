@@ -63,12 +63,14 @@ from stairs.descriptors import (
 from stairs.graph import JoinGraph, WindowKind
 from stairs.kernels.chunk import FEW
 from stairs.memory.arena import Arena, Bytes, Int32s, Int64s, Routes
-from stairs.memory.scratch import CHUNK, Scratch
+from stairs.memory.scratch import Scratch
 from stairs.memory.segments import Segments
 from stairs.modules import Modules
 from stairs.routes import no_routes
 from stairs.stems import RENUMBER_AT
 
+CHUNK = 4096
+"""Most arrivals of a chunk. Each join starts its kernel once for each chunk, which takes about as long as 300 arrivals."""
 LOCATED = [S_RECS, S_VALUES, S_WIDTH, S_MASK]
 """Fields of a shared stream that its shares copy."""
 
@@ -158,8 +160,7 @@ class SharedStems(Modules):
         """Return memory for the walks of shares of this many streams: they walk one after another."""
         known = self._scratches.get(n_streams)
         if known is None or len(known.walk.kids) < n_classes:
-            known = self._scratches[n_streams] = Scratch(n_streams, n_classes, 0)
-            known.take_in(0, CHUNK)
+            known = self._scratches[n_streams] = Scratch(n_streams, n_classes, 0, most=CHUNK)
             for share in self.shares:
                 if share.graph.n_streams == n_streams:
                     share.scratch = known
@@ -178,6 +179,8 @@ class SharedStems(Modules):
     def begin(self, rows: Sequence[int]) -> None:
         """Open a push, here and in all shares; see `Modules.begin`."""
         super().begin(rows)
+        for scratch in self._scratches.values():
+            scratch.take_in(0, sum(rows))
         for share in self.shares:
             share.open()
 

@@ -122,8 +122,11 @@ class SharedJoin:
 
     def results(self, payload: Payload) -> pa.Table:
         """Return the results of the push, in the order of their last components."""
-        own, m = list(self.share.place.streams), len(self.query.streams)
-        ids = np.concatenate(self._found) if self._found else np.zeros(0, np.int32)
+        if not self._found:
+            # Arrow cannot make empty arrays of every type.
+            return pa.Table.from_batches([], schema=self.query.output_schema)
+        own, m = self.share.place.streams, len(self.query.streams)
+        ids = np.concatenate(self._found)
         columns = payload.gather(ids, len(ids) // m, self.share.streams[:, S_BASE].copy(), streams=own)
         arrays = [
             columns[i, k] for i, stream in zip(own, self.query.streams, strict=True) for k in range(len(stream.schema))

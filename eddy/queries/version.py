@@ -83,7 +83,9 @@ class Version:
     def results(self, found: Found) -> tuple[pa.Table, Positions]:
         """Return the results of this version among what its family found, and the position of each."""
         rows = self._owned(found)
-        table = found.table.select(self._needed).take(pa.array(rows))
+        table = found.table.select(self._needed)
+        if len(rows) < len(found.rows):
+            table = table.take(pa.array(rows))
         if self._where is not None and len(rows):
             (batch,) = table.combine_chunks().to_batches()
             accepted = self._where.accepted(batch)
