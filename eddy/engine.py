@@ -13,7 +13,7 @@ from typing import Any
 
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.gate import Gate
-from eddy.ingest.loader import Loader
+from eddy.ingest.loader import Loader, sources_of
 from eddy.push.bound import Bound
 from eddy.push.records import CommitRecord, LastPush, UndoRecord
 from eddy.query.numbers import at_least, whole
@@ -98,7 +98,7 @@ class Engine:
         self.bound = Bound(options.max_bytes, self.modules, self.payload)
         self.late = SideOutput(query)
         self.gate = Gate(query)
-        self.loader = Loader(query, self.columns, self.modules, self.payload)
+        self.loader = Loader(sources_of(query, self.columns), self.modules, self.payload)
         self.output = Results(
             query,
             self.columns,

@@ -17,10 +17,9 @@ S_VALUES = 7  # where its rings of values start in `values`, same mask; the firs
 S_ATTR0 = 8  # its attributes are rows ATTR0 .. ATTR1 - 1 of `attrs`
 S_ATTR1 = 9
 S_BASE = 10  # arrival number = BASE + sequence number (sequence numbers are renumbered before they leave int32)
-S_DEAD = 11  # where its rows start in `dead` for the open push
-S_WALKED = 12  # arrivals whose leaf hops all found a tuple, so that their walk continued
-S_BANDS = 13  # the band of its first ring of values, a row of `bands`; the other rings follow
-S_FIELDS = 14
+S_WALKED = 11  # arrivals whose leaf hops all found a tuple, so that their walk continued
+S_BANDS = 12  # the band of its first ring of values, a row of `bands`; the other rings follow
+S_FIELDS = 13
 
 # classes[c]; from C_MEMBER on, the stream of each SteM column of a head row
 C_HEADS = 0  # where the head rows start in `heads`
@@ -55,7 +54,8 @@ A_LOST = 9  # look-ups lost on marks since then
 A_REST = 10  # chunks before learning goes on
 A_PAUSE = 11  # chunks of the last rest
 A_WORTH = 12  # look-ups that a hit saves, beyond SAVED: those that marked lists had caused
-A_FIELDS = 13
+A_DEAD = 13  # where the marks of its rows start in `dead` for the open push
+A_FIELDS = 14
 
 # links[k]: another stream with the class of an attribute
 N_STREAM = 0
@@ -226,7 +226,8 @@ M_SUPPRESSED = 18  # results that one plan found and another plan reports
 M_CAP = 19  # upper bound of the watermark while a push runs
 M_GIVEN = 20  # the watermark that the caller gave with the last push, below -FOREVER = the caller gives none
 M_MARKS = 21  # lists with a no-good mark, of all attributes
-M_FIELDS = 22
+M_APART = 22  # 1 = a null in one key of a row leaves the other keys of the row alive (`stairs.shared`)
+M_FIELDS = 23
 
 VIRTUAL = 0
 STORED = 1

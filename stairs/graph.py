@@ -70,7 +70,7 @@ class JoinGraph:
 
     names        per stream its name
     windows      per stream its window
-    attributes   per stream its classes, ascending
+    attributes   per stream its classes, ascending; only in SteMs that joins share, a class occurs more than once
     widths       per class the int64 words of a key
     texts        per class those words of a key that stand for a byte string
     timed        whether tuples have event times and some window is a RANGE
@@ -91,7 +91,7 @@ class JoinGraph:
     comparisons: tuple[Comparison, ...] = ()
     scans: tuple[int, ...] = ()
     members: tuple[tuple[int, ...], ...] = field(init=False)
-    """members[c]: the streams with an attribute in class c, ascending."""
+    """members[c]: the streams with an attribute in class c, ascending, once for each."""
     class_bits: tuple[int, ...] = field(init=False, compare=False)
     """class_bits[i]: the classes of stream i, one bit each."""
     columns: tuple[dict[int, int], ...] = field(init=False, compare=False)
@@ -109,7 +109,10 @@ class JoinGraph:
         count = len(self.names)
         if not 2 <= count <= MAX_STREAMS:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
-        members = tuple(tuple(i for i in range(count) if c in self.attributes[i]) for c in range(len(self.widths)))
+        members = tuple(
+            tuple(i for i, own in enumerate(self.attributes) for one in own if one == c)
+            for c in range(len(self.widths))
+        )
         object.__setattr__(self, "members", members)
         object.__setattr__(self, "class_bits", tuple(sum(1 << c for c in classes) for classes in self.attributes))
         object.__setattr__(self, "columns", tuple({i: k for k, i in enumerate(streams)} for streams in members))

@@ -22,6 +22,7 @@ from stairs.checks.bands import check_bands
 from stairs.checks.byte_strings import require
 from stairs.checks.stems import check_stems
 from stairs.descriptors import (
+    A_STREAM,
     C_FREE,
     C_FREE0,
     C_NEXT,
@@ -128,11 +129,15 @@ class Modules(Stems):
                 self._grow_ring(i, least)
         self.following = following
         self._rows = np.array(rows, np.int64)
-        self._row_starts = [0, *accumulate(rows)]
+        self._row_starts = [0, *accumulate(self._marks(rows))]
         self._word_starts = [0, *accumulate(rows[i] * width for i, width in self._attribute_widths)]
         self.scratch.take_in(self._word_starts[-1], self._row_starts[-1])
         self.meta[:M_OF_PUSH] = 0
         self._saved = self.streams.copy(), self.meta.copy()
+
+    def _marks(self, rows: Sequence[int]) -> Sequence[int]:
+        """Return the numbers of marks of rows that cannot join: one mark for each row of each stream."""
+        return rows
 
     @property
     def given(self) -> int | None:
@@ -151,12 +156,19 @@ class Modules(Stems):
 
     def key_words(self, i: int, c: int) -> Int64s:
         """Return a view for the key words of stream i in class c: int64[rows of the push * width], row by row."""
-        x = self.attribute_rows[i, c]
+        return self.words_of(self.attribute_rows[i, c])
+
+    def words_of(self, x: int) -> Int64s:
+        """Return a view for the key words of attribute x, as `key_words` does."""
         return self.scratch.words[self._word_starts[x] : self._word_starts[x + 1]]
 
-    def key_address(self, i: int, c: int) -> int:
-        """Return the address of `key_words`."""
-        return self.scratch.address + 8 * self._word_starts[self.attribute_rows[i, c]]
+    def address_of(self, x: int) -> int:
+        """Return the address of `words_of`."""
+        return self.scratch.address + 8 * self._word_starts[x]
+
+    def dead_of(self, x: int) -> Bytes:
+        """Return a view of the marks for nulls of attribute x: those of the rows of its stream (`dead_rows`)."""
+        return self.dead_rows(int(self.attrs[x, A_STREAM]))
 
     def dead_rows(self, i: int) -> Bytes:
         """Return a view of the marks of rows of stream i that cannot join: uint8[rows], 0 until the caller sets 1."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,23 @@ def _spread(log: ChunkLog, arrivals: npt.NDArray[np.int64], present: npt.NDArray
     return log.take(arrivals[present]).take(places)
 
 
+class _Gathered(NamedTuple):
+    """What a call of `Payload.gather` gathers.
+
+    described   int64[rings, P_FIELDS], the rings of values, then those of validity
+    widths      bytes of a value of each
+    rings, nulls, logs   the columns
+    places      streams by their position among the components of a result
+    """
+
+    described: npt.NDArray[np.int64]
+    widths: list[int]
+    rings: list[ColumnId]
+    nulls: list[ColumnId]
+    logs: list[ColumnId]
+    places: dict[int, int]
+
+
 class Payload:
     """The kept columns of all streams.
 
@@ -78,9 +95,9 @@ class Payload:
     laid_out: int
     _ring: dict[ColumnId, npt.NDArray[np.uint8]]
     _valid: dict[ColumnId, npt.NDArray[np.uint8]]
-    _columns: npt.NDArray[np.int64]
-    _widths: list[int]
     _block: npt.NDArray[np.uint8]
+    _whole: _Gathered
+    _parts: dict[tuple[tuple[int, ...], frozenset[ColumnId]], _Gathered]
 
     def __init__(self, kinds: list[list[pa.DataType]], room: list[int], allowance: Allowance | None = None) -> None:
         self.kinds = kinds
@@ -143,8 +160,15 @@ class Payload:
             "_null_rings": null_rings,
             "_ring": rings,
             "_valid": valid,
-            "_columns": described,
-            "_widths": described[:, P_WIDTH].tolist(),
+            "_parts": {},
+            "_whole": _Gathered(
+                described,
+                described[:, P_WIDTH].tolist(),
+                self._rings,
+                null_rings,
+                list(self._logs),
+                {i: i for i in range(len(self.kinds))},
+            ),
             "addresses": dict(zip(self._rings, described[:, P_RING].tolist(), strict=False)),
             "laid_out": self.laid_out + 1,
             "_block": block,
@@ -322,12 +346,29 @@ class Payload:
 
     # Results
 
+    def _some(self, streams: tuple[int, ...], columns: frozenset[ColumnId]) -> _Gathered:
+        """Return what is gathered for columns of results whose components are tuples of these streams."""
+        known = self._parts.get((streams, columns))
+        if known is not None:
+            return known
+        places = {i: place for place, i in enumerate(streams)}
+        every = self._whole
+        kept = [row for row, one in enumerate([*every.rings, *every.nulls]) if one in columns]
+        described = every.described[kept]
+        described[:, P_STREAM] = [places[i] for i in described[:, P_STREAM].tolist()]
+        rings, nulls, logs = ([one for one in own if one in columns] for own in (every.rings, every.nulls, every.logs))
+        known = _Gathered(described, [every.widths[row] for row in kept], rings, nulls, logs, places)
+        self._parts[streams, columns] = known
+        return known
+
     def gather(
         self,
         ids: npt.NDArray[np.int32],
         n: int,
         bases: npt.NDArray[np.int64],
         absent: npt.NDArray[np.bool_] | None = None,
+        streams: Sequence[int] | None = None,
+        columns: frozenset[ColumnId] | None = None,
     ) -> dict[ColumnId, Column]:
         """Return the kept columns of the components of n results, by (stream, column), in the types of `kinds`.
 
@@ -337,38 +378,41 @@ class Payload:
         ids     int32[n * streams], sequence numbers, result by result
         bases   int64[streams], arrival number - sequence number
         absent  bool[n, streams], components that a result lacks; its columns of them are null
+        streams the streams of the components, in their order; None = all. Then `ids` and `bases` have only those
+        columns the columns to return, if `streams` are given
         """
+        whole = self._whole if streams is None else self._some(tuple(streams), columns or frozenset())
         lacking = [] if absent is None else [i for i in range(len(self.kinds)) if absent[:, i].any()]
-        starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in self._widths)]
+        starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in whole.widths)]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.
         memory = pa.allocate_buffer(starts[-1])
-        self._columns[:, P_OUT] = starts[:-1]
-        self._columns[:, P_OUT] += memory.address
-        gather(self._columns, ids, len(self.kinds), n)
+        whole.described[:, P_OUT] = starts[:-1]
+        whole.described[:, P_OUT] += memory.address
+        gather(whole.described, ids, len(whole.places), n)
         found: dict[ColumnId, Column] = {}
         bits: dict[ColumnId, pa.Buffer] = {}
-        rings = len(self._rings)
-        for column_id, start in zip(self._null_rings, starts[rings:], strict=False):
+        for column_id, start in zip(whole.nulls, starts[len(whole.rings) :], strict=False):
             bits[column_id] = _packed(memory, start, n)
-        for i, k in self._rings:
+        for i, k in whole.rings:
             if i in lacking:
                 assert absent is not None
                 present = ~absent[:, i]
                 if (i, k) in bits:
                     present &= np.unpackbits(np.frombuffer(bits[i, k], np.uint8), count=n, bitorder="little") != 0
                 bits[i, k] = pa.py_buffer(np.packbits(present, bitorder="little"))
-        for column_id, start, width in zip(self._rings, starts, self._widths, strict=False):
+        for column_id, start, width in zip(whole.rings, starts, whole.widths, strict=False):
             kind = self.kinds[column_id[0]][column_id[1]]
             if column_id in self._bools:
                 values = _packed(memory, start, n)
             else:
                 values = memory.slice(start, n * width)
             found[column_id] = pa.Array.from_buffers(kind, n, [bits.get(column_id), values])
-        for (i, k), log in self._logs.items():
-            seqs = ids[: n * len(self.kinds)].reshape(n, len(self.kinds))[:, i]
+        for i, k in whole.logs:
+            log, place = self._logs[i, k], whole.places[i]
+            seqs = ids[: n * len(whole.places)].reshape(n, len(whole.places))[:, place]
             if i in lacking:
                 assert absent is not None
-                found[i, k] = declared(_spread(log, seqs + bases[i], ~absent[:, i]), self.kinds[i][k])
+                found[i, k] = declared(_spread(log, seqs + bases[place], ~absent[:, i]), self.kinds[i][k])
             else:
-                found[i, k] = declared(log.take(seqs + bases[i]), self.kinds[i][k])
+                found[i, k] = declared(log.take(seqs + bases[place]), self.kinds[i][k])
         return found

@@ -10,7 +10,7 @@ Invariants: `stairs.checks.stems`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from stairs.descriptors import (
     C_TABLE,
     C_WIDTH,
     C_WORDS,
+    M_APART,
     M_ARRIVALS,
     M_CAP,
     M_FIELDS,
@@ -125,6 +126,8 @@ class Stems:
     """
 
     arena: Arena
+    apart: ClassVar[bool] = False
+    """Whether a null in one key of a tuple leaves its other keys alive (`stairs.shared`)."""
 
     def __init__(self, graph: JoinGraph, renumber_at: int = RENUMBER_AT) -> None:
         self.graph = graph
@@ -134,18 +137,20 @@ class Stems:
         m, n = graph.n_streams, graph.n_classes
         self._widths = [2 * len(classes) for classes in graph.attributes]
         self._strides = [len(members) for members in graph.members]
+        self.before = [stride * stride if self.apart else 0 for stride in self._strides]
+        """Heads of each class before those of its first key: those of nulls, whose ids are -1 - column."""
         self.recs = Segments(np.int32, [FIRST_ROOM * width for width in self._widths], -1)
         self.values = Segments(np.int64, [FIRST_ROOM * count for count in graph.rings], 0)
-        self.heads = Segments(np.int32, [FIRST_KEYS * stride for stride in self._strides], -1)
+        self.heads = Segments(np.int32, self._head_sizes([1] * n), -1)
         self.words = Segments(np.int64, [FIRST_KEYS * width for width in graph.widths], 0)
         self.freed = Segments(np.int32, [FIRST_KEYS] * n, 0)
         self.table = Segments(np.int64, [2 * FIRST_SLOTS] * n, -1)
         self.streams: Int64s = np.zeros((m, S_FIELDS), np.int64)
-        self.classes: Int64s = np.zeros((n, C_MEMBER + m), np.int64)
+        self.classes: Int64s = np.zeros((n, C_MEMBER + max([m, *self._strides])), np.int64)
         self.attrs: Int64s = np.zeros((sum(map(len, graph.attributes)), A_FIELDS), np.int64)
         self.meta: Int64s = np.zeros(M_FIELDS, np.int64)
         self.meta[[M_WATERMARK, M_LATENESS, M_TIMED]] = -FOREVER, graph.lateness, graph.timed
-        self.meta[[M_CAP, M_GIVEN]] = NEVER, -NEVER
+        self.meta[[M_CAP, M_GIVEN, M_APART]] = NEVER, -NEVER, self.apart
         self.capacity = [FIRST_ROOM] * m
         """Slots of the ring of each stream."""
         self.attribute_rows: dict[tuple[int, int], int] = {}
@@ -220,11 +225,15 @@ class Stems:
         return {
             "recs": [room * width for room, width in zip(capacity, self._widths, strict=True)],
             "values": [room * count for room, count in zip(capacity, graph.rings, strict=True)],
-            "heads": [factor * FIRST_KEYS * stride for factor, stride in zip(factors, self._strides, strict=True)],
+            "heads": self._head_sizes(factors),
             "words": [factor * FIRST_KEYS * width for factor, width in zip(factors, graph.widths, strict=True)],
             "freed": [factor * FIRST_KEYS for factor in factors],
             "table": [factor * 2 * FIRST_SLOTS for factor in factors],
         }
+
+    def _head_sizes(self, factors: list[int]) -> list[int]:
+        rows = zip(factors, self._strides, self.before, strict=True)
+        return [factor * FIRST_KEYS * stride + before for factor, stride, before in rows]
 
     def _describe(self) -> None:
         graph, x = self.graph, 0
@@ -260,7 +269,7 @@ class Stems:
         streams[:, S_RECS] = new["recs"].base
         streams[:, S_VALUES] = new["values"].base
         streams[:, S_MASK] = [room - 1 for room in capacity]
-        classes[:, C_HEADS] = new["heads"].base
+        classes[:, C_HEADS] = np.add(new["heads"].base, self.before)
         classes[:, C_WORDS] = new["words"].base
         classes[:, C_FREELIST] = new["freed"].base
         classes[:, C_TABLE] = new["table"].base
@@ -283,7 +292,7 @@ class Stems:
             capacity=capacity,
             recs=Segments(np.int32, [n * width for n, width in zip(capacity, self._widths, strict=True)], -1),
             values=Segments(np.int64, [n * count for n, count in zip(capacity, self.graph.rings, strict=True)], 0),
-            heads=Segments(np.int32, [f * n for f, n in zip(factors, self.heads.size, strict=True)], -1),
+            heads=Segments(np.int32, self._head_sizes(factors), -1),
             words=Segments(np.int64, [f * n for f, n in zip(factors, self.words.size, strict=True)], 0),
             freed=Segments(np.int32, [f * n for f, n in zip(factors, self.freed.size, strict=True)], 0),
             table=Segments(np.int64, [f * n for f, n in zip(factors, self.table.size, strict=True)], -1),
@@ -317,11 +326,11 @@ class Stems:
         room, stride, width = 2 * old, self._strides[c], self.graph.widths[c]
         own = old * (4 * stride + 8 * width + 4) + 8 * self.table.size[c]
         self.allowance.ask(own + sum(cache.wider(c, room) for cache in self.caches), f"room for {room} keys")
-        heads = self.heads.resized(c, room * stride)
+        heads = self.heads.resized(c, room * stride + self.before[c])
         words = self.words.resized(c, room * width)
         freed = self.freed.resized(c, room)
         table = self.table.resized(c, 2 * self.table.size[c])
-        heads.view(c)[: old * stride] = self.heads.view(c)
+        heads.view(c)[: self.heads.size[c]] = self.heads.view(c)
         words.view(c)[: old * width] = self.words.view(c)
         freed.view(c)[:old] = self.freed.view(c)
         classes = self.classes.copy()
@@ -341,7 +350,7 @@ class Stems:
                 continue
             records = recs.view(i).reshape(room, width)
             for k, c in enumerate(self.graph.attributes[i]):
-                x = self.attribute_rows[i, c]
+                x = int(self.streams[i, S_ATTR0]) + k
                 column = heads.view(c).reshape(-1, self._strides[c])[:, self.attrs[x, A_COLUMN]]
                 np.maximum(column - shift, -1, out=column)
                 np.maximum(records[:, 2 * k] - shift, -1, out=records[:, 2 * k])

@@ -14,7 +14,7 @@ import numpy as np
 
 from eddy.branches.rows import Int64s
 from eddy.ingest.arrivals import Arrivals
-from eddy.ingest.loader import Loader
+from eddy.ingest.loader import Loader, sources_of
 from eddy.query.branches import BranchedQuery
 from stairs.kernels.rows import to_sequence_numbers
 from stairs.payload import Payload
@@ -41,7 +41,7 @@ class Shelf:
         # The loader writes where these attributes say; a query with branches has no keys of its own.
         place = SimpleNamespace(ring_slices=self._slices, first_arrival=lambda i: self.following[i])
         self._place = place
-        self._loader = Loader(query, columns, place, self.payload)  # type: ignore[arg-type]
+        self._loader = Loader(sources_of(query, columns), place, self.payload)  # type: ignore[arg-type]
         self._saved: list[int] | None = None
         self._since = 0
         """Rows that came since the oldest needed ones were last found out."""

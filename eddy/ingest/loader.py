@@ -7,6 +7,7 @@ depends on the query alone once, so that a small push costs no more than a few A
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,14 +29,15 @@ _NO_RING = (1 << 60) - 1
 
 @dataclass(frozen=True)
 class _Key:
-    """A key of a stream: its class, its encoder, and the column whose values are its words (-1 = none)."""
+    """A key of a stream: attribute, class, encoder, and the column whose values are the words (-1 = none)."""
 
+    attribute: int
     by: int
     encoder: KeyEncoder
     plain: int
 
 
-class _Source:
+class Source:
     """The layout of one stream: its keys, and its payload columns.
 
     keys      the keys of the stream
@@ -47,28 +49,47 @@ class _Source:
     columns   positions of all columns that are copied, ascending
     """
 
-    def __init__(self, query: Query, i: int, payload: list[str]) -> None:
-        stream = query.streams[i]
-        self.name, schema = stream.name, stream.schema
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema,
+        payload: Sequence[str],
+        keys: Iterable[tuple[int, int, KeyEncoder]],
+        scans: Sequence[tuple[int, int]] = (),
+        compared: Sequence[tuple[int, str, pa.DataType]] = (),
+    ) -> None:
+        self.name, self.scans, self.compared = name, scans, compared
         self.keys = []
-        self.scans = [(c, query.graph.members[c].index(i)) for c in query.graph.attributes[i] if c in query.graph.scans]
-        for c in query.graph.attributes[i]:
-            if c in query.graph.scans:
-                continue
-            encoder = KeyEncoder(stream.name, query.classes[c].columns[stream.name], query.classes[c].types)
+        for attribute, by, encoder in keys:
             plain = -1
             if encoder.plain is not None and schema.field(encoder.plain).type == encoder.types[0]:
                 plain = schema.get_field_index(encoder.plain)
-            self.keys.append(_Key(c, encoder, plain))
-        self.payload = [schema.get_field_index(name) for name in payload]
+            self.keys.append(_Key(attribute, by, encoder, plain))
+        self.payload = [schema.get_field_index(column) for column in payload]
         self.widths = [fixed_width(schema.field(k).type) for k in self.payload]
         self.bools = [pa.types.is_boolean(schema.field(k).type) for k in self.payload]
-        self.compared = [
+        self.columns = sorted({key.plain for key in self.keys if key.plain >= 0} | set(self.payload))
+
+
+def sources_of(query: Query, columns: list[list[str]]) -> list[Source]:
+    """Return the layout of each stream of a query; `columns[i]` are the names of the payload columns of stream i."""
+    graph, found, x = query.graph, [], 0
+    for i, stream in enumerate(query.streams):
+        keys = []
+        for c in graph.attributes[i]:
+            if c not in graph.scans:
+                keys.append(
+                    (x, c, KeyEncoder(stream.name, query.classes[c].columns[stream.name], query.classes[c].types))
+                )
+            x += 1
+        scans = [(c, graph.members[c].index(i)) for c in graph.attributes[i] if c in graph.scans]
+        compared = [
             (value.ring, column, kind)
             for (name, column, kind), value in query.values.items()
-            if name == stream.name and not (query.graph.timed and value.ring == 0)
+            if name == stream.name and not (graph.timed and value.ring == 0)
         ]
-        self.columns = sorted({key.plain for key in self.keys if key.plain >= 0} | set(self.payload))
+        found.append(Source(stream.name, stream.schema, columns[i], keys, scans, compared))
+    return found
 
 
 class _Work(NamedTuple):
@@ -80,11 +101,11 @@ class _Work(NamedTuple):
 
 
 class Loader:
-    """The loader of one query. `columns[i]` are the names of the payload columns of stream i."""
+    """The loader of some streams, each with its layout."""
 
-    def __init__(self, query: Query, columns: list[list[str]], modules: Modules, payload: Payload) -> None:
+    def __init__(self, sources: Sequence[Source], modules: Modules, payload: Payload) -> None:
         self._modules, self._payload = modules, payload
-        self._sources = [_Source(query, i, columns[i]) for i in range(len(query.streams))]
+        self._sources = sources
         most = sum(len(source.keys) + len(source.payload) for source in self._sources)
         self._jobs = np.zeros((most, J_FIELDS), np.int64)
 
@@ -119,9 +140,9 @@ class Loader:
             column = columns.get(key.plain)
             if column is not None and not column.null_count:
                 address = column.buffers()[1].address + 8 * column.offset
-                work.jobs.append((address, modules.key_address(i, key.by), 8, 0, _NO_RING, rows))
+                work.jobs.append((address, modules.address_of(key.attribute), 8, 0, _NO_RING, rows))
             else:
-                words, dead = modules.key_words(i, key.by), modules.dead_rows(i)
+                words, dead = modules.words_of(key.attribute), modules.dead_of(key.attribute)
                 key.encoder.encode(batch, words, dead, modules.texts_of[key.by])
         if times is not None:
             modules.set_values(i, 0, times, modules.ring_slices(i, rows))

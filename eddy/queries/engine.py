@@ -16,6 +16,7 @@ from eddy.queries.life import Life
 from eddy.queries.owner import Owner
 from eddy.queries.query import RunningQuery
 from eddy.queries.savepoint import Savepoint
+from eddy.queries.sharing import Sharing
 from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.numbers import whole
@@ -61,6 +62,8 @@ class Engine:
               later, whether or not a query needs them; None: only what the running queries need
     lateness  as in a `Query`: how much older than the greatest event time of all streams a row may be. Later rows do
               not arrive; `late_counts` has their number
+    share     whether queries over different join graphs share SteMs; False: more bytes, but no-good marks and stored
+              states for each join graph (docs/guide/queries.md)
     options   of the runtimes, as in `Runtime`: strategy, policy, statistics
 
     The queries have streams of the same names, schemas and time columns, each with windows, filters and selected
@@ -82,16 +85,21 @@ class Engine:
     'stopped'
     """
 
-    def __init__(self, streams: Sequence[Stream], *, lateness: int | timedelta = 0, **options: Any) -> None:
+    def __init__(
+        self, streams: Sequence[Stream], *, lateness: int | timedelta = 0, share: bool = True, **options: Any
+    ) -> None:
         wrong = sorted(set(options) - {"strategy", "policy", "statistics"})
         if wrong:
-            raise InputError(f"Engine has no option {wrong[0]!r}; its options are strategy, policy and statistics")
+            raise InputError(
+                f"Engine has no option {wrong[0]!r}; its options are share, strategy, policy and statistics"
+            )
         self.sources = Sources(streams, lateness)
         self._options = options
         self._turn = Turn("engine")
         self._queries: dict[str, RunningQuery] = {}
         self._running: dict[str, RunningQuery] = {}
         self._families: dict[Hashable, Family] = {}
+        self._sharing = Sharing(self.sources, options, share)
         self.owners: dict[Version, Owner] = {}
         """By version what takes its results."""
         self._kept = [Kept() for _ in self.sources.streams]
@@ -111,6 +119,7 @@ class Engine:
         if self._done is not None:
             self._finish(self._done)
         elif self._undo is not None:
+            self._sharing.roll_back()
             for family in self._families.values():
                 family.roll_back()
             self._undo.restore()
@@ -119,7 +128,7 @@ class Engine:
     def _begin(self, *lives: Life) -> None:
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
         versions = [part for life in lives for version in life.versions for part in version.parts]
-        self._undo = Savepoint([self, *self._families.values(), *lives, *versions])
+        self._undo = Savepoint([self, self._sharing, *self._families.values(), *lives, *versions])
 
     # Queries
 
@@ -169,14 +178,16 @@ class Engine:
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
     def metrics(self) -> dict[str, Any]:
-        """Return figures: bytes of the rows that are kept, and of each join with the queries that share it."""
+        """Return figures: bytes of the rows that are kept, of shared SteMs, and of each join with its queries."""
         joins = []
         for family in self._families.values():
             sharing = {owner.version for owner in family.owners}
             names = [one.name for one in self._running.values() if sharing.intersection(one.live)]
-            joins.append({"streams": family.names, "queries": names, "bytes": family.runtime.nbytes})
-        kept = {name: own.nbytes() for name, own in zip(self.sources.graph.names, self._kept, strict=True)}
-        return {"position": self.position, "kept_bytes": kept, "joins": joins}
+            own = 0 if family.runtime is None else family.runtime.nbytes
+            joins.append({"streams": family.names, "queries": names, "shared": family.shared, "bytes": own})
+        shared = 0 if self._sharing.hub is None else self._sharing.hub.nbytes
+        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self._kept, strict=True)}
+        return {"position": self.position, "kept_bytes": kept, "shared_bytes": shared, "joins": joins}
 
     @property
     def late_counts(self) -> dict[str, int]:
@@ -198,11 +209,17 @@ class Engine:
         push = placed(admitted, self.position, max(self._newest))
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
-        prepared = {family: family.prepare(push) for family in self._families.values()}
+        kept = dict(zip(self.sources.graph.names, self._kept, strict=True))
+        tables = self._sharing.prepare(push, self._families.values(), kept, self._newest)
+        found = {family: family.found(table) for family, table in tables.items()}
+        prepared: dict[Family, Prepared] = {}
+        for family in self._families.values():
+            if family not in found:
+                found[family], prepared[family] = family.prepare(push)
         self.position = push.end
         for one in live:
             one.begin(push)
-        finds = {family: (found, family.shares(push, found)) for family, (found, _) in prepared.items()}
+        finds = {family: (own, family.shares(push, own)) for family, own in found.items()}
         results = {one.name: one.results(push, finds) for one in live}
         newest = [
             before if times is None or not len(times) else max(before, int(times.max()))
@@ -211,13 +228,13 @@ class Engine:
         late = {**self._late}
         for i, rows in admitted.late.items():
             late[self.sources.graph.names[i]] += rows.n_rows
-        own = {family: one for family, (_, one) in prepared.items()}
-        self._done = _Done(push, own, newest, late, LastPush(push.end, results))
+        self._done = _Done(push, prepared, newest, late, LastPush(push.end, results))
         self._finish(self._done)
         return results
 
     def _finish(self, done: _Done) -> None:
         """Complete a push that has happened. It may be repeated."""
+        self._sharing.settle()
         for family, prepared in done.prepared.items():
             family.settle(prepared)
         for i, own in enumerate(self._kept):
@@ -251,6 +268,15 @@ class Engine:
                 needs.append(Need(self.sources.windows[stream.name]))
             self._kept[i].trim(needs, watermark)
 
+    @in_turn
+    def check(self) -> None:
+        """Raise StateError unless all invariants of all joins hold. O(state), for tests."""
+        for family in self._families.values():
+            if family.runtime is not None:
+                family.runtime.check()
+        if self._sharing.hub is not None:
+            self._sharing.hub.check()
+
     # For the queries
 
     def checked_position(self, name: str, at: int | None) -> int:
@@ -273,6 +299,7 @@ class Engine:
         new = family is None
         if family is None:
             family = Family(self.sources, query, self._options)
+            self._sharing.offer(family, self._families.values())
         own = [self._kept[self.sources.index(name)] for name in family.names]
         kept_from = max(one.complete_from for one in own)
         version = Version(number, query, start, warm, 0)

@@ -65,11 +65,14 @@ class Family:
 
     Rows that no version accepts do not enter the join, so that it is no larger than what the filters let through.
 
-    runtime        its join
+    runtime        its join, None if it is shared
     names          its streams, in the order of the engine
     windows        stream -> its widest window
     complete_from  the position from which the windows are complete
     whole          whether no row was kept out since then
+    query          the query whose results contain those of all versions
+    shared         whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
+    fresh          whether it has seen no row yet
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -89,11 +92,13 @@ class Family:
         }
         self.owners: list[Owner] = []
         self._entries: dict[str, GroupedFilters] | None = None
-        self.runtime: Runtime
+        self.runtime: Runtime | None = None
+        self.shared, self.fresh = False, True
         self._shared: tuple[object, GroupedFilters | None] = (None, None)
         self._columns: set[str] = set()
         self.complete_from = 0
         self.whole = True
+        self.query = self._made()
 
     @property
     def timed(self) -> bool:
@@ -108,7 +113,7 @@ class Family:
         """Return which rows of a stream must be kept."""
         return [Need(self.windows[name], self._counting.get(name))] if name in self.windows else []
 
-    def _made(self) -> Runtime:
+    def _made(self) -> Query:
         # Without a window of time, event times decide nothing, and rows that are loaded keep their order of arrival.
         streams = []
         for name, i in zip(self.names, self._index, strict=True):
@@ -119,8 +124,7 @@ class Family:
         lateness = self._sources.graph.lateness if self.timed else 0
         select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
-        query = Query(streams, self._on, select=select, lateness=lateness, late="count")
-        return Runtime(query, **self._options)  # type: ignore[arg-type]
+        return Query(streams, self._on, select=select, lateness=lateness, late="count")
 
     # Its versions
 
@@ -167,7 +171,11 @@ class Family:
         complete_from  the position from which these are all
         watermark      that of the last push of these rows, if pushes give one
         """
-        runtime = self._made()
+        query = self._made()
+        if self.shared:
+            self.query, self.fresh, self.complete_from = query, False, complete_from
+            return
+        runtime = Runtime(query, **self._options)  # type: ignore[arg-type]
         batches: list[pa.RecordBatch | None] = []
         for name in self.names:
             table = rows.get(name)
@@ -183,7 +191,11 @@ class Family:
             runtime.push(given, number[np.argsort(np.concatenate([*places.values()]))])
         elif given:
             runtime.load(given, watermark=watermark)
-        self.runtime = runtime
+        self.query, self.fresh, self.runtime = query, not given, runtime
+
+    def released(self) -> None:
+        """Continue without SteMs of its own: the shared ones have its rows."""
+        self.runtime, self.fresh, self.whole = None, False, True
 
     # Pushes
 
@@ -196,13 +208,19 @@ class Family:
         order = keep_arrivals(order, batches, keep)
         batches = keep_rows(batches, keep)
         given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
+        assert self.runtime is not None
+        self.fresh = False
         prepared = prepare(self.runtime._engine, given, order, None)
         assert prepared.commit.last is not None
-        streams = [self._sources.streams[i] for i in self._index]
-        return Found(prepared.commit.last.results, streams, self._sources.time_type), prepared
+        return self.found(prepared.commit.last.results), prepared
+
+    def found(self, table: pa.Table) -> Found:
+        """Return the combinations of a push, given the results of `query`."""
+        return Found(table, [self._sources.streams[i] for i in self._index], self._sources.time_type)
 
     def settle(self, prepared: Prepared) -> None:
         """Let a push happen. It may be repeated."""
+        assert self.runtime is not None
         engine = self.runtime._engine
         if engine.commit is not None:
             recover(engine)
@@ -211,7 +229,8 @@ class Family:
 
     def roll_back(self) -> None:
         """Take a push back that has not happened."""
-        roll_back(self.runtime._engine)
+        if self.runtime is not None:
+            roll_back(self.runtime._engine)
 
     def _wanted(self, batches: list[pa.RecordBatch | None]) -> dict[int, npt.NDArray[np.int64]]:
         """Return the numbers of the rows that some version accepts, for the streams that have other rows."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from eddy.engine import Engine
 from eddy.push.transaction import begin
 from eddy.query.numbers import whole
+from eddy.routing.router import Router
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import resolve
 from jisc.plan.routes import Preference
 from jisc.plan.states import StateId
 from jisc.plan.tree import Tree, read_plan
-from jisc.strategies import Transition
+from jisc.strategies import Strategy, Transition
 from stairs.errors import CapacityError, EddyError, InputError
 
 ASKED_FOR = "asked for"
@@ -48,8 +50,15 @@ def transition(engine: Engine, plan: str, at: int | None, store: Iterable[str] |
     return done
 
 
+class Planned(Protocol):
+    """A join with a plan: an engine, or one of several joins over shared SteMs."""
+
+    router: Router
+    strategy: Strategy
+
+
 def change_plan(
-    engine: Engine,
+    engine: Planned,
     tree: Tree,
     store: frozenset[StateId] | None,
     reason: str,
@@ -63,7 +72,7 @@ def change_plan(
     """
     strategy = engine.strategy
     if not strategy.can_store:
-        strategy.change(tree, reason)
+        strategy.change(tree, reason, prefer=prefer)
         return
     wanted = strategy.stored if store is None else store
     kept = wanted & strategy.stored
@@ -77,7 +86,7 @@ def change_plan(
     strategy.change(tree, f"{reason}; {NO_ROOM}", kept, prefer)
 
 
-def follow_router(engine: Engine, only_kept: bool = False) -> None:
+def follow_router(engine: Planned, only_kept: bool = False) -> None:
     """Let the router look at the data, and change the plan as it decides."""
     choice = engine.router.look()
     if choice is not None:

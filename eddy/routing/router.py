@@ -88,7 +88,7 @@ class Router:
         self.seconds = 0.0
         self._deciding = sampling and policy.name != "fixed"
         self._orders_matter = has_choice(strategy.masks)
-        self._classes_matter = strategy.can_store and is_cyclic(strategy.masks)
+        self._classes_matter = strategy.prefers and is_cyclic(strategy.masks)
         self._settled = False
         """Whether the plan has stayed since the last decision and since the one before."""
         self._probed: Floats = np.zeros((m, 2))

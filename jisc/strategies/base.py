@@ -64,6 +64,8 @@ class Strategy(ABC):
     """Whether the plan can change."""
     can_store: ClassVar[bool] = False
     """Whether the caller chooses the states that are stored."""
+    prefers: ClassVar[bool] = False
+    """Whether the plan says by which class a stream is probed (`jisc.plan.routes.Preference`)."""
     can_promote: ClassVar[bool] = False
     """Whether keys are promoted in the background."""
     overlaps: ClassVar[bool] = False

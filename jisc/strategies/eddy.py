@@ -27,6 +27,7 @@ class Eddy(Jisc):
 
     name = "eddy"
     can_store = True
+    prefers = True
 
     def _start(self, tree: Tree) -> None:
         self._virtual: dict[tuple[Tree, Preference | None], Routes] = {}
@@ -76,3 +77,12 @@ class Eddy(Jisc):
         self.routes = known._replace(hops=known.hops.copy())
         self.store.routes = no_routes()
         self.store.release()
+
+
+class Unstored(Eddy):
+    """Nothing is ever stored: the strategy of a join over shared SteMs (`stairs.shared`)."""
+
+    can_store = False
+
+    def _states(self, tree: Tree) -> list[StateId]:
+        return []

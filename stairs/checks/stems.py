@@ -37,6 +37,7 @@ from stairs.descriptors import (
     C_WIDTH,
     C_WORDS,
     LOADING,
+    M_APART,
     M_ARRIVALS,
     M_CAP,
     M_CHANGELOG,
@@ -90,8 +91,9 @@ def check_stems(stems: Stems) -> None:
         _check_ring(stems, i, f"SteM {name}")
     for c in range(graph.n_classes):
         used = _check_keys(stems, c, f"key directory of class {c}")
-        for i in graph.members[c]:
-            _check_chains(stems, i, c, used, f"SteM {graph.names[i]}, index on class {c}")
+        for x in np.flatnonzero(stems.attrs[:, A_CLASS] == c).tolist():
+            i = int(stems.attrs[x, A_STREAM])
+            _check_chains(stems, i, x, used, f"SteM {graph.names[i]}, index on class {c}")
     for (i, c), x in stems.attribute_rows.items():
         _check_marks(stems, i, x, f"SteM {graph.names[i]}, index on class {c}")
     marks = int(stems.attrs[:, A_MARKS].sum())
@@ -104,7 +106,7 @@ def _check_shapes(stems: Stems) -> None:
     m, n, attributes = graph.n_streams, graph.n_classes, sum(map(len, graph.attributes))
     tables: Mapping[str, tuple[Int64s, tuple[int, ...]]] = {
         "streams": (stems.streams, (m, S_FIELDS)),
-        "classes": (stems.classes, (n, C_MEMBER + m)),
+        "classes": (stems.classes, (n, C_MEMBER + max([m, *map(len, graph.members)]))),
         "attrs": (stems.attrs, (attributes, A_FIELDS)),
         "links": (stems.links, (len(stems.links), N_FIELDS)),
         "meta": (stems.meta, (M_FIELDS,)),
@@ -121,10 +123,13 @@ def _check_shapes(stems: Stems) -> None:
     )
     require(full, f"room for {keys} keys in tables of {slots} slots; keys fill three quarters of a power of two")
     widths = [2 * len(classes) for classes in graph.attributes]
+    before = [len(own) ** 2 if stems.apart else 0 for own in graph.members]
+    heads = [k * len(own) + first for k, own, first in zip(keys, graph.members, before, strict=True)]
+    require(stems.before == before, f"head rows of nulls in {stems.before} places, not {before}")
     sizes: Mapping[str, tuple[Segments, type, list[int]]] = {
         "recs": (stems.recs, np.int32, [one * width for one, width in zip(room, widths, strict=True)]),
         "values": (stems.values, np.int64, [one * count for one, count in zip(room, graph.rings, strict=True)]),
-        "heads": (stems.heads, np.int32, [k * len(own) for k, own in zip(keys, graph.members, strict=True)]),
+        "heads": (stems.heads, np.int32, heads),
         "words": (stems.words, np.int64, [k * width for k, width in zip(keys, graph.widths, strict=True)]),
         "freed": (stems.freed, np.int32, keys),
         "table": (stems.table, np.int64, [2 * one for one in slots]),
@@ -147,7 +152,7 @@ def _check_array(array: npt.NDArray[np.generic], dtype: type, shape: tuple[int, 
 def _check_descriptors(stems: Stems) -> None:
     """Raise StateError unless the descriptors of the arrays follow from graph and sizes."""
     graph = stems.graph
-    x = 0
+    x, filled = 0, [0] * graph.n_classes
     for i, (classes, window) in enumerate(zip(graph.attributes, graph.windows, strict=True)):
         columns = [S_RECS, S_VALUES, S_MASK, S_WIDTH, S_KIND, S_SIZE, S_ATTR0, S_ATTR1, S_BANDS]
         found = stems.streams[i, columns].tolist()
@@ -157,19 +162,21 @@ def _check_descriptors(stems: Stems) -> None:
         require(right, f"SteM {graph.names[i]}: its descriptors are {found}")
         for k, c in enumerate(classes):
             own = stems.attrs[x, [A_STREAM, A_CLASS, A_COLUMN, A_OFFSET]].tolist()
-            wanted = [i, c, graph.members[c].index(i), 2 * k]
-            right = own == wanted and stems.attribute_rows.get((i, c)) == x
+            wanted = [i, c, filled[c], 2 * k]
+            right = own == wanted and (stems.apart or stems.attribute_rows.get((i, c)) == x)
+            filled[c] += 1
             require(right, f"SteM {graph.names[i]}, index on class {c}: its descriptors are {own}, not {wanted}")
             x += 1
-    links, bounds = links_of(graph)
+    links, bounds = (stems.links[:0], np.zeros((x, 2))) if stems.apart else links_of(graph)
     right = np.array_equal(stems.links, links) and np.array_equal(stems.attrs[:, [A_LINK0, A_LINK1]], bounds)
     require(right, "the links of the attributes are not those of the join")
     learnt = stems.attrs[:, A_MARKS:]
     require(bool((learnt >= 0).all() and (learnt <= MOST_COUNT).all()), "figures of no-good marks are no counts")
     for c, members in enumerate(graph.members):
         slots = stems.table.size[c] // 2
-        parts = [part.base[c] for part in (stems.heads, stems.words, stems.freed, stems.table)]
-        wanted = [*parts, len(members), graph.widths[c], len(members), 65 - slots.bit_length(), *members]
+        parts = [part.base[c] for part in (stems.words, stems.freed, stems.table)]
+        wanted = [stems.heads.base[c] + stems.before[c], *parts, len(members), graph.widths[c], len(members)]
+        wanted += [65 - slots.bit_length(), *members]
         at = [C_HEADS, C_WORDS, C_FREELIST, C_TABLE, C_STRIDE, C_WIDTH, C_STEMS, C_SHIFT]
         found = stems.classes[c, [*at, *range(C_MEMBER, C_MEMBER + len(members))]].tolist()
         require(found == wanted, f"key directory of class {c}: its descriptors are {found}, not {wanted}")
@@ -178,6 +185,7 @@ def _check_descriptors(stems: Stems) -> None:
 def _check_meta(stems: Stems) -> None:
     meta, graph = stems.meta, stems.graph
     mode, timed, changelog, lateness = meta[[M_MODE, M_TIMED, M_CHANGELOG, M_LATENESS]].tolist()
+    require(meta[M_APART] == stems.apart, f"nulls leave other keys alive: {meta[M_APART]}, not {stems.apart}")
     require(0 <= mode <= LOADING and changelog in (0, 1), f"mode {mode}, changelog {changelog}")
     require(timed == graph.timed, f"event times are stored: {timed}, in the query: {graph.timed}")
     given, watermark, cap = meta[[M_GIVEN, M_WATERMARK, M_CAP]].tolist()
@@ -243,23 +251,24 @@ def _check_keys(stems: Stems, c: int, what: str) -> npt.NDArray[np.bool_]:
     return used
 
 
-def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], what: str) -> None:
+def _check_chains(stems: Stems, i: int, x: int, used: npt.NDArray[np.bool_], what: str) -> None:
     """Raise StateError unless each live tuple with a key is in the chain of its key, newest first.
 
     The check compares sorted records and follows no link.
     """
-    graph = stems.graph
     low, following = int(stems.streams[i, S_LO]), int(stems.streams[i, S_NEXT])
+    c, column, offset = stems.attrs[x, [A_CLASS, A_COLUMN, A_OFFSET]].tolist()
     live = np.arange(low, following)
     records = stems.recs.view(i).reshape(stems.capacity[i], -1)[live & (stems.capacity[i] - 1)]
-    offset = 2 * graph.attributes[i].index(c)
     links, kids = records[:, offset].astype(np.int64), records[:, offset + 1].astype(np.int64)
     in_use = np.append(used, False)
     known = (kids < 0) | in_use[np.clip(kids, 0, len(used))]
     strays = live[~known][:20].tolist()
     require(not strays, f"{what}: tuples {strays} have key ids that the directory does not contain")
     # Kernels read from the first key of a tuple whether it can join.
-    require(np.array_equal(kids < 0, records[:, 1] < 0), f"{what}: a tuple has only some of its keys")
+    whole = stems.apart or np.array_equal(kids < 0, records[:, 1] < 0)
+    require(whole, f"{what}: a tuple has only some of its keys")
+    require(not stems.apart or bool((kids >= -1 - column).all()), f"{what}: a null of another attribute")
     keyed = np.flatnonzero(kids >= 0)
     order = keyed[np.lexsort((keyed, kids[keyed]))]
     again = np.zeros(len(order), bool)
@@ -268,8 +277,10 @@ def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], wha
     linked = np.where(again, links[order] == before, links[order] < low)
     wrong = kids[order][~linked][:20].tolist()
     require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not link each live tuple to the one before it")
-    column = int(stems.attrs[stems.attribute_rows[i, c], A_COLUMN])
-    heads = stems.heads.view(c).reshape(-1, len(graph.members[c]))[: len(used), column]
+    rows = _head_rows(stems, c)
+    empty = stems.heads.view(c)[: stems.before[c]]
+    require(bool((empty == -1).all()), f"{what}: a head of a null is not empty")
+    heads = rows[: len(used), column]
     newest = np.full(len(used), -1, np.int64)
     newest[kids[order]] = live[order]
     heads = np.maximum(heads.astype(np.int64), MARKED - heads.astype(np.int64))
@@ -278,11 +289,16 @@ def _check_chains(stems: Stems, i: int, c: int, used: npt.NDArray[np.bool_], wha
     require(not wrong, f"{what}: the chain of key id {wrong[:1]} does not begin with the newest live tuple")
 
 
+def _head_rows(stems: Stems, c: int) -> npt.NDArray[np.int32]:
+    """Return the head rows of the keys of class c: int32[keys, columns], a view."""
+    return stems.heads.view(c)[stems.before[c] :].reshape(-1, len(stems.graph.members[c]))
+
+
 def _heads(stems: Stems, i: int, x: int, tuples: Int64s) -> npt.NDArray[np.int32]:
     """Return the heads of the lists that tuples of stream i are in by attribute x: int32[tuples, streams]."""
     offset, c = stems.attrs[x, [A_OFFSET, A_CLASS]].tolist()
     kids = stems.recs.view(i).reshape(stems.capacity[i], -1)[tuples & (stems.capacity[i] - 1), offset + 1]
-    return stems.heads.view(c).reshape(-1, len(stems.graph.members[c]))[kids]
+    return _head_rows(stems, c)[kids]
 
 
 def _check_marks(stems: Stems, i: int, x: int, what: str) -> None:
@@ -292,7 +308,7 @@ def _check_marks(stems: Stems, i: int, x: int, what: str) -> None:
     """
     streams, links = stems.streams, stems.links
     c, column, marks = stems.attrs[x, [A_CLASS, A_COLUMN, A_MARKS]].tolist()
-    heads = stems.heads.view(c).reshape(-1, len(stems.graph.members[c]))[: stems.classes[c, C_NEXT], column]
+    heads = _head_rows(stems, c)[: stems.classes[c, C_NEXT], column]
     found = int((heads <= MARKED).sum())
     require(marks == found, f"{what}: {found} no-good marks, but {marks} are counted")
     live = np.arange(streams[i, S_LO], streams[i, S_NEXT])

@@ -48,10 +48,10 @@ def undo(arena: Arena, before: np.ndarray, meta: np.ndarray) -> None:
         ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
         for s in range(streams[i, S_NEXT] - 1, before[i, S_NEXT] - 1, -1):
             record = ring + (s & mask) * width
-            if recs[record + 1] < 0:
-                continue
             for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
                 at, c = record + attrs[x, A_OFFSET], attrs[x, A_CLASS]
+                if recs[at + 1] < 0:
+                    continue
                 p = arena.classes[c, C_HEADS] + recs[at + 1] * arena.classes[c, C_STRIDE] + attrs[x, A_COLUMN]
                 arena.heads[p] = recs[at]
         for column in (S_NEXT, S_LO, S_WALKED):

@@ -6,6 +6,8 @@ import numpy as np
 
 from stairs.descriptors import (
     A_CLASS,
+    A_COLUMN,
+    A_DEAD,
     A_INPUT,
     A_OFFSET,
     A_STREAM,
@@ -17,6 +19,7 @@ from stairs.descriptors import (
     C_TABLE,
     C_WIDTH,
     DONE,
+    M_APART,
     M_GIVEN,
     M_INTERN_ATTR,
     M_INTERN_ROW,
@@ -27,7 +30,6 @@ from stairs.descriptors import (
     NEED_KEYS,
     S_ATTR0,
     S_ATTR1,
-    S_DEAD,
     S_MASK,
     S_NEXT,
     S_RECS,
@@ -49,11 +51,12 @@ def start(arena: Arena, rows: np.ndarray) -> None:
         classes[c, C_FREE0] = classes[c, C_FREE]
     words, marks = np.int64(0), np.int64(0)
     for i in range(streams.shape[0]):
-        streams[i, S_DEAD] = marks
-        marks += rows[i]
         for x in range(streams[i, S_ATTR0], streams[i, S_ATTR1]):
             attrs[u64(x), A_INPUT] = words
+            attrs[u64(x), A_DEAD] = marks
             words += rows[i] * classes[attrs[u64(x), A_CLASS], C_WIDTH]
+            marks += rows[i] * arena.meta[M_APART]
+        marks += rows[i] * (1 - arena.meta[M_APART])
     arena.meta[M_STARTED] = 1
 
 
@@ -62,7 +65,8 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
     """Write the key ids of all rows of the push into their future records. A later call resumes where this one stopped.
 
     In a separate pass, the look-ups of neighbouring rows do not wait for each other. `Modules.begin` made room in the
-    rings for all rows in addition to the live windows.
+    rings for all rows in addition to the live windows. A null has a negative id; with M_APART, another one in each
+    attribute of a class, so that two nulls differ.
     """
     attrs, streams, classes, recs, meta = arena.attrs, arena.streams, arena.classes, arena.recs, arena.meta
     table = arena.table
@@ -70,15 +74,15 @@ def intern_batch(arena: Arena, batch: Batch, rows: np.ndarray) -> int:
         x = meta[M_INTERN_ATTR]
         i, c = attrs[x, A_STREAM], attrs[x, A_CLASS]
         ring, mask, width = streams[i, S_RECS], streams[i, S_MASK], streams[i, S_WIDTH]
-        first, dead = streams[i, S_NEXT], streams[i, S_DEAD]
+        first, dead = streams[i, S_NEXT], attrs[x, A_DEAD]
         field, source, words = attrs[x, A_OFFSET] + 1, attrs[x, A_INPUT], classes[c, C_WIDTH]
         base, shift = classes[c, C_TABLE], classes[c, C_SHIFT]
         last = (np.int64(1) << (64 - shift)) - 1
-        far = is_far(arena, c)
+        far, null = is_far(arena, c), -1 - attrs[x, A_COLUMN] * meta[M_APART]
         for r in range(meta[M_INTERN_ROW], rows[i]):
             if far and r + AHEAD < rows[i]:
                 ask_for(arena, c, batch.input[u64(source + r + AHEAD)])
-            kid = np.int64(-1)
+            kid = null
             if batch.dead[u64(dead + r)] == 0:
                 at = source + r * words
                 if words == 1:

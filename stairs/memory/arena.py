@@ -77,7 +77,7 @@ class Batch(NamedTuple):
 
     order  uint8[arrivals]          the stream of each arrival
     input  int64[]                  words of the keys, per attribute (A_INPUT), row by row
-    dead   uint8[]                  per stream (S_DEAD), 1 = a key of the row is null, so the row cannot join
+    dead   uint8[]                  per attribute (A_DEAD), 1 = a key of the row is null, so the row cannot join
     """
 
     order: Bytes

@@ -53,9 +53,13 @@ class Scratch:
     dead     uint8[], a mark for each row of the push
     walk     arrays in which kernels walk, with the results that they found
     chunk    arrays in which the events of a chunk probe
+    most     the most events of a chunk
     """
 
-    def __init__(self, n_streams: int, n_classes: int, n_comparisons: int, room: Room | None = None) -> None:
+    def __init__(
+        self, n_streams: int, n_classes: int, n_comparisons: int, room: Room | None = None, most: int = CHUNK
+    ) -> None:
+        self.most = most
         self._streams = m = n_streams
         self._classes = n = n_classes
         room = room or Room()
@@ -105,8 +109,8 @@ class Scratch:
         if len(self.dead) < rows:
             self.dead = np.empty(2 * rows, np.uint8)
         self.dead[:rows] = 0
-        if len(self.chunk.places) < min(rows, CHUNK):
-            self.chunk = self.chunk._replace(**_events(min(2 * rows, CHUNK)))
+        if len(self.chunk.places) < min(rows, self.most):
+            self.chunk = self.chunk._replace(**_events(min(2 * rows, self.most)))
 
     def grow_results(self, used: int, need: int, signed: bool) -> None:
         """Make room for `need` results, and for their signs if they are `signed`; the first `used` results stay.

@@ -139,8 +139,7 @@ class EngineGame:
 
     def check(self) -> None:
         """Check the joins, and compare the position, the late rows and the states of the queries."""
-        for family in self.engine._families.values():
-            family.runtime.check()
+        self.engine.check()
         oracle = self.model.oracle
         assert self.engine.position == oracle.position, f"position {self.engine.position}, not {oracle.position}"
         assert self.engine.late_counts == oracle.late, f"late rows {self.engine.late_counts}, not {oracle.late}"
