@@ -174,7 +174,7 @@ class Family:
         self.runtime = self._made()
         given = {name: table for name in self.names if (table := rows[name]) is not None}
         if given:
-            self.runtime.load(given, watermark=watermark)
+            self.runtime.load(given, watermark=watermark if self.timed else None)
         self.complete_from = complete_from
 
     def push(self, push: Push) -> Found:

@@ -35,7 +35,7 @@ class Owner:
         }
 
     def results(self, found: Found) -> tuple[pa.Table, Positions]:
-        """Return the results of the version among what its family found, and the position of each."""
+        """Return the results of the version among what its family found, and the row of each there, ascending."""
         rows = self._owned(found)
         table = found.table.select(self._needed)
         if len(rows) < found.table.num_rows:
@@ -45,7 +45,7 @@ class Owner:
             accepted = self._where.accepted(batch)
             rows, table = rows[accepted], table.take(pa.array(accepted))
         columns = [table.column(f"{stream}.{column}") for stream, column in self._query.select.values()]
-        return pa.Table.from_arrays(columns, schema=self._query.output_schema), found.last[rows]
+        return pa.Table.from_arrays(columns, schema=self._query.output_schema), rows
 
     def _owned(self, found: Found) -> Positions:
         """Return the rows that are results but for the result filter, ascending."""

@@ -100,7 +100,8 @@ class RunningQuery(Life):
         ]
         for one in reversed(due):
             owner = engine.owners[one]
-            parts[one] = owner.results(found[owner.family])
+            table, rows = owner.results(found[owner.family])
+            parts[one] = table, found[owner.family].last[rows]
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
                 self.at_result(one, int(parts[one][1][0]), note)
