@@ -106,10 +106,12 @@ def cost_of(metrics: Mapping[str, Any]) -> float:
 class MicroBatches:
     """Runs the micro-batches of one job, one call for each. `HubBatches` runs those of several queries.
 
-    EXTRA  further state in the manifests, and its form
+    EXTRA        further state in the manifests, and its form
+    KEEPS_PLANS  whether an engine that is loaded begins with the plan that it had
     """
 
     EXTRA: ClassVar[Mapping[str, Form]] = {}
+    KEEPS_PLANS: ClassVar[bool] = True
 
     def __init__(self, context: JobContext, settings: Settings) -> None:
         self._context = context
@@ -392,7 +394,8 @@ class MicroBatches:
                 if one.segments:
                     chain = (*chain, Link(batch, plan.late_below, one.segments))
                 found = ran[one.group]
-                groups[one.group] = GroupState(batch, one.after, chain, found["plan"], found["due"])
+                plan_text = found["plan"] if self.KEEPS_PLANS else None
+                groups[one.group] = GroupState(batch, one.after, chain, plan_text, found["due"])
         watermarks, mapped = plan.watermarks, plan.partition_map
         results, extra = self._owned(batch, plan, reports)
         if watermarks.engine is not None:

@@ -22,6 +22,7 @@ class HubBatches(MicroBatches):
     """Runs the micro-batches of a hub. Raises SparkJoinError for queries that do not resume those of the checkpoint."""
 
     EXTRA: ClassVar[Mapping[str, Form]] = {"hub": SAVED}
+    KEEPS_PLANS: ClassVar[bool] = False  # an engine has several joins, and other ones after a change
 
     def __init__(self, context: JobContext, settings: Settings, queries: Queries) -> None:
         self._queries = queries

@@ -110,7 +110,8 @@ class HubStreams:
     def ticks_of(self, value: object) -> int:
         """Return an event time in ticks. Raises SparkJoinError for a value of another type."""
         try:
-            return int(pa.scalar(value, self.base.time_type).value)
+            one = pa.array([value], self.base.time_type)
+            return int(one.view(pa.int32() if one.type.bit_width == 32 else pa.int64())[0].as_py())
         except (pa.ArrowException, TypeError, ValueError) as problem:
             raise SparkJoinError(f"at_time={value!r} is no event time of type {self.base.time_type}") from problem
 
