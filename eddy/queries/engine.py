@@ -219,7 +219,7 @@ class Engine:
         self.position = push.end
         for one in live:
             one.begin(push)
-        finds = {family: (own, family.shares(push, own)) for family, own in found.items()}
+        finds = {family: (own, family.shares(push.first, own)) for family, own in found.items()}
         results = {one.name: one.results(push, finds) for one in live}
         newest = [
             before if times is None or not len(times) else max(before, int(times.max()))

@@ -103,7 +103,7 @@ class RunningQuery(Life):
                 self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
         for one in self.start_waiting():
             owner = owners[one]
-            parts[one] = owner.family.shares(push, finds[owner.family][0], [owner]).within_bounds(owner)
+            parts[one] = owner.family.shares(push.first, finds[owner.family][0], [owner]).within_bounds(owner)
         return self._merged(parts)
 
     @property
