@@ -180,12 +180,11 @@ class Hub:
         self.joins: dict[Family, SharedJoin] = {}
 
     def has_place(self, query: Query) -> bool:
-        """Return whether these SteMs have the streams and the attributes of a query."""
-        return (
-            (self.timed or not query.graph.timed)
-            and all(one in self._places for own in attributes_of(query) for one in own)
-            and all(stream.name in self.names for stream in query.streams)
-        )
+        """Return whether these SteMs have the streams of a query, and one directory for each of its classes."""
+        if (query.graph.timed and not self.timed) or not {stream.name for stream in query.streams} <= set(self.names):
+            return False
+        found = [{self._places[one][2] if one in self._places else -1 for one in own} for own in attributes_of(query)]
+        return all(len(own) == 1 and -1 not in own for own in found)
 
     def add(
         self, family: Family, options: Mapping[str, Any], time: int, earlier: bool, before: SharedJoin | None
