@@ -185,7 +185,7 @@ class Family:
         """
         query = self._made()
         if self.shared:
-            self.query, self.fresh, self.complete_from = query, False, complete_from
+            self.query, self.fresh, self.complete_from = query, not rows, complete_from
             return
         runtime = Runtime(query, **self._options)  # type: ignore[arg-type]
         batches: list[pa.RecordBatch | None] = []

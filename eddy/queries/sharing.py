@@ -198,13 +198,12 @@ class Hub:
         self.joins: dict[Family, SharedJoin] = {}
 
     def has_place(self, query: Query) -> bool:
-        """Return whether these SteMs have the streams, the attributes and the columns of a query."""
-        return (
-            (self.timed or not query.graph.timed)
-            and self._columns.keys() >= set(query.select.values())
-            and all(one in self._places for own in attributes_of(query) for one in own)
-            and all(stream.name in self.names for stream in query.streams)
-        )
+        """Return whether these SteMs have the streams and columns of a query, and one directory for each class."""
+        if (query.graph.timed and not self.timed) or not {stream.name for stream in query.streams} <= set(self.names):
+            return False
+        found = [{self._places[one][2] if one in self._places else -1 for one in own} for own in attributes_of(query)]
+        directories = all(len(own) == 1 and -1 not in own for own in found)
+        return directories and self._columns.keys() >= set(query.select.values())
 
     def add(
         self, family: Family, options: Mapping[str, Any], time: int, earlier: bool, before: SharedJoin | None
