@@ -22,6 +22,8 @@ from eddy.queries.version import Version
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
+from eddy.routing.change import ASKED_FOR, change_plan
+from jisc.plan.tree import read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
@@ -176,6 +178,36 @@ class Engine:
         """Return the control elements of all queries in the order in which they were given, as `HISTORY` describes."""
         rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history[: self._elements]]
         return pa.Table.from_pylist(rows, schema=HISTORY)
+
+    @in_turn
+    def transition(self, name: str, plan: str) -> None:
+        """Run the join of a query by another plan from now on, on live state; all queries that share it follow.
+
+        plan   as in `Runtime`, over the streams of the query, such as "(R S) T"
+
+        Results do not change. Raises InputError for an unknown or stopped query, PlanError for a plan that is none.
+        """
+        family = self._family(name)
+        shared = self._sharing.join(family)
+        if shared is not None:
+            change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
+        else:
+            assert family.runtime is not None
+            family.runtime.transition(plan)
+
+    def plan(self, name: str) -> str:
+        """Return the plan of the join of a query as text. Raises InputError for an unknown or stopped query."""
+        family = self._family(name)
+        shared = self._sharing.join(family)
+        if shared is not None:
+            return shared.strategy.tree.text(family.query.graph.names)
+        assert family.runtime is not None
+        return family.runtime.plan
+
+    def _family(self, name: str) -> Family:
+        if not self[name].live:
+            raise InputError(f"query {name!r} has stopped; start it again")
+        return self.owners[self[name].live[-1]].family
 
     def metrics(self) -> dict[str, Any]:
         """Return figures: bytes of the rows that are kept, of shared SteMs, and of each join with its queries."""

@@ -187,7 +187,8 @@ class Family:
         if self.shared:
             self.query, self.fresh, self.complete_from = query, not rows, complete_from
             return
-        runtime = Runtime(query, **self._options)  # type: ignore[arg-type]
+        plan = None if self.runtime is None else self.runtime.plan
+        runtime = Runtime(query, plan, **self._options)  # type: ignore[arg-type]
         batches: list[pa.RecordBatch | None] = []
         for name in self.names:
             table = rows.get(name)

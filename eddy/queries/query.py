@@ -81,6 +81,17 @@ class RunningQuery(Life):
         # Results that are held are given out with the next push.
         return -1 if self._held else self._engine.position
 
+    # Its plan
+
+    @property
+    def plan(self) -> str:
+        """The plan of the join of the newest version, as text. Raises InputError once the query has stopped."""
+        return self._engine.plan(self.name)
+
+    def transition(self, plan: str) -> None:
+        """Run its join by another plan, as `Engine.transition`."""
+        self._engine.transition(self.name, plan)
+
     # Its results
 
     def begin(self, push: Push) -> None:

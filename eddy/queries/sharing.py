@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddy.engine import Engine
 from eddy.ingest.arrivals import Arrivals, Order, Times
 from eddy.ingest.keys import KeyEncoder
 from eddy.ingest.loader import Loader, Source
@@ -92,7 +93,7 @@ class SharedJoin:
         share: Share,
         columns: Sequence[ColumnId],
         options: Mapping[str, Any],
-        before: SharedJoin | None,
+        before: SharedJoin | Engine | None,
     ) -> None:
         self.query, self.share, self._columns = query, share, tuple(columns)
         kind, policy = STRATEGIES[options.get("strategy", "eddy")]
@@ -206,7 +207,7 @@ class Hub:
         return directories and self._columns.keys() >= set(query.select.values())
 
     def add(
-        self, family: Family, options: Mapping[str, Any], time: int, earlier: bool, before: SharedJoin | None
+        self, family: Family, options: Mapping[str, Any], time: int, earlier: bool, before: SharedJoin | Engine | None
     ) -> None:
         """Add the join of a family for which there is a place.
 
@@ -353,6 +354,10 @@ class Sharing:
         assert self.hub is not None
         return self.hub.prepare(push)
 
+    def join(self, family: Family) -> SharedJoin | None:
+        """Return the shared join of a family, None if it has none, or none yet."""
+        return None if self.hub is None else self.hub.joins.get(family)
+
     def settle(self) -> None:
         """Let the prepared push happen. It may be repeated."""
         if self.hub is not None:
@@ -379,6 +384,7 @@ class Sharing:
             other = families
         for family in other:
             time = max((newest[self._sources.index(name)] for name in family.names), default=-FOREVER)
-            hub.add(family, self._options, time, anew, known.get(family))
+            alone = None if family.runtime is None else family.runtime._engine
+            hub.add(family, self._options, time, anew, known.get(family, alone))
             family.released()
         self.hub = hub
