@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
+from time import thread_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -82,6 +83,7 @@ class Family:
     query          the query whose results contain those of all versions
     shared         whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
     fresh          whether it has seen no row yet
+    seconds        CPU seconds of its pushes
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -107,6 +109,7 @@ class Family:
         self._columns: set[str] = set()
         self.complete_from = 0
         self.whole = True
+        self.seconds = 0.0
         self.query = self._made()
 
     @property
@@ -213,6 +216,7 @@ class Family:
 
     def prepare(self, push: Push) -> tuple[Found, Prepared]:
         """Compute what the join finds in a push, which has not happened yet (`eddy.push.push.prepare`)."""
+        began = thread_time()
         order = self._number[push.order]
         order = order[order < len(self.names)]
         batches = [push.batches[i] for i in self._index]
@@ -224,7 +228,9 @@ class Family:
         self.fresh = False
         prepared = prepare(self.runtime._engine, given, order, None)
         assert prepared.commit.last is not None
-        return self.found(prepared.commit.last.results), prepared
+        found = self.found(prepared.commit.last.results)
+        self.seconds += thread_time() - began
+        return found, prepared
 
     def push_rows(self, rows: Mapping[str, pa.Table], watermark: int | None) -> Found:
         """Take rows with their positions in, in order of event time; return what the join found.

@@ -29,6 +29,8 @@ class RunningQuery(Life):
         super().__init__(engine, name, version)
         self._engine = engine
         self._held: dict[Version, list[pa.Table]] = {}
+        self.n_results = 0
+        """The results so far."""
 
     def __repr__(self) -> str:
         return f"RunningQuery({self.name!r}, {self.state}, {self.query!r})"

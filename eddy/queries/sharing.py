@@ -96,6 +96,7 @@ class SharedJoin:
         before: SharedJoin | Engine | None,
     ) -> None:
         self.query, self.share, self._columns = query, share, tuple(columns)
+        self.seconds = 0.0
         kind, policy = STRATEGIES[options.get("strategy", "eddy")]
         tree: Tree = default_plan(query.graph) if before is None else before.strategy.tree
         self.strategy: Strategy = kind(share, tree)
@@ -124,7 +125,9 @@ class SharedJoin:
         found = self.share.probe(self.strategy.routes, self._order, self._done, stop)
         if len(found):
             self._found.append(found)
-        self.router.note(stop - self._done, thread_time() - began)
+        seconds = thread_time() - began
+        self.seconds += seconds
+        self.router.note(stop - self._done, seconds)
         self._done = stop
         if self.router.due:
             follow_router(self)
@@ -353,6 +356,11 @@ class Sharing:
         self._follow(sharing, rows, newest)
         assert self.hub is not None
         return self.hub.prepare(push)
+
+    def seconds(self, family: Family) -> float:
+        """Return the seconds of the walks of a family over shared SteMs."""
+        join = self.join(family)
+        return 0.0 if join is None else join.seconds
 
     def join(self, family: Family) -> SharedJoin | None:
         """Return the shared join of a family, None if it has none, or none yet."""

@@ -428,3 +428,23 @@ def test_a_plan_changes_on_live_state_alone_and_shared() -> None:
     query.stop()
     with pytest.raises(InputError, match="query 'q' has stopped"):
         query.transition("(R S) T")
+
+
+def test_metrics_count_for_each_query() -> None:
+    run = Run(6)
+    run.engine.start("a", Asked({"R": 12, "S": 12}).query())
+    run.engine.start("b", Asked({"R": 12, "S": 12}, 15).query())
+    run.engine.start("c", Asked({"S": 9, "T": 9}).query())
+    run.push(60)
+    run.engine["c"].stop()
+    run.push(1)
+    found = run.engine.metrics()
+    assert found["position"] == 61
+    assert {name: one["results"] for name, one in found["queries"].items()} == {
+        name: len(run.results.get(name, [])) for name in "abc"
+    }
+    assert [one["state"] for one in found["queries"].values()] == ["running", "running", "stopped"]
+    assert [(join["streams"], join["queries"], join["plan"]) for join in found["joins"]] == [
+        (["R", "S"], ["a", "b"], "R S")
+    ]
+    assert found["joins"][0]["seconds"] > 0
