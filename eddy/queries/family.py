@@ -67,10 +67,22 @@ class Found:
 
     def __init__(self, table: pa.Table, names: list[str]) -> None:
         self.table = table
-        places = [np.asarray(table.column(f"{name}.{POSITION}")) for name in names]
-        self.first: npt.NDArray[np.int64] = np.minimum.reduce(places)
-        self.last: npt.NDArray[np.int64] = np.maximum.reduce(places)
-        self.rows: npt.NDArray[np.int64] = np.arange(len(self.last))
+        self._names = names
+        self.rows: npt.NDArray[np.int64] = np.arange(table.num_rows)
+
+    @cached_property
+    def first(self) -> npt.NDArray[np.int64]:
+        """The least position of the components of each combination."""
+        return np.minimum.reduce(self._places)
+
+    @cached_property
+    def last(self) -> npt.NDArray[np.int64]:
+        """The greatest position of the components of each combination."""
+        return np.maximum.reduce(self._places)
+
+    @cached_property
+    def _places(self) -> list[npt.NDArray[np.int64]]:
+        return [np.asarray(self.table.column(f"{name}.{POSITION}")) for name in self._names]
 
     def stream(self, name: str, columns: list[str], rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
         """Return columns of a stream, by their own names, in some rows, of which there are any; O(1) for all rows."""
@@ -112,6 +124,8 @@ class Family:
         self._found = self._needed()
         self.complete_from = 0
         """The position from which the windows are complete."""
+        self.oldest = 0
+        """No row has a position before this one."""
         self.runtime = self._made()
         del self.members[None]
 
@@ -176,6 +190,7 @@ class Family:
         if given:
             self.runtime.load(given, watermark=watermark if self.timed else None)
         self.complete_from = complete_from
+        self.oldest = 0
 
     def push(self, push: Push) -> Found:
         """Take a push in; return what the join found."""

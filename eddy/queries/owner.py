@@ -53,9 +53,10 @@ class Owner:
         if version.start is None:
             return np.zeros(0, np.int64)
         rows = found.rows
-        begin = found.last if version.warm else found.first
-        if begin.min(initial=version.start) < version.start:
-            rows = np.flatnonzero(begin >= version.start)
+        if version.start > self.family.oldest:
+            begin = found.last if version.warm else found.first
+            if begin.min(initial=version.start) < version.start:
+                rows = np.flatnonzero(begin >= version.start)
         if version.stop is not None:
             rows = rows[found.last[rows] < version.stop]
         if version.drain is not None:

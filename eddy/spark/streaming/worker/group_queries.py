@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.queries.family import Family, family_key
+from eddy.queries.family import Family, Found, family_key
 from eddy.queries.owner import Owner
 from eddy.queries.sources import POSITION, Sources
 from eddy.queries.version import Drain, Version
@@ -28,13 +28,19 @@ Rows = Mapping[str, pa.Table | None]
 class Part(NamedTuple):
     """Results of a version in one push.
 
-    key    of the version
-    first  per result the micro-batch of its first component
+    key   of the version
+    rows  the number of each among the combinations that were found
     """
 
     key: str
     results: pa.Table
-    first: npt.NDArray[np.int64]
+    found: Found
+    rows: npt.NDArray[np.int64]
+
+    @property
+    def first(self) -> npt.NDArray[np.int64]:
+        """Per result the micro-batch of its first component."""
+        return self.found.first[self.rows]
 
 
 class GroupQueries:
@@ -85,7 +91,7 @@ class GroupQueries:
         if family is None:
             options = {"strategy": self._options.strategy, "policy": self._options.new_policy()}
             family = self._families[key] = Family(self._sources, query, options, narrow=True)
-            family.complete_from = batch
+            family.complete_from = family.oldest = batch
         version = Version(task.number, query, task.start, task.warm, 0)
         self._owners[task.key] = Owner(version, family)
         return family.join(task.key, query)
@@ -104,7 +110,7 @@ class GroupQueries:
             for key in family.members:
                 results, numbers = self._owners[str(key)].results(found)
                 if results.num_rows:
-                    yield Part(str(key), results, found.first[numbers])
+                    yield Part(str(key), results, found, numbers)
 
     # Figures
 
