@@ -191,9 +191,9 @@ FIGURES = (
         "Two queries over the streams of W1 (RANGE windows of about 10 000 live rows a stream) in Structured Streaming "
         "on `local[2]`: files in, results dropped, after forty short micro-batches. *One join*: W1, and W1 with three "
         "quarters of the windows and a filter of results; the hub shares the join. *Filtered*: W1, and W1 with half "
-        "the windows and a filter that half of the rows of each stream pass; its job logs and joins those rows only. *Two "
-        "joins*: W1, and its first three streams; the hub shares input and log. The two jobs run one after the other; "
-        "their times "
+        "the windows and a filter that half of the rows of each stream pass; its job logs and joins those rows only. "
+        "*Two joins*: W1, and its first three streams; the hub shares input and log. The two jobs run one after the "
+        "other; their times "
         "are added. A change replaces W1 by W1 with other windows (handover); its micro-batch is compared with those "
         "before it.",
         points,
