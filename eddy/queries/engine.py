@@ -23,7 +23,7 @@ from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.routing.change import ASKED_FOR, change_plan
-from jisc.plan.tree import read_plan
+from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
@@ -192,9 +192,10 @@ class Engine:
         shared = self._sharing.join(family)
         if shared is not None:
             change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
-        else:
-            assert family.runtime is not None
+        elif family.runtime is not None:
             family.runtime.transition(plan)
+        else:  # the next push makes the join
+            family.tree = read_plan(plan, family.query.graph)
 
     def plan(self, name: str) -> str:
         """Return the plan of the join of a query as text. Raises InputError for an unknown or stopped query."""
@@ -202,8 +203,9 @@ class Engine:
         shared = self._sharing.join(family)
         if shared is not None:
             return shared.strategy.tree.text(family.query.graph.names)
-        assert family.runtime is not None
-        return family.runtime.plan
+        if family.runtime is not None:
+            return family.runtime.plan
+        return (family.tree or default_plan(family.query.graph)).text(family.query.graph.names)
 
     def _family(self, name: str) -> Family:
         if not self[name].live:

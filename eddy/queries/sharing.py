@@ -94,12 +94,14 @@ class SharedJoin:
         columns: Sequence[ColumnId],
         options: Mapping[str, Any],
         before: SharedJoin | Engine | None,
+        tree: Tree | None,
     ) -> None:
         self.query, self.share, self._columns = query, share, tuple(columns)
         self.seconds = 0.0
         kind, policy = STRATEGIES[options.get("strategy", "eddy")]
-        tree: Tree = default_plan(query.graph) if before is None else before.strategy.tree
-        self.strategy: Strategy = kind(share, tree)
+        if before is not None:
+            tree = before.strategy.tree
+        self.strategy: Strategy = kind(share, tree or default_plan(query.graph))
         known = options.get("policy") or policy if before is None else before.router.policy
         self.router: Router = Router(
             share, self.strategy, make_policy(known, self.strategy), None, options.get("statistics", True)
@@ -231,7 +233,7 @@ class Hub:
         share = self.stems.share(query.graph, place)
         share.see(time, earlier=earlier)
         columns = [self._columns[pair] for pair in query.select.values()]
-        self.joins[family] = SharedJoin(query, share, columns, options, before)
+        self.joins[family] = SharedJoin(query, share, columns, options, before, family.tree)
 
     def remove(self, family: Family) -> None:
         """Remove the join of a family."""
