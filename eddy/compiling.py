@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters import ranges
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
 from eddy.live.seal import LEAST_KEY_BYTES, Seal
+from eddy.queries.grouped_filters import GroupedFilters
 from eddy.query.branch import Branch
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -57,6 +59,7 @@ def warmup() -> None:
     deciding.stats()
     # `Modules.clear_marks` calls it only if there are marks.
     clear_all(deciding._engine.modules.arena)
+    _warm_grouped_filters()
     _warm_branches([streams[0], *rest], batch)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
@@ -66,6 +69,12 @@ def warmup() -> None:
         for stair in changing.stairs:
             stair.make_room(0)
     Seal(bytes(LEAST_KEY_BYTES)).of_blocks(b"", np.zeros(64, np.uint8), np.array([[0, 64]]))
+
+
+def _warm_grouped_filters() -> None:
+    filters = GroupedFilters([[ranges.Range("x", 0, 1)], [ranges.Range("x", 1, 2)]])
+    for ask in (filters.share, filters.wanted):
+        ask(3, lambda _: np.arange(3))
 
 
 def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:

@@ -97,7 +97,7 @@ class Payload:
     _valid: dict[ColumnId, npt.NDArray[np.uint8]]
     _block: npt.NDArray[np.uint8]
     _whole: _Gathered
-    _parts: dict[tuple[int, ...], _Gathered]
+    _parts: dict[tuple[tuple[int, ...], frozenset[ColumnId]], _Gathered]
 
     def __init__(self, kinds: list[list[pa.DataType]], room: list[int], allowance: Allowance | None = None) -> None:
         self.kinds = kinds
@@ -346,21 +346,19 @@ class Payload:
 
     # Results
 
-    def _some(self, streams: Sequence[int]) -> _Gathered:
-        """Return what is gathered for results whose components are tuples of these streams."""
-        known = self._parts.get(tuple(streams))
+    def _some(self, streams: tuple[int, ...], columns: frozenset[ColumnId]) -> _Gathered:
+        """Return what is gathered for columns of results whose components are tuples of these streams."""
+        known = self._parts.get((streams, columns))
         if known is not None:
             return known
         places = {i: place for place, i in enumerate(streams)}
         every = self._whole
-        kept = [row for row, (i, _) in enumerate([*every.rings, *every.nulls]) if i in places]
+        kept = [row for row, one in enumerate([*every.rings, *every.nulls]) if one in columns]
         described = every.described[kept]
         described[:, P_STREAM] = [places[i] for i in described[:, P_STREAM].tolist()]
-        rings, nulls, logs = (
-            [one for one in own if one[0] in places] for own in (every.rings, every.nulls, every.logs)
-        )
+        rings, nulls, logs = ([one for one in own if one in columns] for own in (every.rings, every.nulls, every.logs))
         known = _Gathered(described, [every.widths[row] for row in kept], rings, nulls, logs, places)
-        self._parts[tuple(streams)] = known
+        self._parts[streams, columns] = known
         return known
 
     def gather(
@@ -370,6 +368,7 @@ class Payload:
         bases: npt.NDArray[np.int64],
         absent: npt.NDArray[np.bool_] | None = None,
         streams: Sequence[int] | None = None,
+        columns: frozenset[ColumnId] | None = None,
     ) -> dict[ColumnId, Column]:
         """Return the kept columns of the components of n results, by (stream, column), in the types of `kinds`.
 
@@ -380,8 +379,9 @@ class Payload:
         bases   int64[streams], arrival number - sequence number
         absent  bool[n, streams], components that a result lacks; its columns of them are null
         streams the streams of the components, in their order; None = all. Then `ids` and `bases` have only those
+        columns the columns to return, if `streams` are given
         """
-        whole = self._whole if streams is None else self._some(streams)
+        whole = self._whole if streams is None else self._some(tuple(streams), columns or frozenset())
         lacking = [] if absent is None else [i for i in range(len(self.kinds)) if absent[:, i].any()]
         starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in whole.widths)]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.

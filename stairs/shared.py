@@ -70,7 +70,7 @@ from stairs.routes import no_routes
 from stairs.stems import RENUMBER_AT
 
 CHUNK = 4096
-"""Most arrivals of a chunk. Each join starts its kernel once for each chunk, which takes about as long as 300 arrivals."""
+"""Most arrivals of a chunk. Each join starts its kernel once for each chunk, which takes as long as 300 arrivals."""
 LOCATED = [S_RECS, S_VALUES, S_WIDTH, S_MASK]
 """Fields of a shared stream that its shares copy."""
 

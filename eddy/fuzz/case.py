@@ -134,7 +134,7 @@ class Shape:
             for (i, x), op, (j, y), amount in self.comparisons
             if max(i, j) in own
         ]
-        found = [OracleStream(NAMES[i], *_window(self.windows[i]), time) for i in own]
+        found = [OracleStream(NAMES[i], *oracle_window(self.windows[i]), time) for i in own]
         return OracleQuery(found, equalities, self.lateness, comparisons=comparisons)
 
     def oracle(self) -> Oracle:
@@ -196,7 +196,8 @@ class Shape:
         return {**row.keys, **more, "v": v, "n": row.number}
 
 
-def _window(window: Window | None) -> tuple[Literal["rows", "range", "unbounded", "derived"], int]:
+def oracle_window(window: Window | None) -> tuple[Literal["rows", "range", "unbounded", "derived"], int]:
+    """Return the kind and the size of a window as the oracle takes them."""
     match window:
         case Rows(n):
             return "rows", n

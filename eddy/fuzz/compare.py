@@ -14,7 +14,11 @@ Group = Sequence[tuple[Any, ...]]
 
 def compare(table: pa.Table, groups: Sequence[Group]) -> None:
     """Raise AssertionError unless the table has exactly the rows of the groups, in the order of the groups."""
-    got = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    compare_rows(list(zip(*(column.to_pylist() for column in table.columns), strict=True)), groups)
+
+
+def compare_rows(got: Sequence[tuple[Any, ...]], groups: Sequence[Group]) -> None:
+    """Raise AssertionError unless these are exactly the rows of the groups, in the order of the groups."""
     wanted = [row for group in groups for row in group]
     missing, extra = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
     if missing or extra:

@@ -32,6 +32,7 @@ class Tally:
     arrivals: int = 0
     transitions: int = 0
     snapshots: int = 0
+    elements: int = 0
     results: int = 0
     refused: int = 0
 

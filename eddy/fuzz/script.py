@@ -11,6 +11,9 @@ from eddy.fuzz.branch_oracle import BranchOracle
 from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Row, Shape, Step, Transition
 from eddy.fuzz.play import Model, branch_groups, expected, must_fail
 
+COMPARE = inspect.getsource(comparison.compare) + "\n\n" + inspect.getsource(comparison.compare_rows)
+"""The comparison, as scripts contain it."""
+
 _HEAD = '''"""{title}"""
 
 from __future__ import annotations
@@ -124,7 +127,7 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
         text = text.replace("from collections import Counter", "import random\nfrom collections import Counter")
         text += "from eddy.routing.policies import Decision, View\nfrom jisc.plan.tree import Tree, join\n"
         text += "from jisc.plan.states import states_of\n\n"
-    text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + inspect.getsource(comparison.compare) + _TAIL
+    text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + COMPARE + _TAIL
     text += _FAIL if any(line.startswith("push_in_vain") for line in lines) else ""
     text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
     text += _NO_ROOM if any(line.startswith("refused(") for line in lines) else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -31,6 +31,21 @@ Pushed = Mapping[str, object]
 def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:
     """Take arrivals in and return their results; see `Runtime.push`."""
     began = perf_counter()
+    prepared = prepare(engine, batches, order, watermark)
+    settle(engine, prepared, perf_counter() - began)
+    assert prepared.commit.last is not None
+    return prepared.commit.last.results
+
+
+class Prepared(NamedTuple):
+    """A push whose results are computed, and which has not happened yet: `settle` or `roll_back` follows."""
+
+    arrivals: Arrivals
+    commit: CommitRecord
+
+
+def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> Prepared:
+    """Compute a push. After an exception, and until it is settled, `roll_back` takes it back."""
     engine.last = None
     watermark = as_ticks(watermark)
     oldest = _late_before(engine, watermark)
@@ -40,14 +55,17 @@ def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> 
     if engine.router.due:
         follow_router(engine)
         begin(engine)
-    commit = computed(engine, arrivals)
+    return Prepared(arrivals, computed(engine, arrivals))
+
+
+def settle(engine: Engine, prepared: Prepared, seconds: float) -> None:
+    """Let a prepared push happen; `seconds`: its time so far, for the history of plans."""
+    arrivals, commit = prepared
     engine.commit = commit
     finish(engine, commit)
-    engine.strategy.history.note_push(commit.inserted, commit.arrivals, perf_counter() - began)
+    engine.strategy.history.note_push(commit.inserted, commit.arrivals, seconds)
     if commit.late.nbytes or arrivals.late:
-        engine.late.settle(arrivals.late, engine.bound.left, watermark is not None)
-    assert commit.last is not None
-    return commit.last.results
+        engine.late.settle(arrivals.late, engine.bound.left, arrivals.watermark is not None)
 
 
 def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from eddy.log import LOG, log_changes, log_refusal
 from stairs.errors import StateError
@@ -30,9 +30,10 @@ _SEARCH = threading.Lock()
 
 
 class Turn:
-    """The right to work on one runtime."""
+    """The right to work on one runtime; `what` is its name in errors."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "runtime") -> None:
+        self._what = what
         self._held: dict[str, FrameType] = {}
         self._ended: str | None = None
 
@@ -48,7 +49,7 @@ class Turn:
             if holder is not None and thread is None and self._held.get(_HOLDER) is holder:
                 del self._held[_HOLDER]
             if self._held.setdefault(_HOLDER, frame) is not frame:
-                raise StateError(_refusal(call, thread))
+                raise StateError(_refusal(call, self._what, thread))
 
     def end(self, why: str) -> None:
         """Refuse every turn from now on, with this message."""
@@ -71,31 +72,40 @@ def _thread_of(frame: FrameType) -> int | None:
     return None
 
 
-def _refusal(call: str, thread: int | None) -> str:
+def _refusal(call: str, what: str, thread: int | None) -> str:
     if thread == threading.get_ident():
         return (
-            f"{call}: this runtime is in the middle of another call, which has called this one (from a filter, `where`,"
+            f"{call}: this {what} is in the middle of another call, which has called this one (from a filter, `where`,"
             " a policy or a signal handler); such functions may only read their arguments: call it afterwards"
         )
     return (
-        f"{call}: this runtime is at work in another thread; one call at a time: give each thread its own runtime, or"
-        " put a lock around the calls"
+        f"{call}: this {what} is at work in another thread; one call at a time: give each thread its own {what}, or put"
+        " a lock around the calls"
     )
 
 
+class Settled(Protocol):
+    """Something with state on which one call at a time works, and which ends what an exception interrupted."""
+
+    _turn: Turn
+
+    def _settle(self) -> None: ...
+
+
 R = TypeVar("R", bound="Runtime")
+S = TypeVar("S", bound=Settled)
 
 
-def in_turn(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """Run a method of a runtime only if no other call is at work, and only on consistent state.
 
-    After an exception the state is made consistent (`Runtime._settle`). If another exception interrupts that, the next
+    After an exception the state is made consistent (`_settle`). If another exception interrupts that, the next
     call does it.
     """
     name = method.__name__
 
     @wraps(method)
-    def call(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         self._turn.take(sys._getframe(), name)
         try:
             self._settle()

@@ -1,10 +1,15 @@
 """Several queries over the same streams, which start, change and stop while rows arrive.
 
     engine.py    the public engine: streams, queries by name, pushes
-    query.py     one query: its versions, its control elements, its results
-    version.py   a version: the results that it owns, and when it has ended
+    query.py     one query of an engine: its control elements, its results
+    life.py      the versions of a query, and what control elements make of them
+    version.py   a version: which results it owns, and when it has ended
+    drain.py     a drain stop: when it is over
+    owner.py     takes the results that a version owns from those that its family found
     changes.py   kinds of change
     family.py    one join for all versions over the same join graph
+    found.py     what the join of a family found, and what each version gets of it
+    grouped_filters.py, kernels.py   the ranges of all versions, asked at once
     sources.py   the streams: rows as arrivals in one order
     kept.py      the rows that a query can start on
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from eddy.push.push import Prepared
+from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family, family_key
-from eddy.queries.kept import Kept
+from eddy.queries.kept import Kept, Need
+from eddy.queries.life import Life
+from eddy.queries.owner import Owner
 from eddy.queries.query import RunningQuery
+from eddy.queries.savepoint import Savepoint
 from eddy.queries.sharing import Sharing
-from eddy.queries.sources import Sources, placed
+from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
-from eddy.query.branches import BranchedQuery
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
-from stairs.errors import InputError, QueryError, StateError
+from stairs.errors import InputError
 from stairs.graph import FOREVER
 
 HISTORY = pa.schema(
@@ -34,6 +36,23 @@ HISTORY = pa.schema(
 )
 """Columns of `Engine.history`: where an element takes effect, the query and its newest version, the element, and the
 position from which that version has all results."""
+
+
+class LastPush(NamedTuple):
+    """A push that happened: the position after it, and its results by query."""
+
+    position: int
+    results: dict[str, pa.Table]
+
+
+class _Done(NamedTuple):
+    """A push that has happened: what each join has prepared, and the figures after it."""
+
+    push: Push
+    prepared: dict[Family, Prepared]
+    newest: list[int]
+    late: dict[str, int]
+    last: LastPush
 
 
 class Engine:
@@ -76,32 +95,44 @@ class Engine:
             )
         self.sources = Sources(streams, lateness)
         self._options = options
-        self._busy = threading.Lock()
+        self._turn = Turn("engine")
         self._queries: dict[str, RunningQuery] = {}
+        self._running: dict[str, RunningQuery] = {}
         self._families: dict[Hashable, Family] = {}
         self._sharing = Sharing(self.sources, options, share)
+        self.owners: dict[Version, Owner] = {}
+        """By version what takes its results."""
         self._kept = [Kept() for _ in self.sources.streams]
         self._newest = [-FOREVER] * len(self.sources.streams)
         self._history: list[tuple[int, str, int, str, int]] = []
+        self._elements = 0
+        """Entries of the history; those after them were taken back."""
         self._late = dict.fromkeys(self.sources.graph.names, 0)
-        self._broken = False
+        self._last: LastPush | None = None
+        self._undo: Savepoint | None = None
+        self._done: _Done | None = None
         self.position = 0
         """The number of arrivals so far."""
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Keep other calls out for the time of a block. Raises StateError during another call."""
-        if not self._busy.acquire(blocking=False):
-            raise StateError("the engine is at work in another call; wait until it has returned")
-        try:
-            if self._broken:
-                raise StateError("an earlier push failed after some joins had taken it in; make a new engine")
-            yield
-        finally:
-            self._busy.release()
+    def _settle(self) -> None:
+        """End what an exception interrupted: complete a push that has happened, take anything else back."""
+        if self._done is not None:
+            self._finish(self._done)
+        elif self._undo is not None:
+            self._sharing.roll_back()
+            for family in self._families.values():
+                family.roll_back()
+            self._undo.restore()
+            self._undo = None
+
+    def _begin(self, *lives: Life) -> None:
+        """Note what everything is now; while `_undo` is set, an exception leads back to here."""
+        versions = [part for life in lives for version in life.versions for part in version.parts]
+        self._undo = Savepoint([self, self._sharing, *self._families.values(), *lives, *versions])
 
     # Queries
 
+    @in_turn
     def start(self, name: str, query: Query, *, at: int | None = None, warm: bool = False) -> RunningQuery:
         """Start a query under a name.
 
@@ -113,16 +144,23 @@ class Engine:
         Raises InputError for the name of a query that has not stopped, and a position that has passed; QueryError for a
         query that does not fit the streams, has branches or a lateness of its own.
         """
-        with self.call():
-            if name in self._queries and self._queries[name].state != "stopped":
-                raise InputError(
-                    f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name"
-                )
-            position = self.checked_position(name, at)
-            version = self.make(0, query, position, warm)
-            self._queries[name] = RunningQuery(self, name, version)
-            self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
-            return self._queries[name]
+        if name in self._queries and self._queries[name].state != "stopped":
+            raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
+        position = self.checked_position(name, at)
+        self._begin()
+        version = self.make(0, query, position, warm)
+        started = RunningQuery(self, name, version)
+        self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
+        self._queries, self._running = {**self._queries, name: started}, {**self._running, name: started}
+        self._undo = None
+        return started
+
+    @in_turn
+    def give(self, query: RunningQuery, element: Callable[[], None]) -> None:
+        """Carry out a control element of a query, in whole or not at all."""
+        self._begin(query)
+        element()
+        self._undo = None
 
     @property
     def queries(self) -> dict[str, RunningQuery]:
@@ -136,18 +174,19 @@ class Engine:
 
     def history(self) -> pa.Table:
         """Return the control elements of all queries in the order in which they were given, as `HISTORY` describes."""
-        rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history]
+        rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history[: self._elements]]
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
     def metrics(self) -> dict[str, Any]:
         """Return figures: bytes of the rows that are kept, of shared SteMs, and of each join with its queries."""
         joins = []
         for family in self._families.values():
-            names = [one.name for one in self._queries.values() if any(v.family is family for v in one.live)]
+            sharing = {owner.version for owner in family.owners}
+            names = [one.name for one in self._running.values() if sharing.intersection(one.live)]
             own = 0 if family.runtime is None else family.runtime.nbytes
             joins.append({"streams": family.names, "queries": names, "shared": family.shared, "bytes": own})
-        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self._kept, strict=True)}
         shared = 0 if self._sharing.hub is None else self._sharing.hub.nbytes
+        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self._kept, strict=True)}
         return {"position": self.position, "kept_bytes": kept, "shared_bytes": shared, "joins": joins}
 
     @property
@@ -157,58 +196,86 @@ class Engine:
 
     # Pushes
 
+    @in_turn
     def push(self, batches: Mapping[str, object], order: object = None) -> dict[str, pa.Table]:
         """Take arrivals in; return the results of each query that runs or ends in this push, by its name.
 
         Arguments and order as in `Runtime.push`, with the streams numbered as in the engine. While a query changes, the
         results of its versions are in one table; columns that one of them lacks are null. Raises InputError for rows
-        that do not fit the streams; nothing has changed then.
+        that do not fit the streams, and for a condition of a query that fails. After any exception the push has
+        happened in whole or not at all: `position` and `last_push` report which.
         """
-        with self.call():
-            return self._push(batches, order)
-
-    def _push(self, batches: Mapping[str, object], order: object) -> dict[str, pa.Table]:
-        greatest = max(self._newest)
-        arrivals = self.sources.admit(batches, order, greatest)
-        push = placed(arrivals, self.position, greatest)
+        admitted = self.sources.admit(batches, order, max(self._newest))
+        push = placed(admitted, self.position, max(self._newest))
+        live = [one for one in self._running.values() if one.live]
+        self._begin(*(one for one in live if one.may_change))
         kept = dict(zip(self.sources.graph.names, self._kept, strict=True))
-        tables = self._sharing.push(push, self._families.values(), kept, self._newest)
+        tables = self._sharing.prepare(push, self._families.values(), kept, self._newest)
         found = {family: family.found(table) for family, table in tables.items()}
-        self._broken = bool(found)
+        prepared: dict[Family, Prepared] = {}
         for family in self._families.values():
             if family not in found:
-                found[family] = family.push(push)
-            self._broken = True  # until all joins have taken the push in
-        counts = [own.count for own in self._kept]
-        for i, own in enumerate(self._kept):
-            own.add(push, i)
+                found[family], prepared[family] = family.prepare(push)
         self.position = push.end
-        live = [one for one in self._queries.values() if one.live]
-        results = {one.name: one.push(push, found, counts) for one in live}
-        for i, times in enumerate(push.times):
-            if times is not None:
-                self._newest[i] = max(self._newest[i], int(times.max()))
-        for i, rows in arrivals.late.items():
-            self._late[self.sources.graph.names[i]] += rows.n_rows
-        self._forget()
-        self._broken = False
+        for one in live:
+            one.begin(push)
+        finds = {family: (own, family.shares(push, own)) for family, own in found.items()}
+        results = {one.name: one.results(push, finds) for one in live}
+        newest = [
+            before if times is None or not len(times) else max(before, int(times.max()))
+            for before, times in zip(self._newest, push.times, strict=True)
+        ]
+        late = {**self._late}
+        for i, rows in admitted.late.items():
+            late[self.sources.graph.names[i]] += rows.n_rows
+        self._done = _Done(push, prepared, newest, late, LastPush(push.end, results))
+        self._finish(self._done)
         return results
+
+    def _finish(self, done: _Done) -> None:
+        """Complete a push that has happened. It may be repeated."""
+        self._sharing.settle()
+        for family, prepared in done.prepared.items():
+            family.settle(prepared)
+        for i, own in enumerate(self._kept):
+            own.add(done.push, i)
+        self._newest, self._late, self._last = done.newest, done.late, done.last
+        self._forget()
+        # Last: until then an exception leads back here.
+        self._undo = None
+        self._done = None
+
+    @in_turn
+    def last_push(self) -> LastPush | None:
+        """Return the last push that happened, the position after it and its results, or None before the first.
+
+        For a caller whose `push` was interrupted, by Ctrl-C for example: if `position` has increased, the push
+        happened, and these are its results. If not, push the rows again. The results are kept until the next push.
+        """
+        return self._last
 
     def _forget(self) -> None:
         """Drop what no query needs any more: joins without versions, and rows."""
-        live = {version for one in self._queries.values() for version in one.live}
-        for key, family in list(self._families.items()):
-            family.members = {version: query for version, query in family.members.items() if version in live}
-            if not family.members:
-                del self._families[key]
+        self._running = {name: one for name, one in self._running.items() if one.live}
+        self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
+        for family in self._families.values():
+            family.forget_ended()
+        self._families = {key: family for key, family in self._families.items() if family.owners}
         watermark = max(self._newest) - self.sources.graph.lateness
         for i, stream in enumerate(self.sources.streams):
-            windows = [
-                family.windows[stream.name] for family in self._families.values() if stream.name in family.windows
-            ]
+            needs = [need for family in self._families.values() for need in family.needs(stream.name)]
             if stream.name in self.sources.windows:
-                windows.append(self.sources.windows[stream.name])
-            self._kept[i].trim(windows, watermark)
+                needs.append(Need(self.sources.windows[stream.name]))
+            self._kept[i].trim(needs, watermark)
+
+    @in_turn
+    def check(self) -> None:
+        """Raise StateError unless all invariants of all joins hold. O(state), for tests."""
+        for family in self._families.values():
+            if family.runtime is not None:
+                family.runtime.check()
+        if self._sharing.hub is not None:
+            self._sharing.hub.check()
 
     # For the queries
 
@@ -226,7 +293,7 @@ class Engine:
 
         Raises QueryError for a query that does not fit the streams.
         """
-        self._check(query)
+        self.sources.check(query)
         key = family_key(query)
         family = self._families.get(key)
         new = family is None
@@ -235,14 +302,15 @@ class Engine:
             self._sharing.offer(family, self._families.values())
         own = [self._kept[self.sources.index(name)] for name in family.names]
         kept_from = max(one.complete_from for one in own)
-        version = Version(number, query, family, start, warm, 0)
-        if family.join(version, query) or (warm and family.complete_from > kept_from):
+        version = Version(number, query, start, warm, 0)
+        owner = Owner(version, family)
+        self.owners = {**self.owners, version: owner}
+        grown = family.join(owner)
+        if new and not warm:
+            family.fill({}, self.position)
+        elif grown or (warm and (family.complete_from > kept_from or not family.whole)):
             family.fill({name: one.table() for name, one in zip(family.names, own, strict=True)}, kept_from)
-        elif new:
-            family.complete_from = self.position
-            if warm:
-                family.fill({name: one.table() for name, one in zip(family.names, own, strict=True)}, kept_from)
-        self._families[key] = family
+        self._families = {**self._families, key: family}
         version.complete_from = family.complete_from if warm else (start or 0)
         return version
 
@@ -252,31 +320,6 @@ class Engine:
 
     def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
         """Add an element to the history."""
+        del self._history[self._elements :]
         self._history.append((position, name, version, event, complete_from))
-
-    def _check(self, query: Query) -> None:
-        """Raise QueryError for a query that does not fit the streams."""
-        if isinstance(query, BranchedQuery) or not isinstance(query, Query):
-            raise QueryError(f"an engine runs queries without branches, not {query!r}; use a Runtime for this one")
-        if query.lateness:
-            raise QueryError(
-                "lateness belongs to the engine, because all queries see the same arrivals: Engine(lateness=…)"
-            )
-        known = {stream.name: stream for stream in self.sources.streams}
-        for stream in query.streams:
-            own = known.get(stream.name)
-            if own is None:
-                raise QueryError(f"the engine has no stream {stream.name!r}; its streams are {', '.join(known)}")
-            wrong = [field for field in stream.schema if field.name not in own.schema.names]
-            wrong += [
-                f for f in stream.schema if f.name in own.schema.names and own.schema.field(f.name).type != f.type
-            ]
-            if wrong:
-                raise QueryError(
-                    f"stream {stream.name!r}: the engine has no column {wrong[0].name!r} of type {wrong[0].type}; its"
-                    f" columns are {', '.join(f'{f.name} {f.type}' for f in own.schema)}"
-                )
-            if stream.time is not None and stream.time != own.time:
-                raise QueryError(
-                    f"stream {stream.name!r}: its time column is {stream.time!r}, and that of the engine {own.time!r}"
-                )
+        self._elements += 1

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from functools import cached_property
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.ingest.arrivals import keep_arrivals, keep_rows
+from eddy.push.push import Prepared, prepare, settle
+from eddy.push.transaction import recover, roll_back
+from eddy.queries.found import Found, Shares
+from eddy.queries.grouped_filters import GroupedFilters
+from eddy.queries.kept import Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from stairs.graph import Window, WindowKind
-from stairs.plain_types import taken
+
+if TYPE_CHECKING:
+    from eddy.queries.owner import Owner
 
 
 def family_key(query: Query) -> Hashable:
@@ -50,40 +60,19 @@ def _wider(one: Window, other: Window) -> bool:
     return (order.index(one.kind), one.size) > (order.index(other.kind), other.size)
 
 
-class Found:
-    """The combinations that a join found in a push.
-
-    table        the columns of all streams, named "stream.column", in the order of their last components
-    rows         int64[rows], the numbers of its rows
-    first, last  int64[rows], the least and the greatest position of their components
-    """
-
-    def __init__(self, table: pa.Table, names: list[str]) -> None:
-        self.table = table
-        places = [np.asarray(table.column(f"{name}.{POSITION}")) for name in names]
-        self.first: npt.NDArray[np.int64] = np.minimum.reduce(places)
-        self.last: npt.NDArray[np.int64] = np.maximum.reduce(places)
-        self.rows: npt.NDArray[np.int64] = np.arange(len(self.last))
-
-    def stream(self, name: str, columns: list[str], rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Return columns of a stream, by their own names, in some rows, of which there are any; O(1) for all rows."""
-        batch = pa.RecordBatch.from_arrays([self._arrays[f"{name}.{column}"] for column in columns], names=columns)
-        return batch if len(rows) == len(self.rows) else taken(batch, rows)
-
-    @cached_property
-    def _arrays(self) -> dict[str, pa.Array]:
-        (batch,) = self.table.combine_chunks().to_batches()
-        return dict(zip(batch.schema.names, batch.columns, strict=True))
-
-
 class Family:
     """The join of one family.
 
-    members  the queries of its versions, by version
-    windows  stream -> its widest window
-    query    the query whose results contain those of all versions
-    shared   whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
-    fresh    whether it has seen no row yet
+    Rows that no version accepts do not enter the join, so that it is no larger than what the filters let through.
+
+    runtime        its join, None if it is shared
+    names          its streams, in the order of the engine
+    windows        stream -> its widest window
+    complete_from  the position from which the windows are complete
+    whole          whether no row was kept out since then
+    query          the query whose results contain those of all versions
+    shared         whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
+    fresh          whether it has seen no row yet
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -91,66 +80,186 @@ class Family:
         self._options = options
         self._on = query.on
         self.names = [name for name in sources.graph.names if name in {one.name for one in query.streams}]
+        self._index = [sources.index(name) for name in self.names]
+        self._number = np.full(len(sources.streams), len(self.names), np.uint8)
+        self._number[self._index] = np.arange(len(self.names))
         self._streams = {stream.name: stream for stream in query.streams}
         self.windows = dict(zip((one.name for one in query.streams), query.graph.windows, strict=True))
-        self.members: dict[object, Query] = {}
-        self.complete_from = 0
-        """The position from which the windows are complete."""
+        self._counting = {
+            stream.name: AdaptiveFilter(stream.conditions, place=f"stream {stream.name}: its filter")
+            for stream in query.streams
+            if stream.conditions and isinstance(stream.window, Rows)
+        }
+        self.owners: list[Owner] = []
+        self._entries: dict[str, GroupedFilters] | None = None
+        self.runtime: Runtime | None = None
         self.shared, self.fresh = False, True
+        self._shared: tuple[object, GroupedFilters | None] = (None, None)
+        self._columns: set[str] = set()
+        self.complete_from = 0
+        self.whole = True
         self.query = self._made()
-        self.runtime: Runtime | None = self._started()
 
-    def _started(self) -> Runtime:
-        return Runtime(self.query, **self._options)  # type: ignore[arg-type]
+    @property
+    def timed(self) -> bool:
+        """Whether event time ends windows."""
+        return self._has(WindowKind.RANGE)
+
+    def _has(self, kind: WindowKind) -> bool:
+        """Return whether a window is of a kind."""
+        return any(window.kind == kind for window in self.windows.values())
+
+    def needs(self, name: str) -> list[Need]:
+        """Return which rows of a stream must be kept."""
+        return [Need(self.windows[name], self._counting.get(name))] if name in self.windows else []
 
     def _made(self) -> Query:
+        # Without a window of time, event times decide nothing, and rows that are loaded keep their order of arrival.
         streams = []
-        for name in self.names:
-            own, source = self._streams[name], self._sources.streams[self._sources.index(name)]
+        for name, i in zip(self.names, self._index, strict=True):
+            own, source = self._streams[name], self._sources.streams[i]
             schema = source.schema.append(pa.field(POSITION, pa.int64(), False))
             kept = own.filter if isinstance(own.window, Rows) else None
-            streams.append(Stream(name, schema, own.window, source.time, kept))
-        lateness = self._sources.graph.lateness
-        ranged = any(window.kind == WindowKind.RANGE for window in self.windows.values())
-        return Query(streams, self._on, lateness=lateness if ranged else 0, late="count")
+            streams.append(Stream(name, schema, own.window, source.time if self.timed else None, kept))
+        lateness = self._sources.graph.lateness if self.timed else 0
+        select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
+        select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
+        return Query(streams, self._on, select=select, lateness=lateness, late="count")
 
-    def join(self, version: object, query: Query) -> bool:
-        """Take a version in; return whether windows became wider, so that the join must be filled again."""
-        grown = False
+    # Its versions
+
+    def join(self, owner: Owner) -> bool:
+        """Take a version in; return whether the join lacks windows or columns for it, and must be filled.
+
+        The first version always fills it.
+        """
+        query, streams, windows = owner.query, dict(self._streams), dict(self.windows)
         for stream, window in zip(query.streams, query.graph.windows, strict=True):
-            if _wider(window, self.windows[stream.name]):
-                self._streams[stream.name], self.windows[stream.name] = stream, window
-                grown = True
-        self.members[version] = query
+            if _wider(window, windows[stream.name]):
+                streams[stream.name], windows[stream.name] = stream, window
+        grown = windows != self.windows
+        self._streams, self.windows = streams, windows
+        columns = set(owner.read)
+        if owner.windows() or (grown and self.owners):
+            # One of them has a narrower window than the join: it asks for the age of its rows.
+            columns |= {f"{stream.name}.{stream.time}" for stream in self._streams.values()}
+        grown = grown or not columns <= self._columns or not self.owners
+        self._columns = self._columns | columns
+        self.owners = [*self.owners, owner]
+        self._entries, self._shared = None, (None, None)
         return grown
 
-    def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int) -> None:
-        """Begin anew with rows that arrived earlier; `complete_from`: the position from which these are all."""
-        self.query, self.fresh, self.complete_from = self._made(), False, complete_from
+    def forget_ended(self) -> None:
+        """Let the versions go that have no more results."""
+        live = [owner for owner in self.owners if owner.version.ended is None]
+        if len(live) < len(self.owners):
+            self.owners, self._entries = live, None
+
+    def _filters(self) -> dict[str, GroupedFilters]:
+        """Return the filters of rows that arrive, for each stream of which all versions ask for ranges."""
+        if self._entries is None:
+            self._entries = {}
+            for name in self.names:
+                own = [owner.ranges[name] for owner in self.owners]
+                if all(own) and not isinstance(self._streams[name].window, Rows):
+                    self._entries[name] = GroupedFilters(own)
+        return self._entries
+
+    def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int, watermark: int | None = None) -> None:
+        """Begin anew with rows that arrived earlier.
+
+        complete_from  the position from which these are all
+        watermark      that of the last push of these rows, if pushes give one
+        """
+        query = self._made()
         if self.shared:
+            self.fresh = self.fresh and all(table is None for table in rows.values())
+            self.query, self.complete_from = query, complete_from
             return
-        self.runtime = self._started()
-        given = {name: table for name in self.names if (table := rows[name]) is not None}
-        if given:
-            self.runtime.load(given)
+        runtime = Runtime(query, **self._options)  # type: ignore[arg-type]
+        batches: list[pa.RecordBatch | None] = []
+        for name in self.names:
+            table = rows.get(name)
+            found = [] if table is None else table.combine_chunks().to_batches()
+            batches.append(found[0] if found else None)
+        self.complete_from, self.whole = complete_from, True
+        kept = keep_rows(batches, self._wanted(batches))
+        given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
+        if given and self._sources.graph.lateness and self.timed and self._has(WindowKind.ROWS):
+            # Rows are loaded by event time, but a window of rows goes by their arrival.
+            places = {name: np.asarray(batch.column(POSITION)) for name, batch in given.items()}
+            number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
+            runtime.push(given, number[np.argsort(np.concatenate([*places.values()]))])
+        elif given:
+            runtime.load(given, watermark=watermark)
+        self.query, self.fresh, self.runtime = query, not given, runtime
 
     def released(self) -> None:
-        """Go on without SteMs of its own: the shared ones have its rows."""
-        self.runtime, self.fresh = None, False
+        """Continue without SteMs of its own: the shared ones have its rows."""
+        self.runtime, self.fresh, self.whole = None, False, True
 
-    def push(self, push: Push) -> Found:
-        """Take a push in; return what the join found."""
-        index = [self._sources.index(name) for name in self.names]
-        number = np.full(len(push.batches), len(index), np.uint8)
-        number[index] = np.arange(len(index))
-        order = number[push.order]
-        batches = {
-            name: batch for name, i in zip(self.names, index, strict=True) if (batch := push.batches[i]) is not None
-        }
+    # Pushes
+
+    def prepare(self, push: Push) -> tuple[Found, Prepared]:
+        """Compute what the join finds in a push, which has not happened yet (`eddy.push.push.prepare`)."""
+        order = self._number[push.order]
+        order = order[order < len(self.names)]
+        batches = [push.batches[i] for i in self._index]
+        keep = self._wanted(batches)
+        order = keep_arrivals(order, batches, keep)
+        batches = keep_rows(batches, keep)
+        given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
         assert self.runtime is not None
         self.fresh = False
-        return self.found(self.runtime.push(batches, order[order < len(index)]))
+        prepared = prepare(self.runtime._engine, given, order, None)
+        assert prepared.commit.last is not None
+        return self.found(prepared.commit.last.results), prepared
 
     def found(self, table: pa.Table) -> Found:
         """Return the combinations of a push, given the results of `query`."""
-        return Found(table, self.names)
+        return Found(table, [self._sources.streams[i] for i in self._index], self._sources.time_type)
+
+    def settle(self, prepared: Prepared) -> None:
+        """Let a push happen. It may be repeated."""
+        assert self.runtime is not None
+        engine = self.runtime._engine
+        if engine.commit is not None:
+            recover(engine)
+        elif engine.undo is not None:
+            settle(engine, prepared, 0.0)
+
+    def roll_back(self) -> None:
+        """Take a push back that has not happened."""
+        if self.runtime is not None:
+            roll_back(self.runtime._engine)
+
+    def _wanted(self, batches: list[pa.RecordBatch | None]) -> dict[int, npt.NDArray[np.int64]]:
+        """Return the numbers of the rows that some version accepts, for the streams that have other rows."""
+        keep = {}
+        for k, name in enumerate(self.names):
+            batch, filters = batches[k], self._filters().get(name)
+            if batch is not None and filters is not None:
+                columns = dict(zip((f"{name}.{own}" for own in batch.schema.names), batch.columns, strict=True))
+                rows = filters.wanted(len(batch), columns.__getitem__)
+                if rows is not None:
+                    keep[k] = rows
+                    self.whole = False
+        return keep
+
+    def shares(self, push: Push, found: Found, owners: Sequence[Owner] | None = None) -> Shares:
+        """Return what each version, or some of them, gets of what the join found."""
+        running = [owner for owner in owners or self.owners if owner.version.gives_from(push.first)]
+        if not len(found) or not running:
+            return Shares(found, {})
+        state = [(one, *one.version.bounds) for one in running]
+        if state != self._shared[0]:
+            ranges = [[*one.bounds(), *one.windows(), *chain.from_iterable(one.ranges.values())] for one in running]
+            self._shared = state, GroupedFilters(ranges)
+        filters = self._shared[1]
+        assert filters is not None
+        rows = dict(zip(running, filters.share(len(found), found.values), strict=True))
+        for one in running:
+            if one.asks_more:
+                own = rows[one]
+                rows[one] = one.accepted(found, np.arange(len(found)) if own is None else own)
+        return Shares(found, rows)

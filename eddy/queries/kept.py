@@ -5,17 +5,33 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
+from eddy.filters.adaptive import AdaptiveFilter
 from eddy.queries.sources import Push
 from stairs.graph import Window, WindowKind
+
+
+class Need(NamedTuple):
+    """A window for which rows are kept, and for a window of rows the filter whose rows it counts."""
+
+    window: Window
+    filter: AdaptiveFilter | None = None
 
 
 class _Chunk(NamedTuple):
     rows: pa.RecordBatch
     end: int
     newest: int | None
+    passing: dict[AdaptiveFilter, int]
+
+    def count(self, filter: AdaptiveFilter | None) -> int:
+        """Return the number of rows that a filter lets through."""
+        if filter is None:
+            return len(self.rows)
+        if filter not in self.passing:
+            self.passing[filter] = len(filter.accepted(self.rows))
+        return self.passing[filter]
 
 
 class Kept:
@@ -23,37 +39,41 @@ class Kept:
 
     complete_from  the position from which all rows are here
     count          the rows that have arrived
+    end            the position after the last of them
     """
 
     def __init__(self) -> None:
         self._chunks: deque[_Chunk] = deque()
         self.complete_from = 0
         self.count = 0
+        self.end = 0
 
     def add(self, push: Push, i: int) -> None:
-        """Add the rows of stream i."""
+        """Add the rows of stream i, unless they are here."""
         batch, times = push.batches[i], push.times[i]
-        if batch is not None and len(batch):
+        if batch is not None and len(batch) and self.end <= push.places[i][0]:
             newest = None if times is None else int(times.max())
-            self._chunks.append(_Chunk(batch, int(push.places[i][-1]) + 1, newest))
-            self.count += len(batch)
+            chunk = _Chunk(batch, int(push.places[i][-1]) + 1, newest, {})
+            if not self._chunks or self._chunks[-1].end < chunk.end:
+                self._chunks.append(chunk)
+            vars(self).update(count=self.count + len(batch), end=chunk.end)
 
-    def trim(self, windows: list[Window], watermark: int) -> None:
+    def trim(self, needs: list[Need], watermark: int) -> None:
         """Drop the rows that no window needs; `watermark`: no later row is older."""
-        spans = [window.size for window in windows if window.kind == WindowKind.RANGE]
-        least = max((window.size for window in windows if window.kind == WindowKind.ROWS), default=0)
-        if any(window.kind == WindowKind.UNBOUNDED for window in windows):
+        if any(need.window.kind == WindowKind.UNBOUNDED for need in needs):
             return
-        rows = sum(len(chunk.rows) for chunk in self._chunks)
+        spans = [need.window.size for need in needs if need.window.kind == WindowKind.RANGE]
+        rowed = [need for need in needs if need.window.kind == WindowKind.ROWS]
+        left = [sum(chunk.count(need.filter) for chunk in self._chunks) for need in rowed]
         while self._chunks:
             chunk = self._chunks[0]
             if spans and (chunk.newest is None or chunk.newest >= watermark - max(spans)):
                 return
-            if rows - len(chunk.rows) < least:
+            left = [rows - chunk.count(need.filter) for rows, need in zip(left, rowed, strict=True)]
+            if any(rows < need.window.size for rows, need in zip(left, rowed, strict=True)):
                 return
-            self._chunks.popleft()
-            rows -= len(chunk.rows)
             self.complete_from = chunk.end
+            self._chunks.popleft()
 
     def table(self) -> pa.Table | None:
         """Return the rows with their positions, None without any."""
@@ -62,12 +82,3 @@ class Kept:
     def nbytes(self) -> int:
         """Return the bytes of the rows."""
         return sum(chunk.rows.nbytes for chunk in self._chunks)
-
-
-def greatest_before(push: Push, i: int, position: int, before: int) -> int:
-    """Return the greatest event time of stream i before a position of a push, given that before the push."""
-    times = push.times[i]
-    if times is None:
-        return before
-    n = int(np.searchsorted(push.places[i], position))
-    return max(before, int(times[:n].max())) if n else before

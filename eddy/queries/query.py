@@ -1,92 +1,37 @@
-"""One query of an engine: its versions, the control elements that it gets, and the merger of what its versions find."""
+"""One query of an engine: the control elements that it gets, and the merger of what its versions find."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from eddy.queries.changes import CHANGES, Change, How
-from eddy.queries.family import Family, Found
-from eddy.queries.version import Positions, Version
+from eddy.queries.changes import CHANGES, How
+from eddy.queries.family import Family
+from eddy.queries.found import Found, Shares
+from eddy.queries.life import Life, Stop
+from eddy.queries.owner import Positions
+from eddy.queries.version import Version
 from eddy.query.query import Query
-from stairs.errors import InputError, QueryError
-from stairs.graph import WindowKind
+from stairs.errors import InputError
 
 if TYPE_CHECKING:
     from eddy.queries.engine import Engine
     from eddy.queries.sources import Push
 
-State = Literal["scheduled", "running", "draining", "changing", "stopped"]
-Stop = Literal["immediate", "drain"]
 
-
-@dataclass(eq=False)
-class _Succession:
-    """A change that is under way: an old version, a new one, and the kind."""
-
-    old: Version
-    new: Version
-    change: Change
-
-
-class RunningQuery:
+class RunningQuery(Life):
     """A query that an `Engine` runs; `Engine.start` returns it."""
 
     def __init__(self, engine: Engine, name: str, version: Version) -> None:
+        super().__init__(engine, name, version)
         self._engine = engine
-        self.name = name
-        self._versions = [version]
-        self._successions: list[_Succession] = []
-        self._held: list[pa.Table] = []
-        self._last_element = version.start or 0
+        self._held: dict[Version, list[pa.Table]] = {}
 
     def __repr__(self) -> str:
         return f"RunningQuery({self.name!r}, {self.state}, {self.query!r})"
-
-    @property
-    def query(self) -> Query:
-        """The query of the newest version."""
-        return self._versions[-1].query
-
-    @property
-    def live(self) -> list[Version]:
-        """The versions that may still have results, oldest first."""
-        return [one for one in self._versions if one.ended is None]
-
-    @property
-    def versions(self) -> list[Version]:
-        """All versions, oldest first."""
-        return list(self._versions)
-
-    @property
-    def state(self) -> State:
-        """Where the query is in its life.
-
-        "scheduled"  its start is to come          "running"   one version has results
-        "draining"   its last results are to come  "changing"  a version replaces another one
-        "stopped"    it has no more results
-        """
-        live, now = self.live, self._engine.position
-        if not live:
-            return "stopped"
-        if len(live) > 1:
-            return "changing"
-        (one,) = live
-        if one.start is None or one.start > now:
-            return "scheduled"
-        return "draining" if one.drain is not None and one.drain.at <= now else "running"
-
-    @property
-    def complete_from(self) -> int:
-        """The position from which the newest version has all results.
-
-        That of its start, unless it started warm on rows that were all kept: then the position of the first of them.
-        """
-        return self._versions[-1].complete_from
 
     # Control elements
 
@@ -103,22 +48,7 @@ class RunningQuery:
         """
         if how not in ("immediate", "drain"):
             raise InputError(f"stop: how is 'immediate' or 'drain', not {how!r}")
-        with self._engine.call():
-            self._stop(how, self._element(at))
-
-    def _stop(self, how: Stop, position: int) -> None:
-        if how == "drain":
-            for one in self.live:
-                self._require_an_end(one.query, "the drain")
-        for one in self.live:
-            if one.start is None or one.start > position:
-                one.ended = one.start = position
-            elif how == "immediate":
-                # Results that are held are given out with the next push.
-                one.stops(position, -1 if self._held else self._engine.position)
-            else:
-                self._engine.drain(one, position)
-        self._note(how + " stop", position)
+        self._engine.give(self, lambda: self.stop_at(how, self._element(at)))
 
     def change(self, query: Query, how: How = "handover", at: int | None = None) -> None:
         """Replace the query by another one, over the same streams of the engine or others of them.
@@ -133,34 +63,9 @@ class RunningQuery:
         """
         if how not in CHANGES:
             raise InputError(f"change: how is one of {', '.join(map(repr, CHANGES))}, not {how!r}")
-        with self._engine.call():
-            self._change(query, how, at)
-
-    def _change(self, query: Query, how: How, at: int | None) -> None:
-        kind, live = CHANGES[how], self.live
-        if not live:
+        if not self.live:
             raise InputError(f"query {self.name!r} has stopped; start it again")
-        position = self._element(at)
-        if kind.drains:
-            for one in live:
-                self._require_an_end(one.query, f"{how!r}")
-        try:
-            pa.unify_schemas([*(one.query.output_schema for one in live), query.output_schema])
-        except pa.ArrowException as problem:
-            raise QueryError(
-                f"query {self.name!r}: the results of the new version do not fit into one table with those of the old"
-                f" one ({problem}); select the column under another name"
-            ) from problem
-        new = self._engine.make(len(self._versions), query, None if kind.waits else position, kind.warm)
-        for one in live:
-            if one.start is None or (one.start > position and one is not live[0]):
-                one.ended = one.start = position  # it has not begun, and the new version takes its place
-        for one in self.live:
-            self._successions.append(_Succession(one, new, kind))
-            if not kind.at_result:
-                self._end(self._successions[-1], position)
-        self._versions.append(new)
-        self._note(f"{how} change", position)
+        self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
 
     def _element(self, at: int | None) -> int:
         """Return the position of a control element, and note it. Raises InputError for one that cannot be."""
@@ -172,81 +77,68 @@ class RunningQuery:
             )
         return position
 
-    def _require_an_end(self, query: Query, what: str) -> None:
-        endless = [
-            stream.name
-            for stream, window in zip(query.streams, query.graph.windows, strict=True)
-            if window.kind == WindowKind.UNBOUNDED
-        ]
-        if endless:
-            raise InputError(
-                f"query {self.name!r}: {what} would never end, because stream {endless[0]!r} has an UNBOUNDED window;"
-                " stop it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
-            )
-
-    def _note(self, event: str, position: int) -> None:
-        self._last_element = position
-        self._engine.note(position, self.name, self._versions[-1].number, event, self.complete_from)
+    def _reached(self) -> int:
+        # Results that are held are given out with the next push.
+        return -1 if self._held else self._engine.position
 
     # Its results
 
-    def push(self, push: Push, found: Mapping[Family, Found], counts: Sequence[int]) -> pa.Table:
-        """Return the results of a push, from what the families found in it; `counts`: rows of each stream before it."""
-        engine = self._engine
-
-        def note(one: Version) -> None:
-            one.note(push, engine.sources, counts)
-
+    def begin(self, push: Push) -> None:
+        """Take notice of a push, before its results."""
         for one in self.live:
-            note(one)
-        self._start_waiting()
+            one.note(push)
+
+    def results(self, push: Push, finds: Mapping[Family, tuple[Found, Shares]]) -> pa.Table:
+        """Return the results of a push: what the join of each family found, and what each version gets of it."""
+        owners = self._engine.owners
+        giving = [owners[one] for one in self._versions if one.gives_from(push.first)]
+        if len(self._versions) == 1 and giving and not self.successions and not self._held:
+            return finds[giving[0].family][1].table(giving[0])
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
-        for one in reversed([one for one in self._versions if one.ended is None or one.ended > push.first]):
-            parts[one] = one.results(found[one.family])
+        for owner in reversed(giving):
+            one = owner.version
+            parts[one] = finds[owner.family][1].within_bounds(owner)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
-                for link in [link for link in self._successions if link.new is one and link.change.at_result]:
-                    self._end(link, int(parts[one][1][0]))
-                    note(link.old)
-        return self._merged(dict(reversed(parts.items())))
+                self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
+        for one in self.start_waiting():
+            owner = owners[one]
+            parts[one] = owner.family.shares(push, finds[owner.family][0], [owner]).within_bounds(owner)
+        return self._merged(parts)
 
-    def _start_waiting(self) -> None:
-        """Start the versions whose predecessors have all ended."""
-        for new in {link.new for link in self._successions if link.change.waits and link.new.start is None}:
-            ends = [link.old.ended for link in self._successions if link.new is new]
-            if new.ended is None and None not in ends:
-                new.start = new.complete_from = max(end for end in ends if end is not None)
-                self._engine.note(new.start, self.name, new.number, "fresh start", new.start)
-
-    def _end(self, link: _Succession, position: int) -> None:
-        """Have the old version of a change stop or drain from a position on."""
-        if link.change.drains:
-            self._engine.drain(link.old, position)
-        else:
-            link.old.stops(position, self._engine.position)
-        if link.change.at_result:
-            self._successions.remove(link)
+    @property
+    def may_change(self) -> bool:
+        """Whether a push may change its versions or what it holds."""
+        return bool(self.successions or self._held) or any(one.stop is not None or one.drain for one in self.live)
 
     def _merged(self, parts: Mapping[Version, tuple[pa.Table, Positions]]) -> pa.Table:
         """Return the results of all versions in the order in which they are given out.
 
-        Results of different versions are ordered by the positions of their last components. Those of a version that is
-        held wait until the old ones have ended, and then follow theirs.
+        That is the order of their last components. Results of a version that is held wait until the old ones have
+        ended, and come before the next arrival.
         """
-        waits = {link.new for link in self._successions if link.change.holds}
-        held = {link.new for link in self._successions if link.change.holds and link.old.ended is None}
-        free = [own for version, own in parts.items() if version not in waits]
-        late = [table for version, (table, _) in parts.items() if version in waits]
-        out = [pa.concat_tables([table for table, _ in free], promote_options="default")] if free else []
-        if len(free) > 1:
-            order = np.argsort(np.concatenate([places for _, places in free]), kind="stable")
-            out = [out[0].take(pa.array(order))]
-        if held:
-            self._held += late
-        else:
-            out += [*self._held, *late]
-            self._held = []
-            self._successions = [link for link in self._successions if link.old.ended is None]
-        if not self.live:
-            self._held = []
-        return pa.concat_tables(out or [self.query.output_schema.empty_table()], promote_options="default")
+        tables, keys, held = [], [], dict(self._held)
+        for version in self._versions:
+            release = self._release(version)
+            if release is None:
+                if version in parts:
+                    held[version] = [*held.get(version, []), parts[version][0]]
+                continue
+            before = 2 * release - 1  # after the results of earlier arrivals, before those of this one
+            for table in held.pop(version, []):
+                tables.append(table)
+                keys.append(np.full(table.num_rows, before))
+            if version in parts:
+                table, places = parts[version]
+                tables.append(table)
+                keys.append(np.maximum(2 * places, before))
+        self._held = held
+        pending = {link.new for link in self.successions if link.old.ended is None}
+        self.successions = [link for link in self.successions if link.new in pending]
+        out = pa.concat_tables(tables or [self.query.output_schema.empty_table()], promote_options="default")
+        return out.take(pa.array(np.argsort(np.concatenate(keys), kind="stable"))) if len(tables) > 1 else out
+
+    def _release(self, version: Version) -> int | None:
+        """Return the position from which the results of a version are given out, None if they wait."""
+        ends = [link.old.ended for link in self.successions if link.new is version and link.change.holds]
+        return None if None in ends else max((end for end in ends if end is not None), default=0)

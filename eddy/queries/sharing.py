@@ -40,7 +40,7 @@ from jisc.strategies.eddy import Unstored
 from jisc.strategies.mjoin import MJoin
 from stairs.descriptors import S_BASE
 from stairs.graph import FOREVER, JoinGraph, Window, WindowKind
-from stairs.payload import Payload
+from stairs.payload import ColumnId, Payload
 from stairs.shared import Place, Share, SharedStems
 from stairs.stems import RENUMBER_AT
 
@@ -82,11 +82,19 @@ class SharedJoin:
 
     query     the query whose results are those of the family
     share     its windows over the shared SteMs
+    columns   its output columns in the shared payload
     strategy, router   as in `eddy.engine.Engine`
     """
 
-    def __init__(self, query: Query, share: Share, options: Mapping[str, Any], before: SharedJoin | None) -> None:
-        self.query, self.share = query, share
+    def __init__(
+        self,
+        query: Query,
+        share: Share,
+        columns: Sequence[ColumnId],
+        options: Mapping[str, Any],
+        before: SharedJoin | None,
+    ) -> None:
+        self.query, self.share, self._columns = query, share, tuple(columns)
         kind, policy = STRATEGIES[options.get("strategy", "eddy")]
         tree: Tree = default_plan(query.graph) if before is None else before.strategy.tree
         self.strategy: Strategy = kind(share, tree)
@@ -127,17 +135,14 @@ class SharedJoin:
             return pa.Table.from_batches([], schema=self.query.output_schema)
         own, m = self.share.place.streams, len(self.query.streams)
         ids = np.concatenate(self._found)
-        columns = payload.gather(ids, len(ids) // m, self.share.streams[:, S_BASE].copy(), streams=own)
-        arrays = [
-            columns[i, k] for i, stream in zip(own, self.query.streams, strict=True) for k in range(len(stream.schema))
-        ]
-        return pa.Table.from_arrays(arrays, schema=self.query.output_schema)
+        bases = self.share.streams[:, S_BASE].copy()
+        columns = payload.gather(ids, len(ids) // m, bases, streams=own, columns=frozenset(self._columns))
+        return pa.Table.from_arrays([columns[one] for one in self._columns], schema=self.query.output_schema)
 
     def close(self) -> None:
         """Close the push."""
         self.share.close(sum(map(len, self._found)) // len(self.query.streams))
         self.strategy.after_push(self._done)
-        self._found = []
 
 
 class Hub:
@@ -148,7 +153,9 @@ class Hub:
     """
 
     def __init__(self, sources: Sources, families: Iterable[Family], renumber_at: int = RENUMBER_AT) -> None:
+        families = list(families)
         queries = [family.query for family in families]
+        chosen = {pair for query in queries for pair in query.select.values()}
         used = {stream.name for query in queries for stream in query.streams}
         self.names = [name for name in sources.graph.names if name in used]
         self._sources = sources
@@ -169,19 +176,34 @@ class Hub:
             timed=self.timed,
         )
         self.stems = SharedStems(graph, renumber_at)
-        self._schemas = [sources.streams[i].schema.append(pa.field(POSITION, pa.int64(), False)) for i in self._index]
-        self.payload = Payload([list(one.types) for one in self._schemas], self.stems.capacity, self.stems.allowance)
+        schemas = [sources.streams[i].schema.append(pa.field(POSITION, pa.int64(), False)) for i in self._index]
+        stored = [
+            [column for column in schema.names if (name, column) in chosen]
+            for name, schema in zip(self.names, schemas, strict=True)
+        ]
+        self._columns = {
+            (name, column): (i, k)
+            for i, (name, own) in enumerate(zip(self.names, stored, strict=True))
+            for k, column in enumerate(own)
+        }
+        """By stream and name the columns of the rows that are here."""
+        kinds = [[schema.field(column).type for column in own] for schema, own in zip(schemas, stored, strict=True)]
+        self.payload = Payload(kinds, self.stems.capacity, self.stems.allowance)
         found, x = [], 0
-        for name, schema, own in zip(self.names, self._schemas, keys, strict=True):
+        for name, schema, columns, own in zip(self.names, schemas, stored, keys, strict=True):
             encoders = [(x + k, c, KeyEncoder(name, one.components, one.types)) for k, (c, one) in enumerate(own)]
-            found.append(Source(name, schema, schema.names, encoders))
+            found.append(Source(name, schema, columns, encoders))
             x += len(own)
         self._loader = Loader(found, self.stems, self.payload)
         self.joins: dict[Family, SharedJoin] = {}
 
     def has_place(self, query: Query) -> bool:
-        """Return whether these SteMs have the streams of a query, and one directory for each of its classes."""
-        if (query.graph.timed and not self.timed) or not {stream.name for stream in query.streams} <= set(self.names):
+        """Return whether these SteMs have the streams and columns of a query, and one directory for each class."""
+        if query.graph.timed and not self.timed:
+            return False
+        if not {stream.name for stream in query.streams} <= set(self.names):
+            return False
+        if not self._columns.keys() >= set(query.select.values()):
             return False
         found = [{self._places[one][2] if one in self._places else -1 for one in own} for own in attributes_of(query)]
         return all(len(own) == 1 and -1 not in own for own in found)
@@ -207,11 +229,18 @@ class Hub:
         )
         share = self.stems.share(query.graph, place)
         share.see(time, earlier=earlier)
-        self.joins[family] = SharedJoin(query, share, options, before)
+        columns = [self._columns[pair] for pair in query.select.values()]
+        self.joins[family] = SharedJoin(query, share, columns, options, before)
 
     def remove(self, family: Family) -> None:
         """Remove the join of a family."""
         self.stems.drop(self.joins.pop(family).share)
+
+    def drop_strays(self) -> None:
+        """Let go of windows without a join, which an interruption may have left."""
+        known = [join.share for join in self.joins.values()]
+        for share in [share for share in self.stems.shares if share not in known]:
+            self.stems.drop(share)
 
     def fill(self, rows: Mapping[str, Kept]) -> None:
         """Insert rows that arrived earlier, with their positions."""
@@ -241,34 +270,37 @@ class Hub:
         fit_payload(self.stems, self.payload)
         self._loader.load(arrivals)
 
-    def push(self, push: Push) -> dict[Family, pa.Table]:
-        """Take a push in; return the results of each join. After an exception, nothing has changed."""
+    def prepare(self, push: Push) -> dict[Family, pa.Table]:
+        """Compute the results of each join in a push, which has not happened yet: `settle` or `roll_back` follows."""
         number = np.full(256, 255, np.uint8)
         number[self._index] = np.arange(len(self._index))
         order = number[push.order]
         order = order[order < 255]
         times = [push.times[i] if self.timed else None for i in self._index]
-        try:
-            self._open(Arrivals([push.batches[i] for i in self._index], order, times, {}))
-            ends = self.stems.chunks(order)
+        self._open(Arrivals([push.batches[i] for i in self._index], order, times, {}))
+        ends = self.stems.chunks(order)
+        for join in self.joins.values():
+            join.begin(order, ends)
+        for chunk, end in enumerate(ends):
+            self.stems.insert(order, end)
             for join in self.joins.values():
-                join.begin(order, ends)
-            for chunk, end in enumerate(ends):
-                self.stems.insert(order, end)
-                for join in self.joins.values():
-                    join.probe(chunk)
-            found = {family: join.results(self.payload) for family, join in self.joins.items()}
-        except BaseException:
-            self.stems.undo()
-            self.payload.undo()
-            raise
+                join.probe(chunk)
+        return {family: join.results(self.payload) for family, join in self.joins.items()}
+
+    def settle(self) -> None:
+        """Let the prepared push happen. It may be repeated."""
         for join in self.joins.values():
             join.close()
         self.stems.commit()
         self.payload.commit()
         if self.payload.logged:
             self.payload.expire(self.stems.oldest().tolist())
-        return found
+
+    def roll_back(self) -> None:
+        """Take back a push that has not happened; does nothing without one. It may be repeated."""
+        self.stems.undo()
+        self.payload.undo()
+        fit_payload(self.stems, self.payload)
 
     @property
     def nbytes(self) -> int:
@@ -308,10 +340,10 @@ class Sharing:
             and (not own.timed or query.time_type == self._sources.time_type)
         )
 
-    def push(
+    def prepare(
         self, push: Push, families: Iterable[Family], rows: Mapping[str, Kept], newest: Sequence[int]
     ) -> dict[Family, pa.Table]:
-        """Take a push in; return the results of the families that share.
+        """Compute the results of the families that share, in a push that has not happened yet.
 
         rows     per stream those that are kept
         newest   per stream its greatest event time so far
@@ -322,7 +354,17 @@ class Sharing:
             return {}
         self._follow(sharing, rows, newest)
         assert self.hub is not None
-        return self.hub.push(push)
+        return self.hub.prepare(push)
+
+    def settle(self) -> None:
+        """Let the prepared push happen. It may be repeated."""
+        if self.hub is not None:
+            self.hub.settle()
+
+    def roll_back(self) -> None:
+        """Take back a push that has not happened. It may be repeated."""
+        if self.hub is not None:
+            self.hub.roll_back()
 
     def _follow(self, families: list[Family], rows: Mapping[str, Kept], newest: Sequence[int]) -> None:
         """Have the hub serve these families, and no others."""
@@ -330,6 +372,7 @@ class Sharing:
         if hub is not None:
             for family in [family for family in hub.joins if family not in families]:
                 hub.remove(family)
+            hub.drop_strays()
         known = {} if hub is None else hub.joins
         other = [one for one in families if one not in known or known[one].query is not one.query]
         anew = hub is None or any(not (one.fresh and hub.has_place(one.query)) for one in other)

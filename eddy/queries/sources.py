@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.gate import Gate
+from eddy.query.branches import BranchedQuery
 from eddy.query.event_time import ticks, unified_time
+from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
@@ -63,6 +65,33 @@ class Sources:
         """Return the number of a stream."""
         return self.graph.names.index(name)
 
+    def check(self, query: Query) -> None:
+        """Raise QueryError for a query that does not fit the streams."""
+        if isinstance(query, BranchedQuery) or not isinstance(query, Query):
+            raise QueryError(f"an engine runs queries without branches, not {query!r}; use a Runtime for this one")
+        if query.lateness:
+            raise QueryError(
+                "lateness belongs to the engine, because all queries see the same arrivals: Engine(lateness=…)"
+            )
+        known = {stream.name: stream for stream in self.streams}
+        for stream in query.streams:
+            own = known.get(stream.name)
+            if own is None:
+                raise QueryError(f"the engine has no stream {stream.name!r}; its streams are {', '.join(known)}")
+            wrong = [field for field in stream.schema if field.name not in own.schema.names]
+            wrong += [
+                f for f in stream.schema if f.name in own.schema.names and own.schema.field(f.name).type != f.type
+            ]
+            if wrong:
+                raise QueryError(
+                    f"stream {stream.name!r}: the engine has no column {wrong[0].name!r} of type {wrong[0].type}; its"
+                    f" columns are {', '.join(f'{f.name} {f.type}' for f in own.schema)}"
+                )
+            if stream.time is not None and stream.time != own.time:
+                raise QueryError(
+                    f"stream {stream.name!r}: its time column is {stream.time!r}, and that of the engine {own.time!r}"
+                )
+
     def admit(self, pushed: Mapping[str, object], order: object, greatest: int) -> Arrivals:
         """Return the arrivals of a push; `greatest` is the greatest event time before it. Raises InputError."""
         return self._gate.admit(pushed, order, greatest)
@@ -89,6 +118,7 @@ class Push(NamedTuple):
     places   per stream the positions of its rows, int64[rows]
     times    per stream the event times of its rows in ticks; None without event times
     clock    int64[arrivals], the greatest event time up to each arrival; empty without event times
+    clock_before  the greatest event time before the push
     """
 
     first: int
@@ -97,6 +127,7 @@ class Push(NamedTuple):
     places: list[npt.NDArray[np.int64]]
     times: list[Times | None]
     clock: npt.NDArray[np.int64]
+    clock_before: int
 
     @property
     def end(self) -> int:
@@ -118,6 +149,5 @@ def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:
     if len(clock):
         clock[0] = max(clock[0], greatest)
     timed = any(times is not None for times in arrivals.times)
-    return Push(
-        first, batches, arrivals.order, places, arrivals.times, np.maximum.accumulate(clock) if timed else clock[:0]
-    )
+    clock = np.maximum.accumulate(clock) if timed else clock[:0]
+    return Push(first, batches, arrivals.order, places, arrivals.times, clock, greatest)

@@ -17,7 +17,7 @@ import pytest
 
 import eddy
 from eddy.queries.changes import CHANGES
-from stairs.errors import InputError, QueryError, StateError
+from stairs.errors import InputError, QueryError
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.int64())])
 NAMES = ("R", "S", "T")
@@ -396,8 +396,6 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     query.stop()
     with pytest.raises(InputError, match="query 'q' has stopped; start it again"):
         query.change(asked.query())
-    with engine.call(), pytest.raises(StateError, match="at work in another call"):
-        engine.push({})
 
 
 def as_text(stream: eddy.Stream) -> eddy.Stream:

@@ -1,0 +1,182 @@
+"""`eddy bench sharing`: many queries in one engine, and each in a Runtime of its own.
+
+The queries differ in range filters on two columns of one stream; each accepts a hundredth of its rows. A push goes to
+the engine and to the runtimes in turns, and the results of every query are compared. Only a sample of a thousand
+queries runs in runtimes of its own, because a thousand windows do not fit into memory; their time is scaled up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from time import perf_counter, thread_time
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.turns import agree, without_gc
+from eddy import Engine, Query, Range, Runtime, Stream
+
+STREAMS = ("R", "S", "T")
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.int64()), ("y", pa.int64())])
+WIDTH = 10
+"""Values, of 100, that a range on one column accepts."""
+STARTS = 20
+"""Queries that are started and stopped beside those that run."""
+MOST, MOST_APART = 1000, 50
+
+
+def _query(number: int | None, window: int) -> Query:
+    """Return a query with the filters of its number; None: without filters."""
+    kept = None
+    if number is not None:
+        x, y = number % 91, number * 37 % 91
+        kept = [
+            (pc.field(column) >= least) & (pc.field(column) < least + WIDTH) for column, least in (("x", x), ("y", y))
+        ]
+    streams = [
+        Stream(name, SCHEMA, window=Range(window), time="t", filter=kept if name == "R" else None) for name in STREAMS
+    ]
+    return Query(streams, ["R.k = S.k", "S.k = T.k"], select=["R.x", "S.x", "T.x"])
+
+
+def _pushes(point: Point) -> Iterator[tuple[dict[str, pa.RecordBatch], npt.NDArray[np.uint8]]]:
+    """Yield the pushes: rows by stream, and the order of their arrival."""
+    chance, rows = np.random.default_rng(point["seed"]), point["push"]
+    for step in range(point["pushes"] + 1):
+        order = chance.integers(0, len(STREAMS), rows, np.uint8)
+        times = np.arange(step * rows, (step + 1) * rows)
+        keys = chance.integers(0, point["window"] // len(STREAMS), rows)
+        columns = [keys, times, chance.integers(0, 100, rows), chance.integers(0, 100, rows)]
+        yield (
+            {
+                name: pa.record_batch([pa.array(column[order == i]) for column in columns], schema=SCHEMA)
+                for i, name in enumerate(STREAMS)
+            },
+            order,
+        )
+
+
+def measure(point: Point, say: Say) -> list[Row]:
+    """Run the queries of a point together and apart; return the row of the point."""
+    count, window = point["queries"], point["window"]
+    engine = Engine([Stream(name, SCHEMA, time="t") for name in STREAMS])
+    for number in range(count):
+        engine.start(str(number), _query(number, window))
+    alone = [str(number) for number in np.linspace(0, count - 1, min(count, MOST_APART)).astype(int)]
+    runtimes = {name: Runtime(_query(int(name), window)) for name in alone}
+    together, apart, results = [], [], 0
+    with without_gc():
+        for step, (batches, order) in enumerate(_pushes(point)):
+            say(f"{count} queries, push {step} of {point['pushes']}")
+            began = thread_time()
+            found = engine.push(batches, order)
+            middle = thread_time()
+            own = {name: runtime.push(batches, order) for name, runtime in runtimes.items()}
+            ended = thread_time()
+            for name, table in own.items():
+                agree(f"query {name}, push {step}", {"together": _digest(found[name]), "apart": _digest(table)})
+            results += sum(table.num_rows for table in found.values())
+            if step:  # windows fill and kernels load in the first one
+                together.append(middle - began)
+                apart.append((ended - middle) * count / len(alone))
+    starts, stops = _starts_and_stops(engine, count, window)
+    one = Runtime(_query(None, window))
+    for batches, order in _pushes(point):
+        one.push(batches, order)
+    kept = engine.metrics()
+    state = sum(join["bytes"] for join in kept["joins"]) + sum(kept["kept_bytes"].values())
+    ratios = [b / a for a, b in zip(together, apart, strict=True)]
+    named: list[Row] = [
+        {"figure": f"filters{count}.vs_one_by_one", **spread(ratios, "value")},
+        {"figure": f"filters{count}.state_vs_one", "value": state / one.nbytes},
+        {"figure": f"filters{count}.start_ms", **spread(starts, "value")},
+        {"figure": f"filters{count}.stop_ms", **spread(stops, "value")},
+    ]
+    summary = {
+        "results": results,
+        "arrivals_per_s": point["push"] / median(together),
+        **spread(ratios, "vs_one_by_one"),
+        "state_vs_one": state / one.nbytes,
+        "start_ms": median(starts),
+        "stop_ms": median(stops),
+    }
+    return [summary, *(named if count == MOST else [])]
+
+
+def _digest(table: pa.Table) -> tuple[int, ...]:
+    """Return the number of results and the sums of their columns."""
+    return (table.num_rows, *(pc.sum(column).as_py() or 0 for column in table.columns))
+
+
+def _starts_and_stops(engine: Engine, count: int, window: int) -> tuple[list[float], list[float]]:
+    """Return milliseconds of starts and of stops beside all queries, the making of the query included."""
+    starts, stops = [], []
+    for number in range(STARTS):
+        began = perf_counter()
+        running = engine.start("another", _query(count + number, window))
+        middle = perf_counter()
+        running.stop()
+        starts.append(1000 * (middle - began))
+        stops.append(1000 * (perf_counter() - middle))
+    return starts, stops
+
+
+def points(full: bool) -> list[Point]:
+    """Return the points: one query to a thousand."""
+    sizes = {"window": 60_000, "push": 60_000, "pushes": 5} if full else {"window": 30_000, "push": 20_000, "pushes": 3}
+    return [{"queries": count, **sizes, "seed": 1} for count in (1, 10, 100, MOST)]
+
+
+FIGURES = (
+    Figure(
+        "sharing",
+        "Three streams on one key, RANGE windows. Queries differ in range filters on two columns of one stream; each "
+        "accepts a hundredth of its rows. All queries in one engine, and each in a Runtime of its own, push by push. "
+        f"{MOST_APART} queries at most run apart, and their time is scaled up. The results of each query are compared. "
+        "State is that of the engine, the rows that it keeps included, over that of one Runtime without filters. "
+        "CPU time.",
+        points,
+        measure,
+        plots=(
+            Plot(
+                "Speed of one engine over that of a Runtime for each query",
+                "queries",
+                "vs_one_by_one",
+                x_label="queries",
+                y_label="times as fast",
+                log="xy",
+            ),
+        ),
+        tables=(
+            NAMED,
+            Table(
+                "By the number of queries",
+                {"queries": "queries"},
+                {
+                    "arrivals_per_s": "arrivals/s",
+                    "results": "results of all",
+                    "vs_one_by_one": "times as fast as one by one",
+                    "state_vs_one": "state / one Runtime",
+                    "start_ms": "start, ms",
+                    "stop_ms": "stop, ms",
+                },
+            ),
+        ),
+        titles={
+            "filters1000.vs_one_by_one": "1 000 queries: times as fast as one by one",
+            "filters1000.state_vs_one": "1 000 queries: state over that of one Runtime without filters",
+            "filters1000.start_ms": "Start of a query beside 1 000 others, ms",
+            "filters1000.stop_ms": "Stop of a query beside 1 000 others, ms",
+        },
+        bars={
+            "filters1000.vs_one_by_one": "≥ 50",
+            "filters1000.state_vs_one": "≤ 1.5",
+            "filters1000.start_ms": "≤ 5",
+            "filters1000.stop_ms": "≤ 5",
+        },
+    ),
+)

@@ -1,0 +1,180 @@
+"""A case of an engine with queries that change, as plain data.
+
+A case is complete: playing it twice does the same twice. Streams are called NAMES[i]; their columns are two keys `k0`
+and `k1`, a value `x` that filters and comparisons read, `t` (event time, if the streams have some) and `n`, the number
+of the row in the case. Results of version v have a column "v_R" for each stream R: the n of its component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.fuzz.case import NAMES, Push, Row, oracle_window
+from eddy.fuzz.changing.oracle import EngineOracle
+from eddy.fuzz.oracle import Comparison, OracleQuery, OracleStream
+from eddy.queries.changes import How
+from eddy.queries.life import Stop as Stopping
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.windows import Window
+
+KEYS = ("k0", "k1")
+EARLIER = -1
+"""The value of `ahead` for a position that has passed."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The streams of an engine: the window of each, None for none. All have event times, or none has."""
+
+    windows: tuple[Window | None, ...]
+    timed: bool = True
+    lateness: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the streams."""
+        return tuple(NAMES[: len(self.windows)])
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of each stream."""
+        return pa.schema([(name, pa.int64()) for name in (*KEYS, "x", *(["t"] if self.timed else []), "n")])
+
+    def streams(self) -> list[Stream]:
+        """Return the streams as the engine takes them."""
+        return [self.stream(name, window) for name, window in zip(self.names, self.windows, strict=True)]
+
+    def stream(self, name: str, window: Window | None, least: int | None = None) -> Stream:
+        """Return a stream with a window, and a filter if there is a least value."""
+        keep = None if least is None else pc.field("x") >= least
+        return Stream(name, self.schema, window=window, time="t" if self.timed else None, filter=keep)
+
+    def oracle(self) -> EngineOracle:
+        """Return a fresh reference."""
+        own = {
+            name: None if window is None else oracle_window(window)
+            for name, window in zip(self.names, self.windows, strict=True)
+        }
+        return EngineOracle(own, "t" if self.timed else None, self.lateness)
+
+    def values(self, row: Row) -> dict[str, Any]:
+        """Return the columns of a row."""
+        time = {"t": row.time} if self.timed else {}
+        return {**row.keys, "x": row.value, **time, "n": row.number}
+
+
+@dataclass(frozen=True)
+class Own:
+    """A stream of a query: the number of the stream in the engine, its window, and the least x of its rows."""
+
+    stream: int
+    window: Window
+    least: int | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query: its streams, equalities (stream, stream, column) and comparisons x <= x + amount of two streams."""
+
+    streams: tuple[Own, ...]
+    equalities: tuple[tuple[int, int, str], ...]
+    comparisons: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def predicates(self) -> list[str]:
+        """The predicates as text."""
+        found = [f"{NAMES[i]}.{column} = {NAMES[j]}.{column}" for i, j, column in self.equalities]
+        return found + [f"{NAMES[i]}.x <= {NAMES[j]}.x + {amount}" for i, j, amount in self.comparisons]
+
+    def select(self, version: int) -> dict[str, str]:
+        """Return the projection of a version."""
+        return {f"{version}_{NAMES[own.stream]}": f"{NAMES[own.stream]}.n" for own in self.streams}
+
+    def query(self, sources: Sources, version: int) -> Query:
+        """Return the query as the engine takes it."""
+        streams = [sources.stream(NAMES[own.stream], own.window, own.least) for own in self.streams]
+        return Query(streams, self.predicates, select=self.select(version))
+
+    def oracle(self, sources: Sources) -> OracleQuery:
+        """Return the query for the reference."""
+        time = "t" if sources.timed else None
+        streams = [
+            OracleStream(NAMES[own.stream], *oracle_window(own.window), time, keep=_keep(own.least))
+            for own in self.streams
+        ]
+        equalities = [((NAMES[i], column), (NAMES[j], column)) for i, j, column in self.equalities]
+        comparisons: list[Comparison] = [
+            ((NAMES[i], "x"), "<=", (NAMES[j], "x"), amount) for i, j, amount in self.comparisons
+        ]
+        return OracleQuery(streams, equalities, sources.lateness, comparisons=comparisons)
+
+
+def _keep(least: int | None) -> Any:
+    return None if least is None else lambda row: row["x"] >= least
+
+
+@dataclass(frozen=True)
+class BadPush:
+    """Push rows with an order that is longer than they are, which must fail and change nothing."""
+
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start a query at the position that is `ahead` arrivals from now, or EARLIER; None: without a position, so now."""
+
+    name: str
+    asked: Asked
+    ahead: int | None = None
+    warm: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """Change a query; without such a query the step is skipped."""
+
+    name: str
+    asked: Asked
+    how: How
+    ahead: int | None = None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop a query; without such a query the step is skipped."""
+
+    name: str
+    how: Stopping
+    ahead: int | None = None
+
+
+Element = Start | Change | Stop
+Step = Push | BadPush | Element
+
+
+@dataclass(frozen=True)
+class EngineCase:
+    """Streams, the options of the joins, and steps.
+
+    The policy is a name of `eddy.routing.policies.POLICIES`, or CHAOS, which is created from `seed`.
+    """
+
+    sources: Sources
+    strategy: str
+    steps: tuple[Step, ...] = ()
+    policy: str = "fixed"
+    seed: int = 0
+    decide_every: int = 5
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the engine without the policy."""
+        return {"lateness": self.sources.lateness, "strategy": self.strategy}

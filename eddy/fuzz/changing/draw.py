@@ -1,0 +1,173 @@
+"""Draw cases of engines with Hypothesis, as `eddy.fuzz.draw` does: steps are bytes that pick from short lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import strategies as st
+
+from eddy.fuzz.case import CHAOS, NAMES, Push, Row
+from eddy.fuzz.changing.case import EARLIER, KEYS, Asked, BadPush, Change, EngineCase, Own, Sources, Start, Step, Stop
+from eddy.fuzz.changing.oracle import EngineOracle
+from eddy.fuzz.changing.play import Model
+from eddy.queries.changes import CHANGES, How
+from eddy.query.windows import Range, Rows, Unbounded, Window
+
+QUERIES = ("p", "q", "r")
+"""Names of queries."""
+MOST_RESULTS = 40
+"""A row that would complete more results of a version is left out."""
+MOST_VERSIONS = 8
+"""Versions that an engine may run at a time: each costs the reference a nested loop."""
+MOST_STEPS = 30
+ROW_BYTES = 5
+KEY_VALUES = (0, 0, 0, 0, 1, 1, 2)
+HOWS: tuple[How, ...] = tuple(CHANGES)  # type: ignore[arg-type]
+AHEAD = (None, None, 0, 1, 2, 3, 5, 8, 13, EARLIER)
+STEP_KINDS = (*["push"] * 6, *["start"] * 2, *["change"] * 3, "stop", "bad")
+
+DrawnStep = tuple[str, bytes, bytes]
+"""A step as it is drawn: its kind, its picks, the picks of its rows."""
+
+
+def window_of(sources: Sources, kind: int, size: int) -> Window:
+    """Return the window that two bytes pick: small ones fill up soon, large ones keep rows of several changes."""
+    if kind % 11 == 10:
+        return Unbounded()
+    return Range(size % 9) if sources.timed and kind % 3 else Rows(1 + size % 5)
+
+
+def asked_of(sources: Sources, picks: bytes, like: Asked | None = None) -> Asked:
+    """Return the query that bytes pick; like another one, it has the same join graph in two cases of three."""
+    n = len(sources.windows)
+    if like is not None and picks[0] % 3:
+        streams, equalities, comparisons = [own.stream for own in like.streams], like.equalities, like.comparisons
+    else:
+        streams = [(picks[1] + k) % n for k in range(2 + picks[2] % (n - 1))]
+        column = KEYS[picks[3] % 8 == 7]
+        pairs = [(streams[picks[4] * k // 7 % k], streams[k]) for k in range(1, len(streams))]
+        equalities = tuple((i, j, column) for i, j in pairs)
+        comparisons = ((*pairs[0], picks[3] // 16 % 3 - 1),) if picks[0] % 5 == 4 else ()
+    owns = []
+    for k, i in enumerate(streams):
+        least = picks[10 + k] // 4 % 4 if picks[10 + k] % 4 == 3 else None
+        kind = picks[5] if picks[5] % 4 else picks[6 + k]  # in three cases of four all windows are of one kind
+        window = window_of(sources, kind, picks[6 + k] // 8)
+        if like is not None and picks[0] % 6 == 1:
+            window = next((one.window for one in like.streams if one.stream == i), window)
+        owns.append(Own(i, window, least))
+    return Asked(tuple(owns), equalities, comparisons)
+
+
+@dataclass
+class StepWriter:
+    """Turns drawn steps into the steps of a case, one after the other; a model follows them."""
+
+    case: EngineCase
+    model: Model = field(init=False)
+    asked: dict[str, Asked] = field(default_factory=dict)
+    clock: int = 0
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.model = Model(self.case)
+
+    @property
+    def oracle(self) -> EngineOracle:
+        """The reference."""
+        return self.model.oracle
+
+    def steps(self, drawn: DrawnStep) -> Iterator[Step]:
+        """Yield the steps of a drawn step: one, or none."""
+        kind, picks, rows = drawn
+        ahead = AHEAD[picks[15] % len(AHEAD)] if self.oracle.position else AHEAD[picks[15] % (len(AHEAD) - 1)]
+        name = QUERIES[picks[14] % len(QUERIES)]
+        match kind:
+            case "push":
+                yield Push(self.rows(rows))
+            case "bad":
+                clock, number = self.clock, self.number
+                yield BadPush(self.rows(rows, arrive=False))
+                self.clock, self.number = clock, number
+            case "start" if self.room:
+                yield self.element(Start(name, asked_of(self.case.sources, picks), ahead, picks[13] % 3 == 2))
+            case "change" if self.room and name in self.asked:
+                how = HOWS[picks[13] % len(HOWS)]
+                yield self.element(Change(name, asked_of(self.case.sources, picks, self.asked[name]), how, ahead))
+            case "stop" if name in self.asked:
+                yield self.element(Stop(name, "drain" if picks[13] % 2 else "immediate", ahead))
+
+    @property
+    def room(self) -> bool:
+        """Whether another version may start."""
+        return sum(len(one.live) for one in self.oracle.queries.values()) < MOST_VERSIONS
+
+    def element(self, step: Start | Change | Stop) -> Step:
+        """Return a control element; the model takes it."""
+        if self.model.take(step) and not isinstance(step, Stop):
+            self.asked[step.name] = step.asked
+        return step
+
+    def rows(self, picks: bytes, arrive: bool = True) -> tuple[Row, ...]:
+        """Return a row for each ROW_BYTES bytes, without those that would complete too many results."""
+        rows = []
+        for k in range(len(picks) // ROW_BYTES):
+            own = picks[k * ROW_BYTES : (k + 1) * ROW_BYTES]
+            i = (k + own[0]) % len(self.case.sources.windows)
+            self.clock += own[1] % 3 == 1
+            age = own[2] % 16 % (self.case.sources.lateness + 3) if own[2] % 4 == 3 else 0
+            keys = {name: KEY_VALUES[own[3] // (1 + 40 * c) % len(KEY_VALUES)] for c, name in enumerate(KEYS)}
+            row = Row(i, keys, self.clock - age, self.number, own[4] % 4)
+            self.number += 1
+            values = self.case.sources.values(row)
+            live = [version for one in self.oracle.queries.values() for version in one.live]
+            if any(version.completes_more_than(MOST_RESULTS, NAMES[i], values) for version in live):
+                continue
+            if arrive:
+                self.model.push([row])
+            rows.append(row)
+        return tuple(rows)
+
+
+_PICKS = st.binary(min_size=16, max_size=16)
+_ROWS = st.binary(max_size=4 * ROW_BYTES) | st.binary(min_size=6 * ROW_BYTES, max_size=20 * ROW_BYTES)
+DRAWN_STEPS: st.SearchStrategy[DrawnStep] = st.one_of(
+    *(
+        st.tuples(
+            st.just(kind),
+            st.just(bytes(16)) if kind in ("push", "bad") else _PICKS,
+            _ROWS if kind in ("push", "bad") else st.just(b""),
+        )
+        for kind in STEP_KINDS
+    )
+)
+
+
+@st.composite
+def sources_drawn(draw: st.DrawFn, max_streams: int = 4) -> Sources:
+    """Draw the streams of an engine."""
+    n = draw(st.integers(2, max(2, min(max_streams, 4))))
+    timed = draw(st.sampled_from((True, True, True, False)))
+    kinds: tuple[Window | None, ...] = (None, None, None, Rows(4), Range(5) if timed else Rows(2))
+    windows = draw(st.lists(st.sampled_from(kinds), min_size=n, max_size=n))
+    return Sources(tuple(windows), timed, draw(st.sampled_from((0, 0, 1, 4))) if timed else 0)
+
+
+@st.composite
+def engine_cases(
+    draw: st.DrawFn, strategies: Sequence[str], max_streams: int = 4, policies: Sequence[str] = ("fixed", CHAOS)
+) -> EngineCase:
+    """Draw a case for one of the strategies and one of the policies."""
+    case = EngineCase(
+        draw(sources_drawn(max_streams)),
+        draw(st.sampled_from(list(strategies))),
+        policy=draw(st.sampled_from(list(policies))),
+        seed=draw(st.integers(0, 255)),
+        decide_every=draw(st.sampled_from((1, 2, 3, 5, 9))),
+    )
+    writer = StepWriter(case)
+    starts = st.lists(st.tuples(st.just("start"), _PICKS, st.just(b"")), min_size=1, max_size=3)
+    few, many = st.lists(DRAWN_STEPS, min_size=1, max_size=5), st.lists(DRAWN_STEPS, min_size=8, max_size=MOST_STEPS)
+    drawn = [*draw(starts), *draw(few | many)]
+    return replace(case, steps=tuple(step for one in drawn for step in writer.steps(one)))

@@ -1,0 +1,364 @@
+"""Which results the queries of an engine give, by the definition of docs/guide/semantics.md, "Queries that change".
+
+Each version of a query has a nested-loop join of its own over all rows that ever arrived (`eddy.fuzz.oracle`), and
+takes the results that it owns by the positions of their components. Nothing is shared between versions and no row is
+ever dropped. It imports nothing but that join.
+
+    settle(p)   what happens before arrival p: stops, drains that are over, starts that waited for them, held results
+    arrive(p)   the results whose last component is arrival p
+
+Rows are dicts with the columns of their stream. A result is shown by its version and the rows of its components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream, Row
+
+
+class Kind(NamedTuple):
+    """A kind of change: what the old version does, and how the new one starts."""
+
+    drains: bool = False
+    at_result: bool = False
+    waits: bool = False
+    holds: bool = False
+    warm: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "immediate": Kind(),
+    "delayed-drain": Kind(drains=True, waits=True),
+    "drain-query": Kind(drains=True, holds=True),
+    "drain-stream": Kind(drains=True),
+    "graceful": Kind(at_result=True),
+    "graceful-drain": Kind(drains=True, at_result=True),
+    "handover": Kind(warm=True),
+}
+
+
+class RefusedError(Exception):
+    """The engine must refuse a control element."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A result: the number of its version, and the positions of its components in the order of the query's streams."""
+
+    version: int
+    places: tuple[int, ...]
+
+    @property
+    def first(self) -> int:
+        """The position of the first component."""
+        return min(self.places)
+
+    @property
+    def last(self) -> int:
+        """The position of the last component, at which the result is complete."""
+        return max(self.places)
+
+
+class Arrived(NamedTuple):
+    """A row that arrived: its stream, its columns, its event time if it has one."""
+
+    stream: str
+    row: Row
+    time: Any
+
+
+@dataclass(eq=False)
+class OracleVersion:
+    """A version of a query: its join, and the bounds on the positions of its results.
+
+    start  position of its start, None while it waits for another version
+    ended  position from which it has no more results, None while it may have some
+    """
+
+    number: int
+    query: OracleQuery
+    start: int | None
+    warm: bool = False
+    stop: int | None = None
+    drain: int | None = None
+    ended: int | None = None
+    join: Oracle = field(init=False)
+    places: dict[str, list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.join = Oracle(self.query)
+        self.places = {stream.name: [] for stream in self.query.streams}
+
+    def take(self, position: int, stream: str, row: Row) -> list[Given]:
+        """Take an arrival; return the results that it completes and that the version owns."""
+        if stream not in self.places:
+            return []
+        outcome = self.join.arrive(stream, row)
+        if outcome.fate != "arrived":
+            return []
+        self.places[stream].append(position)
+        own = self.places.values()
+        found = [Given(self.number, tuple(at[n] for at, n in zip(own, one, strict=True))) for one in outcome.results]
+        return [one for one in found if self.owns(one)]
+
+    def owns(self, one: Given) -> bool:
+        """Return whether a result of its query is a result of this version."""
+        return (
+            self.start is not None
+            and (one.last if self.warm else one.first) >= self.start
+            and (self.stop is None or one.last < self.stop)
+            and (self.drain is None or one.first < self.drain)
+            and (self.ended is None or one.last < self.ended)
+        )
+
+    def streams(self, name: str) -> list[OracleStream]:
+        """Return the stream of a name in its query, if there is one."""
+        return [one for one in self.query.streams if one.name == name]
+
+    def completes_more_than(self, most: int, stream: str, row: Row) -> bool:
+        """Return whether a row that arrived now would complete many combinations."""
+        return stream in self.places and self.join.completes_more_than(most, stream, row)
+
+
+@dataclass
+class _Succession:
+    old: OracleVersion
+    new: OracleVersion
+    kind: Kind
+
+
+class OracleRunning:
+    """A query: its versions, the changes under way, and the results that wait for the end of an old version."""
+
+    def __init__(self, engine: EngineOracle, query: OracleQuery, start: int, warm: bool) -> None:
+        self._engine = engine
+        self.versions: list[OracleVersion] = []
+        self._successions: list[_Succession] = []
+        self._held: dict[OracleVersion, list[Given]] = {}
+        self.element = start
+        self._add(query, start, warm)
+
+    @property
+    def live(self) -> list[OracleVersion]:
+        """The versions that may still have results."""
+        return [one for one in self.versions if one.ended is None]
+
+    @property
+    def state(self) -> str:
+        """What `RunningQuery.state` must be."""
+        live, now = self.live, self._engine.position
+        if len(live) != 1:
+            return "changing" if live else "stopped"
+        if live[0].start is None or live[0].start > now:
+            return "scheduled"
+        return "draining" if live[0].drain is not None and live[0].drain <= now else "running"
+
+    # Control elements
+
+    def stop(self, how: str, position: int) -> None:
+        """Stop all versions. Raises RefusedError."""
+        self._check(position, self.live if how == "drain" else [])
+        for one in self.live:
+            if one.start is None or one.start > position:
+                one.ended = one.start = position
+            elif how == "immediate":
+                self._stop(one, position, at_once=not self._held)
+            else:
+                _drain(one, position)
+
+    def change(self, query: OracleQuery, how: str, position: int) -> None:
+        """Replace the newest version. Raises RefusedError."""
+        kind = KINDS[how]
+        if not self.live:
+            raise RefusedError("the query has stopped")
+        self._check(position, self.live if kind.drains else [])
+        for one in self.live:
+            if one.start is None or (one.start > position and one is not self.live[0]):
+                one.ended = one.start = position
+        olds = self.live
+        new = self._add(query, None if kind.waits else position, kind.warm)
+        for old in olds:
+            self._successions.append(_Succession(old, new, kind))
+            if not kind.at_result:
+                self._end(self._successions[-1], position)
+
+    def _add(self, query: OracleQuery, start: int | None, warm: bool) -> OracleVersion:
+        version = OracleVersion(len(self.versions), query, start, warm)
+        for position, one in enumerate(self._engine.arrived):
+            version.take(position, one.stream, one.row)
+        self.versions.append(version)
+        return version
+
+    def _check(self, position: int, draining: Sequence[OracleVersion]) -> None:
+        if position < max(self._engine.position, self.element):
+            raise RefusedError("the position has passed")
+        if any(stream.window == "unbounded" for one in draining for stream in one.query.streams):
+            raise RefusedError("the drain would never end")
+        self.element = position
+
+    def _end(self, link: _Succession, position: int) -> None:
+        if link.kind.drains:
+            _drain(link.old, position)
+        else:
+            self._stop(link.old, position)
+
+    def _stop(self, one: OracleVersion, position: int, at_once: bool = True) -> None:
+        one.stop = position if one.stop is None else min(one.stop, position)
+        if at_once and one.stop <= self._engine.position and one.ended is None:
+            one.ended = one.stop
+
+    # Arrivals
+
+    def settle(self, position: int) -> list[Given]:
+        """Do what happens before an arrival; return the held results that this lets go."""
+        for one in self.live:
+            if one.stop is not None and one.stop <= position:
+                one.ended = one.stop
+            elif one.drain is not None and one.drain <= position and self._engine.drained(one, position):
+                one.ended = position
+        for new in [one for one in self.live if one.start is None]:
+            ends = [link.old.ended for link in self._successions if link.new is new]
+            if None not in ends:
+                new.start = max(end for end in ends if end is not None)
+        return self._let_go()
+
+    def _let_go(self) -> list[Given]:
+        """Return the held results that need not wait any more."""
+        return [given for one in self.versions if not self._waits(one) for given in self._held.pop(one, [])]
+
+    def _waits(self, version: OracleVersion) -> bool:
+        """Return whether the results of a version wait."""
+        return any(link.kind.holds and link.new is version and link.old.ended is None for link in self._successions)
+
+    def arrive(self, position: int, stream: str, row: Row) -> list[Given]:
+        """Return the results that an arrival completes, those of older versions first, after those it lets go."""
+        parts: list[list[Given]] = []
+        for one in reversed(self.versions):
+            found = one.take(position, stream, row)
+            if found:
+                for link in [link for link in self._successions if link.new is one and link.kind.at_result]:
+                    self._end(link, position)
+                    self._successions.remove(link)
+            if self._waits(one):
+                self._held.setdefault(one, []).extend(found)
+            else:
+                parts.append(found)
+        return self._let_go() + [one for own in reversed(parts) for one in own]
+
+
+def _drain(one: OracleVersion, position: int) -> None:
+    """Have a version drain; the earliest drain counts."""
+    one.drain = position if one.drain is None else min(one.drain, position)
+
+
+class EngineOracle:
+    """The streams of an engine, by name with their own windows, and its queries.
+
+    time      the column of event times, None without
+    lateness  by how much a row may be older than the greatest event time of all streams
+    """
+
+    def __init__(
+        self,
+        streams: Mapping[str, tuple[str, int] | None],
+        time: str | None = None,
+        lateness: int = 0,
+    ) -> None:
+        self.streams, self._time, self._lateness = dict(streams), time, lateness
+        self.arrived: list[Arrived] = []
+        self.late = dict.fromkeys(streams, 0)
+        self.queries: dict[str, OracleRunning] = {}
+        self.newest: Any = None
+        self.dropped = dict.fromkeys(streams, 0)
+        """By stream the position from which its rows must have been kept."""
+
+    @property
+    def position(self) -> int:
+        """The number of arrivals."""
+        return len(self.arrived)
+
+    def start(self, name: str, query: OracleQuery, position: int, warm: bool) -> None:
+        """Start a query. Raises RefusedError."""
+        if position < self.position or (name in self.queries and self.queries[name].live):
+            raise RefusedError("the position has passed, or the name is in use")
+        self.queries[name] = OracleRunning(self, query, position, warm)
+
+    def change(self, name: str, query: OracleQuery, how: str, position: int) -> None:
+        """Change a query. Raises RefusedError."""
+        self.queries[name].change(query, how, position)
+
+    def stop(self, name: str, how: str, position: int) -> None:
+        """Stop a query. Raises RefusedError."""
+        self.queries[name].stop(how, position)
+
+    def push(self, rows: Sequence[tuple[str, Row]]) -> dict[str, list[Given]]:
+        """Take arrivals; return the results of each query that was live before, in their order."""
+        given: dict[str, list[Given]] = {name: [] for name, one in self.queries.items() if one.live}
+        for stream, row in rows:
+            time = None if self._time is None else row[self._time]
+            if time is not None and self.newest is not None and time < self.newest - self._lateness:
+                self.late[stream] += 1
+                continue
+            position = self.position
+            for name in given:
+                given[name] += self.queries[name].settle(position)
+            self.newest = time if self.newest is None or time is None else max(self.newest, time)
+            self.arrived.append(Arrived(stream, row, time))
+            for name in given:
+                given[name] += self.queries[name].arrive(position, stream, row)
+        for name in given:
+            given[name] += self.queries[name].settle(self.position)
+        self._drop()
+        return given
+
+    def drained(self, version: OracleVersion, position: int) -> bool:
+        """Return whether no result with a component before the drain of a version can come from a position on.
+
+        For each stream with rows before the drain, the watermark has passed the end of the window of the newest of
+        them, or as many rows as the window has came since. Rows that a filter rejects have no place there.
+        """
+        assert version.drain is not None
+        arrived = self.arrived[:position]
+        for stream in version.query.streams:
+            before = [one for one in arrived[: version.drain] if one.stream == stream.name]
+            since = [one for one in arrived[version.drain :] if one.stream == stream.name]
+            if not before:
+                continue
+            if stream.window == "rows":
+                if sum(stream.keep is None or stream.keep(one.row) is True for one in since) < stream.size:
+                    return False
+            else:
+                newest = max(one.time for one in arrived)
+                if newest - self._lateness <= max(one.time for one in before) + stream.size:
+                    return False
+        return True
+
+    def kept_from(self, query: OracleQuery) -> int:
+        """Return the position from which the rows of the streams of a query must have been kept."""
+        return max(self.dropped[stream.name] for stream in query.streams)
+
+    def _drop(self) -> None:
+        """Note which rows no window of a stream or of a live version needs; those and older ones may be dropped."""
+        versions = [version for one in self.queries.values() for version in one.live]
+        for name, own in self.streams.items():
+            needs = [] if own is None else [self._needs(name, *own)]
+            for version in versions:
+                needs += [self._needs(name, one.window, one.size, one.keep) for one in version.streams(name)]
+            places = [p for p, one in enumerate(self.arrived) if one.stream == name]
+            free = [p for p in places if not any(need(p) for need in needs)]
+            self.dropped[name] = max(self.dropped[name], max(free) + 1 if free else 0)
+
+    def _needs(
+        self, name: str, kind: str, size: int, keep: Callable[[Row], bool | None] | None = None
+    ) -> Callable[[int], bool]:
+        """Return a function of a position in a stream: whether a window needs the row there."""
+        if kind == "unbounded":
+            return lambda place: True
+        if kind == "rows":
+            own = [p for p, one in enumerate(self.arrived) if one.stream == name and (keep is None or keep(one.row))]
+            newest = set(own[-size:])
+            return lambda place: place in newest
+        return lambda place: bool(self.arrived[place].time >= self.newest - self._lateness - size)

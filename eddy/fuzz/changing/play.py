@@ -1,0 +1,180 @@
+"""Play a case: take an engine and the reference through the same steps and compare them after each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from eddy.fuzz.case import NAMES, Push, Row
+from eddy.fuzz.changing.case import BadPush, Change, Element, EngineCase, Start, Step, Stop
+from eddy.fuzz.changing.given import Expected, compare_given
+from eddy.fuzz.changing.oracle import EngineOracle, Given, RefusedError
+from eddy.fuzz.play import Tally, policy_of
+from eddy.queries.engine import Engine
+from stairs.errors import EddyError
+
+
+class Model:
+    """The reference of a case, in terms of its steps."""
+
+    def __init__(self, case: EngineCase) -> None:
+        self.case = case
+        self.oracle: EngineOracle = case.sources.oracle()
+        self.versions: dict[str, int] = {}
+        """By query the number of its next version."""
+
+    def position(self, step: Element) -> int | None:
+        """Return the argument `at` of a step."""
+        return None if step.ahead is None else self.oracle.position + step.ahead
+
+    def version(self, step: Element) -> int:
+        """Return the number of the version that a step makes."""
+        return 0 if isinstance(step, Start) else len(self.oracle.queries[step.name].versions)
+
+    def skips(self, step: Step) -> bool:
+        """Return whether a step has no query to act on."""
+        return isinstance(step, Change | Stop) and step.name not in self.oracle.queries
+
+    def take(self, step: Element) -> bool:
+        """Take a control element; return False if the engine must refuse it."""
+        position = self.oracle.position + (step.ahead or 0)
+        try:
+            match step:
+                case Start(name, asked, _, warm):
+                    self.oracle.start(name, asked.oracle(self.case.sources), position, warm)
+                case Change(name, asked, how, _):
+                    self.oracle.change(name, asked.oracle(self.case.sources), how, position)
+                case Stop(name, how, _):
+                    self.oracle.stop(name, how, position)
+        except RefusedError:
+            return False
+        return True
+
+    def push(self, rows: Sequence[Row]) -> dict[str, list[list[Expected]]]:
+        """Take arrivals; return the results of each query in groups that may come in any order."""
+        given = self.oracle.push([(NAMES[row.stream], self.case.sources.values(row)) for row in rows])
+        return {name: self.groups(found) for name, found in given.items()}
+
+    def groups(self, given: Sequence[Given]) -> list[list[Expected]]:
+        """Return results in groups of one version and one arrival."""
+        arrived = self.oracle.arrived
+        return [
+            [(one.version, one.first, tuple(arrived[p].row["n"] for p in one.places)) for one in group]
+            for _, group in groupby(given, key=lambda one: (one.version, one.last))
+        ]
+
+    def states(self) -> dict[str, tuple[str, list[int]]]:
+        """Return the state and the live versions of each query."""
+        return {name: (one.state, [v.number for v in one.live]) for name, one in self.oracle.queries.items()}
+
+
+class EngineGame:
+    """An engine in the middle of a case, and its model."""
+
+    def __init__(self, case: EngineCase) -> None:
+        self.case, self.model, self.tally = case, Model(case), Tally(cases=1)
+        policy: Any = policy_of(case.policy, case.seed)
+        self.engine = Engine(case.sources.streams(), policy=policy, **case.options)
+        self.engine._options["decide_every"] = case.decide_every
+        self.complete_from: dict[str, dict[int, int]] = {}
+
+    def take(self, step: Step) -> None:
+        """Do a step. Raises AssertionError if the engine is wrong."""
+        if self.model.skips(step):
+            return
+        match step:
+            case Push(rows):
+                self.push(rows)
+            case BadPush(rows):
+                before = seen(self.engine)
+                refused(lambda: self.engine.push(batches(self.case, rows), [*(row.stream for row in rows), 0]))
+                assert seen(self.engine) == before, "a push that was refused has changed the engine"
+            case _:
+                self.order(step)
+        self.check()
+
+    def push(self, rows: Sequence[Row]) -> None:
+        """Push rows and compare the results of all queries."""
+        tables = self.engine.push(batches(self.case, rows), [row.stream for row in rows])
+        wanted = self.model.push(rows)
+        assert tables.keys() == wanted.keys(), f"results of {list(tables)}, not of {list(wanted)}"
+        for name, groups in wanted.items():
+            compare_given(tables[name], groups, self.complete_from[name])
+            self.tally.results += sum(map(len, groups))
+        self.tally.pushes += 1
+        self.tally.arrivals += len(rows)
+
+    def order(self, step: Element) -> None:
+        """Give a control element, which the engine must refuse if the model does."""
+        before, version, at = seen(self.engine), self.model.version(step), self.model.position(step)
+        wanted = self.model.take(step)
+        if not wanted:
+            refused(lambda: self.give(step, version, at))
+            assert seen(self.engine) == before, "a control element that was refused has changed the engine"
+            return
+        self.give(step, version, at)
+        self.tally.elements += 1
+        if isinstance(step, Start):
+            self.complete_from[step.name] = {}
+        newest = self.model.oracle.queries[step.name].versions[-1]
+        if newest.number == version and newest.warm:
+            assert newest.start is not None
+            known = self.engine[step.name].complete_from
+            most = min(self.model.oracle.kept_from(newest.query), newest.start)
+            assert known <= most, f"a warm start has all results from {known} only, not from {most}"
+            self.complete_from[step.name][version] = known
+
+    def give(self, step: Element, version: int, at: int | None) -> None:
+        """Call the engine."""
+        match step:
+            case Start(name, asked, _, warm):
+                self.engine.start(name, asked.query(self.case.sources, version), at=at, warm=warm)
+            case Change(name, asked, how, _):
+                self.engine[name].change(asked.query(self.case.sources, version), how, at)
+            case Stop(name, how, _):
+                self.engine[name].stop(how, at)
+
+    def check(self) -> None:
+        """Check the joins, and compare the position, the late rows and the states of the queries."""
+        self.engine.check()
+        oracle = self.model.oracle
+        assert self.engine.position == oracle.position, f"position {self.engine.position}, not {oracle.position}"
+        assert self.engine.late_counts == oracle.late, f"late rows {self.engine.late_counts}, not {oracle.late}"
+        got = {name: (one.state, [v.number for v in one.live]) for name, one in self.engine.queries.items()}
+        assert got == self.model.states(), f"states {got}, not {self.model.states()}"
+
+
+def refused(call: Any) -> None:
+    """Call the engine and expect an error of its family."""
+    try:
+        call()
+    except EddyError:
+        return
+    raise AssertionError("a call that must be refused was not")
+
+
+def seen(engine: Engine) -> Any:
+    """Return what a call that is refused must not change."""
+    states = {name: (one.state, one.complete_from, one.live) for name, one in engine.queries.items()}
+    return engine.position, states, engine.history().to_pylist(), engine.metrics(), engine.late_counts
+
+
+def batches(case: EngineCase, rows: Sequence[Row]) -> dict[str, pa.RecordBatch]:
+    """Return rows as the batches that a push takes."""
+    return {
+        NAMES[i]: pa.RecordBatch.from_pylist(
+            [case.sources.values(row) for row in rows if row.stream == i], schema=case.sources.schema
+        )
+        for i in sorted({row.stream for row in rows})
+    }
+
+
+def play(case: EngineCase) -> Tally:
+    """Play a case to its end and return the counts of its steps. Raises the error of the first step that fails."""
+    game = EngineGame(case)
+    for step in case.steps:
+        game.take(step)
+    return game.tally

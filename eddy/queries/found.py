@@ -1,0 +1,114 @@
+"""What the join of a family found in a push, and what each version gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.filters.ranges import Codes
+from eddy.ingest.validation import checked_times
+from eddy.queries.sources import POSITION
+from stairs.errors import InputError
+from stairs.plain_types import no_rows, taken
+
+if TYPE_CHECKING:
+    from eddy.queries.owner import Owner
+    from eddy.query.stream import Stream
+
+FIRST, LAST, AGE = "#first", "#last", "#age."
+"""Names of columns that a result has beside those of its components: the least and the greatest position of these, and
+ticks from the event time of the component of a stream, whose name follows, to the greatest one."""
+
+
+class Found:
+    """The combinations that a join found in a push.
+
+    first, last  int64[rows], the least and the greatest position of their components; rows are in the order of `last`
+    """
+
+    def __init__(self, table: pa.Table, streams: Sequence[Stream], time_type: pa.DataType | None) -> None:
+        self._streams = streams
+        self._time_type = time_type
+        batches = table.combine_chunks().to_batches()
+        if len(batches) > 1:
+            raise InputError("the results of this push do not fit into columns of 2 GiB; push fewer rows at a time")
+        columns = batches[0].columns if batches else [no_rows(kind) for kind in table.schema.types]
+        self._columns: dict[str, pa.Array] = dict(zip(table.column_names, columns, strict=True))
+        self._ages: dict[str, Codes] = {}
+        places = [np.asarray(self._columns[f"{stream.name}.{POSITION}"]) for stream in streams]
+        self.first: npt.NDArray[np.int64] = np.minimum.reduce(places)
+        self.last: npt.NDArray[np.int64] = np.maximum.reduce(places)
+
+    def __len__(self) -> int:
+        return len(self.last)
+
+    def batch(
+        self, columns: Sequence[str], rows: npt.NDArray[np.int64] | None, names: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """Return columns "stream.column", renamed if `names` are given, in some rows; None: in all, without a copy."""
+        batch = pa.RecordBatch.from_arrays([self._columns[one] for one in columns], names=list(names or columns))
+        return batch if rows is None else taken(batch, rows)
+
+    def values(self, column: str) -> pa.Array | Codes:
+        """Return a column, also one of `FIRST`, `LAST` and `AGE`."""
+        if column in (FIRST, LAST):
+            return self.first if column == FIRST else self.last
+        if column.startswith(AGE):
+            return self._age(column.removeprefix(AGE))
+        return self._columns[column]
+
+    def _age(self, name: str) -> Codes:
+        if not self._ages:
+            times = {
+                one.name: checked_times(
+                    one, self.batch([f"{one.name}.{one.time}"], None, [str(one.time)]), self._time_type
+                )
+                for one in self._streams
+            }
+            newest = np.maximum.reduce(list(times.values()))
+            self._ages = {stream: newest - own for stream, own in times.items()}
+        return self._ages[name]
+
+
+class Shares:
+    """What each version gets of what a family found.
+
+    The results of versions that need the same columns lie in one block of memory, which lives as long as any of their
+    tables does.
+    """
+
+    def __init__(self, found: Found, rows: Mapping[Owner, npt.NDArray[np.int64] | None]) -> None:
+        self._found = found
+        self._rows = dict(rows)
+        self._tables: dict[Owner, pa.Table] = {}
+        together: dict[tuple[str, ...], list[tuple[Owner, npt.NDArray[np.int64]]]] = {}
+        for owner, own in rows.items():
+            if own is None:
+                self._tables[owner] = owner.output(found.batch(owner.needed, None))
+            elif len(own):
+                together.setdefault(owner.needed, []).append((owner, own))
+        for columns, group in together.items():
+            block, begin = found.batch(columns, np.concatenate([own for _, own in group])), 0
+            for owner, own in group:
+                self._tables[owner] = owner.output(block.slice(begin, len(own)))
+                begin += len(own)
+
+    def table(self, owner: Owner) -> pa.Table:
+        """Return the results of a version."""
+        table = self._tables.get(owner)
+        return owner.query.output_schema.empty_table() if table is None else table
+
+    def within_bounds(self, owner: Owner) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        """Return the results within the bounds that a version has by now, and the position of each."""
+        rows = self._rows.get(owner, np.zeros(0, np.int64))
+        rows = np.arange(len(self._found)) if rows is None else rows
+        table = self.table(owner)
+        if len(rows):
+            keep = owner.within_bounds(self._found, rows)
+            if not keep.all():
+                rows, table = rows[keep], table.filter(pa.array(keep))
+        return table, self._found.last[rows]

@@ -1,0 +1,67 @@
+"""Kernels of grouped filters: sets of versions are rows of bits, and a version is a bit.
+
+bits    int64[cells, words], the versions that accept the values of each cell of each column
+cells   int64[rows, columns], the cell of each value, as a row of `bits`
+always  int64[words], the versions that no column rules out
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from stairs.kernels.accelerate import jit, u64
+from stairs.kernels.bits import lowest_bit
+
+Int64s = npt.NDArray[np.int64]
+
+
+@jit
+def set_bits(bits: Int64s, versions: Int64s, first: Int64s, end: Int64s) -> None:
+    """Set the bit of versions[x] in the cells from first[x] to before end[x]. O(bits set)."""
+    for x in range(versions.shape[0]):
+        word, bit = versions[x] >> 6, np.int64(1) << (versions[x] & 63)
+        for cell in range(first[x], end[x]):
+            bits[u64(cell), u64(word)] |= bit
+
+
+@jit
+def share(cells: Int64s, bits: Int64s, always: Int64s, counts: Int64s, rows: Int64s) -> None:
+    """Add to counts how many rows each version accepts; write these rows if there is room for any.
+
+    counts  int64[versions], where the rows of each version begin if rows are written, else 0; the ends afterwards
+    rows    int64[…], the numbers of the rows that a version accepts, ascending, version by version; or empty
+
+    O(rows * words * columns + rows accepted).
+    """
+    n, columns = cells.shape
+    writes = rows.shape[0] > 0
+    for row in range(n):
+        for word in range(always.shape[0]):
+            left = always[u64(word)]
+            for k in range(columns):
+                left &= bits[u64(cells[u64(row), u64(k)]), u64(word)]
+            while left != 0:
+                version = u64((word << 6) + lowest_bit(left))
+                left &= left - 1
+                if writes:
+                    rows[u64(counts[version])] = row
+                counts[version] += 1
+
+
+@jit
+def accepted_by_any(cells: Int64s, bits: Int64s, always: Int64s, wanted: npt.NDArray[np.bool_]) -> int:
+    """Write for each row whether a version accepts it; return how many rows there are of these."""
+    n, columns = cells.shape
+    found = 0
+    for row in range(n):
+        wanted[u64(row)] = False
+        for word in range(always.shape[0]):
+            left = always[u64(word)]
+            for k in range(columns):
+                left &= bits[u64(cells[u64(row), u64(k)]), u64(word)]
+            if left != 0:
+                wanted[u64(row)] = True
+                found += 1
+                break
+    return found

@@ -1,0 +1,199 @@
+"""The life of one query: its versions, and what starts, stops and changes of the query make of them.
+
+A life decides which versions there are and how far each one goes. It finds no results: in an `Engine`, a
+`RunningQuery` gives out what its versions own; on Spark, the driver keeps the lives, and the tasks apply the bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from eddy.queries.changes import CHANGES, Change, How
+from eddy.queries.version import Version
+from eddy.query.query import Query
+from stairs.errors import InputError, QueryError
+from stairs.graph import WindowKind
+
+State = Literal["scheduled", "running", "draining", "changing", "stopped"]
+Stop = Literal["immediate", "drain"]
+
+
+class Host(Protocol):
+    """What runs the versions of many lives.
+
+    position  of what arrives next
+    """
+
+    position: int
+
+    def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
+        """Return a version of a query that owns results from a position on. Raises QueryError if it does not fit."""
+
+    def drain(self, version: Version, position: int) -> None:
+        """Have a version drain from a position on."""
+
+    def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
+        """Add an element to the history."""
+
+
+@dataclass(eq=False)
+class Succession:
+    """A change that is under way: an old version, a new one, and the kind."""
+
+    old: Version
+    new: Version
+    how: How
+
+    @property
+    def change(self) -> Change:
+        """The kind as its properties."""
+        return CHANGES[self.how]
+
+
+class Life:
+    """The versions of a query, and its changes under way. Positions of elements never go back."""
+
+    def __init__(self, host: Host, name: str, version: Version) -> None:
+        self.host = host
+        self.name = name
+        self.successions: list[Succession] = []
+        self._versions = [version]
+        self._last_element = version.start or 0
+
+    @property
+    def query(self) -> Query:
+        """The query of the newest version."""
+        return self._versions[-1].query
+
+    @property
+    def live(self) -> list[Version]:
+        """The versions that may still have results, oldest first."""
+        return [one for one in self._versions if one.ended is None]
+
+    @property
+    def versions(self) -> list[Version]:
+        """All versions, oldest first."""
+        return list(self._versions)
+
+    @property
+    def state(self) -> State:
+        """Where the query is in its life.
+
+        "scheduled"  its start is to come          "running"   one version has results
+        "draining"   its last results are to come  "changing"  a version replaces another one
+        "stopped"    it has no more results
+        """
+        live, now = self.live, self.host.position
+        if not live:
+            return "stopped"
+        if len(live) > 1:
+            return "changing"
+        (one,) = live
+        if one.start is None or one.start > now:
+            return "scheduled"
+        return "draining" if one.drain is not None and one.drain.at <= now else "running"
+
+    @property
+    def complete_from(self) -> int:
+        """The position from which the newest version has all results.
+
+        That of its start, unless it started warm on rows that were all kept: then the position of the first of them.
+        """
+        return self._versions[-1].complete_from
+
+    # Control elements at positions that are not past
+
+    def stop_at(self, how: Stop, position: int) -> None:
+        """Stop all versions at a position. Raises InputError for a drain that can never end."""
+        if how == "drain":
+            self.require_ends("the drain")
+        for one in self.live:
+            if one.start is None or one.start > position:
+                one.ended = one.start = position
+            elif how == "immediate":
+                one.stops(position, self._reached())
+            else:
+                self.host.drain(one, position)
+        self._note(how + " stop", position)
+
+    def change_at(self, query: Query, how: How, position: int) -> None:
+        """Replace the newest version at a position; older ones stop or drain as the kind says.
+
+        Raises InputError for a drain that can never end; QueryError for a query that does not fit the streams, or whose
+        results cannot be in one table with those of the old one. Then nothing has changed.
+        """
+        kind, live = CHANGES[how], self.live
+        if kind.drains:
+            self.require_ends(f"{how!r}")
+        try:
+            pa.unify_schemas([*(one.query.output_schema for one in live), query.output_schema])
+        except pa.ArrowException as problem:
+            raise QueryError(
+                f"query {self.name!r}: the results of the new version do not fit into one table with those of the old"
+                f" one ({problem}); select the column under another name"
+            ) from problem
+        number = self._versions[-1].number + 1
+        new = self.host.make(number, query, None if kind.waits else position, kind.warm)
+        for one in live:
+            if one.start is None or (one.start > position and one is not live[0]):
+                one.ended = one.start = position  # it has not begun, and the new version takes its place
+        for one in self.live:
+            link = Succession(one, new, how)
+            self.successions = [*self.successions, link]
+            if not kind.at_result:
+                self.end(link, position)
+        self._versions = [*self._versions, new]
+        self._note(f"{how} change", position)
+
+    def require_ends(self, what: str) -> None:
+        """Raise InputError unless the windows of all live versions let a drain end."""
+        for version in self.live:
+            for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
+                if window.kind == WindowKind.UNBOUNDED:
+                    raise InputError(
+                        f"query {self.name!r}: {what} would never end, because stream {stream.name!r} has an UNBOUNDED"
+                        " window; stop it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
+                    )
+
+    def _note(self, event: str, position: int) -> None:
+        self._last_element = position
+        self.host.note(position, self.name, self._versions[-1].number, event, self.complete_from)
+
+    def _reached(self) -> int:
+        """Return the position up to which a stop ends a version at once."""
+        return self.host.position
+
+    # As time goes on
+
+    def at_result(self, new: Version, position: int, note: Callable[[Version], None] = lambda version: None) -> None:
+        """Stop or drain the versions that wait for the first result of a new one, which came at a position.
+
+        note   is called with each of them, to find out whether it has ended
+        """
+        for link in [link for link in self.successions if link.new is new and link.change.at_result]:
+            self.end(link, position)
+            note(link.old)
+
+    def start_waiting(self) -> list[Version]:
+        """Start the versions whose predecessors have all ended, and return them."""
+        started = []
+        for new in {link.new: None for link in self.successions if link.change.waits and link.new.start is None}:
+            ends = [link.old.ended for link in self.successions if link.new is new]
+            if new.ended is None and None not in ends:
+                new.start = new.complete_from = max(end for end in ends if end is not None)
+                self.host.note(new.start, self.name, new.number, "fresh start", new.start)
+                started.append(new)
+        return started
+
+    def end(self, link: Succession, position: int) -> None:
+        """Have the old version of a change stop or drain from a position on."""
+        if link.change.drains:
+            self.host.drain(link.old, position)
+        else:
+            link.old.stops(position, self.host.position)
+        if link.change.at_result:
+            self.successions = [one for one in self.successions if one is not link]

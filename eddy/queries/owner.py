@@ -1,0 +1,125 @@
+"""Takes the results that a version owns from those that its family found.
+
+Its bounds, its windows and most of its filters are ranges, which the family asks for all its versions at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.filters.conditions import Predicate
+from eddy.filters.ranges import GREATEST, LEAST, Range, ranges_of
+from eddy.queries.found import AGE, FIRST, LAST, Found
+from eddy.queries.version import Version
+from eddy.query.windows import Rows
+from stairs.graph import WindowKind
+
+if TYPE_CHECKING:
+    from eddy.queries.family import Family
+
+Positions = npt.NDArray[np.int64]
+
+
+class Owner:
+    """The filters of one version, and the family that finds its results."""
+
+    def __init__(self, version: Version, family: Family) -> None:
+        self.version = version
+        self.family = family
+        query = self.query = version.query
+        columns = [*query.select.values(), *query.where_columns]
+        self.needed = tuple(dict.fromkeys(f"{stream}.{column}" for stream, column in columns))
+        """The columns of its results and those that `where` reads, as "stream.column"."""
+        self.ranges: dict[str, list[Range]] = {stream.name: [] for stream in query.streams}
+        """By stream its conditions as far as they are ranges, on columns named "stream.column"."""
+        self._filters: dict[str, AdaptiveFilter] = {}
+        self._filtered: dict[str, list[str]] = {}
+        for stream in query.streams:
+            if isinstance(stream.window, Rows):
+                continue  # the family has this filter
+            owner = {f"{stream.name}.{column}": stream.name for column in stream.schema.names}
+            named = pa.schema(zip(owner, stream.schema.types, strict=True))
+            rest = [one for one in stream.conditions if not self._read(one, stream.schema, named, owner)]
+            if rest:
+                self._filters[stream.name] = AdaptiveFilter(rest, place=f"stream {stream.name}: its filter")
+                read = {column for one in rest for column in one.read(stream.schema)}
+                self._filtered[stream.name] = [column for column in stream.schema.names if column in read]
+        owner = {f"{stream}.{column}": stream for stream, column in query.where_columns}
+        types = [query.stream(stream).type_of(column) for stream, column in query.where_columns]
+        named = pa.schema(zip(owner, types, strict=True))
+        rest = [one for one in query.conditions if not self._read(one, named, named, owner)]
+        self._where = AdaptiveFilter(rest, place=query.where_place, rows="results") if rest else None
+        filtered = {f"{stream}.{column}" for stream, own in self._filtered.items() for column in own}
+        ranges = {one.column for own in self.ranges.values() for one in own}
+        self.read = frozenset({*self.needed, *filtered, *ranges})
+        """All columns that it reads of what its family finds, but for event times."""
+
+    def _read(self, given: Predicate, schema: pa.Schema, named: pa.Schema, owner: Mapping[str, str]) -> bool:
+        """Add the ranges of a condition; return whether it has any.
+
+        named, owner   the columns of the schema, named "stream.column", and the stream of each
+        """
+        ranges = ranges_of(given, schema)
+        for one in ranges or ():
+            column = named.names[schema.names.index(one.column)]
+            self.ranges[owner[column]].append(one._replace(column=column))
+        return ranges is not None
+
+    # Its results
+
+    def bounds(self) -> list[Range]:
+        """Return the positions of its results; it has started."""
+        version = self.version
+        assert version.start is not None
+        found = [Range(LAST if version.warm else FIRST, version.start, GREATEST)]
+        if version.stop is not None:
+            found.append(Range(LAST, LEAST, version.stop - 1))
+        if version.drain is not None:
+            found.append(Range(FIRST, LEAST, version.drain.at - 1))
+        return found
+
+    def within_bounds(self, found: Found, rows: Positions) -> npt.NDArray[np.bool_]:
+        """Return for each of some rows whether it is within the bounds as they are now."""
+        keep = np.ones(len(rows), np.bool_)
+        for column, low, high, _ in self.bounds():
+            places = (found.first if column == FIRST else found.last)[rows]
+            keep &= (places >= low) & (places <= high)
+        return keep
+
+    def windows(self) -> list[Range]:
+        """Return the greatest ages of its components, where its family has a wider window."""
+        pairs = zip(self.query.streams, self.query.graph.windows, strict=True)
+        return [
+            Range(AGE + stream.name, LEAST, window.size)
+            for stream, window in pairs
+            if window.kind == WindowKind.RANGE and self.family.windows[stream.name] != window
+        ]
+
+    @property
+    def asks_more(self) -> bool:
+        """Whether it has conditions that are no ranges."""
+        return self._where is not None or bool(self._filters)
+
+    def accepted(self, found: Found, rows: Positions) -> Positions:
+        """Return the rows for which the conditions hold that are no ranges."""
+        for stream in self.query.streams:
+            if stream.name in self._filters and len(rows):
+                columns = self._filtered[stream.name]
+                batch = found.batch([f"{stream.name}.{column}" for column in columns], rows, columns)
+                rows = rows[self._filters[stream.name].accepted(batch)]
+        if self._where is not None and len(rows):
+            columns = list(dict.fromkeys(f"{stream}.{column}" for stream, column in self.query.where_columns))
+            rows = rows[self._where.accepted(found.batch(columns, rows))]
+        return rows
+
+    def output(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return the results, given the needed columns of their rows. O(columns)."""
+        place = {name: k for k, name in enumerate(self.needed)}
+        columns = [batch.column(place[f"{stream}.{column}"]) for stream, column in self.query.select.values()]
+        return pa.Table.from_arrays(columns, schema=self.query.output_schema)

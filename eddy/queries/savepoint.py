@@ -1,0 +1,20 @@
+"""What an engine and its queries were before a call, so that a push or an element happens in whole or not at all.
+
+Their attributes are replaced, and the lists and dicts in them are never modified. So a savepoint copies no contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Savepoint:
+    """The attributes of some objects. O(attributes)."""
+
+    def __init__(self, parts: Iterable[object]) -> None:
+        self._saved = [(one, dict(vars(one))) for one in parts]
+
+    def restore(self) -> None:
+        """Set all attributes to what they were. It may be repeated."""
+        for one, attributes in self._saved:
+            vars(one).update(attributes)

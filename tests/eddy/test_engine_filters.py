@@ -1,0 +1,118 @@
+"""Queries of one engine with filters of any form: each has the results of its own Runtime."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
+FILTERS: dict[str, Any] = {
+    "none": None,
+    "range": (pc.field("x") >= 0.2) & (pc.field("x") < 0.7),
+    "text": pc.field("s") == "b",
+    "several": [pc.field("x") > 0.5, pc.field("s") == "a"],
+    "other": (pc.field("x") < 0.1) | (pc.field("s") == "c"),
+    "function": lambda batch: pc.greater(batch["x"], 0.6),
+    "mixed": [pc.field("x") > 0.3, lambda batch: pc.equal(batch["s"], "a")],
+    "nothing": (pc.field("x") > 0.5) & (pc.field("x") < 0.4),
+}
+WHERES: dict[str, Any] = {
+    "none": None,
+    "range": (pc.field("R.x") > 0.3) & (pc.field("S.s") == "a"),
+    "both": pc.field("R.x") < pc.field("S.x"),
+    "mixed": [pc.field("S.x") >= 0.5, pc.field("R.s") != "b"],
+}
+WINDOWS = ((eddy.Range(40), eddy.Range(25)), (eddy.Range(20), eddy.Range(30)), (eddy.Rows(15), eddy.Range(25)))
+
+
+def asked(window: tuple[Any, Any], kept: Any, where: Any) -> eddy.Query:
+    streams = [eddy.Stream(name, SCHEMA, window=own, time="t") for name, own in zip("RS", window, strict=True)]
+    streams[0] = eddy.Stream("R", SCHEMA, window=window[0], time="t", filter=kept)
+    return eddy.Query(streams, ["R.k = S.k"], select=["R.x", "S.t"], where=where)
+
+
+def pushes(seed: int, count: int) -> list[Mapping[str, pa.RecordBatch]]:
+    chance = np.random.default_rng(seed)
+    found = []
+    for step in range(count):
+        batches = {}
+        for name in "RS":
+            n = int(chance.integers(0, 30))
+            x = [None if value > 0.95 else value for value in chance.random(n).tolist()]
+            s = [None if one == "d" else one for one in chance.choice(list("abcd"), n).tolist()]
+            t = np.sort(chance.integers(20 * step, 20 * (step + 1), n))
+            columns = [
+                pa.array(chance.integers(0, 4, n)),
+                pa.array(t),
+                pa.array(x, pa.float64()),
+                pa.array(s, pa.string()),
+            ]
+            batches[name] = pa.record_batch(columns, schema=SCHEMA)
+        found.append(batches)
+    return found
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("alone", [True, False], ids=["one query", "all queries"])
+def test_each_query_has_the_results_of_its_own_runtime(window: tuple[Any, Any], alone: bool) -> None:
+    rows = pushes(3, 5)
+    queries = {
+        f"{kept} {where}": asked(window, FILTERS[kept], WHERES[where])
+        for kept, where in itertools.product(FILTERS, WHERES)
+    }
+    wanted = {}
+    for name, query in queries.items():
+        runtime = eddy.Runtime(query)
+        wanted[name] = [runtime.push(batches) for batches in rows]
+    for group in [[name] for name in queries] if alone else [list(queries)]:
+        engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in "RS"])
+        for name in group:
+            engine.start(name, queries[name])
+        for step, batches in enumerate(rows):
+            for name, table in engine.push(batches).items():
+                assert _sorted(table) == _sorted(wanted[name][step]), name
+    assert sum(table.num_rows for table in wanted["mixed both"]) > 0
+
+
+def _sorted(table: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
+
+
+def test_a_warm_start_sees_rows_that_no_query_wanted() -> None:
+    engine = eddy.Engine([eddy.Stream(name, SCHEMA, window=eddy.Range(100), time="t") for name in "RS"])
+    engine.start("few", asked(WINDOWS[0], FILTERS["several"], None))
+    first, second = pushes(5, 2)
+    engine.push(first)
+    (join,) = engine.metrics()["joins"]
+    engine.start("warm", asked(WINDOWS[0], FILTERS["range"], None), warm=True)
+    found = engine.push(second)["warm"]
+    runtime = eddy.Runtime(asked(WINDOWS[0], FILTERS["range"], None))
+    runtime.push(first)
+    assert _sorted(found) == _sorted(runtime.push(second))
+    assert engine.metrics()["joins"][0]["bytes"] >= join["bytes"]
+    assert len(found) > 0
+    # A change to the filter of the first query reaches as far back as well.
+    engine.start("fresh", asked(WINDOWS[0], FILTERS["nothing"], None))
+    engine["few"].change(asked(WINDOWS[0], FILTERS["none"], None))
+    assert engine["few"].complete_from == 0
+
+
+def test_rows_that_no_query_wants_do_not_enter_the_join() -> None:
+    rows = pushes(7, 4)
+    sizes = []
+    for kept in ("nothing", "none"):
+        engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in "RS"])
+        engine.start("q", asked(WINDOWS[0], FILTERS[kept], None))
+        for batches in rows:
+            engine.push(batches)
+        sizes.append(next(iter(engine._families.values())).runtime.position)
+    n_rows = sum(len(batches["R"]) for batches in rows)
+    assert sizes == [sizes[1] - n_rows, sizes[1]]

@@ -1,0 +1,151 @@
+"""An exception at any line of an engine's push or control element: it happened in whole or not at all.
+
+A calm engine gets the same calls without exceptions, and has the same results.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy.queries.changes import CHANGES
+from eddy.queries.query import RunningQuery
+from tests.eddy.test_interrupts import ROOT, Line, traced
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.int64())])
+NAMES = ("R", "S", "T")
+CALM = frozenset(path.name for path in ROOT.rglob("*") if path.is_dir()) - {"queries", "push"}
+"""Folders that other tests interrupt."""
+
+
+def query(names: str, size: int, kept: Any = None) -> eddy.Query:
+    streams = [eddy.Stream(n, SCHEMA, window=eddy.Range(size), time="t", filter=kept) for n in names]
+    return eddy.Query(streams, [f"{names[0]}.k = {n}.k" for n in names[1:]], select={n: f"{n}.x" for n in names})
+
+
+QUERIES = (
+    lambda: query("RS", 8, pc.field("x") != 9),
+    lambda: query("RS", 14, pc.field("x") > 5),
+    lambda: query("RST", 10),
+    lambda: query("ST", 12, lambda batch: pc.greater(batch["x"], 3)),
+)
+
+
+class Twins:
+    """Two engines that get the same calls, one of them with exceptions."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random(4)
+        streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(9), time="t") for name in NAMES]
+        self.calm, self.tried = (eddy.Engine(streams, lateness=1) for _ in range(2))
+        self.seen: set[Line] = set()
+        self.interrupted = 0
+
+    def push(self) -> None:
+        rows: dict[str, list[dict[str, int]]] = {name: [] for name in NAMES}
+        order = [self.chance.randrange(3) for _ in range(6)]
+        for place, i in enumerate(order, self.calm.position):
+            late = self.chance.random() < 0.1
+            rows[NAMES[i]].append({"k": self.chance.randrange(2), "t": place // 2 - 3 * late, "x": place})
+        wanted, before = self.calm.push(rows, order), self.tried.position
+        while True:
+            found = traced(lambda: self.tried.push(rows, order), self.seen, CALM)
+            last = self.tried.last_push()
+            if self.tried.position > before:
+                break
+            self.interrupted += 1
+        assert last is not None
+        assert last.position == self.tried.position == self.calm.position
+        assert found is None or found is last.results
+        assert {name: table.to_pylist() for name, table in last.results.items()} == {
+            name: table.to_pylist() for name, table in wanted.items()
+        }
+        self.compare()
+
+    def give(self, element: Callable[[eddy.Engine], Any]) -> None:
+        element(self.calm)
+        events = self.tried.history().num_rows
+        while self.tried.history().num_rows == events:
+            traced(lambda: element(self.tried) or True, self.seen, CALM)
+            self.interrupted += 1
+        self.compare()
+
+    def compare(self) -> None:
+        assert self.tried.history().equals(self.calm.history())
+        assert self.tried.late_counts == self.calm.late_counts
+        states = [{name: one.state for name, one in engine.queries.items()} for engine in (self.calm, self.tried)]
+        assert states[0] == states[1]
+
+
+def test_an_exception_at_each_line() -> None:
+    twins, kinds = Twins(), cycle(CHANGES)
+    for number in range(60):
+        running = [name for name, one in twins.calm.queries.items() if one.state in ("running", "changing")]
+        at = twins.calm.position + twins.chance.randrange(0, 9)
+        new, warm = QUERIES[number % len(QUERIES)](), number % 2 == 1
+        if len(running) < 3:
+            twins.give(lambda engine: engine.start(f"q{number}", new, warm=warm))  # noqa: B023
+        name = twins.chance.choice([*running, f"q{number}"]) if len(running) < 3 else twins.chance.choice(running)
+        how = next(kinds)
+        if number % 5 == 4:
+            twins.give(lambda engine: engine[name].stop("drain" if number % 2 else "immediate", at=at))  # noqa: B023
+        elif _may_change(twins.calm[name], at):
+            twins.give(lambda engine: engine[name].change(new, how, at))  # noqa: B023
+        twins.push()
+        twins.push()
+    assert twins.interrupted > 150
+    assert len({Path(file).name for file, _ in twins.seen}) >= 8
+
+
+def _may_change(one: RunningQuery, at: int) -> bool:
+    return at >= one._last_element and one.state != "stopped"
+
+
+def test_a_condition_that_fails_leaves_the_engine_as_it_was() -> None:
+    def fragile(batch: pa.RecordBatch) -> pa.Array:
+        if 7 in batch["x"].to_pylist():
+            raise ZeroDivisionError("seven")
+        return pc.greater_equal(batch["x"], 0)
+
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(20), time="t") for name in "RS"]
+    engine, calm = eddy.Engine(streams), eddy.Engine(streams)
+    for one in (engine, calm):
+        one.start("sound", query("RS", 20))
+        one.start("other", query("ST"[:1] + "R", 20))
+    engine.start("fragile", query("RS", 20, fragile))
+    first = {"R": [{"k": 1, "t": 1, "x": 1}], "S": [{"k": 1, "t": 2, "x": 2}]}
+    second = {"R": [{"k": 1, "t": 3, "x": 7}], "S": [{"k": 1, "t": 4, "x": 4}]}
+    engine.push(first)
+    calm.push(first)
+    for _ in range(2):
+        with pytest.raises(eddy.InputError, match=r"stream R: its filter.*seven"):
+            engine.push(second)
+        assert engine.position == 2
+    engine["fragile"].stop()
+    found, wanted = engine.push(second), calm.push(second)
+    assert found["sound"].to_pylist() == wanted["sound"].to_pylist() != []
+    assert found["other"].to_pylist() == wanted["other"].to_pylist() != []
+
+
+def test_one_call_at_a_time() -> None:
+    engine = eddy.Engine([eddy.Stream(name, SCHEMA, time="t") for name in "RS"])
+    refused: list[str] = []
+
+    def nosy(batch: pa.RecordBatch) -> pa.Array:
+        try:
+            engine.push({})
+        except eddy.StateError as problem:
+            refused.append(str(problem))
+        return pc.greater(batch["x"], 0)
+
+    engine.start("q", query("RS", 5, nosy))
+    engine.push({"R": [{"k": 1, "t": 1, "x": 1}], "S": [{"k": 1, "t": 2, "x": 2}]})
+    assert "push: this engine is in the middle of another call" in refused[0]
