@@ -51,14 +51,13 @@ def _query(graph: Graph, window: int) -> Query:
 
 def _pushes(point: Point) -> Iterator[tuple[Rows, npt.NDArray[np.uint8]]]:
     """Yield the pushes: rows by stream, and the order of their arrival."""
-    chance, rows = np.random.default_rng(point["seed"]), point["push"]
+    chance = np.random.default_rng(point["seed"])
+    rows: int = point["push"]
     for step in range(point["pushes"] + 2):
         order = chance.integers(0, len(STREAMS), rows, np.uint8)
-        columns: list[npt.NDArray[np.int64]] = [
-            *(chance.integers(0, point["keys"], rows) for _ in KEYS),
-            np.arange(step * rows, (step + 1) * rows),
-            *(chance.integers(0, 1 << 40, rows) for _ in PAYLOAD),
-        ]
+        times = np.arange(step * rows, (step + 1) * rows)
+        values = [chance.integers(0, 1 << 40 if name in PAYLOAD else point["keys"], rows) for name in SCHEMA.names]
+        columns = [times if name == "at" else own for name, own in zip(SCHEMA.names, values, strict=True)]
         yield (
             {
                 name: pa.record_batch([pa.array(column[order == i]) for column in columns], schema=SCHEMA)
