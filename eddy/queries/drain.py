@@ -73,10 +73,41 @@ class _Window:
 
 
 class Drain:
-    """A drain stop at position `at`, given before an arrival of which the pushes noted here tell."""
+    """A drain stop at position `at`."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    @property
+    def parts(self) -> list[object]:
+        """The objects whose attributes say how far it is."""
+        return [self]
+
+    def note(self, push: Push) -> int | None:
+        """Take notice of a push; return the position from which the drain is over, None if that is not known."""
+        return None
+
+
+class DrainByTime(Drain):
+    """A drain whose end follows from watermarks; newest: per stream the greatest event time before it, in ticks."""
+
+    def __init__(self, at: int, newest: Sequence[int]) -> None:
+        super().__init__(at)
+        self.newest = list(newest)
+
+    def over(self, watermark: int | None, windows: Sequence[Window]) -> bool:
+        """Return whether no result with a component before the drain can come any more, by windows of time."""
+        return all(
+            newest == -FOREVER or (watermark is not None and watermark > newest + window.size)
+            for newest, window in zip(self.newest, windows, strict=True)
+        )
+
+
+class DrainByArrivals(Drain):
+    """A drain whose end follows from the arrivals, given before one of which the pushes noted here tell."""
 
     def __init__(self, at: int, query: Query, sources: Sources, newest: Sequence[int], counts: Sequence[int]) -> None:
-        self.at = at
+        super().__init__(at)
         self._lateness = sources.graph.lateness
         self._noted = (-1, -1)
         self._windows = []
@@ -88,11 +119,11 @@ class Drain:
 
     @property
     def parts(self) -> list[object]:
-        """The objects whose attributes say how far it is."""
+        """See `Drain.parts`."""
         return [self, *self._windows]
 
     def note(self, push: Push) -> int | None:
-        """Take notice of a push; return the position from which the drain is over, None if it is not."""
+        """See `Drain.note`."""
         if self._noted != (push.first, push.end):
             for own in self._windows:
                 own.note(push, self.at, self._lateness)

@@ -22,6 +22,8 @@ from eddy.queries.version import Version
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
+from eddy.routing.change import ASKED_FOR, change_plan
+from jisc.plan.tree import read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
@@ -53,6 +55,7 @@ class _Done(NamedTuple):
     newest: list[int]
     late: dict[str, int]
     last: LastPush
+    counts: dict[RunningQuery, int]
 
 
 class Engine:
@@ -177,17 +180,78 @@ class Engine:
         rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history[: self._elements]]
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
+    @in_turn
+    def transition(self, name: str, plan: str) -> None:
+        """Run the join of a query by another plan from now on, on live state; all queries that share it follow.
+
+        plan   as in `Runtime`, over the streams of the query, such as "(R S) T"
+
+        Results do not change. Raises InputError for an unknown or stopped query, PlanError for a plan that is none.
+        """
+        family = self._family(name)
+        shared = self._sharing.join(family)
+        if shared is not None:
+            change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
+        else:
+            assert family.runtime is not None
+            family.runtime.transition(plan)
+
+    def plan(self, name: str) -> str:
+        """Return the plan of the join of a query as text. Raises InputError for an unknown or stopped query."""
+        family = self._family(name)
+        shared = self._sharing.join(family)
+        if shared is not None:
+            return shared.strategy.tree.text(family.query.graph.names)
+        assert family.runtime is not None
+        return family.runtime.plan
+
+    def _family(self, name: str) -> Family:
+        if not self[name].live:
+            raise InputError(f"query {name!r} has stopped; start it again")
+        return self.owners[self[name].live[-1]].family
+
     def metrics(self) -> dict[str, Any]:
-        """Return figures: bytes of the rows that are kept, of shared SteMs, and of each join with its queries."""
+        """Return figures of the engine as JSON values.
+
+        position      arrivals so far
+        kept_bytes    by stream, the rows for later starts
+        shared_bytes  SteMs that several joins share
+        joins         of each join: `streams`, `queries`, `plan`, `shared`, `bytes` of SteMs of its own, and the
+                      `seconds` of its pushes until results were shared out
+        queries       by name: `state`, `results` so far, and the `filter_seconds` of conditions that are asked for this
+                      query alone
+        """
         joins = []
         for family in self._families.values():
             sharing = {owner.version for owner in family.owners}
             names = [one.name for one in self._running.values() if sharing.intersection(one.live)]
-            own = 0 if family.runtime is None else family.runtime.nbytes
-            joins.append({"streams": family.names, "queries": names, "shared": family.shared, "bytes": own})
+            joins.append(
+                {
+                    "streams": family.names,
+                    "queries": names,
+                    "plan": self.plan(names[0]) if names else None,
+                    "shared": family.shared,
+                    "bytes": 0 if family.runtime is None else family.runtime.nbytes,
+                    "seconds": self._sharing.seconds(family) + family.seconds,
+                }
+            )
+        queries = {
+            name: {
+                "state": one.state,
+                "results": one.n_results,
+                "filter_seconds": sum(self.owners[own].seconds for own in one.live),
+            }
+            for name, one in self._queries.items()
+        }
         shared = 0 if self._sharing.hub is None else self._sharing.hub.nbytes
         kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self._kept, strict=True)}
-        return {"position": self.position, "kept_bytes": kept, "shared_bytes": shared, "joins": joins}
+        return {
+            "position": self.position,
+            "kept_bytes": kept,
+            "shared_bytes": shared,
+            "joins": joins,
+            "queries": queries,
+        }
 
     @property
     def late_counts(self) -> dict[str, int]:
@@ -219,7 +283,7 @@ class Engine:
         self.position = push.end
         for one in live:
             one.begin(push)
-        finds = {family: (own, family.shares(push, own)) for family, own in found.items()}
+        finds = {family: (own, family.shares(push.first, own)) for family, own in found.items()}
         results = {one.name: one.results(push, finds) for one in live}
         newest = [
             before if times is None or not len(times) else max(before, int(times.max()))
@@ -228,7 +292,8 @@ class Engine:
         late = {**self._late}
         for i, rows in admitted.late.items():
             late[self.sources.graph.names[i]] += rows.n_rows
-        self._done = _Done(push, prepared, newest, late, LastPush(push.end, results))
+        counts = {one: one.n_results + results[one.name].num_rows for one in live}
+        self._done = _Done(push, prepared, newest, late, LastPush(push.end, results), counts)
         self._finish(self._done)
         return results
 
@@ -239,6 +304,8 @@ class Engine:
             family.settle(prepared)
         for i, own in enumerate(self._kept):
             own.add(done.push, i)
+        for one, count in done.counts.items():
+            one.n_results = count
         self._newest, self._late, self._last = done.newest, done.late, done.last
         self._forget()
         # Last: until then an exception leads back here.

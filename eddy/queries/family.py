@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import chain
+from time import thread_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
+from stairs.errors import InputError
 from stairs.graph import Window, WindowKind
 
 if TYPE_CHECKING:
@@ -60,6 +62,14 @@ def _wider(one: Window, other: Window) -> bool:
     return (order.index(one.kind), one.size) > (order.index(other.kind), other.size)
 
 
+def _one(table: pa.Table) -> pa.RecordBatch:
+    """Return the rows of a table that has any in one batch. Raises InputError if they do not fit into one."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise InputError("the rows that are kept do not fit into columns of 2 GiB; use shorter windows")
+    return batches[0]
+
+
 class Family:
     """The join of one family.
 
@@ -73,6 +83,7 @@ class Family:
     query          the query whose results contain those of all versions
     shared         whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
     fresh          whether it has seen no row yet
+    seconds        CPU seconds of its pushes
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -98,6 +109,7 @@ class Family:
         self._columns: set[str] = set()
         self.complete_from = 0
         self.whole = True
+        self.seconds = 0.0
         self.query = self._made()
 
     @property
@@ -151,9 +163,12 @@ class Family:
 
     def forget_ended(self) -> None:
         """Let the versions go that have no more results."""
-        live = [owner for owner in self.owners if owner.version.ended is None]
-        if len(live) < len(self.owners):
-            self.owners, self._entries = live, None
+        self.keep([owner for owner in self.owners if owner.version.ended is None])
+
+    def keep(self, owners: list[Owner]) -> None:
+        """Let all versions go but some."""
+        if len(owners) < len(self.owners):
+            self.owners, self._entries = owners, None
 
     @property
     def keeps_out(self) -> bool:
@@ -178,15 +193,14 @@ class Family:
         """
         query = self._made()
         if self.shared:
-            self.fresh = self.fresh and all(table is None for table in rows.values())
-            self.query, self.complete_from = query, complete_from
+            self.query, self.fresh, self.complete_from = query, not rows, complete_from
             return
-        runtime = Runtime(query, **self._options)  # type: ignore[arg-type]
+        plan = None if self.runtime is None else self.runtime.plan
+        runtime = Runtime(query, plan, **self._options)  # type: ignore[arg-type]
         batches: list[pa.RecordBatch | None] = []
         for name in self.names:
             table = rows.get(name)
-            found = [] if table is None else table.combine_chunks().to_batches()
-            batches.append(found[0] if found else None)
+            batches.append(None if table is None or not len(table) else _one(table))
         self.complete_from, self.whole = complete_from, True
         kept = keep_rows(batches, self._wanted(batches))
         given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
@@ -196,7 +210,7 @@ class Family:
             number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
             runtime.push(given, number[np.argsort(np.concatenate([*places.values()]))])
         elif given:
-            runtime.load(given, watermark=watermark)
+            runtime.load(given, watermark=watermark if self.timed else None)
         self.query, self.fresh, self.runtime = query, not given, runtime
 
     def released(self) -> None:
@@ -207,6 +221,7 @@ class Family:
 
     def prepare(self, push: Push) -> tuple[Found, Prepared]:
         """Compute what the join finds in a push, which has not happened yet (`eddy.push.push.prepare`)."""
+        began = thread_time()
         order = self._number[push.order]
         order = order[order < len(self.names)]
         batches = [push.batches[i] for i in self._index]
@@ -218,7 +233,25 @@ class Family:
         self.fresh = False
         prepared = prepare(self.runtime._engine, given, order, None)
         assert prepared.commit.last is not None
-        return self.found(prepared.commit.last.results), prepared
+        found = self.found(prepared.commit.last.results)
+        self.seconds += thread_time() - began
+        return found, prepared
+
+    def push_rows(self, rows: Mapping[str, pa.Table], watermark: int | None) -> Found:
+        """Take rows with their positions in, in order of event time; return what the join found.
+
+        watermark   no later row is older; as in `Runtime.push`, and without effect on windows without event time
+        """
+        tables = [rows.get(name) for name in self.names]
+        batches = [None if table is None or not len(table) else _one(table) for table in tables]
+        batches = keep_rows(batches, self._wanted(batches))
+        given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
+        assert self.runtime is not None
+        self.fresh = False
+        if self.timed:
+            return self.found(self.runtime.push(given, watermark=watermark))
+        counts = [0 if batch is None else len(batch) for batch in batches]
+        return self.found(self.runtime.push(given, np.repeat(np.arange(len(counts)), counts)))
 
     def found(self, table: pa.Table) -> Found:
         """Return the combinations of a push, given the results of `query`."""
@@ -251,9 +284,9 @@ class Family:
                     self.whole = False
         return keep
 
-    def shares(self, push: Push, found: Found, owners: Sequence[Owner] | None = None) -> Shares:
-        """Return what each version, or some of them, gets of what the join found."""
-        running = [owner for owner in owners or self.owners if owner.version.gives_from(push.first)]
+    def shares(self, position: int, found: Found, owners: Sequence[Owner] | None = None) -> Shares:
+        """Return what each version, or some of them, gets of what the join found from a position on."""
+        running = [owner for owner in owners or self.owners if owner.version.gives_from(position)]
         if not len(found) or not running:
             return Shares(found, {})
         state = [(one, *one.version.bounds) for one in running]

@@ -102,11 +102,14 @@ class Shares:
         table = self._tables.get(owner)
         return owner.query.output_schema.empty_table() if table is None else table
 
+    def rows(self, owner: Owner) -> npt.NDArray[np.int64]:
+        """Return the numbers of the rows of a version among those found, ascending."""
+        rows = self._rows.get(owner, np.zeros(0, np.int64))
+        return np.arange(len(self._found)) if rows is None else rows
+
     def within_bounds(self, owner: Owner) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Return the results within the bounds that a version has by now, and the position of each."""
-        rows = self._rows.get(owner, np.zeros(0, np.int64))
-        rows = np.arange(len(self._found)) if rows is None else rows
-        table = self.table(owner)
+        rows, table = self.rows(owner), self.table(owner)
         if len(rows):
             keep = owner.within_bounds(self._found, rows)
             if not keep.all():

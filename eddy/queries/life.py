@@ -6,7 +6,7 @@ A life decides which versions there are and how far each one goes. It finds no r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -63,6 +63,10 @@ class Life:
         self.successions: list[Succession] = []
         self._versions = [version]
         self._last_element = version.start or 0
+
+    def resume(self, versions: Sequence[Version], successions: Sequence[Succession]) -> None:
+        """Have exactly these versions, oldest first, of which there are any, and these changes under way."""
+        self._versions, self.successions = list(versions), list(successions)
 
     @property
     def query(self) -> Query:

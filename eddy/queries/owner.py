@@ -106,6 +106,12 @@ class Owner:
         """Whether it has conditions that are no ranges."""
         return self._where is not None or bool(self._filters)
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of the conditions that are no ranges."""
+        own = [*self._filters.values(), *([] if self._where is None else [self._where])]
+        return sum(one.seconds for one in own)
+
     def accepted(self, found: Found, rows: Positions) -> Positions:
         """Return the rows for which the conditions hold that are no ranges."""
         for stream in self.query.streams:

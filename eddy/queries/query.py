@@ -29,6 +29,8 @@ class RunningQuery(Life):
         super().__init__(engine, name, version)
         self._engine = engine
         self._held: dict[Version, list[pa.Table]] = {}
+        self.n_results = 0
+        """The results so far."""
 
     def __repr__(self) -> str:
         return f"RunningQuery({self.name!r}, {self.state}, {self.query!r})"
@@ -81,6 +83,17 @@ class RunningQuery(Life):
         # Results that are held are given out with the next push.
         return -1 if self._held else self._engine.position
 
+    # Its plan
+
+    @property
+    def plan(self) -> str:
+        """The plan of the join of the newest version, as text. Raises InputError once the query has stopped."""
+        return self._engine.plan(self.name)
+
+    def transition(self, plan: str) -> None:
+        """Run its join by another plan, as `Engine.transition`."""
+        self._engine.transition(self.name, plan)
+
     # Its results
 
     def begin(self, push: Push) -> None:
@@ -103,7 +116,7 @@ class RunningQuery(Life):
                 self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
         for one in self.start_waiting():
             owner = owners[one]
-            parts[one] = owner.family.shares(push, finds[owner.family][0], [owner]).within_bounds(owner)
+            parts[one] = owner.family.shares(push.first, finds[owner.family][0], [owner]).within_bounds(owner)
         return self._merged(parts)
 
     @property

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eddy.engine import Engine
 from eddy.ingest.arrivals import Arrivals, Order, Times
 from eddy.ingest.keys import KeyEncoder
 from eddy.ingest.loader import Loader, Source
@@ -93,9 +94,10 @@ class SharedJoin:
         share: Share,
         columns: Sequence[ColumnId],
         options: Mapping[str, Any],
-        before: SharedJoin | None,
+        before: SharedJoin | Engine | None,
     ) -> None:
         self.query, self.share, self._columns = query, share, tuple(columns)
+        self.seconds = 0.0
         kind, policy = STRATEGIES[options.get("strategy", "eddy")]
         tree: Tree = default_plan(query.graph) if before is None else before.strategy.tree
         self.strategy: Strategy = kind(share, tree)
@@ -124,7 +126,9 @@ class SharedJoin:
         found = self.share.probe(self.strategy.routes, self._order, self._done, stop)
         if len(found):
             self._found.append(found)
-        self.router.note(stop - self._done, thread_time() - began)
+        seconds = thread_time() - began
+        self.seconds += seconds
+        self.router.note(stop - self._done, seconds)
         self._done = stop
         if self.router.due:
             follow_router(self)
@@ -200,17 +204,14 @@ class Hub:
 
     def has_place(self, query: Query) -> bool:
         """Return whether these SteMs have the streams and columns of a query, and one directory for each class."""
-        if query.graph.timed and not self.timed:
-            return False
-        if not {stream.name for stream in query.streams} <= set(self.names):
-            return False
-        if not self._columns.keys() >= set(query.select.values()):
+        if (query.graph.timed and not self.timed) or not {stream.name for stream in query.streams} <= set(self.names):
             return False
         found = [{self._places[one][2] if one in self._places else -1 for one in own} for own in attributes_of(query)]
-        return all(len(own) == 1 and -1 not in own for own in found)
+        directories = all(len(own) == 1 and -1 not in own for own in found)
+        return directories and self._columns.keys() >= set(query.select.values())
 
     def add(
-        self, family: Family, options: Mapping[str, Any], time: int, earlier: bool, before: SharedJoin | None
+        self, family: Family, options: Mapping[str, Any], time: int, earlier: bool, before: SharedJoin | Engine | None
     ) -> None:
         """Add the join of a family for which there is a place.
 
@@ -363,6 +364,15 @@ class Sharing:
         assert self.hub is not None
         return self.hub.prepare(push)
 
+    def seconds(self, family: Family) -> float:
+        """Return the seconds of the walks of a family over shared SteMs."""
+        join = self.join(family)
+        return 0.0 if join is None else join.seconds
+
+    def join(self, family: Family) -> SharedJoin | None:
+        """Return the shared join of a family, None if it has none, or none yet."""
+        return None if self.hub is None else self.hub.joins.get(family)
+
     def settle(self) -> None:
         """Let the prepared push happen. It may be repeated."""
         if self.hub is not None:
@@ -389,6 +399,7 @@ class Sharing:
             other = families
         for family in other:
             time = max((newest[self._sources.index(name)] for name in family.names), default=-FOREVER)
-            hub.add(family, self._options, time, anew, known.get(family))
+            alone = None if family.runtime is None else family.runtime._engine
+            hub.add(family, self._options, time, anew, known.get(family, alone))
             family.released()
         self.hub = hub

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eddy.queries.drain import Drain
+from eddy.queries.drain import Drain, DrainByArrivals
 from eddy.queries.sources import Push, Sources
 from eddy.query.query import Query
 
@@ -63,7 +63,7 @@ class Version:
         newest, counts  per stream, the greatest event time and the number of rows so far
         """
         if self.drain is None or at < self.drain.at:
-            self.drain = Drain(at, self.query, sources, newest, counts)
+            self.drain = DrainByArrivals(at, self.query, sources, newest, counts)
 
     def note(self, push: Push) -> None:
         """Take notice of a push, the first time before the results of this version are asked for."""

@@ -4,12 +4,17 @@ from .environment.session import session
 from .errors import SparkJoinError, StreamingStateError
 from .kafka.source import stream_topic
 from .partitioning.engine import PartitionEngine
+from .streaming.hub.hub import Hub, HubQuery
+from .streaming.hub.sources import Source
 from .streaming.sinks import Sink
 from .streaming.sinks.transactions import read_transactions, stream_transactions
 
 __all__ = [
+    "Hub",
+    "HubQuery",
     "PartitionEngine",
     "Sink",
+    "Source",
     "SparkJoinError",
     "StreamingStateError",
     "explain",

@@ -401,3 +401,50 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
 def as_text(stream: eddy.Stream) -> eddy.Stream:
     schema = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("x", pa.string())])
     return eddy.Stream(stream.name, schema, window=stream.window, time="t")
+
+
+def test_a_plan_changes_on_live_state_alone_and_shared() -> None:
+    run = Run(5)
+    asked = Asked({"R": 12, "S": 12, "T": 12})
+    query = run.engine.start("q", asked.query())
+    run.push(20)
+    for plan in ("(S T) R", "(R S) T"):
+        query.transition(plan)
+        assert query.plan == plan
+        run.push(10)
+    other = run.engine.start("other", Asked({"S": 9, "T": 9}).query())
+    run.push(10)
+    assert [join["shared"] for join in run.engine.metrics()["joins"]] == [True, True]
+    assert query.plan == "(R S) T"
+    query.transition("(S T) R")
+    run.push(10)
+    assert query.plan == "(S T) R"
+    other.change(Asked({"S": 30, "T": 9}).query())
+    run.push(20)
+    assert query.plan == "(S T) R"
+    run.check("q", all_results(asked, run.rows))
+    with pytest.raises(eddy.PlanError):
+        query.transition("R T")
+    query.stop()
+    with pytest.raises(InputError, match="query 'q' has stopped"):
+        query.transition("(R S) T")
+
+
+def test_metrics_count_for_each_query() -> None:
+    run = Run(6)
+    run.engine.start("a", Asked({"R": 12, "S": 12}).query())
+    run.engine.start("b", Asked({"R": 12, "S": 12}, 15).query())
+    run.engine.start("c", Asked({"S": 9, "T": 9}).query())
+    run.push(60)
+    run.engine["c"].stop()
+    run.push(1)
+    found = run.engine.metrics()
+    assert found["position"] == 61
+    assert {name: one["results"] for name, one in found["queries"].items()} == {
+        name: len(run.results.get(name, [])) for name in "abc"
+    }
+    assert [one["state"] for one in found["queries"].values()] == ["running", "running", "stopped"]
+    assert [(join["streams"], join["queries"], join["plan"]) for join in found["joins"]] == [
+        (["R", "S"], ["a", "b"], "R S")
+    ]
+    assert found["joins"][0]["seconds"] > 0

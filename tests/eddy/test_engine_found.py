@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from eddy.fuzz.case import NAMES, Push, Row
-from eddy.fuzz.changing.case import Asked, Change, EngineCase, Own, Sources, Start, Step, Stop
+from eddy.fuzz.case import Push
+from eddy.fuzz.changing.case import Change, Start, Stop
 from eddy.fuzz.changing.play import play
-from eddy.query.windows import Range, Rows, Unbounded, Window
-
-_ROW = re.compile(r"(\w)(-?\d+)(?:x(\d))?$")
-
-
-def arrivals(text: str, first: int = 0) -> Push:
-    """Return a push of rows with one key: "R3" is a row of R at time 3, "R3x1" one with the value 1."""
-    rows = []
-    for number, one in enumerate(text.split(), first):
-        found = _ROW.match(one)
-        assert found is not None
-        rows.append(Row(NAMES.index(found[1]), {"k0": 0, "k1": 0}, int(found[2]), number, int(found[3] or 0)))
-    return Push(tuple(rows))
-
-
-def asked(*windows: Window, least: int | None = None) -> Asked:
-    """Return a join of the first streams on one key; `least` is the filter of the first stream."""
-    owns = tuple(Own(i, window, least if i == 0 else None) for i, window in enumerate(windows))
-    return Asked(owns, tuple((i, i + 1, "k0") for i in range(len(windows) - 1)))
-
-
-def case(*steps: Step, timed: bool = True, lateness: int = 0, streams: int = 2) -> EngineCase:
-    return EngineCase(Sources((None,) * streams, timed, lateness), "eddy", steps)
-
+from eddy.query.windows import Range, Rows, Unbounded
+from tests.eddy.engine_cases import arrivals, asked, case
 
 WIDE, NARROW, NEWEST = asked(Range(9), Range(9)), asked(Range(1), Range(1)), asked(Rows(1), Rows(1))
 BOTH = asked(Rows(2), Rows(2))

@@ -25,6 +25,8 @@ ROW_BYTES = 5
 KEY_VALUES = (0, 0, 0, 0, 1, 1, 2)
 HOWS: tuple[How, ...] = tuple(CHANGES)  # type: ignore[arg-type]
 AHEAD = (None, None, 0, 1, 2, 3, 5, 8, 13, EARLIER)
+DECIDE_EVERY = (1, 2, 3, 5, 9)
+"""Arrivals between decisions of the policy."""
 STEP_KINDS = (*["push"] * 6, *["start"] * 2, *["change"] * 3, "stop", "bad")
 
 DrawnStep = tuple[str, bytes, bytes]
@@ -164,7 +166,7 @@ def engine_cases(
         draw(st.sampled_from(list(strategies))),
         policy=draw(st.sampled_from(list(policies))),
         seed=draw(st.integers(0, 255)),
-        decide_every=draw(st.sampled_from((1, 2, 3, 5, 9))),
+        decide_every=draw(st.sampled_from(DECIDE_EVERY)),
     )
     writer = StepWriter(case)
     starts = st.lists(st.tuples(st.just("start"), _PICKS, st.just(b"")), min_size=1, max_size=3)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from eddy.fuzz.case import NAMES, Push, Row
 from eddy.fuzz.changing.case import BadPush, Change, Element, EngineCase, Start, Step, Stop
-from eddy.fuzz.changing.given import Expected, compare_given
+from eddy.fuzz.changing.given import Expected, compare_given, given_rows
 from eddy.fuzz.changing.oracle import EngineOracle, Given, RefusedError
 from eddy.fuzz.play import Tally, policy_of
 from eddy.queries.engine import Engine
@@ -80,6 +80,9 @@ class EngineGame:
         self.engine = Engine(case.sources.streams(), policy=policy, **case.options)
         self.engine._options["decide_every"] = case.decide_every
         self.complete_from: dict[str, dict[int, int]] = {}
+        """By query the versions that started warm, and from where they have all results."""
+        self.given: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
+        """The results of each query so far: the version, and the column n of each component."""
 
     def take(self, step: Step) -> None:
         """Do a step. Raises AssertionError if the engine is wrong."""
@@ -103,6 +106,7 @@ class EngineGame:
         assert tables.keys() == wanted.keys(), f"results of {list(tables)}, not of {list(wanted)}"
         for name, groups in wanted.items():
             compare_given(tables[name], groups, self.complete_from[name])
+            self.given.setdefault(name, []).extend(given_rows(tables[name]))
             self.tally.results += sum(map(len, groups))
         self.tally.pushes += 1
         self.tally.arrivals += len(rows)

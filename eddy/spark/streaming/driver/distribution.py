@@ -36,13 +36,18 @@ def places(partitions: int, holdings: Sequence[Holding]) -> list[int]:
 
 
 def distribute(
-    tasks: Sequence[PartitionTask], partitions: int, holdings: Sequence[Holding], groups: Mapping[int, GroupState]
+    tasks: Sequence[PartitionTask],
+    partitions: int,
+    holdings: Sequence[Holding],
+    groups: Mapping[int, GroupState],
+    movable: bool = True,
 ) -> list[Work]:
     """Return the work of each Spark task.
 
     tasks     the work on the partitions that have any
     holdings  the engines of the worker of each Spark task
     groups    key group -> its state before the batch
+    movable   whether engines can move through files
 
     An engine moves through a file only between workers of a host; else its new worker loads the log.
     """
@@ -55,7 +60,7 @@ def distribute(
         joined = []
         for one in task.groups:
             holder = None if one.before is None or here.engines.get(one.group) == one.before else _holder(one, holdings)
-            if holder is not None and holdings[holder].host == here.host:
+            if movable and holder is not None and holdings[holder].host == here.host:
                 leaving[holder].append(one.group)
                 joined.append(replace(one, handed=True))
             else:

@@ -11,13 +11,17 @@ from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.state.manifest import GroupState, Manifest
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask
+from eddy.spark.streaming.worker.tasks import GroupTask, PartitionTask, VersionTask
 
 
-def token_after(before: str | None, segments: Sequence[Segment], watermark: int | None) -> str:
+def token_after(
+    before: str | None, segments: Sequence[Segment], watermark: int | None, versions: Sequence[VersionTask] = ()
+) -> str:
     """Return the token of the state after these rows. A replayed batch has other files, so it gets another token."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(f"{before} {watermark}".encode())
+    for version in versions:
+        digest.update(f" {version.key}".encode())
     for one in segments:
         digest.update(f" {one.file} {one.offset} {one.digest}".encode())
     return digest.hexdigest()
@@ -32,6 +36,7 @@ def partition_tasks(
     partition_map: PartitionMap,
     before: Watermarks,
     after: Watermarks,
+    versions: tuple[VersionTask, ...] | None = None,
 ) -> list[PartitionTask]:
     """Return one task for each partition with rows, or with rows that waited for the watermark after the batch.
 
@@ -39,6 +44,7 @@ def partition_tasks(
     rows           key group -> its rows in the batch
     groups         key group -> its state before the batch
     before, after  watermarks before and after the batch
+    versions       of the queries of a hub; None in the join of one query
     """
     # A plan that the engine found stays in use, unless the options of the join have changed since.
     same_options = newest is not None and newest.extra["options"] == context.job.options.text
@@ -54,7 +60,7 @@ def partition_tasks(
         task = GroupTask(
             group=group,
             before=token,
-            after=token_after(token, own, after.engine),
+            after=token_after(token, own, after.engine, versions or ()),
             segments=tuple(own),
             plan=state.plan if state is not None and same_options else None,
         )
@@ -69,6 +75,7 @@ def partition_tasks(
             watermark=after.engine,
             staging=context.sink.staging(batch) if context.sink.writes else None,
             groups=tuple(own),
+            versions=versions,
         )
         for partition, own in sorted(by_partition.items())
     ]

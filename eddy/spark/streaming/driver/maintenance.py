@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -21,6 +21,8 @@ from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.state.retention import retain
 from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter
 
+Spans = Sequence[int | None]
+
 
 class Maintenance:
     """Compaction and retention of one job.
@@ -31,8 +33,10 @@ class Maintenance:
     def __init__(self, context: JobContext, keep: int) -> None:
         self._context = context
         self._keep = keep
-        self.spans = context.job.query.spans
+        self.spans: Spans = context.job.query.spans
         """Per stream, the ticks for which a row matters to later results; None: without limit."""
+        self.bounds: frozenset[int] = frozenset()
+        """Batches before and after which rows must not be in one link: a version of a query tells them apart."""
         self._pool = ThreadPoolExecutor(1, "eddy maintenance")
         self._after_commit: Future[None] | None = None
         self._thread: threading.Thread | None = None
@@ -60,7 +64,7 @@ class Maintenance:
 
         It deletes files that are no longer needed, and starts a compaction if a chain is long enough.
         """
-        self._after_commit = self._pool.submit(self._work, manifest, frontier)
+        self._after_commit = self._pool.submit(self._work, manifest, frontier, self.spans, self.bounds)
 
     def check(self) -> None:
         """Wait until the work after the last commit is done; raise its error."""
@@ -68,7 +72,7 @@ class Maintenance:
             after, self._after_commit = self._after_commit, None
             after.result()
 
-    def _work(self, manifest: Manifest, frontier: int | None) -> None:
+    def _work(self, manifest: Manifest, frontier: int | None, spans: Spans, bounds: frozenset[int]) -> None:
         self._context.sink.clean(manifest.batch)
         in_use = {one.file for chain in self._compacting.values() for link in chain for one in link.segments}
         if self._name is not None:
@@ -77,15 +81,15 @@ class Maintenance:
         if self._thread is None:
             chains = {}
             for group, state in manifest.groups.items():
-                links = part(state.chain, frontier, self.spans)
-                if links is not None:
-                    chains[group] = state.chain[links]
+                links = mergeable(state.chain, frontier, spans, bounds)
+                if links:
+                    chains[group] = links
             if chains:
                 self._compacting = chains
                 # Retention must know the name while the file is written.
                 self._name = f"{batch_name(manifest.batch)}-base-{uuid.uuid4().hex}"
                 self._thread = threading.Thread(
-                    target=self._compact, args=(frontier,), name="eddy compaction", daemon=True
+                    target=self._compact, args=(frontier, spans), name="eddy compaction", daemon=True
                 )
                 self._thread.start()
 
@@ -98,14 +102,14 @@ class Maintenance:
         if thread is not None:
             thread.join()
 
-    def _compact(self, frontier: int | None) -> None:
+    def _compact(self, frontier: int | None, spans: Spans) -> None:
         job, log = self._context.job, self._context.locations.log
         schemas = [stream.schema for stream in job.query.streams]
         assert self._name is not None
         try:
             with SegmentReader(log, schemas) as reader, SegmentWriter(log, self._name) as writer:
                 self._links = {
-                    group: compact(reader, chain, schemas, job.positions, frontier, self.spans, writer, group)
+                    group: compact(reader, chain, schemas, job.positions, frontier, spans, writer, group)
                     for group, chain in self._compacting.items()
                 }
                 writer.finish()
@@ -113,3 +117,15 @@ class Maintenance:
         except Exception as problem:  # the chains stay as they are; the next batch tries again
             self._links, self.problem = {}, problem
             LOG.warning("%s: compaction of the log failed; the next batch tries again: %s", self._context.name, problem)
+
+
+def mergeable(chain: tuple[Link, ...], frontier: int | None, spans: Spans, bounds: frozenset[int]) -> tuple[Link, ...]:
+    """Return adjacent links to merge now, none if there are none; all are on one side of each bound."""
+    runs: dict[int, list[Link]] = {}
+    for link in chain:
+        runs.setdefault(sum(bound <= link.batch for bound in bounds), []).append(link)
+    for run in runs.values():
+        links = part(tuple(run), frontier, spans)
+        if links is not None:
+            return tuple(run[links])
+    return ()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from eddy.log import LOG
 from eddy.query.lateness import Late
@@ -41,13 +41,15 @@ from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
 from eddy.spark.streaming.driver.workers import Deal, Workers
 from eddy.spark.streaming.state.compaction import prune
-from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest
+from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.state.spark_files import check_spark_files
+from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.join_stage import Said
 from eddy.spark.streaming.worker.log_stage import LogReport, reports_of
-from eddy.spark.streaming.worker.tasks import LOADED, PartitionReport, PartitionTask, Work
+from eddy.spark.streaming.worker.tasks import LOADED, PartitionReport, PartitionTask, VersionTask, Work
+from eddy.storage.json_form import Form
 from stairs.errors import EddyError
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class BatchPlan:
     """The work on the rows of a batch.
 
     logged         the rows
@@ -102,7 +104,14 @@ def cost_of(metrics: Mapping[str, Any]) -> float:
 
 
 class MicroBatches:
-    """Runs the micro-batches of one job, one call for each."""
+    """Runs the micro-batches of one job, one call for each. `HubBatches` runs those of several queries.
+
+    EXTRA        further state in the manifests, and its form
+    KEEPS_PLANS  whether an engine that is loaded begins with the plan that it had
+    """
+
+    EXTRA: ClassVar[Mapping[str, Form]] = {}
+    KEEPS_PLANS: ClassVar[bool] = True
 
     def __init__(self, context: JobContext, settings: Settings) -> None:
         self._context = context
@@ -122,7 +131,7 @@ class MicroBatches:
             self._map = PartitionMap.even(groups, settings.partitions)
             self._load = Load.none(groups)
         else:
-            found = resume(self.manifest, job, context.checkpoint.manifests)
+            found = resume(self.manifest, job, context.checkpoint.manifests, self.EXTRA)
             self._watermarks = found.watermarks.resumed(time.time())
             self._map = found.partition_map.with_partitions(settings.partitions)
             self._load = found.load
@@ -243,6 +252,7 @@ class MicroBatches:
             LOG.warning("%s: Spark replays batch %d, which was not committed before this start", self.title, batch)
         began = time.perf_counter()
         self._maintenance.check()
+        self._begin(batch)
         ran = self._map
         plan, reports = self._join_inputs(batch) if self._context.carried.inputs else self._join_rows(batch, frame)
         manifest = self._manifest(batch, plan, reports)
@@ -263,6 +273,9 @@ class MicroBatches:
         self._maintenance.begin(manifest, self._watermarks.engine)
         self._log_recoveries()
         self._log_batch(batch, groups, ran)
+
+    def _begin(self, batch: int) -> None:
+        """Prepare a batch that was not committed before."""
 
     def _log_recoveries(self) -> None:
         found = self._context.checkpoint.recoveries
@@ -304,7 +317,7 @@ class MicroBatches:
                 " the batch is committed, and the next start of the job publishes it again with the same files"
             ) from problem
 
-    def _join_rows(self, batch: int, frame: DataFrame) -> tuple[_Plan, list[PartitionReport]]:
+    def _join_rows(self, batch: int, frame: DataFrame) -> tuple[BatchPlan, list[PartitionReport]]:
         """Log rows that Spark carries in one Spark job, and join them in another one."""
         with self._described(batch, "log rows"):
             logged = LogReport.of(reports_of(frame.toArrow()), len(self._context.job.query.streams))
@@ -314,36 +327,50 @@ class MicroBatches:
             return plan, []
         return plan, self._run_tasks(batch, lambda tasks: [[]] * tasks, lambda said: plan)[1]
 
-    def _join_inputs(self, batch: int) -> tuple[_Plan, list[PartitionReport]]:
+    def _join_inputs(self, batch: int) -> tuple[BatchPlan, list[PartitionReport]]:
         """Read, log and join the files and messages of a batch in one Spark job."""
         streams = len(self._context.job.query.streams)
         start = self._feed.begin() if self.manifest is None else tuple(self.manifest.extra["taken"])
         end = self._feed.end(batch)
 
-        def plan(said: Sequence[Said]) -> _Plan:
+        def plan(said: Sequence[Said]) -> BatchPlan:
             return self._plan(batch, LogReport.of((one for task in said for one in task.logged), streams), end)
 
         return self._run_tasks(batch, lambda tasks: self._feed.deal(start, end, tasks), plan)
 
     def _run_tasks(
-        self, batch: int, deal: Deal, plan: Callable[[Sequence[Said]], _Plan]
-    ) -> tuple[_Plan, list[PartitionReport]]:
+        self, batch: int, deal: Deal, plan: Callable[[Sequence[Said]], BatchPlan]
+    ) -> tuple[BatchPlan, list[PartitionReport]]:
         """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
-        plans: list[_Plan] = []
+        plans: list[BatchPlan] = []
 
         def decide(said: Sequence[Said]) -> list[Work]:
             plans.append(plan(said))
             made, holdings = plans[-1], [one.holding for one in said]
             if self._forget:
                 holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
-            return distribute(made.tasks, made.partition_map.n, holdings, made.groups)
+            return self._distribute(made, holdings)
 
         with self._described(batch, "join"):
             reports = self._workers.run(batch, self._map.n, deal, decide, self.stopping.check)
         self._forget = False
         return plans[-1], reports
 
-    def _plan(self, batch: int, logged: LogReport, taken: Taken | None) -> _Plan:
+    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
+        """Return the work of each task."""
+        return distribute(plan.tasks, plan.partition_map.n, holdings, plan.groups)
+
+    def _versions(self, batch: int) -> tuple[VersionTask, ...] | None:
+        """Return the versions of queries in a batch, None if the join is the only query."""
+        return None
+
+    def _owned(
+        self, batch: int, plan: BatchPlan, reports: Sequence[PartitionReport]
+    ) -> tuple[tuple[OutputFile, ...], dict[str, Any]]:
+        """Return the result files that count, and the further state in the manifest."""
+        return tuple(file for report in reports for file in report.results), {}
+
+    def _plan(self, batch: int, logged: LogReport, taken: Taken | None) -> BatchPlan:
         """Return the work on the rows of a batch."""
         logged_at, before = time.perf_counter(), self._watermarks
         greatest = logged.greatest if self._timed else (None,) * len(logged.greatest)
@@ -353,10 +380,11 @@ class MicroBatches:
         for segment in logged.segments:
             rows[segment.group].append(segment)
         groups = {} if self.manifest is None else self._maintenance.compacted(self.manifest.groups)
-        tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, mapped, before, watermarks)
-        return _Plan(logged, logged_at, taken, watermarks, before.late_below, mapped, groups, tasks)
+        versions = self._versions(batch)
+        tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, mapped, before, watermarks, versions)
+        return BatchPlan(logged, logged_at, taken, watermarks, before.late_below, mapped, groups, tasks)
 
-    def _manifest(self, batch: int, plan: _Plan, reports: list[PartitionReport]) -> Manifest:
+    def _manifest(self, batch: int, plan: BatchPlan, reports: list[PartitionReport]) -> Manifest:
         """Return the manifest to commit, and take over the state that it describes."""
         ran = {one["group"]: one for report in reports for one in report.groups}
         groups = dict(plan.groups)
@@ -366,8 +394,10 @@ class MicroBatches:
                 if one.segments:
                     chain = (*chain, Link(batch, plan.late_below, one.segments))
                 found = ran[one.group]
-                groups[one.group] = GroupState(batch, one.after, chain, found["plan"], found["due"])
+                plan_text = found["plan"] if self.KEEPS_PLANS else None
+                groups[one.group] = GroupState(batch, one.after, chain, plan_text, found["due"])
         watermarks, mapped = plan.watermarks, plan.partition_map
+        results, extra = self._owned(batch, plan, reports)
         if watermarks.engine is not None:
             spans = self._maintenance.spans
             groups = {
@@ -381,13 +411,14 @@ class MicroBatches:
             watermarks=watermarks.to_json(),
             partition_map=mapped.partitions,
             groups=groups,
-            results=tuple(file for report in reports for file in report.results),
+            results=results,
             late=tuple(file for report in reports for file in report.late),
             extra={
                 "partitions": mapped.n,
                 "load": load.to_json(),
                 "options": self._context.job.options.text,
                 "taken": plan.taken,
+                **extra,
             },
         )
 

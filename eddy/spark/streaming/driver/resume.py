@@ -6,6 +6,7 @@ driver and the workers rely on: key groups, streams and partitions are in bounds
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,13 +20,11 @@ from eddy.spark.streaming.driver.rebalancing import Load
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.inputs.offsets import position
 from eddy.spark.streaming.state.manifest import Manifest
-from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, optional, text
+from eddy.storage.json_form import Form, FormError, fields, integer, list_of, mapping, optional, text
 from jisc.plan.tree import check_connected, parse
 from stairs.errors import PlanError
 
-_EXTRA = fields(
-    {"partitions": integer(1, 1 << 31), "load": mapping, "options": text, "taken": optional(list_of(position))}
-)
+_EXTRA = {"partitions": integer(1, 1 << 31), "load": mapping, "options": text, "taken": optional(list_of(position))}
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,14 @@ class Resumed:
     load: Load
 
 
-def resume(manifest: Manifest, job: Job, directory: Path) -> Resumed:
+def resume(manifest: Manifest, job: Job, directory: Path, more: Mapping[str, Form] | None = None) -> Resumed:
     """Return the parts of a manifest. Raises StreamingStateError if they do not fit the join. O(segments).
 
     directory   of the manifest, for messages
+    more        further state of this kind of job in the manifest, and its form
     """
     try:
-        _EXTRA(manifest.extra, "extra")
+        fields({**_EXTRA, **(more or {})})(manifest.extra, "extra")
         found = Resumed(
             Watermarks.from_json(manifest.watermarks),
             PartitionMap(manifest.partition_map, manifest.extra["partitions"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +64,63 @@ class StreamingJoin:
         """True."""
         return True
 
+    def begin(
+        self,
+        sink: Sink,
+        make_batches: Callable[[JobContext, Settings], MicroBatches],
+        name: str | None,
+        trigger: Mapping[str, Any],
+    ) -> StreamingJoinQuery:
+        """Start the job, or resume it; raises what `JoinWriter.start` raises."""
+        check_workers(self.spark)
+        self._warn_of_settings()
+        checkpoint = Checkpoint(self.checkpoint)
+        checkpoint.lock.acquire()
+        with ExitStack() as undo:
+            undo.callback(checkpoint.lock.release)
+            groups, transport = self.job.shares.partitions, self.carried.transport
+            begun = has_identity(self.checkpoint) or checkpoint.newest_number() is not None
+            if begun:
+                checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport)
+            context = JobContext(self.spark, self.job, self.locations, checkpoint, sink, self.carried, name or "eddy")
+            batches = make_batches(context, self.settings)
+            undo.callback(batches.close)
+            if not begun:
+                # After the check of the sink: a start that fails must not fix the identity.
+                write_identity(self.checkpoint, self.job, groups, transport)
+            writer = self.carried.frame.writeStream.foreachBatch(batches)
+            writer = writer.option("checkpointLocation", str(self.checkpoint / "spark"))
+            if name is not None:
+                writer = writer.queryName(name)
+            if trigger:
+                writer = writer.trigger(**trigger)
+            running = StreamingJoinQuery(self.spark, writer.start(), batches)
+            undo.pop_all()
+        return running
+
+    def _warn_of_settings(self) -> None:
+        """Log a warning, once for each Spark application, of settings that a session of the user's own lacks."""
+        application = str(self.spark.sparkContext.applicationId)
+        missing = missing_settings(self.spark)
+        if missing and application not in _warned:
+            _warned.add(application)
+            settings = ", ".join(f"{name}={value}" for name, value in missing.items())
+            LOG.warning(
+                "this Spark session makes micro-batches slow; start it with %s, or by eddy.spark.session()", settings
+            )
+
     def explain(self) -> str:
         """Return a text on how the join would run: key groups, tasks, transport, watermark, state, plan."""
         newest = max(committed_batches(self.checkpoint), default=None)
         state = "new" if newest is None else f"after batch {newest}"
         return explain_job(self.job, self.settings, self.carried.remark, f"{state}, in {self.checkpoint}")
+
+
+def checked_trigger(trigger: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a trigger. Raises SparkJoinError for one without micro-batches."""
+    if "continuous" in trigger or "realTime" in trigger:
+        raise SparkJoinError("trigger: a join runs in micro-batches; pass processingTime=… or availableNow=True")
+    return trigger
 
 
 class JoinWriter:
@@ -139,9 +191,7 @@ class JoinWriter:
         Without a trigger each micro-batch begins when the last one ends. Raises SparkJoinError for continuous and
         real-time triggers.
         """
-        if "continuous" in trigger or "realTime" in trigger:
-            raise SparkJoinError("trigger: a join runs in micro-batches; pass processingTime=… or availableNow=True")
-        self._trigger = trigger
+        self._trigger = checked_trigger(trigger)
         return self
 
     def foreachBatch(self, func: Callable[[DataFrame, int], None]) -> JoinWriter:
@@ -186,45 +236,7 @@ class JoinWriter:
         if path is not None:
             self.option("path", path)
         self.options(**options)
-        join = self._join
-        sink = self._chosen_sink()
-        check_workers(join.spark)
-        self._warn_of_settings()
-        checkpoint = Checkpoint(join.checkpoint)
-        checkpoint.lock.acquire()
-        with ExitStack() as undo:
-            undo.callback(checkpoint.lock.release)
-            groups, transport = join.job.shares.partitions, join.carried.transport
-            begun = has_identity(join.checkpoint) or checkpoint.newest_number() is not None
-            if begun:
-                checkpoint.recoveries += check_identity(join.checkpoint, join.job, groups, transport)
-            name = self._name or "eddy"
-            context = JobContext(join.spark, join.job, join.locations, checkpoint, sink, join.carried, name)
-            batches = MicroBatches(context, join.settings)
-            undo.callback(batches.close)
-            if not begun:
-                # After the check of the sink: a start that fails must not fix the identity.
-                write_identity(join.checkpoint, join.job, groups, transport)
-            writer = join.carried.frame.writeStream.foreachBatch(batches)
-            writer = writer.option("checkpointLocation", str(join.checkpoint / "spark"))
-            if self._name is not None:
-                writer = writer.queryName(self._name)
-            if self._trigger:
-                writer = writer.trigger(**self._trigger)
-            running = StreamingJoinQuery(join.spark, writer.start(), batches)
-            undo.pop_all()
-        return running
-
-    def _warn_of_settings(self) -> None:
-        """Log a warning, once for each Spark application, of settings that a session of the user's own lacks."""
-        application = str(self._join.spark.sparkContext.applicationId)
-        missing = missing_settings(self._join.spark)
-        if missing and application not in _warned:
-            _warned.add(application)
-            settings = ", ".join(f"{name}={value}" for name, value in missing.items())
-            LOG.warning(
-                "this Spark session makes micro-batches slow; start it with %s, or by eddy.spark.session()", settings
-            )
+        return self._join.begin(self._chosen_sink(), MicroBatches, self._name, self._trigger)
 
     def _chosen_sink(self) -> Sink:
         if self._sink is not None:

@@ -16,13 +16,18 @@ import contextlib
 import hashlib
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from eddy.live.engine_file import EngineFile
+from eddy.queries.sources import Sources
+from eddy.query.query import Query
+from eddy.query.stream import Stream
 from eddy.runtime import Runtime
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.locations import Locations
+from eddy.spark.streaming.worker.group_queries import GroupQueries
 from eddy.spark.transports.inputs import Input
 
 PATIENCE_S = 5.0
@@ -54,11 +59,17 @@ class Holding:
     host        name of its host
     partitions  the partitions that it joined last
     engines     key group -> token of the engine's state
+    queries     keys of the versions of queries of a hub that the worker knows
     """
 
     host: str
     partitions: tuple[int, ...]
     engines: dict[int, str]
+    queries: frozenset[str] = frozenset()
+
+
+Engine = Runtime | GroupQueries
+"""What joins the rows of a key group: one query, or those of a hub."""
 
 
 @dataclass
@@ -66,7 +77,7 @@ class _Kept:
     """An engine; `file` is the file in whose memory it lies, None if it lies in the memory of the process."""
 
     token: str
-    runtime: Runtime
+    runtime: Engine
     file: EngineFile | None
 
 
@@ -82,12 +93,27 @@ class Engines:
         self.job, self.locations, self.inputs = CloudPickleSerializer().loads(start.job)
         self.one_host = start.one_host
         self.partitions: tuple[int, ...] = ()
+        self.queries: dict[str, Query] = {}
+        """Key of a version of a query of a hub -> the query."""
         self._key = start.key
         self._kept: dict[int, _Kept] = {}
 
+    @cached_property
+    def sources(self) -> Sources:
+        """The streams of a hub."""
+        return Sources([Stream(one.name, one.schema, time=one.time) for one in self.job.query.streams], 0)
+
     def holding(self) -> Holding:
         """Return the engines of the process."""
-        return Holding(socket.gethostname(), self.partitions, {group: one.token for group, one in self._kept.items()})
+        engines = {group: one.token for group, one in self._kept.items()}
+        return Holding(socket.gethostname(), self.partitions, engines, frozenset(self.queries))
+
+    def learn(self, queries: Mapping[str, bytes]) -> None:
+        """Take queries that the driver has sent."""
+        if queries:
+            from pyspark.serializers import CloudPickleSerializer
+
+            self.queries.update({key: CloudPickleSerializer().loads(data) for key, data in queries.items()})
 
     def drop(self, groups: Iterable[int] | None = None) -> None:
         """Drop the engines of some key groups, or all."""
@@ -100,6 +126,7 @@ class Engines:
         """Put engines into files, from which another worker of the host takes them."""
         for group in groups:
             kept = self._kept.pop(group)
+            assert isinstance(kept.runtime, Runtime)
             file = kept.file or self._file(group).__enter__()
             try:
                 # Without a lock or room on the disk, the other worker loads the log.
@@ -158,7 +185,7 @@ class Engines:
 class Lent:
     """An engine in use."""
 
-    runtime: Runtime | None
+    runtime: Engine | None
 
 
 _engines: dict[str, Engines] = {}

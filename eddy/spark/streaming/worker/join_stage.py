@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from eddy.log import LOG
+from eddy.runtime import Runtime
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.merge import Merger, interleave
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.engines import Engines, Holding, Start, engines_of
+from eddy.spark.streaming.worker.engines import Engine, Engines, Holding, Lent, Start, engines_of
 from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
 from eddy.spark.streaming.worker.log_stage import StreamReport
 from eddy.spark.streaming.worker.meeting import Place, TurnedAwayError
@@ -96,7 +97,8 @@ class RunTask:
                     engines.drop(work.drop)
                     engines.hand_over(work.hand_over)
                     engines.partitions = work.partitions
-                    reports = [PartitionJoin(engines, task, logged.rows).run() for task in work.tasks]
+                    engines.learn(work.queries)
+                    reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]
                 seat.leave()
         except TurnedAwayError:
             # Another task failed, or the query was stopped: Spark gives up this task and its worker. The pause lets it
@@ -129,6 +131,7 @@ class PartitionJoin:
         self._state = StateLoader(job, engines.locations, task.previous)
         self._state.reader.know(known)
         self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
+        """Results of the one query of a join."""
         self._late: list[list[pa.RecordBatch]] = [[] for _ in job.query.streams]
         self._late_rows: dict[int, LateCount] = {}
         self._timed = job.query.graph.timed
@@ -163,14 +166,7 @@ class PartitionJoin:
         task, job = self._task, self._job
         began = perf_counter()
         with self._engines.lent(one.group, one.before, one.after, one.handed) as lent:
-            source = NEW if one.before is None else LIVE
-            runtime = lent.runtime
-            if runtime is None:
-                runtime = lent.runtime = job.options.runtime(job.query, one.plan)
-                if one.before is not None:
-                    source = LOADED
-                    LOG.warning("batch %d: loading the engine of key group %d from the log", task.batch, one.group)
-                    self._state.load(one.group, runtime, self._given(task.forgotten))
+            runtime, source = self._engine(one, lent)
             ready = perf_counter()
             changes = runtime.changes
             arrivals, late = self._arrivals(one)
@@ -178,11 +174,8 @@ class PartitionJoin:
             to_come = sum(own.rows.num_rows for own in arrivals)
             # Without rows, the watermark alone decides rows that waited.
             for pushed in pushes(job, arrivals) if arrivals else ({},):
-                order = None if job.arrival == "time" or not pushed else interleave(job, pushed)
                 to_come -= sum(table.num_rows for table in pushed.values())
-                found = runtime.push(pushed, order, watermark=self._given(self._watermark(pushed, to_come)))
-                results += found.num_rows
-                self._results.write(found)
+                results += self._push(runtime, pushed, self._given(self._watermark(pushed, to_come)))
             lost = {name: n for name, n in runtime.late_counts.items() if n}
             if lost:
                 raise SparkJoinError(
@@ -200,13 +193,39 @@ class PartitionJoin:
                 "results": results,
                 "state_bytes": runtime.nbytes,
                 "plan": runtime.plan,
-                "due": runtime.due,
+                "due": self._due(runtime),
                 "transitions": runtime.changes - changes,
                 "reason": runtime.reason if runtime.changes > changes else None,
                 "ready_seconds": ready - began,
                 "join_seconds": joined - ready,
             }
         return metrics
+
+    def _engine(self, one: GroupTask, lent: Lent) -> tuple[Engine, str]:
+        """Return the engine of a key group before the batch, and its source."""
+        source = NEW if one.before is None else LIVE
+        if lent.runtime is None:
+            runtime = lent.runtime = self._job.options.runtime(self._job.query, one.plan)
+            if one.before is not None:
+                source = LOADED
+                self._log_loading(one)
+                self._state.load(one.group, runtime, self._given(self._task.forgotten))
+        return lent.runtime, source
+
+    def _log_loading(self, one: GroupTask) -> None:
+        LOG.warning("batch %d: loading the engine of key group %d from the log", self._task.batch, one.group)
+
+    def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
+        """Join rows and write their results; return the number of results."""
+        assert isinstance(engine, Runtime)
+        order = None if self._job.arrival == "time" or not pushed else interleave(self._job, pushed)
+        found = engine.push(pushed, order, watermark=watermark)
+        self._results.write(found)
+        return found.num_rows
+
+    def _due(self, engine: Engine) -> int | None:
+        assert isinstance(engine, Runtime)
+        return engine.due
 
     def _arrivals(self, one: GroupTask) -> tuple[list[_Arrival], int]:
         """Return the group's rows that are not late, ascending by first position, and the number of late rows."""
@@ -236,6 +255,15 @@ class PartitionJoin:
         return [
             write_late(self._locations.late, self._task.batch, i, rows) for i, rows in enumerate(self._late) if rows
         ]
+
+
+def partition_join(engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> PartitionJoin:
+    """Return the join of a partition: of one query, or of those of a hub."""
+    if task.versions is None:
+        return PartitionJoin(engines, task, known)
+    from eddy.spark.streaming.worker.queries_join import QueriesJoin  # it is a PartitionJoin
+
+    return QueriesJoin(engines, task, known)
 
 
 def pushes(job: Job, arrivals: Sequence[_Arrival]) -> Iterator[dict[str, pa.Table]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -37,17 +37,33 @@ class StateLoader:
 
     def load(self, group: int, runtime: Runtime, watermark: int | None) -> None:
         """Load all rows of a group's chain into a runtime; `watermark` is the one that held after them."""
-        if self._groups is None:
-            assert self._previous is not None
-            self._groups = read_manifest(self._locations.root, self._previous).groups
         rows: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
-        for link in self._groups[group].chain:
-            for segment in link.segments:
-                batch = self.reader.read(segment)
-                rows[segment.stream].append(split_late(self._job, segment, batch, link.late_below)[0])
+        for stream, _, batch in self._rows(group):
+            rows[stream].append(batch)
         names = [stream.name for stream in self._job.query.streams]
         tables = {name: pa.Table.from_batches(own) for name, own in zip(names, rows, strict=True) if own}
         runtime.load(tables, watermark=watermark)
+
+    def placed_rows(self, group: int, column: str) -> dict[str, pa.Table | None]:
+        """Return all rows of a group's chain by stream, None without any.
+
+        column   an additional column, int64: the micro-batch of a row, or a later one of its link
+        """
+        rows: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
+        for stream, number, batch in self._rows(group):
+            rows[stream].append(batch.append_column(column, pa.repeat(pa.scalar(number, pa.int64()), len(batch))))
+        names = [stream.name for stream in self._job.query.streams]
+        return {name: pa.Table.from_batches(own) if own else None for name, own in zip(names, rows, strict=True)}
+
+    def _rows(self, group: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """Yield the stream, the batch of their link, and the rows of each segment that are not late."""
+        if self._groups is None:
+            assert self._previous is not None
+            self._groups = read_manifest(self._locations.root, self._previous).groups
+        for link in self._groups[group].chain:
+            for segment in link.segments:
+                batch = self.reader.read(segment)
+                yield segment.stream, link.batch, split_late(self._job, segment, batch, link.late_below)[0]
 
     def close(self) -> None:
         """Close the files of the log."""

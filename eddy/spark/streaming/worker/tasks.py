@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,27 @@ class GroupTask:
 
 
 @dataclass(frozen=True)
+class VersionTask:
+    """A version of a query of a hub in a micro-batch: what it owns, and where its results go.
+
+    key      names the version among all versions of one start of a hub
+    number   of the version within its query
+    start    first micro-batch whose rows it may use, or whose results it has if the start is a warm one
+    drain    the micro-batch before which a result must have a component; None without a drain
+    staging  directory of result files; None: results are only counted
+    splits   whether results of rows of this micro-batch alone go to files of their own
+    """
+
+    key: str
+    number: int
+    start: int
+    warm: bool
+    drain: int | None
+    staging: Path | None
+    splits: bool
+
+
+@dataclass(frozen=True)
 class PartitionTask:
     """The work on one partition in a micro-batch.
 
@@ -41,6 +63,7 @@ class PartitionTask:
     forgotten   watermark of the engines before this batch
     watermark   watermark of the engines after this batch
     staging     directory of result files; None: results are only counted
+    versions    of the queries of a hub; None in the join of one query
     """
 
     batch: int
@@ -51,6 +74,7 @@ class PartitionTask:
     watermark: int | None
     staging: Path | None
     groups: tuple[GroupTask, ...]
+    versions: tuple[VersionTask, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,12 +85,14 @@ class Work:
     tasks       the work on those of them that have any
     hand_over   key groups whose engines other workers of the host want
     drop        key groups whose engines in this worker are out of date
+    queries     key of a version -> its query as bytes, if the worker does not know it yet
     """
 
     partitions: tuple[int, ...]
     tasks: tuple[PartitionTask, ...]
     hand_over: tuple[int, ...]
     drop: tuple[int, ...]
+    queries: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
 class LateCount(NamedTuple):
@@ -81,6 +107,28 @@ class LateCount(NamedTuple):
 
 
 @dataclass
+class VersionReport:
+    """Results of a version of a query in one partition, or in all of them.
+
+    files  those that the version surely has
+    alone  results of rows of this micro-batch alone, if they are in files of their own
+    rows, alone_rows   their numbers, also if results are only counted
+    """
+
+    files: list[OutputFile] = field(default_factory=list)
+    alone: list[OutputFile] = field(default_factory=list)
+    rows: int = 0
+    alone_rows: int = 0
+
+    def add(self, other: VersionReport) -> None:
+        """Add the results of another partition."""
+        self.files += other.files
+        self.alone += other.alone
+        self.rows += other.rows
+        self.alone_rows += other.alone_rows
+
+
+@dataclass
 class PartitionReport:
     """Report on one partition.
 
@@ -88,9 +136,11 @@ class PartitionReport:
     late       files of late rows that it wrote
     late_rows  late rows per stream, copies counted once
     groups     a row of metrics for each of its key groups
+    versions   key of a version of a query of a hub -> its results
     """
 
     results: list[OutputFile] = field(default_factory=list)
     late: list[OutputFile] = field(default_factory=list)
     late_rows: dict[int, LateCount] = field(default_factory=dict)
     groups: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, VersionReport] = field(default_factory=dict)

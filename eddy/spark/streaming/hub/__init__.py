@@ -1,0 +1,13 @@
+"""A hub: several queries over the same streams in one streaming query, with one log and one checkpoint.
+
+hub.py          the public face: `Hub`, and the handles of its queries
+sources.py      the streams with their keys: the join that gives the log its form, and which queries fit it
+queries.py      the queries on the driver: control elements, versions, what the log keeps for them
+elements.py     control elements that wait for their micro-batch
+saved.py        versions in a manifest, and a restart
+batches.py      the micro-batches of a hub
+query_sinks.py  the sinks of all queries as one
+
+The position of a row is its micro-batch. The driver decides on versions before each micro-batch; the manifest names
+them, and the tasks apply their bounds (`worker/group_queries.py`).
+"""

@@ -1,0 +1,67 @@
+"""The micro-batches of a hub: those of a join, with the versions of all queries in each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from eddy.spark.streaming.driver.context import JobContext
+from eddy.spark.streaming.driver.distribution import distribute
+from eddy.spark.streaming.driver.micro_batch import BatchPlan, MicroBatches, Settings
+from eddy.spark.streaming.hub.queries import Queries
+from eddy.spark.streaming.hub.saved import SAVED
+from eddy.spark.streaming.state.manifest import OutputFile
+from eddy.spark.streaming.worker.engines import Holding
+from eddy.spark.streaming.worker.tasks import PartitionReport, VersionReport, VersionTask, Work
+from eddy.storage.json_form import Form
+
+
+class HubBatches(MicroBatches):
+    """Runs the micro-batches of a hub. Raises SparkJoinError for queries that do not resume those of the checkpoint."""
+
+    EXTRA: ClassVar[Mapping[str, Form]] = {"hub": SAVED}
+    KEEPS_PLANS: ClassVar[bool] = False  # an engine has several joins, and other ones after a change
+
+    def __init__(self, context: JobContext, settings: Settings, queries: Queries) -> None:
+        self._queries = queries
+        super().__init__(context, settings)
+        if self.manifest is not None:
+            try:
+                queries.restore(self.manifest.extra["hub"], self.manifest.batch)
+                if not context.checkpoint.is_published(self.manifest.batch):
+                    for name in {file.file.partition("/")[0] for file in self.manifest.results}:
+                        if name not in queries.sinks.dropped:
+                            queries.sinks.of(name)
+            except BaseException:
+                self.close()
+                raise
+
+    def explain(self) -> str:
+        """Return a text on the job, its queries, and its state after the newest batch."""
+        return "\n".join([*self._queries.lines(), super().explain()])
+
+    def _begin(self, batch: int) -> None:
+        self._queries.begin(batch, self._watermarks)
+
+    def _versions(self, batch: int) -> tuple[VersionTask, ...]:
+        return self._queries.versions(batch)
+
+    def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
+        works = distribute(plan.tasks, plan.partition_map.n, holdings, plan.groups, movable=False)
+        return [
+            replace(work, queries=self._queries.blobs(holding.queries))
+            for work, holding in zip(works, holdings, strict=True)
+        ]
+
+    def _owned(
+        self, batch: int, plan: BatchPlan, reports: Sequence[PartitionReport]
+    ) -> tuple[tuple[OutputFile, ...], dict[str, Any]]:
+        found: dict[str, VersionReport] = defaultdict(VersionReport)
+        for report in reports:
+            for key, own in report.versions.items():
+                found[key].add(own)
+        files, saved = self._queries.owned(batch, plan.watermarks, found)
+        self._maintenance.spans, self._maintenance.bounds = self._queries.spans(), self._queries.bounds()
+        return files, {"hub": saved}

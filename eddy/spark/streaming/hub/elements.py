@@ -1,0 +1,101 @@
+"""Control elements that wait for their micro-batch: starts, stops and changes of queries.
+
+An element takes effect before a micro-batch: the next one, one of a given number, or the first one before which the
+watermark has reached an event time. The elements of one query take effect in the order in which they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eddy.queries.changes import How
+from eddy.queries.life import Stop
+from eddy.query.query import Query
+from eddy.spark.streaming.sinks import Sink
+
+
+@dataclass(frozen=True)
+class When:
+    """The position of an element.
+
+    batch  number of the micro-batch; None: not given
+    time   event time in ticks that the watermark must have reached; None: not given
+    """
+
+    batch: int | None = None
+    time: int | None = None
+
+    def reached(self, batch: int, watermark: int | None) -> bool:
+        """Return whether the position is before this micro-batch; `watermark` is the one before it."""
+        if self.batch is not None and batch < self.batch:
+            return False
+        return self.time is None or (watermark is not None and watermark >= self.time)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start a query; sink, warm, how and earlier as in `Hub.start`.
+
+    event  as the history names it; None: that of a start
+    """
+
+    name: str
+    when: When
+    query: Query
+    sink: Sink
+    warm: bool
+    how: How | None = None
+    earlier: tuple[Query, ...] = ()
+    event: str | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """Replace a query by another one."""
+
+    name: str
+    when: When
+    query: Query
+    how: How
+
+
+@dataclass(frozen=True)
+class End:
+    """Stop a query."""
+
+    name: str
+    when: When
+    how: Stop
+
+
+Element = Start | Change | End
+
+
+@dataclass
+class Elements:
+    """Elements in the order in which they were given."""
+
+    waiting: list[Element] = field(default_factory=list)
+
+    def take(self, batch: int, watermark: int | None, act: Callable[[Element], None]) -> None:
+        """Call a function with each element that is reached, and forget it."""
+        left: list[Element] = []
+        held: set[str] = set()
+        for one in self.waiting:
+            if one.name in held or not one.when.reached(batch, watermark):
+                held.add(one.name)
+                left.append(one)
+            else:
+                act(one)
+        self.waiting = left
+
+    def newest_query(self, name: str) -> Query | None:
+        """Return the query that the newest waiting start or change of a name brings, None without one."""
+        found = [one.query for one in self.waiting if one.name == name and not isinstance(one, End)]
+        return found[-1] if found else None
+
+    def ends(self, name: str) -> bool:
+        """Return whether the newest waiting element of a name stops it."""
+        own = [one for one in self.waiting if one.name == name]
+        return bool(own) and isinstance(own[-1], End)

@@ -1,0 +1,303 @@
+"""The public face of a hub, and the handles of its queries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from eddy.log import refusals
+from eddy.queries.changes import CHANGES, How
+from eddy.queries.life import State, Stop
+from eddy.query.numbers import whole
+from eddy.query.query import Query
+from eddy.routing.policies import Policy
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.streaming.driver.prepare import prepare
+from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
+from eddy.spark.streaming.driver.writer import checked_trigger
+from eddy.spark.streaming.hub.batches import HubBatches
+from eddy.spark.streaming.hub.elements import Change, End, Start, When
+from eddy.spark.streaming.hub.queries import Queries
+from eddy.spark.streaming.hub.query_sinks import QuerySinks
+from eddy.spark.streaming.hub.sources import HubStreams, Source
+from eddy.spark.streaming.sinks import ParquetSink, Sink
+from eddy.spark.streaming.sinks.staging import local_path
+from stairs.errors import InputError
+from stairs.graph import FOREVER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eddy.spark.streaming.driver.rebalancing import Rebalancer
+
+KINDS = tuple(name for name, kind in CHANGES.items() if not kind.holds)
+"""The kinds of change that a hub knows: all that do not hold results back."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class Hub:
+    """Streams, and queries over them that start, change and stop while one streaming query of Spark runs.
+
+        sources = [Source(orders, order_frame, key="user"), Source(payments, payment_frame, key="user")]
+        hub = Hub(spark, sources, "state")
+        large = hub.start("large", large_orders_paid, "results/large")
+        running = hub.run()
+        every = hub.start("every", all_orders_paid, "results/every")
+        large.change(larger_orders_paid, how="handover")
+        every.stop("drain")
+
+    sources     the streams; see `Source`
+    checkpoint  directory of the state, as in `eddy.spark.join`. The log in it has each row once, whatever the queries
+
+    The other arguments are those of `eddy.spark.join`.
+
+    Queries have streams of the same names and columns, each with windows (`Range` or `Unbounded`), filters and selected
+    columns of its own, and no lateness and no branches. Their equalities make the keys of their streams equal. Queries
+    over the same streams with the same predicates share one join.
+
+    Positions are numbers of micro-batches. An element (a start, a change, a stop) takes effect with the next
+    micro-batch; its manifest names the versions in force, so a replay after a crash sees the same. An element that no
+    manifest names is lost with the driver.
+
+    A restart makes a hub on the same checkpoint, starts the same queries with their sinks, and runs it. A query that
+    differs is a change if its start says how.
+
+    Raises SparkJoinError for arguments that do not fit.
+    """
+
+    @refusals
+    def __init__(
+        self,
+        spark: SparkSession,
+        sources: Sequence[Source],
+        checkpoint: str | Path,
+        *,
+        strategy: str = "eddy",
+        policy: str | Policy | None = None,
+        partitions: int | None = None,
+        transport: str = "auto",
+        key_groups: int | None = None,
+        watermark: Literal["slowest", "per-source"] = "slowest",
+        lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
+        idle_after: timedelta | float | None = None,
+        rebalance: Literal["auto", "off"] | Rebalancer = "auto",
+        keep: int = 10,
+    ) -> None:
+        self._streams = HubStreams(sources)
+        for one in sources:
+            if not one.frame.isStreaming:
+                raise SparkJoinError(f"stream {one.stream.name!r}: its DataFrame is a batch one; use spark.readStream")
+        self._prepared = prepare(
+            self._streams.base,
+            {one.stream.name: one.frame for one in sources},
+            EngineOptions(None, strategy, policy, None),
+            local_path(checkpoint, "checkpoint"),
+            partitions=partitions,
+            transport=transport,
+            key_groups=key_groups,
+            watermark=watermark,
+            lateness=lateness,
+            idle_after=idle_after,
+            rebalance=rebalance,
+            keep=keep,
+        )
+        self._sinks = QuerySinks()
+        self._queries = Queries(self._streams, self._sinks)
+        self._running: StreamingJoinQuery | None = None
+        self._begun = False
+
+    @refusals
+    def start(
+        self,
+        name: str,
+        query: Query,
+        sink: Sink | str | Path,
+        *,
+        warm: bool = False,
+        how: How | None = None,
+        earlier: Sequence[Query] = (),
+        at: int | None = None,
+        at_time: object = None,
+    ) -> HubQuery:
+        """Start a query under a name, or resume the query of this name in the checkpoint.
+
+        name     letters, digits, "-" and "_"
+        sink     of this query alone: an instance of a class in `eddy.spark.streaming.sinks`, or of your own subclass of
+                 `eddy.spark.Sink`; a path stands for a directory of Parquet files
+        warm     False, a fresh start: its results are those of rows from its first micro-batch on. True, a warm start:
+                 with all rows that the log keeps; `HubQuery.complete_from` says from which event time that is all
+        how      for a restart: how the query of the checkpoint changes if it is another one
+        earlier  for a restart: queries of earlier versions that still drain
+        at       number of the micro-batch with which it takes effect; None: the next one
+        at_time  event time, a value of the time columns' type: it takes effect with the first micro-batch before which
+                 the watermark has reached it
+
+        Raises InputError for the name of a query that runs, and for a micro-batch that has begun; QueryError for a
+        query that does not fit the streams; SparkJoinError for a sink that cannot be used.
+        """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InputError(f"the name of a query of a hub has letters, digits, '-' and '_', not {name!r}")
+        sink = ParquetSink(sink) if isinstance(sink, str | Path) else sink
+        if not isinstance(sink, Sink):
+            raise SparkJoinError(f"query {name!r}: sink={sink!r}; pass a path, or an instance of eddy.spark.Sink")
+        if how is not None:
+            _check_kind(how)
+        self._require_not_ended()
+        element = Start(name, self._when(at, at_time), query, sink, warm, how, tuple(earlier))
+        with self._queries.lock:
+            self._queries.check(element)
+            self._sinks.make_ready(name, sink, query.output_schema)
+            if not self._begun:
+                self._sinks.put(name, sink, query.output_schema)
+            self._queries.give(element)
+        return HubQuery(self, name)
+
+    @refusals
+    def drop(self, name: str) -> None:
+        """Give up a query of the checkpoint that is not to be started again, and its results that are not published.
+
+        Before `run`. Raises SparkJoinError afterwards.
+        """
+        if self._begun:
+            raise SparkJoinError(f"query {name!r}: the hub runs; stop the query instead")
+        self._sinks.dropped.add(name)
+
+    @refusals
+    def run(self, queryName: str | None = None, **trigger: Any) -> StreamingJoinQuery:
+        """Run the hub as one streaming query; resume it if the checkpoint holds a state.
+
+        queryName  as in Spark
+        trigger    as in `writeStream.trigger`: processingTime="5 seconds", or availableNow=True
+
+        Returns the handle of a streaming join: its metrics are those of all queries together. Raises SparkJoinError if
+        the checkpoint has queries that were not started again, or other ones without a kind of change, and
+        StreamingStateError for a checkpoint that is damaged, belongs to another job, or is in use by another driver.
+        """
+        if self._begun:
+            raise SparkJoinError("this hub has run; make another Hub on its checkpoint")
+        make = partial(HubBatches, queries=self._queries)
+        self._running = self._prepared.begin(self._sinks, make, queryName, checked_trigger(trigger))
+        self._begun = True
+        return self._running
+
+    @property
+    def queries(self) -> dict[str, HubQuery]:
+        """The queries by name, the newest of each name, since this start of the hub."""
+        return {name: HubQuery(self, name) for name in self._queries.names()}
+
+    def __getitem__(self, name: str) -> HubQuery:
+        found = self.queries
+        if name not in found:
+            raise InputError(f"there is no query {name!r}; there are {', '.join(found) or 'none'}")
+        return found[name]
+
+    def history(self) -> pa.Table:
+        """Return the elements that took effect since this start of the hub, and the ends of drains.
+
+        Columns: batch, the first micro-batch for which it holds; query; version; event.
+        """
+        return self._queries.history()
+
+    # For the handles
+
+    def _when(self, at: int | None, at_time: object) -> When:
+        batch = None if at is None else whole(at)
+        if at is not None and (batch is None or batch < 0):
+            raise InputError(f"at={at!r} is not the number of a micro-batch")
+        if at is not None and at_time is not None:
+            raise InputError("at and at_time exclude each other: leave one out")
+        return When(batch, None if at_time is None else self._streams.ticks_of(at_time))
+
+    def _require_not_ended(self) -> None:
+        if self._running is not None and not self._running.isActive:
+            raise SparkJoinError("the hub has ended; make another Hub on its checkpoint")
+
+    def _give(self, element: Change | End) -> None:
+        self._require_not_ended()
+        self._queries.give(element)
+
+
+class HubQuery:
+    """A query of a hub; `Hub.start` returns it."""
+
+    def __init__(self, hub: Hub, name: str) -> None:
+        self._hub = hub
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"HubQuery({self.name!r}, {self.state})"
+
+    @property
+    def state(self) -> State:
+        """Where the query is in its life: "scheduled", "running", "draining", "changing" or "stopped"."""
+        with self._hub._queries.lock:
+            life = self._hub._queries.life(self.name)
+            if life is None or (not life.live and self.waiting):
+                return "scheduled"
+            return life.state
+
+    @property
+    def query(self) -> Query | None:
+        """The query of the newest version that has begun, None before the start."""
+        life = self._hub._queries.life(self.name)
+        return None if life is None else life.query
+
+    @property
+    def waiting(self) -> int:
+        """The number of elements that have not taken effect."""
+        return self._hub._queries.waiting(self.name)
+
+    @property
+    def complete_from(self) -> int | None:
+        """The event time, in ticks, from which the newest version has all rows; None if the log lacks no row.
+
+        Only a warm start or a handover uses rows from before it.
+        """
+        life = self._hub._queries.life(self.name)
+        if life is None or not life.versions[-1].warm or life.complete_from == -FOREVER:
+            return None
+        return life.complete_from
+
+    @property
+    def results(self) -> int:
+        """The number of results since this start of the hub."""
+        return self._hub._queries.results[self.name]
+
+    @refusals
+    def stop(self, how: Stop = "immediate", *, at: int | None = None, at_time: object = None) -> None:
+        """Stop the query; at, at_time as in `Hub.start`.
+
+        how   "immediate": no result with a component of that micro-batch or a later one. "drain": all results with a
+              component before it, and no others; the query then stops by itself, when the watermark has passed its
+              windows
+
+        Raises InputError for a query that has stopped, and for a drain that can never end.
+        """
+        if how not in ("immediate", "drain"):
+            raise InputError(f"stop: how is 'immediate' or 'drain', not {how!r}")
+        self._hub._give(End(self.name, self._hub._when(at, at_time), how))
+
+    @refusals
+    def change(self, query: Query, how: How = "handover", *, at: int | None = None, at_time: object = None) -> None:
+        """Replace the query by another one whose results have the same columns; at, at_time as in `Hub.start`.
+
+        how   a kind of `eddy.queries.changes`; "drain-query", which holds results back, is not possible here. The
+              results of a micro-batch have no order
+
+        Raises InputError for another kind, a query that has stopped, and a drain that can never end; QueryError for a
+        query that does not fit the streams, or has other result columns.
+        """
+        _check_kind(how)
+        self._hub._give(Change(self.name, self._hub._when(at, at_time), query, how))
+
+
+def _check_kind(how: str) -> None:
+    if how not in KINDS:
+        raise InputError(f"change: how is one of {', '.join(map(repr, KINDS))}, not {how!r}")

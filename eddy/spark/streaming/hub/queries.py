@@ -1,0 +1,417 @@
+"""The queries of a hub on the driver: their versions before each micro-batch, and what the log keeps for them.
+
+The order of a micro-batch b:
+
+    begin(b)    elements that are reached take effect; the versions with a start are in force
+    tasks       join with these versions
+    owned(b)    the first results of a new version, and the watermark after b, end old versions; all is saved in the
+                manifest of b
+
+Between begin(b) and the manifest of b only the thread of the streaming query changes versions, and elements that are
+given meanwhile wait. So a replay after a crash, which begins with the manifest of b - 1, decides in the same way about
+everything that b - 1 and the watermarks decide.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from eddy.log import LOG
+from eddy.queries.changes import CHANGES
+from eddy.queries.drain import DrainByTime
+from eddy.queries.life import Life
+from eddy.queries.version import Version
+from eddy.query.query import Query
+from eddy.query.text import Text, difference, query_text
+from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.spark.streaming.driver.watermarks import Watermarks
+from eddy.spark.streaming.hub.elements import Change, Element, Elements, Start
+from eddy.spark.streaming.hub.query_sinks import QuerySinks
+from eddy.spark.streaming.hub.saved import check_saved, matched, resumed_life, saved_columns, saved_life
+from eddy.spark.streaming.hub.sources import HubStreams
+from eddy.spark.streaming.state.manifest import OutputFile
+from eddy.spark.streaming.worker.tasks import VersionReport, VersionTask
+from eddy.storage.json_form import FormError
+from stairs.errors import EddyError, InputError, QueryError
+from stairs.graph import FOREVER, WindowKind
+
+HISTORY = pa.schema([("batch", pa.int64()), ("query", pa.string()), ("version", pa.int32()), ("event", pa.string())])
+"""Columns of `Hub.history`."""
+Spans = tuple[int | None, ...]
+
+
+class _Running(NamedTuple):
+    """A version in force: its query by name, and its name in messages to the workers."""
+
+    life: Life
+    version: Version
+    key: str
+
+
+class Queries:
+    """All queries of a hub. It is the host of their lives: positions are micro-batches.
+
+    position  the newest micro-batch that has begun, or the first one to come
+    """
+
+    def __init__(self, streams: HubStreams, sinks: QuerySinks) -> None:
+        self.streams = streams
+        self.sinks = sinks
+        self.position = 0
+        self.lock = threading.RLock()
+        self.results: Counter[str] = Counter()
+        """Results by query since the start."""
+        self._next = 0
+        self._lives: dict[str, Life] = {}
+        self._elements = Elements()
+        self._numbers: dict[str, int] = {}
+        self._history: list[tuple[int, str, int, str]] = []
+        self._noted: list[tuple[str, int, str]] = []
+        self._greatest: Sequence[int | None] = (None,) * len(streams.keys)
+        self._horizon: list[int | None] = [None] * len(streams.keys)
+        self._running: list[_Running] = []
+        self._made = 0
+        self._keys: dict[Version, str] = {}
+        self._texts: dict[Version, Text] = {}
+        self._blobs: dict[str, bytes] = {}
+
+    # Elements, in any thread
+
+    def give(self, element: Element) -> None:
+        """Take an element, which waits for its position. Raises InputError or QueryError for one that cannot be."""
+        with self.lock:
+            if element.when.batch is not None and element.when.batch < self._next:
+                raise InputError(
+                    f"query {element.name!r}: at={element.when.batch} is no micro-batch to come; the next one is"
+                    f" {self._next}"
+                )
+            self.check(element)
+            self._elements.waiting.append(element)
+
+    def check(self, element: Element) -> None:
+        """Raise InputError or QueryError for an element that cannot be."""
+        name = element.name
+        life = self._lives.get(name)
+        live = life is not None and bool(life.live)
+        newest = self._elements.newest_query(name)
+        if isinstance(element, Start):
+            self.streams.check(name, element.query)
+            if (live or newest is not None) and not self._elements.ends(name):
+                raise InputError(f"query {name!r} runs, or is to start; change it, stop it, or use another name")
+            return
+        if not (live or newest is not None) or self._elements.ends(name):
+            raise InputError(f"query {name!r} has stopped, or is to stop; start it again")
+        old = newest if newest is not None else life.query if life is not None else None
+        assert old is not None
+        if isinstance(element, Change):
+            self.streams.check(name, element.query)
+            _check_columns(name, _columns(old), element.query)
+            if CHANGES[element.how].drains:
+                _require_ends(name, old, repr(element.how))
+        elif element.how == "drain":
+            _require_ends(name, old, "the drain")
+
+    def waiting(self, name: str) -> int:
+        """Return the number of elements of a query that have not taken effect."""
+        with self.lock:
+            return sum(one.name == name for one in self._elements.waiting)
+
+    def life(self, name: str) -> Life | None:
+        """Return the life of the newest query of a name, None before its start."""
+        with self.lock:
+            return self._lives.get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all queries."""
+        with self.lock:
+            return list(dict.fromkeys([*self._lives, *(one.name for one in self._elements.waiting)]))
+
+    def lines(self) -> list[str]:
+        """Return a line of text on each query."""
+        with self.lock:
+            lives = [life for life in self._lives.values() if life.live]
+        return [f"query {one.name}: {one.state}, version {one.versions[-1].number}: {one.query!r}" for one in lives]
+
+    def history(self) -> pa.Table:
+        """Return the elements that took effect, and the ends of versions, since this start of the hub."""
+        with self.lock:
+            rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history]
+        return pa.Table.from_pylist(rows, schema=HISTORY)
+
+    # A micro-batch, in the thread of the streaming query
+
+    def begin(self, batch: int, before: Watermarks) -> None:
+        """Let elements take effect with a micro-batch; `before`: the watermarks before it."""
+        with self.lock:
+            self.position, self._next, self._noted = batch, batch + 1, []
+            self._greatest = before.greatest
+            self._elements.take(batch, before.engine, self._apply)
+            self._running = [
+                _Running(life, version, self._keys[version])
+                for life in self._lives.values()
+                for version in life.live
+                if version.start is not None
+            ]
+            self.sinks.serving = frozenset(one.life.name for one in self._running)
+
+    def _apply(self, element: Element) -> None:
+        name = element.name
+        life = self._lives.get(name)
+        try:
+            if isinstance(element, Start):
+                if life is not None and life.live:
+                    raise InputError(f"query {name!r} has not stopped yet")
+                version = self.make(self._numbers.get(name, 0), element.query, self.position, element.warm)
+                self._lives[name] = Life(self, name, version)
+                self.sinks.put(name, element.sink, element.query.output_schema)
+                usual = "warm start" if element.warm else "fresh start"
+                self.note(self.position, name, version.number, element.event or usual, 0)
+            elif life is None or not life.live:
+                raise InputError(f"query {name!r} has stopped")
+            elif isinstance(element, Change):
+                life.change_at(element.query, element.how, self.position)
+            else:
+                life.stop_at(element.how, self.position)
+            self._numbers[name] = self._lives[name].versions[-1].number + 1
+        except EddyError as problem:
+            # An earlier element, or the end of a drain, has made it impossible since it was given.
+            LOG.warning("hub: query %s: an element had no effect: %s", name, problem)
+            self._history.append((self.position, name, self._numbers.get(name, 0), f"no effect: {problem}"))
+
+    def versions(self, batch: int) -> tuple[VersionTask, ...]:
+        """Return the versions in force, for the tasks."""
+        with self.lock:
+            return tuple(
+                VersionTask(
+                    key=key,
+                    number=version.number,
+                    start=version.start or 0,
+                    warm=version.warm,
+                    drain=None if version.drain is None else version.drain.at,
+                    staging=self.sinks.staging_of(life.name, batch),
+                    splits=any(
+                        link.old is version and link.change.at_result and link.change.drains
+                        for link in life.successions
+                    ),
+                )
+                for life, version, key in self._running
+            )
+
+    def blobs(self, known: Iterable[str]) -> dict[str, bytes]:
+        """Return the queries in force that a worker does not know, as bytes, by the keys of their versions."""
+        with self.lock:
+            return {one.key: self._blobs[one.key] for one in self._running if one.key not in set(known)}
+
+    def owned(
+        self, batch: int, after: Watermarks, reports: Mapping[str, VersionReport]
+    ) -> tuple[tuple[OutputFile, ...], dict[str, Any]]:
+        """Return the result files of a micro-batch that count, and all that its manifest saves.
+
+        after    the watermarks after it
+        reports  key of a version -> its results
+        """
+        with self.lock:
+            files = self._count(batch, reports)
+            for life in {one.life.name: one.life for one in self._running}.values():
+                self._end(life, batch + 1, after.engine)
+            spans = self.spans()
+            for i, span in enumerate(spans):
+                if span is not None and after.engine is not None:
+                    below, horizon = after.engine - span, self._horizon[i]
+                    self._horizon[i] = below if horizon is None else max(below, horizon)
+            return files, self._saved()
+
+    def _count(self, batch: int, reports: Mapping[str, VersionReport]) -> tuple[OutputFile, ...]:
+        """Return the files that count; the first result of a new version may end older ones with this micro-batch."""
+        found = {one: reports.get(one.key, VersionReport()) for one in self._running}
+        stopped: set[Version] = set()
+        drained: set[Version] = set()
+        for one, report in found.items():
+            if report.rows + report.alone_rows:
+                for link in one.life.successions:
+                    if link.new is one.version and link.change.at_result:
+                        (drained if link.change.drains else stopped).add(link.old)
+                one.life.at_result(one.version, batch)
+        files: list[OutputFile] = []
+        for one, report in found.items():
+            if one.version in stopped:
+                self._history.append((batch, one.life.name, one.version.number, "end"))
+                continue
+            own = report.files if one.version in drained else [*report.files, *report.alone]
+            files += [replace(file, file=f"{one.life.name}/{file.file}") for file in own]
+            self.results[one.life.name] += report.rows + (0 if one.version in drained else report.alone_rows)
+        return tuple(files)
+
+    def _end(self, life: Life, position: int, watermark: int | None) -> None:
+        """End the versions that have drained; start those that waited for them."""
+        for version in life.live:
+            drain, windows = version.drain, version.query.graph.windows
+            if isinstance(drain, DrainByTime) and drain.over(watermark, windows):
+                version.ended = position
+                self._history.append((position, life.name, version.number, "end"))
+        life.start_waiting()
+        life.successions = [link for link in life.successions if link.old.ended is None]
+        for version in life.versions:
+            if version.ended is not None and version in self._keys:
+                del self._blobs[self._keys.pop(version)], self._texts[version]
+
+    def _saved(self) -> dict[str, Any]:
+        return {
+            "lives": {
+                name: saved_life(life, lambda one: self._texts[one]) for name, life in self._lives.items() if life.live
+            },
+            "numbers": dict(self._numbers),
+            "horizon": list(self._horizon),
+            "elements": [list(one) for one in self._noted],
+        }
+
+    # What the log keeps
+
+    def spans(self) -> Spans:
+        """Return per stream the ticks for which a row matters to a query; None: for ever."""
+        spans = list(self.streams.spans)
+        names = self.streams.sources.graph.names
+        for version in self._live():
+            for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
+                i = names.index(stream.name)
+                own = spans[i]
+                if own is not None:
+                    spans[i] = max(own, window.size) if window.kind == WindowKind.RANGE else None
+        return tuple(spans)
+
+    def bounds(self) -> frozenset[int]:
+        """Return the micro-batches before and after which a version tells rows apart."""
+        with self.lock:
+            starts = {one.start for one in self._live() if not one.warm and one.start is not None}
+            return frozenset(starts | {one.drain.at for one in self._live() if one.drain is not None})
+
+    def _live(self) -> list[Version]:
+        with self.lock:
+            return [version for life in self._lives.values() for version in life.live]
+
+    # The host of lives
+
+    def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
+        """Return a version of a query; it names the event time from which a warm start has all rows."""
+        from pyspark.serializers import CloudPickleSerializer
+
+        complete_from = -FOREVER
+        if warm:
+            own = [self._horizon[self.streams.sources.index(stream.name)] for stream in query.streams]
+            complete_from = max((one for one in own if one is not None), default=-FOREVER)
+        version = Version(number, query, start, warm, complete_from)
+        self._adopt(version, CloudPickleSerializer().dumps(query))
+        return version
+
+    def _adopt(self, version: Version, blob: bytes) -> None:
+        self._made += 1
+        self._keys[version] = key = f"{version.number}-{self._made}"
+        self._texts[version] = query_text(version.query)
+        self._blobs[key] = blob
+
+    def drain(self, version: Version, position: int) -> None:
+        """Have a version drain from a micro-batch on; an earlier drain stays."""
+        if version.drain is None:
+            own = (self._greatest[self.streams.sources.index(stream.name)] for stream in version.query.streams)
+            version.drain = DrainByTime(position, [-FOREVER if one is None else one for one in own])
+
+    def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
+        """Add an element to the history, and to the manifest of the micro-batch."""
+        self._history.append((position, name, version, event))
+        self._noted.append((name, version, event))
+
+    # A restart
+
+    def restore(self, saved: Mapping[str, Any], batch: int) -> None:
+        """Resume the queries of a manifest with the starts that were given since; raises if some do not fit.
+
+        Raises StreamingStateError for saved queries that contradict themselves, and SparkJoinError for a query that
+        was not started again, or that is another one without a kind of change.
+        """
+        try:
+            check_saved(saved, len(self.streams.keys), batch)
+        except FormError as problem:
+            raise StreamingStateError(f"the manifest of batch {batch} has queries that do not fit: {problem}") from None
+        with self.lock:
+            self.position = self._next = batch + 1
+            self._horizon = list(saved["horizon"])
+            self._numbers = dict(saved["numbers"])
+            wanted = {name: life for name, life in saved["lives"].items() if name not in self.sinks.dropped}
+            starts = {one.name: one for one in reversed(self._elements.waiting) if isinstance(one, Start)}
+            missing = [name for name in wanted if name not in starts]
+            if missing:
+                raise SparkJoinError(
+                    f"the checkpoint has the query {missing[0]!r}, which was not started again: start it with its sink,"
+                    f" or drop it: Hub.drop({missing[0]!r})"
+                )
+            for name, life in wanted.items():
+                self._resume(name, life, starts[name])
+            self.sinks.serving = frozenset(name for name in wanted if self.sinks.has(name))
+
+    def _resume(self, name: str, life: Mapping[str, Any], start: Start) -> None:
+        """Resume a query, or change it as its start says."""
+        found = matched(life, [start.query, *start.earlier])
+        differs = difference(life["versions"][-1]["query"], start.query, where="the checkpoint")
+        kind = None if start.how is None else CHANGES[start.how]
+        place = self._elements.waiting.index(start)
+        if differs is not None:
+            if kind is None:
+                raise SparkJoinError(
+                    f"query {name!r} is another one than in the checkpoint ({differs}): say how it changes, such as"
+                    " how='handover', or start the same query"
+                )
+            _check_columns(name, saved_columns(life), start.query)
+            if not kind.drains and not kind.at_result:
+                # The old versions end before they run again, so nobody needs their queries.
+                event = f"{start.how} change"
+                self._elements.waiting[place] = replace(start, warm=kind.warm, event=event)
+                return
+        lacking = [one["number"] for one, query in zip(life["versions"], found, strict=True) if query is None]
+        if lacking:
+            raise SparkJoinError(
+                f"query {name!r} changes in the checkpoint, or is to change by {start.how!r}, and version"
+                f" {lacking[0]} has results to come: pass its query in earlier=[…], or change to the new one at once"
+                " with how='handover' or 'immediate'"
+            )
+        self._lives[name] = resumed = resumed_life(self, name, life, [query for query in found if query is not None])
+        from pyspark.serializers import CloudPickleSerializer
+
+        for version in resumed.live:
+            self._adopt(version, CloudPickleSerializer().dumps(version.query))
+        if differs is None:
+            del self._elements.waiting[place]
+        else:
+            assert start.how is not None
+            self._elements.waiting[place] = Change(name, start.when, start.query, start.how)
+
+
+def _columns(query: Query) -> list[tuple[str, str]]:
+    return [(field.name, str(field.type)) for field in query.output_schema]
+
+
+def _check_columns(name: str, columns: Sequence[tuple[str, str]], query: Query) -> None:
+    """Raise QueryError if the results of a new version have other columns: a sink has one schema."""
+    plain = [(column, kind.removesuffix(" not null")) for column, kind in columns]
+    if plain != _columns(query):
+        raise QueryError(
+            f"query {name!r}: the results of the new version have the columns"
+            f" {', '.join(' '.join(one) for one in _columns(query))}, and those of the old one"
+            f" {', '.join(' '.join(one) for one in plain)}; a sink takes one kind of rows: start the new query under"
+            " another name, and stop the old one"
+        )
+
+
+def _require_ends(name: str, query: Query, what: str) -> None:
+    """Raise InputError unless the windows of a query let a drain end."""
+    for stream, window in zip(query.streams, query.graph.windows, strict=True):
+        if window.kind != WindowKind.RANGE:
+            raise InputError(
+                f"query {name!r}: {what} would never end, because stream {stream.name!r} has an UNBOUNDED window; stop"
+                " it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
+            )

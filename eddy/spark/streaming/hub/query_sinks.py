@@ -1,0 +1,94 @@
+"""The sinks of all queries of a hub as one sink: a result file "pairs/part-….parquet" is of the query "pairs"."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.sinks import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class QuerySinks(Sink):
+    """The sinks by query. Each has its own staging directory, its own owner mark, and a directory of its own."""
+
+    writes = False  # as one; each version of a query has its own staging directory
+
+    def __init__(self) -> None:
+        self._sinks: dict[str, tuple[Sink, pa.Schema]] = {}
+        self._place: tuple[str, Path] | None = None
+        self._lock = threading.Lock()
+        self.serving: frozenset[str] = frozenset()
+        """The queries of the newest micro-batch, which are published even without results."""
+        self.dropped: set[str] = set()
+        """The queries whose results are not wanted any more."""
+
+    def make_ready(self, name: str, sink: Sink, schema: pa.Schema) -> None:
+        """Prepare a sink if those of the others are prepared. Raises what `Sink.prepare` raises."""
+        with self._lock:
+            others = [other for other, (own, _) in self._sinks.items() if own is sink and other != name]
+            if others:
+                raise SparkJoinError(f"query {name!r}: its sink is that of query {others[0]!r}; give each a sink")
+            if self._place is not None:
+                self._prepare(name, sink, schema)
+
+    def put(self, name: str, sink: Sink, schema: pa.Schema) -> None:
+        """Give a query its sink, in place of that of an earlier query of this name."""
+        with self._lock:
+            self._sinks[name] = sink, schema
+
+    def _prepare(self, name: str, sink: Sink, schema: pa.Schema) -> None:
+        assert self._place is not None
+        owner, scratch = self._place
+        own = scratch / "queries" / name
+        own.mkdir(parents=True, exist_ok=True)
+        sink.prepare(schema=schema, owner=f"{owner}-{name}", scratch=own)
+
+    def prepare(self, *, schema: pa.Schema, owner: str, scratch: Path) -> None:
+        with self._lock:
+            self._place = owner, scratch
+            for name, (sink, own) in self._sinks.items():
+                self._prepare(name, sink, own)
+
+    def of(self, name: str) -> Sink:
+        """Return the sink of a query. Raises SparkJoinError if it has none."""
+        with self._lock:
+            if name not in self._sinks:
+                raise SparkJoinError(
+                    f"query {name!r} has results, and no sink since this start of the hub; start it again with its"
+                    " sink, or drop it: Hub.drop(…)"
+                )
+            return self._sinks[name][0]
+
+    def has(self, name: str) -> bool:
+        """Return whether a query has a sink."""
+        with self._lock:
+            return name in self._sinks
+
+    def staging_of(self, name: str, batch: int) -> Path | None:
+        """Return the directory for the results of a query; None if they are only counted."""
+        sink = self.of(name)
+        return sink.staging(batch) if sink.writes else None
+
+    def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
+        by_query: dict[str, list[str]] = defaultdict(list)
+        for file in files:
+            name, _, own = file.partition("/")
+            if name not in self.dropped:
+                by_query[name].append(own)
+        for name in sorted(self.serving | by_query.keys()):
+            self.of(name).publish(batch, by_query.get(name, []), spark)
+
+    def clean(self, before_batch: int) -> None:
+        with self._lock:
+            sinks = [sink for sink, _ in self._sinks.values()]
+        for sink in sinks:
+            sink.clean(before_batch)

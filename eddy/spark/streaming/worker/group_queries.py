@@ -1,0 +1,148 @@
+"""The engine of a key group in a hub: the joins of all versions of its queries.
+
+The position of a row is its micro-batch. The driver decides on versions; here they only own results. A join begins
+empty if all its versions start fresh with the micro-batch, else with the rows of the log, and again whenever it has to
+grow. So the engine depends on the log and on the versions in force alone, whatever it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.queries.drain import Drain
+from eddy.queries.family import Family, family_key
+from eddy.queries.owner import Owner
+from eddy.queries.sources import POSITION, Sources
+from eddy.queries.version import Version
+from eddy.query.query import Query
+from eddy.runtime import Runtime
+from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.streaming.worker.tasks import VersionTask
+
+Rows = Mapping[str, pa.Table | None]
+
+
+class Part(NamedTuple):
+    """Results of a version in one push.
+
+    key    of the version
+    first  per result the micro-batch of its first component
+    """
+
+    key: str
+    results: pa.Table
+    first: npt.NDArray[np.int64]
+
+
+class GroupQueries:
+    """The joins of one key group, which several versions may share."""
+
+    def __init__(self, sources: Sources, options: EngineOptions) -> None:
+        self._sources = sources
+        self._options = options
+        self._families: dict[Hashable, Family] = {}
+        self._owners: dict[str, Owner] = {}
+
+    def adapt(
+        self,
+        versions: Sequence[tuple[VersionTask, Query]],
+        batch: int,
+        rows: Callable[[], Rows],
+        watermark: int | None,
+    ) -> bool:
+        """Have exactly these versions before a micro-batch; return whether rows of the log were loaded.
+
+        rows       returns all rows of the log before the micro-batch, with their positions
+        watermark  after these rows
+        """
+        wanted = {task.key for task, _ in versions}
+        for key in [key for key in self._owners if key not in wanted]:
+            del self._owners[key]
+        kept = set(self._owners.values())
+        for family in self._families.values():
+            family.keep([owner for owner in family.owners if owner in kept])
+        self._families = {key: family for key, family in self._families.items() if family.owners}
+        grown: set[Family] = set()
+        for task, query in versions:
+            if task.key not in self._owners and self._take_in(task, query, batch):
+                grown.add(self._owners[task.key].family)
+            owner = self._owners[task.key]
+            owner.version.drain = None if task.drain is None else Drain(task.drain)
+            if owner.family.complete_from > (0 if task.warm else task.start):
+                grown.add(owner.family)
+        if grown:
+            found = rows()
+            for family in grown:
+                family.fill(found, 0, watermark)
+        return bool(grown)
+
+    def _take_in(self, task: VersionTask, query: Query, batch: int) -> bool:
+        """Take a version into its join; return whether the join has grown."""
+        key = family_key(query)
+        family = self._families.get(key)
+        if family is None:
+            options = {"strategy": self._options.strategy, "policy": self._options.new_policy()}
+            family = self._families[key] = Family(self._sources, query, options)
+        owner = self._owners[task.key] = Owner(Version(task.number, query, task.start, task.warm, 0), family)
+        if family.join(owner):
+            if len(family.owners) > 1:
+                return True
+            family.fill({}, batch)
+        return not family.whole and (task.warm or task.start < batch)
+
+    def push(self, rows: Mapping[str, pa.Table], batch: int, watermark: int | None) -> Iterator[Part]:
+        """Take rows of a micro-batch in; yield the results of each version that has any.
+
+        watermark   no later row is older
+        """
+        position, keys = pa.scalar(batch, pa.int64()), {owner: key for key, owner in self._owners.items()}
+        placed = {
+            name: table.append_column(POSITION, pa.repeat(position, table.num_rows)) for name, table in rows.items()
+        }
+        for family in self._families.values():
+            found = family.push_rows(placed, watermark)
+            shares = family.shares(batch, found)
+            for owner in family.owners:
+                own = shares.rows(owner)
+                if len(own):
+                    yield Part(keys[owner], shares.table(owner), found.first[own])
+
+    # Figures
+
+    @property
+    def _runtimes(self) -> list[Runtime]:
+        return [one.runtime for one in self._families.values() if one.runtime is not None]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all joins."""
+        return sum(one.nbytes for one in self._runtimes)
+
+    @property
+    def plan(self) -> str:
+        """The plans of all joins."""
+        return "; ".join(one.plan for one in self._runtimes)
+
+    @property
+    def changes(self) -> int:
+        """Changes of plans and of stored states."""
+        return sum(one.changes for one in self._runtimes)
+
+    @property
+    def reason(self) -> str | None:
+        """The reason of a newest change, None without one."""
+        return next((text for one in self._runtimes if (text := one.reason) is not None), None)
+
+    @property
+    def late_counts(self) -> dict[str, int]:
+        """Rows that a join took for late, by stream; the log has separated late rows before."""
+        found = dict.fromkeys(self._sources.graph.names, 0)
+        for one in self._runtimes:
+            for name, count in one.late_counts.items():
+                found[name] += count
+        return found

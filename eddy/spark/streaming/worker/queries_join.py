@@ -1,0 +1,101 @@
+"""The join of a micro-batch in a hub: each key group joins its rows for all queries; each version has its own files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.queries.sources import POSITION
+from eddy.spark.streaming.state.segments import Segment
+from eddy.spark.streaming.worker.engines import Engine, Engines, Lent
+from eddy.spark.streaming.worker.group_queries import GroupQueries, Rows
+from eddy.spark.streaming.worker.join_stage import PartitionJoin
+from eddy.spark.streaming.worker.output_files import ResultFile
+from eddy.spark.streaming.worker.tasks import (
+    LIVE,
+    LOADED,
+    NEW,
+    GroupTask,
+    PartitionReport,
+    PartitionTask,
+    VersionReport,
+    VersionTask,
+)
+from eddy.spark.types import spark_schema
+
+
+class _VersionFiles:
+    """The result files of one version in one partition."""
+
+    def __init__(self, version: VersionTask, partition: int, schema: pa.Schema) -> None:
+        self._files = ResultFile(version.staging, partition, schema)
+        self._alone = ResultFile(version.staging, partition, schema) if version.splits else None
+
+    def write(self, results: pa.Table, is_alone: np.ndarray) -> None:
+        """Write results; `is_alone`: those of rows of the micro-batch alone."""
+        if self._alone is None:
+            self._files.write(results)
+        else:
+            self._files.write(results.filter(pa.array(~is_alone)))
+            self._alone.write(results.filter(pa.array(is_alone)))
+
+    def close(self) -> VersionReport:
+        alone = self._alone
+        if alone is None:
+            return VersionReport(self._files.close(), rows=self._files.rows)
+        return VersionReport(self._files.close(), alone.close(), self._files.rows, alone.rows)
+
+
+class QueriesJoin(PartitionJoin):
+    """Joins the key groups of one partition for the versions of a hub."""
+
+    def __init__(self, engines: Engines, task: PartitionTask, known: Mapping[Segment, pa.RecordBatch]) -> None:
+        super().__init__(engines, task, known)
+        assert task.versions is not None
+        self._versions = [(version, engines.queries[version.key]) for version in task.versions]
+        self._files = {
+            version.key: _VersionFiles(version, task.partition, spark_schema(query.output_schema))
+            for version, query in self._versions
+        }
+
+    def run(self) -> PartitionReport:
+        """Join all key groups of the partition."""
+        closed: dict[str, VersionReport] = {}
+        try:
+            report = super().run()
+        finally:
+            for key, files in self._files.items():
+                closed[key] = files.close()
+        report.versions = closed
+        return report
+
+    def _engine(self, one: GroupTask, lent: Lent) -> tuple[Engine, str]:
+        source = NEW if one.before is None else LIVE
+        if lent.runtime is None:
+            lent.runtime = GroupQueries(self._engines.sources, self._job.options)
+            if one.before is not None:
+                source = LOADED
+                self._log_loading(one)
+        engine = lent.runtime
+        assert isinstance(engine, GroupQueries)
+
+        def rows() -> Rows:
+            if one.before is None:
+                return dict.fromkeys((stream.name for stream in self._job.query.streams), None)
+            return self._state.placed_rows(one.group, POSITION)
+
+        engine.adapt(self._versions, self._task.batch, rows, self._given(self._task.forgotten))
+        return engine, source
+
+    def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
+        assert isinstance(engine, GroupQueries)
+        count = 0
+        for key, results, first in engine.push(pushed, self._task.batch, watermark):
+            self._files[key].write(results, first >= self._task.batch)
+            count += results.num_rows
+        return count
+
+    def _due(self, engine: Engine) -> int | None:
+        return None

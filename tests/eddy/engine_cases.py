@@ -1,0 +1,34 @@
+"""Small cases of engines, written by hand."""
+
+from __future__ import annotations
+
+import re
+
+from eddy.fuzz.case import NAMES, Push, Row
+from eddy.fuzz.changing.case import Asked, EngineCase, Own, Sources, Step
+from eddy.query.windows import Window
+
+_ROW = re.compile(r"(\w)(-?\d+)(?:k(\d))?(?:x(\d))?$")
+
+
+def arrivals(text: str, first: int = 0) -> Push:
+    """Return a push of rows: "R3" is a row of R at time 3, "R3k1x2" one with the key 1 and the value 2; both may be
+    left out and are 0 then. The rows are numbered from `first`."""
+    rows = []
+    for number, one in enumerate(text.split(), first):
+        found = _ROW.match(one)
+        assert found is not None
+        keys = dict.fromkeys(("k0", "k1"), int(found[3] or 0))
+        rows.append(Row(NAMES.index(found[1]), keys, int(found[2]), number, int(found[4] or 0)))
+    return Push(tuple(rows))
+
+
+def asked(*windows: Window, least: int | None = None) -> Asked:
+    """Return a join of the first streams on one key; `least` is the filter of the first stream."""
+    owns = tuple(Own(i, window, least if i == 0 else None) for i, window in enumerate(windows))
+    return Asked(owns, tuple((i, i + 1, "k0") for i in range(len(windows) - 1)))
+
+
+def case(*steps: Step, timed: bool = True, lateness: int = 0, streams: int = 2) -> EngineCase:
+    """Return a case of an engine whose streams have no windows of their own."""
+    return EngineCase(Sources((None,) * streams, timed, lateness), "eddy", steps)

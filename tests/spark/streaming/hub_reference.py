@@ -1,0 +1,73 @@
+"""A reference for hubs: nested loops over rows with their micro-batches; it imports nothing of the engine."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+Row = Mapping[str, Any]
+Batches = Mapping[str, Sequence[Sequence[Row]]]
+"""Stream -> rows of each micro-batch."""
+
+
+def always(row: Any) -> bool:
+    """Accept all."""
+    return True
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A join on k under windows of time t.
+
+    ranges  stream -> its RANGE
+    keep    the filter of all streams
+    columns  result column -> stream, column
+    """
+
+    ranges: Mapping[str, int]
+    columns: Mapping[str, tuple[str, str]]
+    keep: Callable[[Row], bool] = always
+
+    def matches(self, batches: Batches) -> list[tuple[int, int, tuple[Any, ...]]]:
+        """Return the least and the greatest micro-batch of the components of each result, and the result."""
+        by_key: dict[str, dict[Any, list[tuple[int, Row]]]] = {name: defaultdict(list) for name in self.ranges}
+        for name in self.ranges:
+            for number, rows in enumerate(batches[name]):
+                for row in rows:
+                    if self.keep(row):
+                        by_key[name][row["k"]].append((number, row))
+        names = list(self.ranges)
+        found = []
+        for key in by_key[names[0]]:
+            for combination in product(*(by_key[name][key] for name in names)):
+                newest = max(row["t"] for _, row in combination)
+                if all(newest - row["t"] <= self.ranges[n] for n, (_, row) in zip(names, combination, strict=True)):
+                    numbers = [number for number, _ in combination]
+                    rows = dict(zip(names, (row for _, row in combination), strict=True))
+                    result = tuple(rows[stream][column] for stream, column in self.columns.values())
+                    found.append((min(numbers), max(numbers), result))
+        return found
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A version: its query and its bounds, as `eddy/queries/version.py` states them."""
+
+    asked: Asked
+    start: int = 0
+    warm: bool = False
+    stop: int | None = None
+    drain: int | None = None
+
+    def results(self, batches: Batches) -> Counter[tuple[Any, ...]]:
+        """Return the results with their counts."""
+        return Counter(
+            result
+            for first, last, result in self.asked.matches(batches)
+            if (last if self.warm else first) >= self.start
+            and (self.stop is None or last < self.stop)
+            and (self.drain is None or first < self.drain)
+        )
