@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bench import sharing_graphs
 from bench.harness.figure import NAMED, Figure, Plot, Point, Row, Say, Table, spread
 from bench.harness.turns import agree, without_gc
 from eddy import Engine, Query, Range, Runtime, Stream
@@ -62,6 +63,8 @@ def _pushes(point: Point) -> Iterator[tuple[dict[str, pa.RecordBatch], npt.NDArr
 
 def measure(point: Point, say: Say) -> list[Row]:
     """Run the queries of a point together and apart; return the row of the point."""
+    if "graphs" in point:
+        return sharing_graphs.measure(point, say)
     count, window = point["queries"], point["window"]
     engine = Engine([Stream(name, SCHEMA, time="t") for name in STREAMS])
     for number in range(count):
@@ -128,7 +131,7 @@ def _starts_and_stops(engine: Engine, count: int, window: int) -> tuple[list[flo
 def points(full: bool) -> list[Point]:
     """Return the points: one query to a thousand."""
     sizes = {"window": 60_000, "push": 60_000, "pushes": 5} if full else {"window": 30_000, "push": 20_000, "pushes": 3}
-    return [{"queries": count, **sizes, "seed": 1} for count in (1, 10, 100, MOST)]
+    return [*({"queries": count, **sizes, "seed": 1} for count in (1, 10, 100, MOST)), *sharing_graphs.points(full)]
 
 
 FIGURES = (
@@ -138,7 +141,7 @@ FIGURES = (
         "accepts a hundredth of its rows. All queries in one engine, and each in a Runtime of its own, push by push. "
         f"{MOST_APART} queries at most run apart, and their time is scaled up. The results of each query are compared. "
         "State is that of the engine, the rows that it keeps included, over that of one Runtime without filters. "
-        "CPU time.",
+        f"CPU time. {sharing_graphs.ABOUT}",
         points,
         measure,
         plots=(
@@ -165,18 +168,21 @@ FIGURES = (
                     "stop_ms": "stop, ms",
                 },
             ),
+            sharing_graphs.TABLE,
         ),
         titles={
             "filters1000.vs_one_by_one": "1 000 queries: times as fast as one by one",
             "filters1000.state_vs_one": "1 000 queries: state over that of one Runtime without filters",
             "filters1000.start_ms": "Start of a query beside 1 000 others, ms",
             "filters1000.stop_ms": "Stop of a query beside 1 000 others, ms",
+            **sharing_graphs.TITLES,
         },
         bars={
             "filters1000.vs_one_by_one": "≥ 50",
             "filters1000.state_vs_one": "≤ 1.5",
             "filters1000.start_ms": "≤ 5",
             "filters1000.stop_ms": "≤ 5",
+            **sharing_graphs.BARS,
         },
     ),
 )

@@ -8,6 +8,7 @@
     owner.py     takes the results that a version owns from those that its family found
     changes.py   kinds of change
     family.py    one join for all versions over the same join graph
+    sharing.py   families over different join graphs that share SteMs
     found.py     what the join of a family found, and what each version gets of it
     grouped_filters.py, kernels.py   the ranges of all versions, asked at once
     sources.py   the streams: rows as arrivals in one order

@@ -368,13 +368,13 @@ class Engine:
         new = family is None
         if family is None:
             family = Family(self.sources, query, self._options)
-            self._sharing.offer(family, self._families.values())
         own = [self._kept[self.sources.index(name)] for name in family.names]
         kept_from = max(one.complete_from for one in own)
         version = Version(number, query, start, warm, 0)
         owner = Owner(version, family)
         self.owners = {**self.owners, version: owner}
         grown = family.join(owner)
+        self._sharing.offer(family, self._families.values())
         if new and not warm:
             family.fill({}, self.position)
         elif grown or (warm and (family.complete_from > kept_from or not family.whole)):

@@ -175,6 +175,11 @@ class Family:
         if len(owners) < len(self.owners):
             self.owners, self._entries = owners, None
 
+    @property
+    def keeps_out(self) -> bool:
+        """Whether filters keep rows out of the join."""
+        return bool(self._filters())
+
     def _filters(self) -> dict[str, GroupedFilters]:
         """Return the filters of rows that arrive, for each stream of which all versions ask for ranges."""
         if self._entries is None:

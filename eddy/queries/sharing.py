@@ -6,7 +6,8 @@ streams, and if the strategy stores nothing by itself. These have SteMs of their
 
 - a family whose streams no other family reads: its no-good marks and stored states save it more;
 - one with comparisons, which read values of their own;
-- one with a filter below a window of rows, which counts the rows that pass.
+- one with a filter below a window of rows, which counts the rows that pass;
+- one whose filters keep rows out of its join, which stays small.
 
 The shared SteMs know the attributes of the families for which they were made. A family that needs another attribute,
 another stream or earlier rows makes them anew, from the rows that the engine keeps, at the next push: O(window), once
@@ -327,16 +328,22 @@ class Sharing:
         self.hub: Hub | None = None
 
     def offer(self, family: Family, others: Collection[Family]) -> None:
-        """Have a new family share with those others that read one of its streams, from the next push on."""
-        if self._may_share(family.query):
-            near = [one for one in others if self._may_share(one.query) and not set(one.names).isdisjoint(family.names)]
-            for one in [family, *near] if near else ():
-                one.shared = True
+        """Have a family share with those others that read one of its streams, from the next push on.
 
-    def _may_share(self, query: Query) -> bool:
-        own = query.graph
+        To be called when a family has a new version: the filters of all versions decide.
+        """
+        if family.shared or not self._may_share(family):
+            return
+        near = [one for one in others if one is not family and not set(one.names).isdisjoint(family.names)]
+        sharing = [one for one in near if one.shared or self._may_share(one)]
+        for one in [family, *sharing] if sharing else ():
+            one.shared = True
+
+    def _may_share(self, family: Family) -> bool:
+        query, own = family.query, family.query.graph
         return (
             self._on
+            and not family.keeps_out
             and not own.comparisons
             and not own.scans
             and all(stream.filter is None for stream in query.streams)
