@@ -67,6 +67,15 @@ CHAPTERS = (
             "migration-fig16": "Output rate, high configuration",
         },
     ),
+    Chapter(
+        "The paper on query lifecycle",
+        "bench.lifecycle",
+        {
+            "lifecycle-fig14": "Response time of changes of a query",
+            "lifecycle-fig15": "Loss, disorder and duplicates of changes of a query",
+            "lifecycle-fig16": "CPU time of changes of a query",
+        },
+    ),
     Chapter("Memory", "bench.machine_limit.memory", {"latency": "The cost of an access to memory"}),
     Chapter("The floor", "bench.machine_limit.floor", {"floor": "Time per arrival, and of its memory accesses"}),
     Chapter("Profile", "bench.machine_limit.profile", {"profile": "Where a push spends its time"}),

@@ -348,6 +348,123 @@ DEFECTS = (
         "mjoin",
         queries="branches",
     ),
+    Defect(
+        "a fresh start takes results with a component before it",
+        (Edit("eddy/queries/version.py", "begin >= self.start)", "begin >= self.start - 1)"),),
+        queries="changing",
+    ),
+    Defect(
+        "a warm start is a fresh one",
+        (Edit("eddy/queries/version.py", "found.last if self.warm else found.first", "found.first"),),
+        queries="changing",
+    ),
+    Defect(
+        "an immediate stop lets one arrival through",
+        (Edit("eddy/queries/version.py", "found.last[rows] < self.stop]", "found.last[rows] <= self.stop]"),),
+        queries="changing",
+    ),
+    Defect(
+        "a drain lets results through whose first component arrives at its position",
+        (Edit("eddy/queries/version.py", "found.first[rows] < self.drain.at]", "found.first[rows] <= self.drain.at]"),),
+        queries="changing",
+    ),
+    Defect(
+        "the results of a new version are not held",
+        (Edit("eddy/queries/query.py", "link.new is version and link.change.holds", "link.new is link.old"),),
+        queries="changing",
+    ),
+    Defect(
+        "results that are held are forgotten",
+        (Edit("eddy/queries/query.py", "in self._held.pop(version, []):", "in []:"),),
+        queries="changing",
+    ),
+    Defect(
+        "a drain over a window of time ends one tick early",
+        (Edit("eddy/queries/drain.py", "self.newest + self.window.size)", "self.newest + self.window.size - 1)"),),
+        queries="changing",
+    ),
+    Defect(
+        "a drain over a window of rows ends one row early",
+        (
+            Edit(
+                "eddy/queries/drain.py",
+                "self.window.size - self.since\n",
+                "max(self.window.size - self.since - 1, 1)\n",
+            ),
+        ),
+        queries="changing",
+    ),
+    Defect(
+        "a drain ends although rows may be late",
+        (Edit("eddy/queries/drain.py", "clock - lateness >", "clock >"),),
+        queries="changing",
+    ),
+    Defect(
+        "a drain never ends",
+        (Edit("eddy/queries/drain.py", "if len(passed) == len(self._windows) else None", "if not passed else None"),),
+        queries="changing",
+    ),
+    Defect(
+        "a drain forgets rows that came between its order and its position",
+        (
+            Edit(
+                "eddy/queries/drain.py", "if times is not None and n:", "if times is not None and n and push.end > at:"
+            ),
+        ),
+        queries="changing",
+    ),
+    Defect(
+        "kept rows are dropped one tick early",
+        (Edit("eddy/queries/kept.py", "watermark - max(spans)", "watermark - max(spans) + 1"),),
+        queries="changing",
+    ),
+    Defect(
+        "kept rows are dropped although a window of rows has room for one of them",
+        (Edit("eddy/queries/kept.py", "any(rows < need.window.size", "any(rows + 1 < need.window.size"),),
+        queries="changing",
+    ),
+    Defect(
+        "kept rows that the filter of a window of rows rejects are counted",
+        (Edit("eddy/queries/kept.py", "if filter is None:", "if filter is None or self.end:"),),
+        queries="changing",
+    ),
+    Defect(
+        "the old version stops at the change and not at the first result of the new one",
+        (Edit("eddy/queries/query.py", "            if not kind.at_result:\n", "            if True:\n"),),
+        queries="changing",
+    ),
+    Defect(
+        "the first result of the new version ends nothing",
+        (Edit("eddy/queries/query.py", "link.new is one and link.change.at_result", "link.new is link.old"),),
+        queries="changing",
+    ),
+    Defect(
+        "a version that waits starts when the first of the old ones has ended",
+        (
+            Edit(
+                "eddy/queries/query.py",
+                "if new.ended is None and None not in ends:",
+                "if new.ended is None and any(ends):",
+            ),
+        ),
+        queries="changing",
+    ),
+    Defect(
+        "windows that become wider are not filled again",
+        (
+            Edit(
+                "eddy/queries/engine.py",
+                "if family.join(version, query) or",
+                "if family.join(version, query) and False or",
+            ),
+        ),
+        queries="changing",
+    ),
+    Defect(
+        "versions with narrower windows take the results of wider ones",
+        (Edit("eddy/queries/version.py", "if not len(rows) or not spans:", "if len(rows) >= 0:"),),
+        queries="changing",
+    ),
 )
 
 

@@ -80,7 +80,7 @@ def test_the_text_to_replace_stands_there_once(edit: Edit) -> None:
     assert (ROOT / edit.file).read_text().count(edit.before) == 1
 
 
-@pytest.mark.parametrize("queries", ["inner", "branches"])
+@pytest.mark.parametrize("queries", ["inner", "branches", "changing"])
 def test_without_a_defect_nothing_is_found(queries: str, sources: Path, tmp_path: Path) -> None:
     done = fuzz(sources, tmp_path, sorted({defect.strategy for defect in DEFECTS}), cases=60, queries=queries)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -39,6 +39,7 @@ class Queries(StrEnum):
     ALL = "all"
     INNER = "inner"
     BRANCHES = "branches"
+    CHANGING = "changing"
 
 
 @app.command(name="fuzz")
@@ -54,7 +55,9 @@ def fuzz(
         typer.Option(help=f"A policy, or {CHAOS!r}, the fuzzer's own; may be given several times. All, if not given."),
     ] = None,
     output_mode: Annotated[Output | None, typer.Option(help="Run this output mode only.")] = None,
-    queries: Annotated[Queries, typer.Option(help="Inner joins only, or queries with branches only.")] = Queries.ALL,
+    queries: Annotated[
+        Queries, typer.Option(help="Inner joins only, branches only, or engines with queries that change only.")
+    ] = Queries.ALL,
     streams: Annotated[int, typer.Option(min=2, max=len(NAMES), help="The most streams of a query.")] = 6,
     save: Annotated[
         Path | None, typer.Option(help="File or existing folder for the script of a case that fails; else this folder.")
@@ -134,6 +137,8 @@ def print_summary(console: Console, hunt: Hunt) -> None:
         table.add_section()
         table.add_row("all", *(str(getattr(hunt.total, head)) for head in heads))
     console.print(table)
+    if hunt.total.elements:
+        console.print(f"{hunt.total.elements} starts, changes and stops of queries", highlight=False)
     if hunt.total.refused:
         console.print(f"{hunt.total.refused} steps refused for lack of room", highlight=False)
 

@@ -12,8 +12,13 @@ from typing import Literal
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
+from hypothesis.strategies import SearchStrategy
 
 from eddy.fuzz.case import Case, OutputMode
+from eddy.fuzz.changing.case import EngineCase
+from eddy.fuzz.changing.draw import engine_cases
+from eddy.fuzz.changing.play import play as play_engine
+from eddy.fuzz.changing.script import script as engine_script
 from eddy.fuzz.draw import ALL_POLICIES, cases
 from eddy.fuzz.play import Tally, play, refusals
 from eddy.fuzz.script import script
@@ -22,17 +27,23 @@ ROUND = 200
 """Cases drawn from one seed. Hypothesis keeps every case that it has drawn, so each round starts it anew."""
 BRANCHED_ROUND = 60
 """Cases of a round of queries with branches."""
-Kind = Literal["inner", "branches"]
+CHANGING_ROUND = 60
+"""Cases of a round of engines with queries that change."""
+Kind = Literal["inner", "branches", "changing"]
 KINDS: dict[str, tuple[Kind, ...]] = {
-    "all": ("inner", "branches"),
+    "all": ("inner", "branches", "changing"),
     "inner": ("inner",),
     "branches": ("branches",),
+    "changing": ("changing",),
 }
 """Kinds of queries that a run draws, by name."""
 SHRINK_SECONDS = 60.0
 CASE_SECONDS = 30.0
 """Time limit of a case; a case that takes longer counts as endless. Most cases take some milliseconds."""
 SMALL_CASE_SECONDS = 1.0
+
+
+AnyCase = Case | EngineCase
 
 
 class Enough(KeyboardInterrupt):
@@ -66,7 +77,7 @@ def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[N
 class Failure:
     """A case that failed, and its error."""
 
-    case: Case
+    case: AnyCase
     error: Exception
     seed: int
 
@@ -78,6 +89,8 @@ class Failure:
     def script(self) -> str:
         """Return the case as a script."""
         title = f"Found by `eddy fuzz --seed {self.seed}` with strategy {self.case.strategy}."
+        if isinstance(self.case, EngineCase):
+            return engine_script(self.case, title)
         with time_limit(CASE_SECONDS):
             refused = refusals(self.case)
         return script(self.case, title, refused)
@@ -115,7 +128,7 @@ class Hunt:
         start = time.monotonic()
         end = start + seconds
 
-        def one(case: Case) -> None:
+        def one(case: AnyCase) -> None:
             now = time.monotonic()
             self.seconds = now - start
             if self.failure is None and (now > end or self.total.cases == most):
@@ -124,7 +137,7 @@ class Hunt:
             endless = self.failure is not None and isinstance(self.failure.error, TimeoutError)
             try:
                 with time_limit(SMALL_CASE_SECONDS if endless else CASE_SECONDS):
-                    done = play(case)
+                    done = play_engine(case) if isinstance(case, EngineCase) else play(case)
             except Exception as error:
                 if self.failure is None:
                     self._shrink_until = now + SHRINK_SECONDS
@@ -149,11 +162,14 @@ class Hunt:
             pass
         self.seconds = time.monotonic() - start
 
-    def _round(self, one: Callable[[Case], None], kind: Kind, seed: int) -> None:
-        branches = kind == "branches"
-        drawn = given(cases(self.strategies, self.outputs, self.max_streams, self.policies, branches))(one)
+    def _round(self, one: Callable[[AnyCase], None], kind: Kind, seed: int) -> None:
+        drawn: SearchStrategy[Case] | SearchStrategy[EngineCase]
+        if kind == "changing":
+            drawn = engine_cases(self.strategies, self.max_streams, self.policies)
+        else:
+            drawn = cases(self.strategies, self.outputs, self.max_streams, self.policies, kind == "branches")
         search = settings(
-            max_examples=BRANCHED_ROUND if branches else ROUND,
+            max_examples={"branches": BRANCHED_ROUND, "changing": CHANGING_ROUND}.get(kind, ROUND),
             database=None,
             deadline=None,
             derandomize=False,
@@ -162,7 +178,7 @@ class Hunt:
             suppress_health_check=list(HealthCheck),
         )
         try:
-            seeded(seed)(search(drawn))()
+            seeded(seed)(search(given(drawn)(one)))()
         except Exception:
             # The last failure is the smallest: Hypothesis plays the smallest case once more at the end.
             if self.failure is None:

@@ -14,6 +14,13 @@ from eddy.fuzz.play import Model, branch_groups, expected, must_fail
 COMPARE = inspect.getsource(comparison.compare) + "\n\n" + inspect.getsource(comparison.compare_rows)
 """The comparison, as scripts contain it."""
 
+CHAOS_IMPORTS = """from eddy.routing.policies import Decision, View
+from jisc.plan.tree import Tree, join
+from jisc.plan.states import states_of
+
+"""
+"""What the fuzzer's own policy needs in a script."""
+
 _HEAD = '''"""{title}"""
 
 from __future__ import annotations
@@ -125,8 +132,7 @@ def script(case: Case, title: str, refused: Collection[int] = ()) -> str:
         text += "from stairs.bands import Sizes\n"
     if case.chaotic:
         text = text.replace("from collections import Counter", "import random\nfrom collections import Counter")
-        text += "from eddy.routing.policies import Decision, View\nfrom jisc.plan.tree import Tree, join\n"
-        text += "from jisc.plan.states import states_of\n\n"
+        text += CHAOS_IMPORTS
     text += "Group = Sequence[tuple[Any, ...]]\n\n\n" + COMPARE + _TAIL
     text += _FAIL if any(line.startswith("push_in_vain") for line in lines) else ""
     text += _REFUSED if any(line.startswith("transition_in_vain") for line in lines) else ""
@@ -203,8 +209,8 @@ def _refused(case: Case, step: Step) -> list[str]:
     match step:
         case Push(rows) | BadPush(rows):
             v = 0 if isinstance(step, BadPush) and step.how == "where" else 1
-            listed = _listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
-            return ["refused(lambda: push(", *listed, "    [], {}))"]
+            pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
+            return ["refused(lambda: push(", *pushed, "    [], {}))"]
         case Transition(plan, _, store):
             chosen = "" if store is None else f", store={list(store)!r}"
             return [f"refused(lambda: runtime.transition({plan!r}{chosen}))"]
@@ -217,14 +223,14 @@ def _call(model: Model, step: Step) -> list[str]:
     match step:
         case Push(rows):
             wanted = expected(case, oracle, rows)
-            lines = ["push(", *_listed([_row(case, row) for row in rows])]
-            return [*lines, *_listed([repr(group) for group in wanted.groups]), f"    {wanted.late!r},", ")"]
+            lines = ["push(", *listed([_row(case, row) for row in rows])]
+            return [*lines, *listed([repr(group) for group in wanted.groups]), f"    {wanted.late!r},", ")"]
         case BadPush(rows, how):
             if not must_fail(case, oracle, step):
                 return []
             v = 0 if how == "where" else 1
-            listed = _listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
-            return ["push_in_vain(", *listed, f"    more={int(how == 'order')},", ")"]
+            pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
+            return ["push_in_vain(", *pushed, f"    more={int(how == 'order')},", ")"]
         case Transition(plan, _, store):
             name = "transition_in_vain" if model.fixed else "runtime.transition"
             chosen = "" if store is None else f", store={list(store)!r}"
@@ -243,7 +249,8 @@ def _call(model: Model, step: Step) -> list[str]:
             return [f"runtime.max_bytes = {max_bytes}"]
 
 
-def _listed(items: list[str]) -> list[str]:
+def listed(items: list[str]) -> list[str]:
+    """Return the lines of an argument that is a list, an item on each."""
     return ["    [", *(f"        {item}," for item in items), "    ],"] if items else ["    [],"]
 
 

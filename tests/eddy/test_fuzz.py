@@ -17,9 +17,14 @@ from typer.testing import CliRunner
 
 from eddy.fuzz import command, hunt
 from eddy.fuzz.case import NAMES, Case, Push, Reload, Row, Shape
+from eddy.fuzz.changing.case import EngineCase
+from eddy.fuzz.changing.draw import engine_cases
+from eddy.fuzz.changing.play import play as play_engine
+from eddy.fuzz.changing.script import script as engine_script
 from eddy.fuzz.draw import cases
 from eddy.fuzz.play import Game, Tally, compare_late, play, refusals
 from eddy.fuzz.script import script
+from eddy.queries.version import Version
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
@@ -48,6 +53,21 @@ Runtime.push = lossy
 '''
 
 
+ENGINE_DEFECT = '''
+from eddy.queries.version import Version
+
+owned = Version._owned
+
+
+def lossy(self, found):
+    """Lose the first result of a version in each push."""
+    return owned(self, found)[1:]
+
+
+Version._owned = lossy
+'''
+
+
 def invoke(*arguments: str) -> Any:
     return RUNNER.invoke(command.app, list(arguments))
 
@@ -67,6 +87,13 @@ def test_the_standing_results_of_the_oracle_are_its_answer(case: Case) -> None:
 def test_a_script_does_what_the_case_does(case: Case) -> None:
     play(case)
     exec(compile(script(case, "A case.", refusals(case)), "script", "exec"), {"__name__": "__main__"})
+
+
+@FEW
+@given(engine_cases(list(STRATEGIES)))
+def test_a_script_of_an_engine_does_what_the_case_does(case: EngineCase) -> None:
+    play_engine(case)
+    exec(compile(engine_script(case, "A case."), "script", "exec"), {"__name__": "__main__"})
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
@@ -206,13 +233,33 @@ def test_a_defect_is_found_and_made_small_and_its_script_shows_it(tmp_path: Path
     assert text.count("        ('") <= (5 if policy == "fixed" else 8)
     assert "eddy.Stream('T'" not in text
 
-    def run(before: str) -> subprocess.CompletedProcess[str]:
-        code = f"{before}\nimport runpy\nrunpy.run_path({str(target)!r}, run_name='__main__')"
-        return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
-
-    fails, passes = run(DEFECT), run("")
+    fails, passes = run_script(target, DEFECT), run_script(target)
     assert fails.returncode == 1
     assert "AssertionError: missing rows" in fails.stderr
+    assert passes.returncode == 0, passes.stderr
+
+
+def run_script(script: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script after some code."""
+    code = f"{before}\nimport runpy\nrunpy.run_path({str(script)!r}, run_name='__main__')"
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def test_a_defect_of_an_engine_is_found_and_its_script_shows_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(Version, "_owned", Version._owned)
+    exec(ENGINE_DEFECT, {})
+    narrow = ("--queries", "changing", "--strategy", "mjoin", "--policy", "fixed")
+    result = invoke("--seed", "2", "--seconds", "600", *narrow, "--save", str(tmp_path))
+    assert result.exit_code == 1, result.output
+    target = tmp_path / "eddy_fuzz_2.py"
+    text = target.read_text()
+    assert text in result.output
+    assert text.count("        ('") <= 4, "it takes two rows of one query"
+    fails, passes = run_script(target, ENGINE_DEFECT), run_script(target)
+    assert fails.returncode == 1
+    assert "AssertionError: missing rows [(0" in fails.stderr
     assert passes.returncode == 0, passes.stderr
 
 

@@ -53,6 +53,14 @@ class Model:
             return False
         return True
 
+    def warm(self, name: str, version: int) -> int | None:
+        """Return the greatest position from which a version may have all results; None if it did not start warm."""
+        newest = self.oracle.queries[name].versions[-1]
+        if newest.number != version or not newest.warm:
+            return None
+        assert newest.start is not None
+        return min(self.oracle.kept_from(newest.query), newest.start)
+
     def push(self, rows: Sequence[Row]) -> dict[str, list[list[Expected]]]:
         """Take arrivals; return the results of each query in groups that may come in any order."""
         given = self.oracle.push([(NAMES[row.stream], self.case.sources.values(row)) for row in rows])
@@ -123,11 +131,9 @@ class EngineGame:
         self.tally.elements += 1
         if isinstance(step, Start):
             self.complete_from[step.name] = {}
-        newest = self.model.oracle.queries[step.name].versions[-1]
-        if newest.number == version and newest.warm:
-            assert newest.start is not None
+        most = self.model.warm(step.name, version)
+        if most is not None:
             known = self.engine[step.name].complete_from
-            most = min(self.model.oracle.kept_from(newest.query), newest.start)
             assert known <= most, f"a warm start has all results from {known} only, not from {most}"
             self.complete_from[step.name][version] = known
 

@@ -1,0 +1,236 @@
+"""Figures 14 to 16 of Sheykh Esmaili and others, "Changing flights in mid-air", SIGMOD 2011, over joins.
+
+One query over two streams changes from windows of 50 rows to windows of another size, by each kind of change. The paper
+sums over windows of one stream; docs/internals/papers.md discusses what reproduces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from time import perf_counter, process_time
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.turns import without_gc
+from eddy import Engine, Query, Rows, Stream
+from eddy.fuzz.changing.measures import (
+    NEW,
+    OLD,
+    Measures,
+    all_results,
+    handover_reference,
+    measured,
+    papers_reference,
+)
+from eddy.fuzz.changing.oracle import Arrived, Given
+from eddy.fuzz.oracle import OracleQuery, OracleStream
+from eddy.queries.changes import CHANGES
+
+STREAMS = ("R", "S")
+SCHEMA = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+WINDOW, KEYS, ARRIVALS, CHANGE_AT = 50, 25, 2000, 1000
+"""Rows of the old windows, keys, arrivals, and the arrival before which the query changes. With these keys an arrival
+has two results. Windows, arrivals and the place of the change are those of the paper."""
+PAPER = "Sheykh Esmaili, Sanamrad, Fischer, Tatbul, SIGMOD 2011"
+
+
+@cache
+def _arrived(seed: int) -> list[Arrived]:
+    """Return the arrivals: the streams take turns, keys are uniform, column n is the position."""
+    keys = np.random.default_rng(seed).integers(0, KEYS, ARRIVALS)
+    return [Arrived(STREAMS[n % 2], {"k": int(k), "n": n}, None) for n, k in enumerate(keys)]
+
+
+def _query(version: int, window: int) -> Query:
+    streams = [Stream(name, SCHEMA, window=Rows(window)) for name in STREAMS]
+    return Query(streams, ["R.k = S.k"], select={f"{version}_{name}": f"{name}.n" for name in STREAMS})
+
+
+class Run(NamedTuple):
+    """What came of a change.
+
+    tables         the results of the push before the change, and of each push after it
+    returned       the wall time at which each of these pushes returned, in seconds; the first is that of the change
+    cpu_s          CPU time of these pushes and of the change
+    complete_from  where the new version has all results from
+    """
+
+    tables: list[pa.Table]
+    returned: list[float]
+    cpu_s: float
+    complete_from: int
+
+
+def _run(how: str, window: int, seed: int) -> Run:
+    """Change the query; all rows before the change come in one push, and the others one by one."""
+    arrived = _arrived(seed)
+    engine = Engine([Stream(name, SCHEMA) for name in STREAMS])
+    query = engine.start("q", _query(OLD, WINDOW))
+    before = arrived[:CHANGE_AT]
+    rows = {name: [one.row for one in before if one.stream == name] for name in STREAMS}
+    tables = [engine.push(rows, [STREAMS.index(one.stream) for one in before])["q"]]
+    after = [{one.stream: pa.RecordBatch.from_pylist([dict(one.row)], schema=SCHEMA)} for one in arrived[CHANGE_AT:]]
+    with without_gc():
+        returned, begin = [perf_counter()], process_time()
+        query.change(_query(NEW, window), how)  # type: ignore[arg-type]
+        for batch in after:
+            tables.append(engine.push(batch)["q"])
+            returned.append(perf_counter())
+        cpu_s = process_time() - begin
+    return Run(tables, returned, cpu_s, query.complete_from)
+
+
+def _given(run: Run) -> list[tuple[Given, int]]:
+    """Return the results in their order, and the push of each."""
+    found = []
+    for push, table in enumerate(run.tables):
+        for row in table.to_pylist():
+            own = {name: n for name, n in row.items() if n is not None}
+            found.append((Given(int(next(iter(own))[0]), tuple(own.values())), push))
+    return found
+
+
+def _response_ms(run: Run) -> float:
+    """Return the time from the last result of the old version, or the change, to the first one of the new version."""
+    pushes: dict[int, list[int]] = {OLD: [], NEW: []}
+    for one, push in _given(run):
+        pushes[one.version].append(push)
+    return 1e3 * (run.returned[min(pushes[NEW])] - run.returned[max(pushes[OLD])])
+
+
+def _measures(how: str, window: int, seed: int) -> Measures:
+    arrived = _arrived(seed)
+    queries = [
+        OracleQuery([OracleStream(name, "rows", size) for name in STREAMS], [(("R", "k"), ("S", "k"))])
+        for size in (WINDOW, window)
+    ]
+    old, new = (all_results(query, number, arrived) for number, query in zip((OLD, NEW), queries, strict=True))
+    run = _run(how, window, seed)
+    reference = papers_reference(old, new, CHANGE_AT)
+    if how == "handover":
+        reference = handover_reference(old, new, CHANGE_AT, run.complete_from)
+    return measured([one for one, _ in _given(run)], reference, [STREAMS, STREAMS])
+
+
+def points(full: bool) -> list[Point]:
+    """Return a point for each size of the new windows."""
+    sizes = (10, 25, 40, 50, 60, 75, 100) if full else (10, 50, 100)
+    return [{"window": size, "rounds": 5 if full else 2, "seed": 1} for size in sizes]
+
+
+def correctness_points(full: bool) -> list[Point]:
+    """Return the same without rounds: each gives the same counts."""
+    return [{name: value for name, value in one.items() if name != "rounds"} for one in points(full)]
+
+
+def _raced(point: Point, say: Say) -> dict[str, list[Run]]:
+    """Run all kinds of change in turn, each round; the first round, which may compile, does not count."""
+    runs: dict[str, list[Run]] = {how: [] for how in CHANGES}
+    for turn in range(point["rounds"] + 1):
+        for how, own in runs.items():
+            say(f"windows of {point['window']}, round {turn}: {how}")
+            own.append(_run(how, point["window"], point["seed"] + max(turn - 1, 0)))
+    return {how: own[1:] for how, own in runs.items()}
+
+
+def response(point: Point, say: Say) -> list[Row]:
+    """Return the response time of each kind of change."""
+    runs = _raced(point, say)
+    return [{"how": how, **spread([_response_ms(run) for run in own], "response_ms")} for how, own in runs.items()]
+
+
+def correctness(point: Point, say: Say) -> list[Row]:
+    """Return loss, disorder and duplicates of each kind of change."""
+    rows: list[Row] = []
+    for how in CHANGES:
+        say(f"windows of {point['window']}: {how}")
+        rows.append({"how": how, **_measures(how, point["window"], point["seed"])._asdict()})
+    return rows
+
+
+def cost(point: Point, say: Say) -> list[Row]:
+    """Return the CPU time of the arrivals after the change, and what it is beyond that of an immediate change."""
+    runs = _raced(point, say)
+    rows: list[Row] = []
+    for how, own in runs.items():
+        extra = [1e3 * (one.cpu_s - other.cpu_s) for one, other in zip(own, runs["immediate"], strict=True)]
+        rows.append({"how": how, **spread([1e3 * one.cpu_s for one in own], "cpu_ms"), **spread(extra, "extra_ms")})
+    return rows
+
+
+_ABOUT = (
+    "A join of two streams on one of 25 keys changes from windows of 50 rows to windows of another size, before "
+    "arrival 1000 of 2000; an arrival has two results under the old windows. Rows after the change are pushed one by "
+    "one. The paper changes the size of the windows of a sum over one stream, with as many elements. "
+)
+
+
+def _plot(title: str, column: str, label: str, name: str = "") -> Plot:
+    return Plot(title, "window", column, "how", name=name, x_label="rows of the new windows", y_label=label)
+
+
+def _table(title: str, column: str, label: str) -> Table:
+    return Table(title, {"window": "rows of the new windows"}, {column: label}, across="how")
+
+
+def _printed(column: str, values: dict[str, Sequence[tuple[int, float]]]) -> list[Row]:
+    return [{"window": size, "how": how, column: value} for how, own in values.items() for size, value in own]
+
+
+_COUNTS = {
+    "lost": "Results of the reference that did not come",
+    "query_disorder": "Old results after a new one",
+    "stream_disorder": "Results after one with a later last component",
+    "duplicates": "Results of both versions",
+}
+
+FIGURES = (
+    Figure(
+        "lifecycle-fig14",
+        _ABOUT + "Response time is the wall time from the last result of the old version, or from the change if that "
+        "is later, until the first result of the new version; it is negative if the new version comes first.",
+        points,
+        response,
+        source=f"{PAPER}, figure 14",
+        plots=[_plot("Response time", "response_ms", "ms")],
+        tables=[_table("Response time", "response_ms", "ms")],
+        printed=_printed(
+            "response_ms",
+            {
+                "immediate": [(10, 1.7), (100, 22.6)],
+                "drain-query": [(10, 0.2), (50, 0.2)],
+                "drain-stream": [(10, -7.0)],
+                "graceful": [(10, 0.003), (100, 0.003)],
+                "graceful-drain": [(10, -10.0), (100, -10.0)],
+            },
+        ),
+    ),
+    Figure(
+        "lifecycle-fig15",
+        _ABOUT + "The handover is measured by its own reference, the others by that of the paper "
+        "(docs/guide/semantics.md). The results of the references come from nested loops.",
+        correctness_points,
+        correctness,
+        source=f"{PAPER}, figure 15",
+        plots=[_plot(title, column, "results", name=column) for column, title in _COUNTS.items()],
+        tables=[_table(title, column, "results") for column, title in _COUNTS.items()],
+    ),
+    Figure(
+        "lifecycle-fig16",
+        _ABOUT
+        + "CPU time is that of the change and of the 1000 arrivals after it. The paper measures the threads that "
+        "run the second version; here both share one join, and what counts is the time beyond an immediate change.",
+        points,
+        cost,
+        source=f"{PAPER}, figure 16",
+        plots=[_plot("CPU time beyond that of an immediate change", "extra_ms", "ms")],
+        tables=[
+            _table("CPU time of 1000 arrivals", "cpu_ms", "ms"),
+            _table("CPU time beyond that of an immediate change", "extra_ms", "ms"),
+        ],
+    ),
+)

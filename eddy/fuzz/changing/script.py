@@ -1,0 +1,167 @@
+"""Write a case of an engine as a Python script: the calls of the library, and the expected results of each push."""
+
+from __future__ import annotations
+
+import inspect
+
+from eddy.fuzz import chaos
+from eddy.fuzz.case import CHAOS, NAMES, Push, Row
+from eddy.fuzz.changing import given
+from eddy.fuzz.changing.case import Asked, BadPush, Change, Element, EngineCase, Start, Step, Stop
+from eddy.fuzz.changing.play import Model
+from eddy.fuzz.script import CHAOS_IMPORTS, COMPARE, listed
+
+_HEAD = '''"""{title}"""
+
+from __future__ import annotations
+
+{random}from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import eddy
+{policy}
+Group = Sequence[tuple[Any, ...]]
+Expected = tuple[int, int, tuple[int, ...]]
+Pushed = Sequence[tuple[str, tuple[int, ...]]]
+
+
+'''
+
+_TAIL = '''
+
+def batches(rows: Pushed) -> dict[str, pa.RecordBatch]:
+    """Make a batch of each stream's rows."""
+    own = {name: [dict(zip(SCHEMA.names, values)) for stream, values in rows if stream == name] for name, _ in rows}
+    return {name: pa.RecordBatch.from_pylist(found, schema=SCHEMA) for name, found in own.items()}
+
+
+def push(rows: Pushed, wanted: Mapping[str, Sequence[Sequence[Expected]]]) -> None:
+    """Push rows in this order and compare the results of each query: version, first position, column n of each row."""
+    tables = engine.push(batches(rows), [STREAMS.index(name) for name, _ in rows])
+    assert tables.keys() == wanted.keys(), f"results of {list(tables)}, not of {list(wanted)}"
+    for name, groups in wanted.items():
+        compare_given(tables[name], groups, complete_from.get(name, {}))
+
+
+def refused(call: Callable[[], Any]) -> None:
+    """Call the engine and expect an error."""
+    try:
+        call()
+    except eddy.EddyError:
+        return
+    raise AssertionError("a call that must be refused was not")
+
+
+def warm(name: str, version: int, most: int) -> None:
+    """Note from where a version that started warm has all results, and compare that with where it must have them."""
+    complete_from.setdefault(name, {})[version] = engine[name].complete_from
+    assert engine[name].complete_from <= most, f"complete from {engine[name].complete_from} only, not from {most}"
+
+
+def check(position: int, late: Mapping[str, int], states: Mapping[str, str]) -> None:
+    """Check the joins; compare the position, the late rows and the states of the queries."""
+    for family in engine._families.values():
+        family.runtime.check()
+    assert engine.position == position, f"position {engine.position}, not {position}"
+    assert engine.late_counts == late, f"late rows {engine.late_counts}, not {late}"
+    got = {name: one.state for name, one in engine.queries.items()}
+    assert got == states, f"states {got}, not {states}"
+'''
+
+
+def script(case: EngineCase, title: str) -> str:
+    """Return a case as a script that raises AssertionError, or the engine's error, if the case fails."""
+    chaotic = case.policy == CHAOS
+    text = _HEAD.format(
+        title=title, random="import random\n" * chaotic, policy=CHAOS_IMPORTS * chaotic + "\n" * (not chaotic)
+    )
+    text += COMPARE + "\n\n" + inspect.getsource(given.given_rows) + "\n\n" + inspect.getsource(given.compare_given)
+    text += _TAIL
+    text += "\n\n" + inspect.getsource(chaos.Chaos) if chaotic else ""
+    return text + "\n\n" + _setup(case) + "\n".join(_calls(case)) + "\n"
+
+
+def _setup(case: EngineCase) -> str:
+    sources = case.sources
+    policy = f"Chaos({case.seed})" if case.policy == CHAOS else repr(case.policy)
+    fields = ", ".join(f"({field.name!r}, pa.{field.type}())" for field in sources.schema)
+    options = [f"policy={policy}", *(f"{name}={value!r}" for name, value in case.options.items())]
+    lines = [f"STREAMS = {list(sources.names)!r}", f"SCHEMA = pa.schema([{fields}])", "engine = eddy.Engine(", "    ["]
+    for name, window in zip(sources.names, sources.windows, strict=True):
+        lines.append(f"        {_stream(sources.timed, name, window, None)},")
+    lines += ["    ],", *(f"    {one}," for one in options), ")"]
+    lines += [f'engine._options["decide_every"] = {case.decide_every}', "complete_from: dict[str, dict[int, int]] = {}"]
+    return "\n".join([*lines, "", ""])
+
+
+def _stream(timed: bool, name: str, window: object, least: int | None) -> str:
+    parts = [repr(name), "SCHEMA"]
+    parts += [] if window is None else [f"window=eddy.{window!r}"]
+    parts += ['time="t"'] * timed
+    parts += [] if least is None else [f'filter=pc.field("x") >= {least}']
+    return f"eddy.Stream({', '.join(parts)})"
+
+
+def _query(case: EngineCase, asked: Asked, version: int) -> list[str]:
+    streams = [_stream(case.sources.timed, NAMES[own.stream], own.window, own.least) for own in asked.streams]
+    lines = ["    eddy.Query(", "        [", *(f"            {one}," for one in streams), "        ],"]
+    return [*lines, f"        {asked.predicates!r},", f"        select={asked.select(version)!r},", "    ),"]
+
+
+def _calls(case: EngineCase) -> list[str]:
+    """Write the steps, with the expected results of each."""
+    model, lines = Model(case), []
+    for step in case.steps:
+        if model.skips(step):
+            continue
+        lines += _call(model, step)
+        states = {name: state for name, (state, _) in model.states().items()}
+        lines.append(f"check({model.oracle.position}, {model.oracle.late!r}, {states!r})")
+    return lines
+
+
+def _call(model: Model, step: Step) -> list[str]:
+    case = model.case
+    match step:
+        case Push(rows):
+            wanted = model.push(rows)
+            lines = ["push(", *listed([_row(case, row) for row in rows]), "    {"]
+            return [*lines, *(f"        {name!r}: {groups!r}," for name, groups in wanted.items()), "    },", ")"]
+        case BadPush(rows):
+            order = [*(row.stream for row in rows), 0]
+            return [f"refused(lambda: engine.push(batches({[_values(case, row) for row in rows]!r}), {order!r}))"]
+        case _:
+            return _element(model, step)
+
+
+def _element(model: Model, step: Element) -> list[str]:
+    at, version = model.position(step), model.version(step)
+    taken = model.take(step)
+    match step:
+        case Start(name, asked, _, warm):
+            call = [f"engine.start({name!r},", *_query(model.case, asked, version), f"    at={at}, warm={warm})"]
+        case Change(name, asked, how, _):
+            call = [f"engine[{name!r}].change(", *_query(model.case, asked, version), f"    {how!r}, {at})"]
+        case Stop(name, how, _):
+            call = [f"engine[{name!r}].stop(", f"    {how!r}, {at})"]
+    if not taken:
+        return (
+            ["refused(lambda: " + call[0], *call[1:-1], call[-1] + ")"]
+            if len(call) > 1
+            else [f"refused(lambda: {call[0]})"]
+        )
+    forgotten = [f"complete_from.pop({step.name!r}, None)"] if isinstance(step, Start) else []
+    most = model.warm(step.name, version)
+    return [*call, *forgotten, *([] if most is None else [f"warm({step.name!r}, {version}, {most})"])]
+
+
+def _values(case: EngineCase, row: Row) -> tuple[str, tuple[int, ...]]:
+    return NAMES[row.stream], tuple(case.sources.values(row).values())
+
+
+def _row(case: EngineCase, row: Row) -> str:
+    return repr(_values(case, row))
