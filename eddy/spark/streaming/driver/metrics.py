@@ -90,7 +90,7 @@ class Metrics:
     def __init__(self, root: Path) -> None:
         self._directory = root / "metrics"
         make_directories(self._directory)
-        self._groups: deque[list[dict[str, Any]]] = deque(maxlen=BATCHES_KEPT)
+        self._groups: deque[pa.Table] = deque(maxlen=BATCHES_KEPT)
         self._batches: deque[dict[str, Any]] = deque(maxlen=BATCHES_KEPT)
         self._logged: dict[int, LogReport] = {}
         self._totals: Counter[str] = Counter()
@@ -130,8 +130,9 @@ class Metrics:
             "watermark": watermark,
             **{f"{step}_seconds": taken for step, taken in seconds.items()},
         }
+        table = pa.Table.from_pylist(list(groups), schema=GROUPS)  # a tenth of the bytes of the dicts
         with self._lock:
-            self._groups.append(list(groups))
+            self._groups.append(table)
             self._batches.append(row)
             self._totals.update({"batches": 1} | {name: row[name] for name in _SUMMED})
             self.published_at = time.time()
@@ -141,15 +142,14 @@ class Metrics:
         with contextlib.suppress(OSError):
             name = f"{batch_name(manifest.batch)}.parquet"
             with open(self._directory / name, "wb", opener=private_opener) as file:
-                pq.write_table(pa.Table.from_pylist(list(groups), schema=GROUPS), file)
+                pq.write_table(table, file)
             if manifest.batch >= BATCHES_KEPT:
                 (self._directory / f"{batch_name(manifest.batch - BATCHES_KEPT)}.parquet").unlink(missing_ok=True)
 
     def groups(self) -> pa.Table:
         """Return a row for each key group of each of the newest batches since the job started, oldest first."""
         with self._lock:
-            rows = [row for batch in self._groups for row in batch]
-        return pa.Table.from_pylist(rows, schema=GROUPS)
+            return pa.concat_tables([GROUPS.empty_table(), *self._groups])
 
     def batches(self) -> pa.Table:
         """Return a row for each of the newest batches since the job started, oldest first."""

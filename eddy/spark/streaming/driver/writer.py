@@ -15,7 +15,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.explanation import explain_job
-from eddy.spark.streaming.driver.micro_batch import MicroBatches, Settings
+from eddy.spark.streaming.driver.micro_batch import Calls, MicroBatches, Settings
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint, committed_batches
@@ -88,7 +88,9 @@ class StreamingJoin:
             if not begun:
                 # After the check of the sink: a start that fails must not fix the identity.
                 write_identity(self.checkpoint, self.job, groups, transport)
-            writer = self.carried.frame.writeStream.foreachBatch(batches)
+            calls = Calls(batches)
+            batches.at_end(calls.end)
+            writer = self.carried.frame.writeStream.foreachBatch(calls)
             writer = writer.option("checkpointLocation", str(self.checkpoint / "spark"))
             if name is not None:
                 writer = writer.queryName(name)
