@@ -70,8 +70,13 @@ class HubBatches(MicroBatches):
 
     def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
         works = distribute(plan.tasks, plan.partition_map.n, holdings, plan.groups, movable=False)
+        blobs = self._queries.blobs()
         return [
-            replace(work, queries=self._queries.blobs(holding.queries))
+            replace(
+                work,
+                versions=tuple(blobs),
+                queries={key: data for key, data in blobs.items() if key not in holding.queries},
+            )
             for work, holding in zip(works, holdings, strict=True)
         ]
 

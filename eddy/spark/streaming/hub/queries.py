@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -204,10 +204,10 @@ class Queries:
                 for life, version, key in self._running
             )
 
-    def blobs(self, known: Iterable[str]) -> dict[str, bytes]:
-        """Return the queries in force that a worker does not know, as bytes, by the keys of their versions."""
+    def blobs(self) -> dict[str, bytes]:
+        """Return the queries in force as bytes, by the keys of their versions."""
         with self.lock:
-            return {one.key: self._blobs[one.key] for one in self._running if one.key not in set(known)}
+            return {one.key: self._blobs[one.key] for one in self._running}
 
     def owned(
         self, batch: int, after: Watermarks, reports: Mapping[str, VersionReport]
@@ -342,7 +342,10 @@ class Queries:
             self._horizon = list(saved["horizon"])
             self._numbers = dict(saved["numbers"])
             wanted = {name: life for name, life in saved["lives"].items() if name not in self.sinks.dropped}
-            for life in restarted(self, wanted, self._elements):
+            elements = Elements(list(self._elements.waiting))
+            lives = list(restarted(self, wanted, elements))
+            self._elements = elements  # an error leaves all as it was, for another attempt
+            for life in lives:
                 self._lives[life.name] = life
                 for version in life.live:
                     self._adopt(version)
