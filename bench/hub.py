@@ -1,12 +1,13 @@
 """`eddy bench hub`: two queries on one hub, compared with two streaming joins over the same files.
 
-The two jobs run one after the other, each with the whole machine, which is the best that two jobs can do. Times are
-those that Spark reports for the trigger; the first micro-batches are not counted.
+The two jobs run one after the other, each with the whole machine, which is the best that two jobs can do. All take
+turns. Times are those that Spark reports for the trigger; the first micro-batches are not counted.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table
+from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table, spread
 from bench.harness.turns import agree
 from bench.spark import LIVE_ROWS, SCHEMA, STREAMS, Feed, bench_session, finish
 from eddy import Query, Range, Stream
@@ -60,11 +61,11 @@ def pair(kind: str) -> dict[str, Query]:
 
 def points(full: bool) -> list[Point]:
     """Return a point for each size of micro-batch and pair of queries, and one of a change."""
-    sizes = [(4_000, 12), (50_000, 8), (ROWS, 5)] if full else [(2_000, 2)]
+    sizes = [(4_000, 12, 5), (50_000, 8, 5), (ROWS, 4, 5)] if full else [(2_000, 2, 1)]
     found: list[Point] = [{"part": "results", "rows": 20_000 if full else 2_000}]
-    for rows, batches in sizes:
+    for rows, batches, turns in sizes:
         for kind in PAIRS:
-            found.append({"part": "pair", "queries": kind, "rows": rows, "batches": batches})
+            found.append({"part": "pair", "queries": kind, "rows": rows, "batches": batches, "turns": turns})
     return [*found, {"part": "change", "rows": 50_000 if full else 2_000, "batches": 8 if full else 3}]
 
 
@@ -143,21 +144,37 @@ def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[
 
 
 def _pair(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
-    """Measure two queries on a hub, and as two jobs."""
+    """Measure two queries on a hub and as two jobs, in turns: each way resumes its checkpoint with new files."""
     rows, batches, queries = point["rows"], point["batches"], pair(point["queries"])
-    taken: dict[str, float] = {}
-    for name, query in queries.items():
-        say(f"{rows:,} rows: job {name}")
-        feed = _fed(folder, rows, 2 + batches, WARM)
-        taken[name] = median(_of_job(spark, feed, query, _new(folder), None)[-batches:])
-    say(f"{rows:,} rows: hub")
-    feed = _fed(folder, rows, 2 + batches, WARM)
-    hub = median(_of_hub(spark, feed, queries, _new(folder), None)[-batches:])
-    jobs = sum(taken.values())
+    ways: dict[str, Callable[[Feed, Path], list[float]]] = {
+        name: lambda feed, place, query=query: _of_job(spark, feed, query, place, None)  # type: ignore[misc]
+        for name, query in queries.items()
+    }
+    ways["hub"] = lambda feed, place: _of_hub(spark, feed, queries, place, None)
+    places = {way: _new(folder) for way in ways}
+    feeds = {way: _fed(folder, rows, 0, WARM) for way in ways}
+    for way, run in ways.items():
+        say(f"{rows:,} rows: {way}, short micro-batches")
+        run(feeds[way], places[way])
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(point["turns"]):
+        for way, run in ways.items():
+            say(f"{rows:,} rows: {way}, turn {turn + 1}")
+            for _ in range(2 + batches):
+                feeds[way].add(rows)
+            taken[way].append(median(run(feeds[way], places[way])[-batches:]))
+    jobs = [sum(own) for own in zip(*(taken[name] for name in queries), strict=True)]
     ratio = PAIRS[point["queries"]]
     return [
-        {"hub_s": hub, "jobs_s": jobs, **{f"job{k}_s": one for k, one in enumerate(taken.values(), 1)}},
-        {"figure": ratio if rows == ROWS else f"{ratio}.{rows}", "value": hub / jobs},
+        {
+            "hub_s": median(taken["hub"]),
+            "jobs_s": median(jobs),
+            **{f"job{k}_s": median(taken[name]) for k, name in enumerate(queries, 1)},
+        },
+        {
+            "figure": ratio if rows == ROWS else f"{ratio}.{rows}",
+            **spread([one / other for one, other in zip(taken["hub"], jobs, strict=True)], "value"),
+        },
     ]
 
 

@@ -23,13 +23,15 @@ class Asked:
     """A join on k under windows of time t.
 
     ranges  stream -> its RANGE
-    keep    the filter of all streams
+    keep     the filter of all streams
     columns  result column -> stream, column
+    accept   the filter of results, of the row of each stream; None without one
     """
 
     ranges: Mapping[str, int]
     columns: Mapping[str, tuple[str, str]]
     keep: Callable[[Row], bool] = always
+    accept: Callable[[Mapping[str, Row]], bool] | None = None
 
     def matches(self, batches: Batches) -> list[tuple[int, int, tuple[Any, ...]]]:
         """Return the least and the greatest micro-batch of the components of each result, and the result."""
@@ -47,6 +49,8 @@ class Asked:
                 if all(newest - row["t"] <= self.ranges[n] for n, (_, row) in zip(names, combination, strict=True)):
                     numbers = [number for number, _ in combination]
                     rows = dict(zip(names, (row for _, row in combination), strict=True))
+                    if self.accept is not None and not self.accept(rows):
+                        continue
                     result = tuple(rows[stream][column] for stream, column in self.columns.values())
                     found.append((min(numbers), max(numbers), result))
         return found

@@ -24,13 +24,15 @@ import pytest
 
 import eddy
 from eddy.spark.partitioning import split
-from tests.spark.streaming.faults.campaign import ROOT, Campaign, late_rows, parquet_results
+from tests.spark.streaming.faults.campaign import ROOT, Campaign, HubCampaign, late_rows, parquet_results
+from tests.spark.streaming.faults.hub_program import Journal
 from tests.spark.streaming.faults.network import INSIDE, missing
 from tests.spark.streaming.faults.schedule import COMMITTING, JOINING, PUBLISHING
 from tests.spark.streaming.faults.traps import Trap, Traps
 from tests.spark.streaming.faults.workload import Workload
 
 FEWEST = 50
+HUB_FEWEST = 40
 FIRST_SEED = 11
 """Of a job whose faults damage a manifest, the log and the list of files."""
 PLACES = (
@@ -129,6 +131,39 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
         kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}
     missing = [kind for kind, names in kinds.items() if not any(faults[name] for name in names)]
     assert not missing, faults
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(tmp_path: Path) -> None:
+    """EDDY_FAULTS continues with further hubs, as above. Only the first one runs without it."""
+    eddy.warmup()
+    split.warmup()
+    wanted = int(os.environ.get("EDDY_FAULTS", HUB_FEWEST))
+    faults: Counter[str] = Counter()
+    given: Counter[str] = Counter()
+    lives = results = effective = 0
+    for seed, (transport, kills) in enumerate(zip(cycle(("packed", "rows")), cycle(KILLS)), start=FIRST_SEED):
+        campaign = HubCampaign(seed, "hub", transport, "availableNow", batches=8, kills=kills, program="hub_driver")
+        root = tmp_path / str(seed)
+        root.mkdir()
+        ended = campaign.run(root)
+        assert ended.results == ended.expected_results, campaign
+        assert ended.late == ended.expected_late, campaign
+        faults += ended.faults
+        lives += ended.lives
+        results += sum(ended.results.values())
+        given.update((root / "given").read_text().split())
+        effective += sum(len(elements) for elements in Journal(root).read().values())
+        if faults.total() >= wanted:
+            break
+    print(f"{faults.total()} faults, {lives} starts of the driver, {results} results, {effective} elements in effect")
+    for kind, count in sorted((faults + Counter({f"element given: {k}": n for k, n in given.items()})).items()):
+        print(f"{count:5d} {kind}")
+    assert results > 1000
+    assert effective >= 10
+    assert faults.total() >= wanted
 
 
 def on_hosts(program: str, batches: int, root: Path, inside: Sequence[str] = ()) -> str:

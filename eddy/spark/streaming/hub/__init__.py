@@ -4,7 +4,9 @@ hub.py          the public face: `Hub`, and the handles of its queries
 sources.py      the streams with their keys: the join that gives the log its form, and which queries fit it
 queries.py      the queries on the driver: control elements, versions, what the log keeps for them
 elements.py     control elements that wait for their micro-batch
-saved.py        versions in a manifest, and a restart
+checks.py       what queries and their changes have to fulfil
+saved.py        versions in a manifest
+restart.py      the versions of a manifest, and the starts that were given since
 batches.py      the micro-batches of a hub
 query_sinks.py  the sinks of all queries as one
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.micro_batch import BatchPlan, MicroBatches, Settings
 from eddy.spark.streaming.hub.queries import Queries
 from eddy.spark.streaming.hub.saved import SAVED
+from eddy.spark.streaming.state.batch_names import batch_of
+from eddy.spark.streaming.state.checkpoint import Checkpoint
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.tasks import PartitionReport, VersionReport, VersionTask, Work
@@ -27,16 +31,32 @@ class HubBatches(MicroBatches):
     def __init__(self, context: JobContext, settings: Settings, queries: Queries) -> None:
         self._queries = queries
         super().__init__(context, settings)
-        if self.manifest is not None:
-            try:
+        try:
+            self._check_published(context.checkpoint)
+            if self.manifest is not None:
                 queries.restore(self.manifest.extra["hub"], self.manifest.batch)
                 if not context.checkpoint.is_published(self.manifest.batch):
                     for name in {file.file.partition("/")[0] for file in self.manifest.results}:
                         if name not in queries.sinks.dropped:
                             queries.sinks.of(name)
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_published(self, checkpoint: Checkpoint) -> None:
+        """Raise StreamingStateError if the results of a batch are published whose manifest is lost.
+
+        A replay of the batch would have other versions of queries than those results, if an element took effect in it.
+        """
+        marks = (batch_of(name) for name in os.listdir(checkpoint.published))
+        published = max((batch for batch in marks if batch is not None), default=None)
+        newest = None if self.manifest is None else self.manifest.batch
+        if published is not None and (newest is None or published > newest):
+            raise StreamingStateError(
+                f"{checkpoint.manifests}: the manifest of batch {published} is lost, and with it the versions of its"
+                " queries, but its results are published; restore the file or its copy from a backup, or start with a"
+                " new checkpoint"
+            )
 
     def explain(self) -> str:
         """Return a text on the job, its queries, and its state after the newest batch."""
@@ -50,8 +70,13 @@ class HubBatches(MicroBatches):
 
     def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
         works = distribute(plan.tasks, plan.partition_map.n, holdings, plan.groups, movable=False)
+        blobs = self._queries.blobs()
         return [
-            replace(work, queries=self._queries.blobs(holding.queries))
+            replace(
+                work,
+                versions=tuple(blobs),
+                queries={key: data for key, data in blobs.items() if key not in holding.queries},
+            )
             for work, holding in zip(works, holdings, strict=True)
         ]
 

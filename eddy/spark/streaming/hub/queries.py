@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,17 +28,19 @@ from eddy.queries.drain import DrainByTime
 from eddy.queries.life import Life
 from eddy.queries.version import Version
 from eddy.query.query import Query
-from eddy.query.text import Text, difference, query_text
-from eddy.spark.errors import SparkJoinError, StreamingStateError
+from eddy.query.text import Text, query_text
+from eddy.spark.errors import StreamingStateError
 from eddy.spark.streaming.driver.watermarks import Watermarks
+from eddy.spark.streaming.hub.checks import check_columns, columns_of, require_ends
 from eddy.spark.streaming.hub.elements import Change, Element, Elements, Start
 from eddy.spark.streaming.hub.query_sinks import QuerySinks
-from eddy.spark.streaming.hub.saved import check_saved, matched, resumed_life, saved_columns, saved_life
+from eddy.spark.streaming.hub.restart import restarted
+from eddy.spark.streaming.hub.saved import check_saved, saved_life
 from eddy.spark.streaming.hub.sources import HubStreams
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.worker.tasks import VersionReport, VersionTask
 from eddy.storage.json_form import FormError
-from stairs.errors import EddyError, InputError, QueryError
+from stairs.errors import EddyError, InputError
 from stairs.graph import FOREVER, WindowKind
 
 HISTORY = pa.schema([("batch", pa.int64()), ("query", pa.string()), ("version", pa.int32()), ("event", pa.string())])
@@ -111,11 +113,11 @@ class Queries:
         assert old is not None
         if isinstance(element, Change):
             self.streams.check(name, element.query)
-            _check_columns(name, _columns(old), element.query)
+            check_columns(name, columns_of(old), element.query)
             if CHANGES[element.how].drains:
-                _require_ends(name, old, repr(element.how))
+                require_ends(name, old, repr(element.how))
         elif element.how == "drain":
-            _require_ends(name, old, "the drain")
+            require_ends(name, old, "the drain")
 
     def waiting(self, name: str) -> int:
         """Return the number of elements of a query that have not taken effect."""
@@ -203,10 +205,10 @@ class Queries:
                 for life, version, key in self._running
             )
 
-    def blobs(self, known: Iterable[str]) -> dict[str, bytes]:
-        """Return the queries in force that a worker does not know, as bytes, by the keys of their versions."""
+    def blobs(self) -> dict[str, bytes]:
+        """Return the queries in force as bytes, by the keys of their versions."""
         with self.lock:
-            return {one.key: self._blobs[one.key] for one in self._running if one.key not in set(known)}
+            return {one.key: self._blobs[one.key] for one in self._running}
 
     def owned(
         self, batch: int, after: Watermarks, reports: Mapping[str, VersionReport]
@@ -299,21 +301,21 @@ class Queries:
 
     def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
         """Return a version of a query; it names the event time from which a warm start has all rows."""
-        from pyspark.serializers import CloudPickleSerializer
-
         complete_from = -FOREVER
         if warm:
             own = [self._horizon[self.streams.sources.index(stream.name)] for stream in query.streams]
             complete_from = max((one for one in own if one is not None), default=-FOREVER)
         version = Version(number, query, start, warm, complete_from)
-        self._adopt(version, CloudPickleSerializer().dumps(query))
+        self._adopt(version)
         return version
 
-    def _adopt(self, version: Version, blob: bytes) -> None:
+    def _adopt(self, version: Version) -> None:
+        from pyspark.serializers import CloudPickleSerializer
+
         self._made += 1
         self._keys[version] = key = f"{version.number}-{self._made}"
         self._texts[version] = query_text(version.query)
-        self._blobs[key] = blob
+        self._blobs[key] = CloudPickleSerializer().dumps(version.query)
 
     def drain(self, version: Version, position: int) -> None:
         """Have a version drain from a micro-batch on; an earlier drain stays."""
@@ -329,10 +331,9 @@ class Queries:
     # A restart
 
     def restore(self, saved: Mapping[str, Any], batch: int) -> None:
-        """Resume the queries of a manifest with the starts that were given since; raises if some do not fit.
+        """Resume the queries of the manifest of a batch with the starts that were given since.
 
-        Raises StreamingStateError for saved queries that contradict themselves, and SparkJoinError for a query that
-        was not started again, or that is another one without a kind of change.
+        Raises StreamingStateError for saved queries that contradict themselves, and what `restarted` raises.
         """
         try:
             check_saved(saved, len(self.streams.keys), batch)
@@ -343,75 +344,11 @@ class Queries:
             self._horizon = list(saved["horizon"])
             self._numbers = dict(saved["numbers"])
             wanted = {name: life for name, life in saved["lives"].items() if name not in self.sinks.dropped}
-            starts = {one.name: one for one in reversed(self._elements.waiting) if isinstance(one, Start)}
-            missing = [name for name in wanted if name not in starts]
-            if missing:
-                raise SparkJoinError(
-                    f"the checkpoint has the query {missing[0]!r}, which was not started again: start it with its sink,"
-                    f" or drop it: Hub.drop({missing[0]!r})"
-                )
-            for name, life in wanted.items():
-                self._resume(name, life, starts[name])
-            self.sinks.serving = frozenset(name for name in wanted if self.sinks.has(name))
-
-    def _resume(self, name: str, life: Mapping[str, Any], start: Start) -> None:
-        """Resume a query, or change it as its start says."""
-        found = matched(life, [start.query, *start.earlier])
-        differs = difference(life["versions"][-1]["query"], start.query, where="the checkpoint")
-        kind = None if start.how is None else CHANGES[start.how]
-        place = self._elements.waiting.index(start)
-        if differs is not None:
-            if kind is None:
-                raise SparkJoinError(
-                    f"query {name!r} is another one than in the checkpoint ({differs}): say how it changes, such as"
-                    " how='handover', or start the same query"
-                )
-            _check_columns(name, saved_columns(life), start.query)
-            if not kind.drains and not kind.at_result:
-                # The old versions end before they run again, so nobody needs their queries.
-                event = f"{start.how} change"
-                self._elements.waiting[place] = replace(start, warm=kind.warm, event=event)
-                return
-        lacking = [one["number"] for one, query in zip(life["versions"], found, strict=True) if query is None]
-        if lacking:
-            raise SparkJoinError(
-                f"query {name!r} changes in the checkpoint, or is to change by {start.how!r}, and version"
-                f" {lacking[0]} has results to come: pass its query in earlier=[…], or change to the new one at once"
-                " with how='handover' or 'immediate'"
-            )
-        self._lives[name] = resumed = resumed_life(self, name, life, [query for query in found if query is not None])
-        from pyspark.serializers import CloudPickleSerializer
-
-        for version in resumed.live:
-            self._adopt(version, CloudPickleSerializer().dumps(version.query))
-        if differs is None:
-            del self._elements.waiting[place]
-        else:
-            assert start.how is not None
-            self._elements.waiting[place] = Change(name, start.when, start.query, start.how)
-
-
-def _columns(query: Query) -> list[tuple[str, str]]:
-    return [(field.name, str(field.type)) for field in query.output_schema]
-
-
-def _check_columns(name: str, columns: Sequence[tuple[str, str]], query: Query) -> None:
-    """Raise QueryError if the results of a new version have other columns: a sink has one schema."""
-    plain = [(column, kind.removesuffix(" not null")) for column, kind in columns]
-    if plain != _columns(query):
-        raise QueryError(
-            f"query {name!r}: the results of the new version have the columns"
-            f" {', '.join(' '.join(one) for one in _columns(query))}, and those of the old one"
-            f" {', '.join(' '.join(one) for one in plain)}; a sink takes one kind of rows: start the new query under"
-            " another name, and stop the old one"
-        )
-
-
-def _require_ends(name: str, query: Query, what: str) -> None:
-    """Raise InputError unless the windows of a query let a drain end."""
-    for stream, window in zip(query.streams, query.graph.windows, strict=True):
-        if window.kind != WindowKind.RANGE:
-            raise InputError(
-                f"query {name!r}: {what} would never end, because stream {stream.name!r} has an UNBOUNDED window; stop"
-                " it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
-            )
+            elements = Elements(list(self._elements.waiting))
+            lives = list(restarted(self, wanted, elements))
+            self._elements = elements  # an error leaves all as it was, for another attempt
+            for life in lives:
+                self._lives[life.name] = life
+                for version in life.live:
+                    self._adopt(version)
+            self.sinks.serving = frozenset(wanted)

@@ -57,7 +57,6 @@ class HubStreams:
     def __init__(self, given: Sequence[Source]) -> None:
         for one in given:
             _check(one)
-        self.sources = Sources([one.stream for one in given], 0)
         self.keys = {one.stream.name: one.keys for one in given}
         if len(given) < 2:
             raise SparkJoinError(f"a hub has 2 streams or more, not {len(given)}")
@@ -69,6 +68,7 @@ class HubStreams:
                 "the time columns of all streams of a hub have one type, not"
                 f" {', '.join(f'{name} {kind}' for name, kind in kinds.items())}; convert them"
             )
+        self.sources = Sources([one.stream for one in given], 0)
         streams = [Stream(one.stream.name, one.stream.schema, Range(0), one.stream.time) for one in given]
         first, *others = ([_quoted(name, column) for column in keys] for name, keys in self.keys.items())
         self.base = Query(streams, [_equality(first, other) for other in others])

@@ -46,9 +46,9 @@ class ParquetSink(DirectorySink):
     def publish(self, batch: int, files: Sequence[str], spark: SparkSession | None = None) -> None:
         """Make path/batch=<batch>/ appear with these files. O(files) renames and two syncs."""
         names = checked_names(files)
-        if not names:
-            return
         final = self.path / f"batch={batch}"
+        if not names and not final.exists():
+            return
         with explained(final, f"publishing batch {batch}"):
             if final.exists():
                 there = {path.name for path in final.iterdir() if path.name[0] not in "._"}

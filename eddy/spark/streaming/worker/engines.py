@@ -108,12 +108,13 @@ class Engines:
         engines = {group: one.token for group, one in self._kept.items()}
         return Holding(socket.gethostname(), self.partitions, engines, frozenset(self.queries))
 
-    def learn(self, queries: Mapping[str, bytes]) -> None:
-        """Take queries that the driver has sent."""
+    def learn(self, queries: Mapping[str, bytes], wanted: Iterable[str]) -> None:
+        """Take queries that the driver has sent, and forget those that are not wanted any more."""
         if queries:
             from pyspark.serializers import CloudPickleSerializer
 
             self.queries.update({key: CloudPickleSerializer().loads(data) for key, data in queries.items()})
+        self.queries = {key: self.queries[key] for key in wanted}
 
     def drop(self, groups: Iterable[int] | None = None) -> None:
         """Drop the engines of some key groups, or all."""

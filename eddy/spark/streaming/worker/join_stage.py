@@ -97,7 +97,7 @@ class RunTask:
                     engines.drop(work.drop)
                     engines.hand_over(work.hand_over)
                     engines.partitions = work.partitions
-                    engines.learn(work.queries)
+                    engines.learn(work.queries, work.versions)
                     reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]
                 seat.leave()
         except TurnedAwayError:

@@ -85,6 +85,7 @@ class Work:
     tasks       the work on those of them that have any
     hand_over   key groups whose engines other workers of the host want
     drop        key groups whose engines in this worker are out of date
+    versions    keys of the versions of queries of a hub
     queries     key of a version -> its query as bytes, if the worker does not know it yet
     """
 
@@ -92,6 +93,7 @@ class Work:
     tasks: tuple[PartitionTask, ...]
     hand_over: tuple[int, ...]
     drop: tuple[int, ...]
+    versions: tuple[str, ...] = ()
     queries: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from eddy.spark.streaming.sinks.transactions import snapshot
 from tests.spark.streaming.faults.daemon import MODULE, TRAPS
+from tests.spark.streaming.faults.hub_program import NAMES, Journal, Program, counted_results, on_time, versions
 from tests.spark.streaming.faults.processes import below, processes
 from tests.spark.streaming.faults.schedule import plan
 from tests.spark.streaming.faults.traps import WORKER_KILLED, Traps
@@ -32,6 +33,7 @@ class Campaign:
 
     kills         ends of a batch at which the driver is killed, as `schedule.plan` takes them
     random_kills  how often the driver is killed at a random moment
+    program       module of the driver
     """
 
     seed: int
@@ -41,6 +43,7 @@ class Campaign:
     batches: int
     kills: tuple[tuple[str, str], ...]
     random_kills: int = 1
+    program: str = "driver"
 
     def run(self, root: Path, limit_s: float = 1500.0) -> Ended:
         """Run the campaign in a directory; return its outcome. Raises AssertionError if the driver gave up."""
@@ -65,15 +68,18 @@ class Campaign:
             assert time.monotonic() < until, f"the job is not done after {limit_s} s"
             lives += 1
             kill = faults["driver killed at random"] < self.random_kills
-            code = _Life(root, chance, until).run(kill, faults)
+            code = _Life(root, self.program, chance, until).run(kill, faults)
         assert code == 0, f"the driver ended with {code}:\n{_tail(root)}"
         for trap in traps.happened():
             faults[trap.kind] += 1
         if (root / "outcomes").exists():
             faults.update(f"damage: {line}" for line in (root / "outcomes").read_text().splitlines())
         left = [trap.kind for trap in traps.left()]
-        results, late = workload.expected()
+        results, late = self._expected(workload, root)
         return Ended(faults, lives, left, self._results(root), results, late_rows(root), late)
+
+    def _expected(self, workload: Workload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
+        return workload.expected()
 
     def _results(self, root: Path) -> Counter[Result]:
         if self.sink == "parquet":
@@ -81,6 +87,26 @@ class Campaign:
         if self.sink == "transactions":
             return _rows(snapshot(root / "out"))
         return _rows(sorted((root / "out").glob("*.parquet")))
+
+
+class HubCampaign(Campaign):
+    """One hub, its faults, and control elements at every point."""
+
+    def _expected(self, workload: Workload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
+        program, journal = Program(self.seed), Journal(root)
+        rows, late = on_time(workload)
+        found: Counter[Result] = Counter()
+        for name in NAMES:
+            for version in versions(program, journal, name, rows):
+                found.update({(name, *result): count for result, count in version.results(rows).items()})
+        return found, late
+
+    def _results(self, root: Path) -> Counter[Result]:
+        found: Counter[Result] = Counter()
+        for name in NAMES:
+            tables = [pq.ParquetFile(path).read() for path in sorted((root / "out" / name).glob("batch=*/*.parquet"))]
+            found.update({(name, *result): count for result, count in counted_results(tables).items()})
+        return found
 
 
 @dataclass(frozen=True)
@@ -124,8 +150,9 @@ def _tail(root: Path) -> str:
 class _Life:
     """One start of the driver, seen from outside."""
 
-    def __init__(self, root: Path, chance: random.Random, until: float) -> None:
+    def __init__(self, root: Path, program: str, chance: random.Random, until: float) -> None:
         self._root = root
+        self._program = program
         self._chance = chance
         self._until = until
         self._ready = root / "ready"
@@ -137,7 +164,7 @@ class _Life:
         environment = {**os.environ, **own}
         with open(self._root / "driver.log", "a") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.streaming.faults.driver", str(self._root)],
+                [sys.executable, "-m", f"tests.spark.streaming.faults.{self._program}", str(self._root)],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -122,6 +122,13 @@ class Damager:
             elif path.exists():
                 self._hurt(path)
         committed = checkpoint.spark_committed()
+        if self._sink == "hub" and (committed is None or committed < newest):
+            if checkpoint.is_published(newest):
+                return Damage("manifest, both, refused", must="versions of its queries", saved=saved, none=none)
+            if self._is_out(newest) or any(self._on_the_way(newest)):
+                for path, one in saved:
+                    shutil.copyfile(one, path)
+                return None
         if committed is not None and committed >= newest:
             lost = f"the state after batch {newest}, which .* is lost"
             return Damage("manifest, both, refused", must=lost, saved=saved, none=none)
@@ -135,25 +142,39 @@ class Damager:
     def _gone(self) -> Damage | None:
         return self._both(delete=True)
 
-    def _is_out(self, batch: int) -> bool:
+    def _outs(self) -> dict[str, Path]:
+        """Return the directories of results by the prefix of their files in manifests."""
         out = self._root / "out"
-        return (out / f"batch={batch}").exists() or (out / "_log" / f"{batch_name(batch)}.json").exists()
+        if self._sink != "hub":
+            return {"": out}
+        return {f"{path.name}/": path for path in sorted(out.glob("[a-z]*"))}
+
+    def _is_out(self, batch: int) -> bool:
+        return any(
+            (out / f"batch={batch}").exists() or (out / "_log" / f"{batch_name(batch)}.json").exists()
+            for out in self._outs().values()
+        )
 
     def _names_out(self, batch: int) -> set[str]:
         """Return the published files of a batch, by their names in the manifest."""
         entry = self._root / "out" / "_log" / f"{batch_name(batch)}.json"
         if entry.exists():
             return {one["name"].removeprefix(f"{batch_name(batch)}-") for one in json.loads(entry.read_text())["files"]}
-        return {path.name for path in (self._root / "out" / f"batch={batch}").glob("part-*")}
+        return {
+            f"{prefix}{path.name}"
+            for prefix, out in self._outs().items()
+            for path in (out / f"batch={batch}").glob("part-*")
+        }
 
     def _on_the_way(self, batch: int) -> list[Path]:
         """Return files of the Parquet sink that were collected for a rename that failed."""
-        return sorted((self._root / "out" / "_staging" / f"publish-{batch_name(batch)}").glob("*"))
+        places = (out / "_staging" / f"publish-{batch_name(batch)}" for out in self._outs().values())
+        return sorted(path for place in places for path in place.glob("*"))
 
     def _clear_the_way(self) -> None:
         manifest = Checkpoint(self._checkpoint).newest()
         assert manifest is not None
-        named = {one.file for one in manifest.results}
+        named = {one.file.rpartition("/")[2] for one in manifest.results}
         for path in self._on_the_way(manifest.batch):
             if path.name not in named:
                 path.unlink()

@@ -201,9 +201,9 @@ class Driver:
         os.replace(unfinished, path)
 
 
-def main(root: Path) -> int:
+def main(root: Path, kind: type[Driver] = Driver) -> int:
     try:
-        Driver(root).run()
+        kind(root).run()
     except Exception:
         with open(root / "unexplained", "a") as file:
             traceback.print_exc(file=file)

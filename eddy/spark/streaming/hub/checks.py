@@ -1,0 +1,36 @@
+"""What queries of a hub and their changes have to fulfil."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eddy.query.query import Query
+from stairs.errors import InputError, QueryError
+from stairs.graph import WindowKind
+
+
+def columns_of(query: Query) -> list[tuple[str, str]]:
+    """Return names and types of the result columns of a query."""
+    return [(field.name, str(field.type)) for field in query.output_schema]
+
+
+def check_columns(name: str, columns: Sequence[tuple[str, str]], query: Query) -> None:
+    """Raise QueryError if the results of a new version have other columns: a sink has one schema."""
+    plain = [(column, kind.removesuffix(" not null")) for column, kind in columns]
+    if plain != columns_of(query):
+        raise QueryError(
+            f"query {name!r}: the results of the new version have the columns"
+            f" {', '.join(' '.join(one) for one in columns_of(query))}, and those of the old one"
+            f" {', '.join(' '.join(one) for one in plain)}; a sink takes one kind of rows: start the new query under"
+            " another name, and stop the old one"
+        )
+
+
+def require_ends(name: str, query: Query, what: str) -> None:
+    """Raise InputError unless the windows of a query let a drain end."""
+    for stream, window in zip(query.streams, query.graph.windows, strict=True):
+        if window.kind != WindowKind.RANGE:
+            raise InputError(
+                f"query {name!r}: {what} would never end, because stream {stream.name!r} has an UNBOUNDED window; stop"
+                " it with 'immediate', or change it with 'immediate', 'graceful' or 'handover'"
+            )

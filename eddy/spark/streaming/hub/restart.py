@@ -1,0 +1,61 @@
+"""A restart: the queries that a manifest saved, and the starts that were given since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from eddy.queries.changes import CHANGES
+from eddy.queries.life import Host, Life
+from eddy.query.text import difference
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.hub.checks import check_columns
+from eddy.spark.streaming.hub.elements import Change, Elements, Start
+from eddy.spark.streaming.hub.saved import matched, resumed_life, saved_columns
+
+
+def restarted(host: Host, lives: Mapping[str, Any], elements: Elements) -> Iterator[Life]:
+    """Yield the lives that go on; their starts leave the elements, or become changes.
+
+    lives   name -> the saved life of each query that has not ended and was not dropped
+
+    Raises SparkJoinError for a query that was not started again, that is another one without a kind of change, or
+    whose old versions have results to come without their queries; QueryError for other result columns.
+    """
+    starts = {one.name: one for one in reversed(elements.waiting) if isinstance(one, Start)}
+    missing = [name for name in lives if name not in starts]
+    if missing:
+        raise SparkJoinError(
+            f"the checkpoint has the query {missing[0]!r}, which was not started again: start it with its sink, or drop"
+            f" it: Hub.drop({missing[0]!r})"
+        )
+    for name, saved in lives.items():
+        start = starts[name]
+        place = elements.waiting.index(start)
+        found = matched(saved, [start.query, *start.earlier])
+        differs = difference(saved["versions"][-1]["query"], start.query, where="the checkpoint")
+        if differs is not None and start.how is None:
+            raise SparkJoinError(
+                f"query {name!r} is another one than in the checkpoint ({differs}): say how it changes, such as"
+                " how='handover', or start the same query"
+            )
+        if differs is not None and start.how is not None:
+            check_columns(name, saved_columns(saved), start.query)
+            kind = CHANGES[start.how]
+            if not kind.drains and not kind.at_result:
+                # The old versions end before they run again, so nobody needs their queries.
+                elements.waiting[place] = replace(start, warm=kind.warm, event=f"{start.how} change")
+                continue
+        lacking = [one["number"] for one, query in zip(saved["versions"], found, strict=True) if query is None]
+        if lacking:
+            raise SparkJoinError(
+                f"query {name!r} changes in the checkpoint, or is to change by {start.how!r}, and version"
+                f" {lacking[0]} has results to come: pass its query in earlier=[…], or change to the new one at once"
+                " with how='handover' or 'immediate'"
+            )
+        if differs is None or start.how is None:
+            del elements.waiting[place]
+        else:
+            elements.waiting[place] = Change(name, start.when, start.query, start.how)
+        yield resumed_life(host, name, saved, [query for query in found if query is not None])

@@ -1,0 +1,295 @@
+"""The parts of a hub without Spark: keys, elements, saved queries, compaction between bounds, engines of key groups."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eddy
+from eddy import QueryError
+from eddy.queries.sources import POSITION, Sources
+from eddy.spark import SparkJoinError, StreamingStateError
+from eddy.spark.partitioning.engine import EngineOptions
+from eddy.spark.streaming.driver.maintenance import mergeable
+from eddy.spark.streaming.driver.watermarks import Watermarks
+from eddy.spark.streaming.hub.elements import Change, Element, Elements, End, Start, When
+from eddy.spark.streaming.hub.queries import Queries
+from eddy.spark.streaming.hub.query_sinks import QuerySinks
+from eddy.spark.streaming.hub.saved import SAVED
+from eddy.spark.streaming.hub.sources import HubStreams, Source
+from eddy.spark.streaming.sinks import NullSink
+from eddy.spark.streaming.state.compaction import MERGED
+from eddy.spark.streaming.state.manifest import Link
+from eddy.spark.streaming.worker.group_queries import GroupQueries
+from eddy.spark.streaming.worker.tasks import VersionTask
+from eddy.storage.json_form import FormError
+from tests.spark.streaming.hub_reference import Asked, Owned
+from tests.spark.streaming.manifests import make_segment
+
+SCHEMA = pa.schema([("k", pa.int64()), ("j", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
+
+
+def query(on: list[str], ranges: dict[str, int] | None = None, least: int = 0) -> eddy.Query:
+    keep = pc.field("v") >= least if least else None
+    streams = [
+        eddy.Stream(name, SCHEMA, window=eddy.Range(d), time="t", filter=keep)
+        for name, d in (ranges or {"R": 9, "S": 9}).items()
+    ]
+    return eddy.Query(streams, on, select={"r": "R.v", "s": "S.v"})
+
+
+def hub_streams(keys: dict[str, Any]) -> HubStreams:
+    return HubStreams([Source(eddy.Stream(n, SCHEMA, time="t"), None, key) for n, key in keys.items()])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("keys", "on", "fits"),
+    [
+        ({"R": "k", "S": "k"}, ["R.k = S.k"], True),
+        ({"R": "k", "S": "v"}, ["R.k = S.v"], True),
+        ({"R": "k", "S": "v"}, ["R.k = S.k"], False),
+        ({"R": "k", "S": "k"}, ["R.k = S.k", "R.j = S.j"], True),
+        ({"R": ("k", "j"), "S": ("k", "j")}, ["R.k = S.k", "R.j = S.j"], True),
+        ({"R": ("k", "j"), "S": ("k", "j")}, ["(R.k, R.j) = (S.k, S.j)"], True),
+        ({"R": ("k", "j"), "S": ("k", "j")}, ["R.k = S.k"], False),
+        ({"R": "k", "S": "k"}, ["(R.k, R.j) = (S.k, S.j)"], True),
+        ({"R": "k", "S": "k", "T": "k"}, ["R.k = S.k"], True),
+    ],
+)
+def test_a_query_fits_if_its_equalities_make_the_keys_equal(keys: dict[str, Any], on: list[str], fits: bool) -> None:
+    streams = hub_streams(keys)
+    if fits:
+        streams.check("pairs", query(on))
+    else:
+        with pytest.raises(QueryError, match="do not make the keys of its streams equal"):
+            streams.check("pairs", query(on))
+
+
+def test_sources_that_do_not_fit_together_are_refused() -> None:
+    dictionary = pa.schema([("k", pa.dictionary(pa.int8(), pa.string())), ("t", pa.int64())])
+    late = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us"))])
+    usual = Source(eddy.Stream("R", SCHEMA, time="t"), None, "k")  # type: ignore[arg-type]
+    for stream, key, message in (
+        (eddy.Stream("S", dictionary, time="t"), "k", "declare it as string"),
+        (eddy.Stream("S", late, time="t"), "k", "of all streams of a hub have one type"),
+        (eddy.Stream("S", SCHEMA, time="t"), ("k", "j"), "have as many columns"),
+        (eddy.Stream("S", SCHEMA, time="t"), ("k", "k"), "no list of different columns"),
+    ):
+        with pytest.raises(SparkJoinError, match=message):
+            HubStreams([usual, Source(stream, None, key)])  # type: ignore[arg-type]
+    with pytest.raises(SparkJoinError, match="2 streams or more"):
+        HubStreams([usual])
+    quoted = eddy.Stream('odd "name"', SCHEMA, time="t")
+    assert HubStreams([usual, Source(quoted, None, "k")]).base.index('odd "name"') == 1  # type: ignore[arg-type]
+
+
+def test_elements_of_a_query_keep_their_order() -> None:
+    elements, taken = Elements(), list[Element]()
+    first = End("a", When(time=50), "drain")
+    second, other = End("a", When(), "immediate"), End("b", When(batch=3), "immediate")
+    elements.waiting = [first, second, other]
+    elements.take(2, 49, taken.append)
+    assert not taken
+    elements.take(3, None, taken.append)
+    assert taken == [other]
+    elements.take(4, 50, taken.append)
+    assert taken == [other, first, second]
+    assert not elements.waiting
+
+
+# Saved queries
+
+
+def running() -> tuple[Queries, dict[str, Any]]:
+    """Return queries in the middle of changes after batch 5, and what its manifest saves."""
+    queries = made()
+    watermarks = Watermarks((10, 10), (0.0, 0.0), (0, 0), 0)
+    queries.give(Start("one", When(), PAIRS, NullSink(), False))
+    queries.give(Start("two", When(), PAIRS, NullSink(), True))
+    queries.begin(4, watermarks)
+    queries.owned(4, watermarks, {})
+    queries.give(Change("one", When(), WIDE, "delayed-drain"))
+    queries.give(Change("two", When(), WIDE, "graceful"))
+    queries.begin(5, watermarks)
+    _, saved = queries.owned(5, watermarks, {})
+    return queries, json.loads(json.dumps(saved))
+
+
+def made() -> Queries:
+    return Queries(hub_streams({"R": "k", "S": "k"}), QuerySinks())
+
+
+PAIRS, WIDE = query(["R.k = S.k"]), query(["R.k = S.k"], {"R": 20, "S": 20})
+
+
+def resumed(saved: dict[str, Any]) -> Queries:
+    queries = made()
+    for name in ("one", "two"):
+        start = Start(name, When(), WIDE, NullSink(), False, earlier=(PAIRS,))
+        queries.give(start)
+        queries.sinks.put(name, start.sink, WIDE.output_schema)
+    SAVED(saved, "hub")
+    queries.restore(saved, 5)
+    return queries
+
+
+def test_saved_queries_resume_as_they_were() -> None:
+    before, saved = running()
+    after = resumed(copy.deepcopy(saved))
+    watermarks = Watermarks((80, 80), (0.0, 0.0), (30, 30), 30)
+    for queries in (before, after):
+        queries.begin(6, watermarks)
+    assert [(t.number, t.start, t.warm, t.drain, t.splits) for t in before.versions(6)] == [
+        (t.number, t.start, t.warm, t.drain, t.splits) for t in after.versions(6)
+    ]
+    # The watermark has passed the windows, so the version that waited begins.
+    saves = [queries.owned(6, watermarks, {})[1] for queries in (before, after)]
+    assert saves[0] == saves[1]
+    assert [one["start"] for one in saves[0]["lives"]["one"]["versions"]] == [7]
+    assert before.bounds() == after.bounds() == {7, 5}
+    assert before.spans() == after.spans() == (20, 20)
+
+
+Edit = Callable[[dict[str, Any]], Any]
+EDITS: list[Edit] = [
+    lambda saved: saved.pop("horizon"),
+    lambda saved: saved.update(horizon=[None]),
+    lambda saved: saved.update(more=1),
+    lambda saved: saved["lives"].update(one={"versions": [], "successions": []}),
+    lambda saved: saved["lives"]["one"]["versions"].reverse(),
+    lambda saved: saved["lives"]["one"]["successions"].append([1, 0, "immediate"]),
+    lambda saved: saved["lives"]["one"]["successions"].append([0, 9, "immediate"]),
+    lambda saved: saved["lives"]["one"]["successions"].append([0, 1, "sudden"]),
+    lambda saved: saved["lives"]["one"]["successions"].clear(),
+    lambda saved: saved["lives"]["one"]["versions"][0].update(start=99),
+    lambda saved: saved["lives"]["one"]["versions"][0].update(start=-1),
+    lambda saved: saved["lives"]["one"]["versions"][0].update(number="0"),
+    lambda saved: saved["lives"]["one"]["versions"][0].update(warm=1),
+    lambda saved: saved["lives"]["one"]["versions"][0].update(drain=[99, [0, 0]]),
+    lambda saved: saved["lives"]["one"]["versions"][0].update(drain=[5, [0]]),
+    lambda saved: saved["lives"]["one"]["versions"][0].update(drain=[5, [0, 1 << 70]]),
+    lambda saved: saved["lives"]["one"]["versions"][0]["query"].pop("streams"),
+    lambda saved: saved["numbers"].clear(),
+    lambda saved: saved["numbers"].update(one=1),
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_saved_queries_that_were_forged_are_refused(edit: Edit) -> None:
+    saved = running()[1]
+    edit(saved)
+    with pytest.raises((FormError, StreamingStateError)):
+        resumed(saved)
+
+
+def test_a_refused_restart_leaves_the_elements_for_another_attempt() -> None:
+    saved = running()[1]
+    queries = made()
+    queries.give(Start("one", When(), WIDE, NullSink(), False, earlier=(PAIRS,)))
+    for _ in range(2):
+        with pytest.raises(SparkJoinError, match="'two', which was not started again"):
+            queries.restore(saved, 5)
+    queries.sinks.dropped.add("two")
+    queries.restore(saved, 5)
+    assert queries.waiting("one") == 0
+    assert queries.life("two") is None
+
+
+# Compaction
+
+
+@given(st.lists(st.integers(1, 3), max_size=4 * MERGED), st.sets(st.integers(0, 70), max_size=5))
+def test_links_on_both_sides_of_a_bound_are_not_merged(gaps: list[int], bounds: set[int]) -> None:
+    batches = [sum(gaps[: k + 1]) for k in range(len(gaps))]
+    chain = tuple(Link(batch, None, (make_segment(file=f"{batch:012d}-x", rows=5),)) for batch in batches)
+    found = [link.batch for link in mergeable(chain, None, (None, None), frozenset(bounds))]
+    if found:
+        assert batches[batches.index(found[0]) :][: len(found)] == found
+        assert not any(found[0] < bound <= found[-1] for bound in bounds)
+    elif not bounds:
+        assert len(chain) < MERGED
+
+
+# Engines of key groups
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int) -> None:
+    """Versions come and go; the engine from the log is made anew before each micro-batch."""
+    chance = random.Random(seed)
+    batches: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in "RST"}
+    owned: dict[str, Owned] = {}
+    asked: dict[str, eddy.Query] = {}
+    numbers = iter(range(100))
+    found: list[dict[str, Counter[Any]]] = [{}, {}]
+    sources = Sources([eddy.Stream(name, SCHEMA, time="t") for name in "RST"], 0)
+    live = GroupQueries(sources, EngineOptions())
+    for batch in range(8):
+        for name, own in list(owned.items()):
+            if own.stop is None and chance.random() < 0.25:
+                # A version that drains stays until the end: the driver decides when it has ended.
+                change = {"stop": batch} if own.drain is not None or chance.random() < 0.5 else {"drain": batch}
+                owned[name] = Owned(**{**vars(own), **change})
+        for _ in range(chance.choice([0, 1, 1, 2]) if batch else 2):
+            names = chance.choice(["RS", "RS", "RST"])
+            ranges = {name: chance.randrange(5, 40) for name in names}
+            least, key = chance.choice([0, 40]), str(next(numbers))
+            asked[key] = query([f"{name}.k = R.k" for name in names[1:]], ranges, least)
+            keep = lambda row, least=least: row["v"] >= least  # noqa: E731
+            owned[key] = Owned(Asked(ranges, {"r": ("R", "v"), "s": ("S", "v")}, keep), batch, chance.random() < 0.5)
+        rows = {}
+        for name, own in batches.items():
+            times = sorted(15 * batch + chance.randrange(15) for _ in range(20))
+            own.append([{"k": chance.randrange(4), "j": "x", "t": t, "v": chance.randrange(90)} for t in times])
+            rows[name] = pa.Table.from_pylist(own[-1], schema=SCHEMA)
+        versions = [
+            (VersionTask(key, 0, one.start, one.warm, one.drain, None, False), asked[key])
+            for key, one in owned.items()
+            if one.stop is None
+        ]
+
+        def logged(until: int = batch) -> dict[str, pa.Table | None]:
+            tables = {}
+            for name, own in batches.items():
+                parts = [
+                    pa.Table.from_pylist(one, schema=SCHEMA).append_column(
+                        POSITION, pa.array([number] * len(one), pa.int64())
+                    )
+                    for number, one in enumerate(own[:until])
+                ]
+                tables[name] = pa.concat_tables(parts) if parts else None
+            return tables
+
+        watermark = 15 * batch
+        for results, engine in zip(found, (live, GroupQueries(sources, EngineOptions())), strict=True):
+            engine.adapt(versions, batch, logged, watermark)
+            for part in engine.push(rows, batch, watermark):
+                pairs = zip(*(column.to_pylist() for column in part.results.columns), strict=True)
+                results.setdefault(part.key, Counter()).update(pairs)
+            assert not any(engine.late_counts.values())
+    for key, one in owned.items():
+        wanted = one.results(batches)
+        for results in found:
+            assert results.get(key, Counter()) == wanted, (key, one)
+    assert sum(counts.total() for counts in found[0].values()) > 200
+
+
+def test_names_of_a_sink_that_two_queries_share_are_refused(tmp_path: Path) -> None:
+    sinks, sink = QuerySinks(), NullSink()
+    sinks.make_ready("one", sink, SCHEMA)
+    sinks.put("one", sink, SCHEMA)
+    with pytest.raises(SparkJoinError, match="query 'two': its sink is that of query 'one'"):
+        sinks.make_ready("two", sink, SCHEMA)
+    with pytest.raises(SparkJoinError, match="query 'three' has results, and no sink"):
+        sinks.publish(1, ["three/part-0.parquet"], None)  # type: ignore[arg-type]
