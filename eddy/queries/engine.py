@@ -23,7 +23,7 @@ from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.routing.change import ASKED_FOR, change_plan
-from jisc.plan.tree import read_plan
+from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
@@ -189,6 +189,10 @@ class Engine:
         Results do not change. Raises InputError for an unknown or stopped query, PlanError for a plan that is none.
         """
         family = self._family(name)
+        if family.runtime is None:
+            self._begin()
+            self._sharing.follow(self._families.values(), self._kept_by_name, self._newest)
+            self._undo = None
         shared = self._sharing.join(family)
         if shared is not None:
             change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
@@ -196,14 +200,20 @@ class Engine:
             assert family.runtime is not None
             family.runtime.transition(plan)
 
+    @property
+    def _kept_by_name(self) -> dict[str, Kept]:
+        return dict(zip(self.sources.graph.names, self._kept, strict=True))
+
     def plan(self, name: str) -> str:
         """Return the plan of the join of a query as text. Raises InputError for an unknown or stopped query."""
         family = self._family(name)
         shared = self._sharing.join(family)
         if shared is not None:
             return shared.strategy.tree.text(family.query.graph.names)
-        assert family.runtime is not None
-        return family.runtime.plan
+        if family.runtime is not None:
+            return family.runtime.plan
+        # It shares from the next push on.
+        return default_plan(family.query.graph).text(family.query.graph.names)
 
     def _family(self, name: str) -> Family:
         if not self[name].live:
@@ -273,8 +283,7 @@ class Engine:
         push = placed(admitted, self.position, max(self._newest))
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
-        kept = dict(zip(self.sources.graph.names, self._kept, strict=True))
-        tables = self._sharing.prepare(push, self._families.values(), kept, self._newest)
+        tables = self._sharing.prepare(push, self._families.values(), self._kept_by_name, self._newest)
         found = {family: family.found(table) for family, table in tables.items()}
         prepared: dict[Family, Prepared] = {}
         for family in self._families.values():

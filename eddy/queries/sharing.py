@@ -356,13 +356,16 @@ class Sharing:
         rows     per stream those that are kept
         newest   per stream its greatest event time so far
         """
+        self.follow(families, rows, newest)
+        return {} if self.hub is None else self.hub.prepare(push)
+
+    def follow(self, families: Iterable[Family], rows: Mapping[str, Kept], newest: Sequence[int]) -> None:
+        """Have the hub serve those of the families that share, and no others; see `prepare`."""
         sharing = [family for family in families if family.shared]
-        if not sharing:
+        if sharing:
+            self._follow(sharing, rows, newest)
+        else:
             self.hub = None
-            return {}
-        self._follow(sharing, rows, newest)
-        assert self.hub is not None
-        return self.hub.prepare(push)
 
     def seconds(self, family: Family) -> float:
         """Return the seconds of the walks of a family over shared SteMs."""
@@ -384,7 +387,6 @@ class Sharing:
             self.hub.roll_back()
 
     def _follow(self, families: list[Family], rows: Mapping[str, Kept], newest: Sequence[int]) -> None:
-        """Have the hub serve these families, and no others."""
         hub = self.hub
         if hub is not None:
             for family in [family for family in hub.joins if family not in families]:
