@@ -41,6 +41,7 @@ DEFECTS = (
     Defect(
         "demote drops the entries of a key and leaves its mark",
         (Edit("stairs/kernels/stair.py", "poke_int32(p, UNMARKED)", "poke_int32(p, states[x, E_BIRTH])"),),
+        seed=5,
     ),
     Defect(
         "a state that takes the memory of a dropped one takes its marks as well",
@@ -72,6 +73,7 @@ DEFECTS = (
             ),
         ),
         "jisc",
+        seed=3,
     ),
     Defect(
         "in a chunk, a row leaves a window of rows one row early",
@@ -84,6 +86,7 @@ DEFECTS = (
             Edit("stairs/kernels/chunk.py", "s + row[S_SIZE] - own[K_FIRST])", "s + row[S_SIZE] - 1 - own[K_FIRST])"),
         ),
         "mjoin",
+        seed=3,
     ),
     Defect(
         "in a chunk, no row leaves its range",
@@ -125,6 +128,7 @@ DEFECTS = (
         "where all streams join on one key, a partner at the end of its range is too old",
         (Edit("stairs/kernels/one_key.py", "timely += end >= own", "timely += end > own"),),
         "mjoin",
+        seed=8,
     ),
     Defect(
         "where all streams join on one key, older partners are forgotten",
@@ -136,16 +140,19 @@ DEFECTS = (
             ),
         ),
         "mjoin",
+        seed=3,
     ),
     Defect(
         "where all streams join on one key and only some combinations are in time, a partner is forgotten",
         (Edit("stairs/kernels/one_key.py", "if partner < walk.lows[u64(j)]:", "if partner <= walk.lows[u64(j)]:"),),
         "mjoin",
+        seed=1,
     ),
     Defect(
         "a push that fails leaves the plan it changed to",
         (Edit("eddy/push/transaction.py", "restore(undo.savepoint)", "restore(strategy.savepoint())"),),
         "mjoin",
+        seed=1,
     ),
     Defect(
         "a decision within a push that fails is not taken back",
@@ -164,6 +171,7 @@ DEFECTS = (
         "eddy",
         5,
         "chaos",
+        seed=5,
     ),
     Defect(
         "a state is stored, and tuples go on being routed as if nothing were",
@@ -191,13 +199,14 @@ DEFECTS = (
         (Edit("stairs/kernels/marks.py", "(rested and recs[u64(at)] < low)", "(rested and i > 99)"),),
         "mjoin",
         5,
+        seed=1,
     ),
     Defect(
         "a no-good mark is cleared, and those that rested on it stay",
         (Edit("stairs/kernels/marks.py", "                            top += 2\n", ""),),
         "mjoin",
         5,
-        seed=3,
+        seed=8,
     ),
     Defect(
         "a list without a result gets a no-good mark whatever it rests on",
@@ -210,6 +219,7 @@ DEFECTS = (
         (Edit("stairs/kernels/arena.py", "    clear_all(arena)\n", ""),),
         "mjoin",
         5,
+        seed=6,
     ),
     Defect(
         "a state is computed with no-good marks",
@@ -274,6 +284,7 @@ DEFECTS = (
         "a scan does not see the last tuples of a stream",
         (Edit("stairs/kernels/scan.py", "following = newer + own[K_COUNT]", "following = newer + own[K_COUNT] // 2"),),
         "mjoin",
+        seed=1,
     ),
     Defect(
         "a search in a band misses values that are equal to the lower bound",
@@ -293,7 +304,7 @@ DEFECTS = (
         (Edit("stairs/bands.py", "        self.table[np.ix_(wrong, EMPTIED)] = 0\n", "        wrong[:] = False\n"),),
         "mjoin",
         2,
-        seed=3,
+        seed=1,
     ),
     Defect(
         "a window that follows from intervals is a tick too short",
@@ -310,12 +321,14 @@ DEFECTS = (
         "a stream is kept as long as the others may be older",
         (Edit("eddy/query/intervals.py", "most.max(axis=1)", "most.max(axis=0)"),),
         "mjoin",
+        seed=3,
     ),
     Defect(
         "the payload of a restored query lies in other slots",
         (Edit("eddy/branches/shelf.py", "self.payload.turn(i, first & (room - 1))", "pass"),),
         "mjoin",
         queries="branches",
+        seed=6,
     ),
     Defect(
         "what becomes due during a push comes out one tick early",

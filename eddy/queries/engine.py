@@ -189,20 +189,13 @@ class Engine:
         Results do not change. Raises InputError for an unknown or stopped query, PlanError for a plan that is none.
         """
         family = self._family(name)
-        if family.runtime is None:
-            self._begin()
-            self._sharing.follow(self._families.values(), self._kept_by_name, self._newest)
-            self._undo = None
         shared = self._sharing.join(family)
         if shared is not None:
             change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
-        else:
-            assert family.runtime is not None
+        elif family.runtime is not None:
             family.runtime.transition(plan)
-
-    @property
-    def _kept_by_name(self) -> dict[str, Kept]:
-        return dict(zip(self.sources.graph.names, self._kept, strict=True))
+        else:  # the next push makes the join
+            family.tree = read_plan(plan, family.query.graph)
 
     def plan(self, name: str) -> str:
         """Return the plan of the join of a query as text. Raises InputError for an unknown or stopped query."""
@@ -212,8 +205,7 @@ class Engine:
             return shared.strategy.tree.text(family.query.graph.names)
         if family.runtime is not None:
             return family.runtime.plan
-        # It shares from the next push on.
-        return default_plan(family.query.graph).text(family.query.graph.names)
+        return (family.tree or default_plan(family.query.graph)).text(family.query.graph.names)
 
     def _family(self, name: str) -> Family:
         if not self[name].live:
@@ -283,7 +275,8 @@ class Engine:
         push = placed(admitted, self.position, max(self._newest))
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
-        tables = self._sharing.prepare(push, self._families.values(), self._kept_by_name, self._newest)
+        kept = dict(zip(self.sources.graph.names, self._kept, strict=True))
+        tables = self._sharing.prepare(push, self._families.values(), kept, self._newest)
         found = {family: family.found(table) for family, table in tables.items()}
         prepared: dict[Family, Prepared] = {}
         for family in self._families.values():

@@ -24,6 +24,7 @@ from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
+from jisc.plan.tree import Tree
 from stairs.errors import InputError
 from stairs.graph import Window, WindowKind
 
@@ -80,10 +81,12 @@ class Family:
     windows        stream -> its widest window
     complete_from  the position from which the windows are complete
     whole          whether no row was kept out since then
+    oldest         no row that it has seen has a position before this one
     query          the query whose results contain those of all versions
     shared         whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
     fresh          whether it has seen no row yet
     seconds        CPU seconds of its pushes
+    tree           the plan with which a shared join begins, None for the default
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -109,7 +112,9 @@ class Family:
         self._columns: set[str] = set()
         self.complete_from = 0
         self.whole = True
+        self.oldest = 0
         self.seconds = 0.0
+        self.tree: Tree | None = None
         self.query = self._made()
 
     @property
@@ -192,6 +197,7 @@ class Family:
         watermark      that of the last push of these rows, if pushes give one
         """
         query = self._made()
+        self.oldest = 0 if rows else complete_from
         if self.shared:
             self.query, self.fresh, self.complete_from = query, not rows, complete_from
             return
@@ -215,7 +221,7 @@ class Family:
 
     def released(self) -> None:
         """Continue without SteMs of its own: the shared ones have its rows."""
-        self.runtime, self.fresh, self.whole = None, False, True
+        self.runtime, self.fresh, self.whole, self.oldest = None, False, True, 0
 
     # Pushes
 

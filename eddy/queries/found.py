@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ ticks from the event time of the component of a stream, whose name follows, to t
 class Found:
     """The combinations that a join found in a push.
 
-    first, last  int64[rows], the least and the greatest position of their components; rows are in the order of `last`
+    Rows are in the order of `last`.
     """
 
     def __init__(self, table: pa.Table, streams: Sequence[Stream], time_type: pa.DataType | None) -> None:
@@ -39,12 +40,23 @@ class Found:
         columns = batches[0].columns if batches else [no_rows(kind) for kind in table.schema.types]
         self._columns: dict[str, pa.Array] = dict(zip(table.column_names, columns, strict=True))
         self._ages: dict[str, Codes] = {}
-        places = [np.asarray(self._columns[f"{stream.name}.{POSITION}"]) for stream in streams]
-        self.first: npt.NDArray[np.int64] = np.minimum.reduce(places)
-        self.last: npt.NDArray[np.int64] = np.maximum.reduce(places)
 
     def __len__(self) -> int:
-        return len(self.last)
+        return len(next(iter(self._columns.values())))
+
+    @cached_property
+    def first(self) -> Codes:
+        """The least position of the components of each combination, int64[rows]."""
+        return np.minimum.reduce(self._places)
+
+    @cached_property
+    def last(self) -> Codes:
+        """The greatest position of the components of each combination, int64[rows]."""
+        return np.maximum.reduce(self._places)
+
+    @cached_property
+    def _places(self) -> list[Codes]:
+        return [np.asarray(self._columns[f"{stream.name}.{POSITION}"]) for stream in self._streams]
 
     def batch(
         self, columns: Sequence[str], rows: npt.NDArray[np.int64] | None, names: Sequence[str] | None = None

@@ -74,10 +74,12 @@ class Owner:
     # Its results
 
     def bounds(self) -> list[Range]:
-        """Return the positions of its results; it has started."""
+        """Return the positions of its results, as far as its family finds others; it has started."""
         version = self.version
         assert version.start is not None
-        found = [Range(LAST if version.warm else FIRST, version.start, GREATEST)]
+        found = []
+        if version.start > self.family.oldest:
+            found.append(Range(LAST if version.warm else FIRST, version.start, GREATEST))
         if version.stop is not None:
             found.append(Range(LAST, LEAST, version.stop - 1))
         if version.drain is not None:

@@ -95,12 +95,14 @@ class SharedJoin:
         columns: Sequence[ColumnId],
         options: Mapping[str, Any],
         before: SharedJoin | Engine | None,
+        tree: Tree | None,
     ) -> None:
         self.query, self.share, self._columns = query, share, tuple(columns)
         self.seconds = 0.0
         kind, policy = STRATEGIES[options.get("strategy", "eddy")]
-        tree: Tree = default_plan(query.graph) if before is None else before.strategy.tree
-        self.strategy: Strategy = kind(share, tree)
+        if before is not None:
+            tree = before.strategy.tree
+        self.strategy: Strategy = kind(share, tree or default_plan(query.graph))
         known = options.get("policy") or policy if before is None else before.router.policy
         self.router: Router = Router(
             share, self.strategy, make_policy(known, self.strategy), None, options.get("statistics", True)
@@ -232,7 +234,7 @@ class Hub:
         share = self.stems.share(query.graph, place)
         share.see(time, earlier=earlier)
         columns = [self._columns[pair] for pair in query.select.values()]
-        self.joins[family] = SharedJoin(query, share, columns, options, before)
+        self.joins[family] = SharedJoin(query, share, columns, options, before, family.tree)
 
     def remove(self, family: Family) -> None:
         """Remove the join of a family."""
@@ -356,16 +358,13 @@ class Sharing:
         rows     per stream those that are kept
         newest   per stream its greatest event time so far
         """
-        self.follow(families, rows, newest)
-        return {} if self.hub is None else self.hub.prepare(push)
-
-    def follow(self, families: Iterable[Family], rows: Mapping[str, Kept], newest: Sequence[int]) -> None:
-        """Have the hub serve those of the families that share, and no others; see `prepare`."""
         sharing = [family for family in families if family.shared]
-        if sharing:
-            self._follow(sharing, rows, newest)
-        else:
+        if not sharing:
             self.hub = None
+            return {}
+        self._follow(sharing, rows, newest)
+        assert self.hub is not None
+        return self.hub.prepare(push)
 
     def seconds(self, family: Family) -> float:
         """Return the seconds of the walks of a family over shared SteMs."""
@@ -387,6 +386,7 @@ class Sharing:
             self.hub.roll_back()
 
     def _follow(self, families: list[Family], rows: Mapping[str, Kept], newest: Sequence[int]) -> None:
+        """Have the hub serve these families, and no others."""
         hub = self.hub
         if hub is not None:
             for family in [family for family in hub.joins if family not in families]:

@@ -413,7 +413,11 @@ def test_a_plan_changes_on_live_state_alone_and_shared() -> None:
         assert query.plan == plan
         run.push(10)
     other = run.engine.start("other", Asked({"S": 9, "T": 9}).query())
+    assert other.plan == "S T"
+    other.transition("T S")
+    assert other.plan == "T S"
     run.push(10)
+    assert other.plan == "T S"
     assert [join["shared"] for join in run.engine.metrics()["joins"]] == [True, True]
     assert query.plan == "(R S) T"
     query.transition("(S T) R")

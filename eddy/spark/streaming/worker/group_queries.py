@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from eddy.queries.drain import Drain
 from eddy.queries.family import Family, family_key
+from eddy.queries.found import Found
 from eddy.queries.owner import Owner
 from eddy.queries.sources import POSITION, Sources
 from eddy.queries.version import Version
@@ -30,13 +31,19 @@ Rows = Mapping[str, pa.Table | None]
 class Part(NamedTuple):
     """Results of a version in one push.
 
-    key    of the version
-    first  per result the micro-batch of its first component
+    key   of the version
+    rows  the number of each among the combinations that were found
     """
 
     key: str
     results: pa.Table
-    first: npt.NDArray[np.int64]
+    found: Found
+    rows: npt.NDArray[np.int64]
+
+    @property
+    def first(self) -> npt.NDArray[np.int64]:
+        """Per result the micro-batch of its first component."""
+        return self.found.first[self.rows]
 
 
 class GroupQueries:
@@ -110,7 +117,7 @@ class GroupQueries:
             for owner in family.owners:
                 own = shares.rows(owner)
                 if len(own):
-                    yield Part(keys[owner], shares.table(owner), found.first[own])
+                    yield Part(keys[owner], shares.table(owner), found, own)
 
     # Figures
 

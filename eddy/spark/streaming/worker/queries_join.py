@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pyarrow as pa
 
 from eddy.queries.sources import POSITION
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engine, Engines, Lent
-from eddy.spark.streaming.worker.group_queries import GroupQueries, Rows
+from eddy.spark.streaming.worker.group_queries import GroupQueries, Part, Rows
 from eddy.spark.streaming.worker.join_stage import PartitionJoin
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.tasks import (
@@ -33,13 +32,14 @@ class _VersionFiles:
         self._files = ResultFile(version.staging, partition, schema)
         self._alone = ResultFile(version.staging, partition, schema) if version.splits else None
 
-    def write(self, results: pa.Table, is_alone: np.ndarray) -> None:
-        """Write results; `is_alone`: those of rows of the micro-batch alone."""
+    def write(self, part: Part, batch: int) -> None:
+        """Write results of a micro-batch."""
         if self._alone is None:
-            self._files.write(results)
+            self._files.write(part.results)
         else:
-            self._files.write(results.filter(pa.array(~is_alone)))
-            self._alone.write(results.filter(pa.array(is_alone)))
+            is_alone = part.first >= batch
+            self._files.write(part.results.filter(pa.array(~is_alone)))
+            self._alone.write(part.results.filter(pa.array(is_alone)))
 
     def close(self) -> VersionReport:
         alone = self._alone
@@ -92,9 +92,9 @@ class QueriesJoin(PartitionJoin):
     def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
         assert isinstance(engine, GroupQueries)
         count = 0
-        for key, results, first in engine.push(pushed, self._task.batch, watermark):
-            self._files[key].write(results, first >= self._task.batch)
-            count += results.num_rows
+        for part in engine.push(pushed, self._task.batch, watermark):
+            self._files[part.key].write(part, self._task.batch)
+            count += part.results.num_rows
         return count
 
     def _due(self, engine: Engine) -> int | None:

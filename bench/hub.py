@@ -1,0 +1,221 @@
+"""`eddy bench hub`: two queries on one hub, compared with two streaming joins over the same files.
+
+The two jobs run one after the other, each with the whole machine, which is the best that two jobs can do. Times are
+those that Spark reports for the trigger; the first micro-batches are not counted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from bench.harness.figure import NAMED, Figure, Point, Row, Say, Table
+from bench.harness.turns import agree
+from bench.spark import LIVE_ROWS, SCHEMA, STREAMS, Feed, bench_session, finish
+from eddy import Query, Range, Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eddy.spark import Hub
+
+ROWS = 500_000
+"""Rows of a micro-batch in the headline."""
+WARM, WARM_ROWS = 40, 4_000
+"""Micro-batches before those that are measured, and their rows; see `bench/streaming.py`."""
+HALF = 1 << 39
+"""Half of the values are at least this."""
+
+
+def asked(
+    streams: tuple[str, ...] = STREAMS, live_rows: int = LIVE_ROWS, least: int = 0, where: pc.Expression | None = None
+) -> Query:
+    """Return a query over some streams of W1, with a window, and a filter of all streams if `least` is above 0."""
+    keep = pc.field("val") >= least if least else None
+    window = Range(len(STREAMS) * live_rows)
+    own = [Stream(name, SCHEMA, window=window, time="ts", filter=keep) for name in streams]
+    on = [f"{left}.key = {right}.key" for left, right in pairwise(streams)]
+    select = {"key": f"{streams[0]}.key"} | {name: f"{name}.val" for name in streams}
+    return Query(own, on, select=select, where=where)
+
+
+PAIRS = {"one join": "hub2.vs_two_jobs", "filtered": "hub2.filtered_vs_two_jobs", "two joins": "hub2.apart_vs_two_jobs"}
+"""Pairs of queries, and their ratios."""
+
+
+def pair(kind: str) -> dict[str, Query]:
+    """Return two queries: over the same join graph, without or with a filter of streams, or over different ones."""
+    if kind == "one join":
+        return {"all": asked(), "near": asked(live_rows=LIVE_ROWS * 3 // 4, where=pc.field("R.val") >= HALF)}
+    if kind == "filtered":
+        return {"all": asked(), "high": asked(live_rows=LIVE_ROWS // 2, least=HALF)}
+    return {"all": asked(), "three": asked(STREAMS[:3])}
+
+
+def points(full: bool) -> list[Point]:
+    """Return a point for each size of micro-batch and pair of queries, and one of a change."""
+    sizes = [(4_000, 12), (50_000, 8), (ROWS, 5)] if full else [(2_000, 2)]
+    found: list[Point] = [{"part": "results", "rows": 20_000 if full else 2_000}]
+    for rows, batches in sizes:
+        for kind in PAIRS:
+            found.append({"part": "pair", "queries": kind, "rows": rows, "batches": batches})
+    return [*found, {"part": "change", "rows": 50_000 if full else 2_000, "batches": 8 if full else 3}]
+
+
+def measure(point: Point, say: Say) -> list[Row]:
+    """Measure one part in a folder and a session of its own."""
+    if not find_spec("pyspark"):
+        return [{"skipped": "a hub on Spark: pyspark is not installed (pip install 'eddy-join[spark]')"}]
+    parts = {"results": _results, "pair": _pair, "change": _change}
+    with tempfile.TemporaryDirectory(prefix="eddy-bench-") as folder, bench_session("local[2]") as spark:
+        return parts[point["part"]](spark, point, Path(folder), say)
+
+
+def _fed(folder: Path, rows: int, files: int, warm: int = 0) -> Feed:
+    feed = Feed(Path(tempfile.mkdtemp(dir=folder)))
+    for size in [min(rows, WARM_ROWS)] * warm + [rows] * files:
+        feed.add(size)
+    return feed
+
+
+def _hub(spark: SparkSession, feed: Feed, checkpoint: Path) -> Hub:
+    from eddy.spark import Hub, Source
+
+    frames = feed.frames(spark)
+    sources = [Source(Stream(name, SCHEMA, time="ts"), frames[name], "key") for name in STREAMS]
+    return Hub(spark, sources, checkpoint)
+
+
+def _of_hub(spark: SparkSession, feed: Feed, queries: dict[str, Query], place: Path, out: Path | None) -> list[float]:
+    """Run queries on a hub; return the seconds of each micro-batch."""
+    from eddy.spark.streaming.sinks import NullSink
+
+    hub = _hub(spark, feed, place)
+    for name, query in queries.items():
+        hub.start(name, query, NullSink() if out is None else out / name)
+    return finish(hub.run(availableNow=True))
+
+
+def _of_job(spark: SparkSession, feed: Feed, query: Query, place: Path, out: Path | None) -> list[float]:
+    """Run a query as a job of its own; return the seconds of each micro-batch."""
+    from eddy.spark import join
+
+    frames = feed.frames(spark)
+    joined = join(query, {stream.name: frames[stream.name] for stream in query.streams}, checkpoint=place)
+    writer = joined.writeStream.trigger(availableNow=True)
+    return finish((writer.format("noop") if out is None else writer.format("parquet").option("path", out)).start())
+
+
+def _new(folder: Path) -> Path:
+    return Path(tempfile.mkdtemp(dir=folder)) / "checkpoint"
+
+
+def _results(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
+    """Compare the results of both ways."""
+    from pyspark.sql import functions as f
+
+    feed = _fed(folder, point["rows"], 4)
+    compared = 0
+    for kind in PAIRS:
+        queries, one = pair(kind), Path(tempfile.mkdtemp(dir=folder))
+        say(f"results: {kind}")
+        _of_hub(spark, feed, queries, _new(folder), one / "hub")
+        for name, query in queries.items():
+            _of_job(spark, feed, query, _new(folder), one / "jobs" / name)
+            columns = query.output_schema.names
+            found = {
+                way: tuple(
+                    spark.read.parquet(str(one / way / name))
+                    .agg(f.count("*"), *(f.sum(column) for column in columns))
+                    .collect()[0]
+                )
+                for way in ("hub", "jobs")
+            }
+            agree(f"{name} of {kind}: (results, sums of the columns)", found)
+            compared += found["hub"][0]
+    return [{"figure": "hub2.results_compared", "value": compared}]
+
+
+def _pair(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
+    """Measure two queries on a hub, and as two jobs."""
+    rows, batches, queries = point["rows"], point["batches"], pair(point["queries"])
+    taken: dict[str, float] = {}
+    for name, query in queries.items():
+        say(f"{rows:,} rows: job {name}")
+        feed = _fed(folder, rows, 2 + batches, WARM)
+        taken[name] = median(_of_job(spark, feed, query, _new(folder), None)[-batches:])
+    say(f"{rows:,} rows: hub")
+    feed = _fed(folder, rows, 2 + batches, WARM)
+    hub = median(_of_hub(spark, feed, queries, _new(folder), None)[-batches:])
+    jobs = sum(taken.values())
+    ratio = PAIRS[point["queries"]]
+    return [
+        {"hub_s": hub, "jobs_s": jobs, **{f"job{k}_s": one for k, one in enumerate(taken.values(), 1)}},
+        {"figure": ratio if rows == ROWS else f"{ratio}.{rows}", "value": hub / jobs},
+    ]
+
+
+def _change(spark: SparkSession, point: Point, folder: Path, say: Say) -> list[Row]:
+    """Measure the micro-batch with which a change takes effect, against those before it."""
+    from eddy.spark.streaming.sinks import NullSink
+
+    rows, batches = point["rows"], point["batches"]
+    found: list[Row] = []
+    changes = {
+        "narrower": asked(live_rows=LIVE_ROWS // 2),
+        "wider": asked(live_rows=2 * LIVE_ROWS),
+    }
+    for name, new in changes.items():
+        say(f"change to {name} windows")
+        feed = _fed(folder, rows, 2 * batches, WARM)
+        hub = _hub(spark, feed, _new(folder))
+        handle = hub.start("all", asked(), NullSink())
+        handle.change(new, how="handover", at=WARM + batches)
+        times = finish(hub.run(availableNow=True))
+        (at,) = (one["batch"] for one in hub.history().to_pylist() if one["event"] == "handover change")
+        agree("the micro-batch of the change", {"asked": WARM + batches, "history": at})
+        usual = median(times[WARM + 1 : WARM + batches])
+        found.append({"figure": f"hub2.change_to_{name}", "value": times[WARM + batches] / usual})
+    return found
+
+
+FIGURES = (
+    Figure(
+        "hub",
+        "Two queries over the streams of W1 (RANGE windows of about 10 000 live rows a stream) in Structured Streaming "
+        "on `local[2]`: files in, results dropped, after forty short micro-batches. *One join*: W1, and W1 with three "
+        "quarters of the windows and a filter of results; the hub shares the join. *Filtered*: W1, and W1 with half "
+        "the windows and a filter that half of the rows of each stream pass; its job logs and joins those rows only. "
+        "*Two joins*: W1, and its first three streams; the hub shares input and log. The two jobs run one after the "
+        "other; their times "
+        "are added. A change replaces W1 by W1 with other windows (handover); its micro-batch is compared with those "
+        "before it.",
+        points,
+        measure,
+        tables=(
+            NAMED,
+            Table(
+                "A micro-batch",
+                {"queries": "queries", "rows": "rows"},
+                {"hub_s": "hub, s", "jobs_s": "two jobs, s", "job1_s": "first job, s", "job2_s": "second job, s"},
+            ),
+        ),
+        titles={
+            **{
+                ratio if rows == ROWS else f"{ratio}.{rows}": f"Two queries, {kind}, {rows:,} rows: hub / two jobs"
+                for kind, ratio in PAIRS.items()
+                for rows in (ROWS, 50_000, 4_000)
+            },
+            "hub2.change_to_narrower": "Micro-batch of a change to narrower windows / the ones before it",
+            "hub2.change_to_wider": "Micro-batch of a change to wider windows (loads the log) / the ones before it",
+            "hub2.results_compared": "Results compared",
+        },
+        bars={"hub2.vs_two_jobs": "≤ 0.6"},
+    ),
+)
