@@ -403,6 +403,23 @@ def test_a_join_that_keeps_rows_out_shares_once_a_version_asks_for_all_rows() ->
     case.check()
 
 
+def test_plans_of_shared_joins_can_be_read_and_changed_before_and_after_the_first_push() -> None:
+    case, names = Case(8, policy="fixed"), "ABC"
+    for columns in ("aa", "ab"):
+        on = [((one, columns[0]), (other, columns[1])) for one, other in pairwise(names)]
+        case.start(Asked(dict.fromkeys(names, 20), on))
+    assert case.engine.plan("q0") == case.engine.metrics()["joins"][0]["plan"] == "(A B) C"
+    case.engine.transition("q0", "(B C) A")
+    case.push(20)
+    assert case.engine.plan("q0") == "(B C) A"
+    case.engine.transition("q1", "(B C) A")
+    case.push(20)
+    case.start(Asked({"C": 20, "D": 20}, [(("C", "s"), ("D", "s"))]))
+    case.push(20)
+    assert case.engine.plan("q1") == "(B C) A"
+    case.check()
+
+
 def test_comparisons_filtered_rows_and_storing_strategies_do_not_share() -> None:
     case = Case(4)
     case.engine.start("one", wide("A.a = B.a", "A", "B"))
