@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -44,6 +44,10 @@ class Directory:
 
     def new_files(self, seen: Collection[str]) -> list[File]:
         """Return the files whose paths are not in `seen`, ascending by time of modification. O(files there)."""
+        return self.look(seen)[0]
+
+    def look(self, seen: Collection[str]) -> tuple[list[File], set[str]]:
+        """Return `new_files`, and the paths of everything that is there."""
         base, patterns = self._split()
         system, root = _file_system(base)
         root = root.rstrip("/")
@@ -55,10 +59,11 @@ class Directory:
             found = system.get_file_info(pyarrow.fs.FileSelector(root or "/", allow_not_found=True, recursive=deep))
         new = [one for one in found if one.is_file and one.path not in seen]
         new = [one for one in new if self._takes(one.path[len(root) :].strip("/").split("/"), patterns)]
-        return [File(one.path, one.size) for one in sorted(new, key=lambda one: (one.mtime_ns, one.path))]
+        files = [File(one.path, one.size) for one in sorted(new, key=lambda one: (one.mtime_ns, one.path))]
+        return files, {one.path for one in found}
 
-    def take(self, files: list[File], start: int) -> int:
-        """Return where a micro-batch ends that begins with file number `start`."""
+    def take(self, files: Sequence[File], start: int) -> int:
+        """Return where a micro-batch ends that begins with file number `start` of the files."""
         end = len(files) if self.max_files is None else min(len(files), start + self.max_files)
         if self.max_bytes is not None:
             size = 0

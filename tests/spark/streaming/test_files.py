@@ -99,6 +99,53 @@ def test_the_list_is_the_same_for_every_reader(tmp_path: Path) -> None:
         fresh.require((0, 1000))
 
 
+def test_files_that_were_taken_long_ago_leave_the_list(tmp_path: Path) -> None:
+    log, kept = FileLog(tmp_path / "files", 1), "kept"
+    rounds, sizes = 6 * EVERY, []
+    for number in range(rounds):
+        name = kept if number == 3 else str(number)
+        # A batch takes each file at once; files are deleted after ten rounds, but for one.
+        there = {kept, *(str(n) for n in range(number - 10, number + 1))}
+        log.add([[File(name, 1)]], [number], [there])
+        sizes.append(len(log.files[0]) + len(log.old[0]))
+    assert log.counts == [rounds]
+    assert max(sizes) <= 4 * EVERY
+    assert kept in log.old[0]
+    assert "7" not in log.old[0]
+    assert log.between(0, rounds - 2, rounds) == [File(str(rounds - 2), 1), File(str(rounds - 1), 1)]
+    fresh = FileLog(tmp_path / "files", 1)
+    fresh.refresh()
+    assert (fresh.files, fresh.first, fresh.old) == (log.files, log.first, log.old)
+    fresh.require([rounds])
+    with pytest.raises(StreamingStateError, match=r"Spark wants the files from \[1\] on"):
+        fresh.require([1])
+    fresh.forget([rounds - 1])
+    assert fresh.files == [[File(str(rounds - 1), 1)]]
+    assert fresh.counts == [rounds]
+
+
+def test_a_look_that_misses_a_file_does_not_make_it_new(tmp_path: Path) -> None:
+    log = FileLog(tmp_path / "files", 1)
+    for number in range(5 * EVERY):
+        missed = number // EVERY == 3  # at the list after that round
+        log.add([[File(f"f{number}", 1)]], [number], [set() if missed else {f"f{n}" for n in range(number + 1)}])
+    assert {f"f{n}" for n in range(log.first[0])} == log.old[0]
+
+
+def test_a_source_lets_go_of_files_and_finds_none_twice(tmp_path: Path) -> None:
+    source, offset = reader(tmp_path), {"R": 0, "S": 0}
+    write(tmp_path / "S" / "stays", 0)
+    for number in range(5 * EVERY):
+        write(tmp_path / "R" / str(number), number)
+        (tmp_path / "R" / str(number - 5)).unlink(missing_ok=True)
+        offset = source.latestOffset(offset, SOME)
+        assert offset == {"R": number + 1, "S": 1}
+        source.commit(offset)
+    assert all(len(own) <= 4 * EVERY for own in source._seen)
+    again = reader(tmp_path)
+    assert again.latestOffset(offset, SOME) == offset
+
+
 def test_two_processes_cannot_both_add(tmp_path: Path) -> None:
     one, two = FileLog(tmp_path, 1), FileLog(tmp_path, 1)
     one.add([[File("a", 1)]])

@@ -60,12 +60,14 @@ class Feed:
     def deal(self, start: Taken, end: Taken, tasks: int) -> list[list[Part]]:
         """Return the parts between two positions for each task, of about the same number of bytes."""
         self._log.refresh()
-        self._log.require([one if isinstance(one, int) else 0 for one in end])
+        for taken in (start, end):
+            self._log.require([one if isinstance(one, int) else 0 for one in taken])
+        self._log.forget([one if isinstance(one, int) else 0 for one in start])
         parts: list[tuple[int, Part]] = []
-        for stream, (before, after, files) in enumerate(zip(start, end, self._log.files, strict=True)):
+        for stream, (before, after) in enumerate(zip(start, end, strict=True)):
             if isinstance(after, int):
                 assert isinstance(before, int)
-                for file in files[before:after]:
+                for file in self._log.between(stream, before, after):
                     n = self._parts(stream, file, tasks)
                     parts += [(file.bytes // n, FilePart(stream, file.path, k, n)) for k in range(n)]
             else:

@@ -75,7 +75,10 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics = {name: one for name, one in places.items() if isinstance(one, Topic)}
         self._log = FileLog(log, len(places))
         self._log.refresh()
-        self._seen = [{file.path for file in own} for own in self._log.files]
+        self._seen = self._known()
+        self._there: list[set[str]] = [set() for _ in places]
+        self._taken: list[int] | None = None
+        """How many files of each stream batches have taken that Spark has committed; None: unknown."""
         self._last: list[list[File]] | None = None
         """The last files of a run with the trigger `availableNow`, until they are in the log."""
         self._ends: dict[str, Offsets] | None = None
@@ -102,16 +105,19 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         everything = isinstance(limit, ReadAllAvailable)
         ends = self._topics_now() if self._ends is None else self._ends
         found: dict[str, Position] = {}
-        for (name, one), files in zip(self._places.items(), self._log.files, strict=True):
+        for (name, one), first, files in zip(self._places.items(), self._log.first, self._log.files, strict=True):
             if isinstance(one, Topic):
                 found[name] = one.take(start[name], ends[name], everything)
             else:
-                found[name] = len(files) if everything else one.take(files, start[name])
+                found[name] = first + (len(files) if everything else one.take(files, start[name] - first))
         return found
 
     def reportLatestOffset(self) -> dict[str, Position]:
-        listed = {name: len(files) for name, files in zip(self._places, self._log.files, strict=True)}
+        listed = dict(zip(self._places, self._log.counts, strict=True))
         return {**listed, **self._topics_now()}
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._taken = self._numbers(end)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return []
@@ -133,7 +139,15 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"stream {name!r}: the job began with {was}, and its DataFrame is one of {now} now; start with a"
                     " new checkpoint"
                 )
-        self._log.require([one if isinstance(one, int) else 0 for one in (start[name] for name in self._places)])
+        self._log.require(self._numbers(start))
+
+    def _numbers(self, offset: Mapping[str, Any]) -> list[int]:
+        """Return how many files of each stream an offset counts, 0 for a topic."""
+        return [one if isinstance(one, int) else 0 for one in (offset[name] for name in self._places)]
+
+    def _known(self) -> list[set[str]]:
+        """Return the paths of each stream that are not new."""
+        return [{*old, *(file.path for file in own)} for old, own in zip(self._log.old, self._log.files, strict=True)]
 
     def _topics_now(self) -> dict[str, Offsets]:
         """Return where the topics end."""
@@ -142,11 +156,15 @@ class InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _new(self) -> list[list[File]]:
         """Return the files of each stream that are not in the log."""
         found = zip(self._places.values(), self._seen, strict=True)
-        return [one.new_files(seen) if isinstance(one, Directory) else [] for one, seen in found]
+        looks = [one.look(seen) if isinstance(one, Directory) else ([], set()) for one, seen in found]
+        self._there = [there for _, there in looks]
+        return [files for files, _ in looks]
 
     def _add(self, found: list[list[File]]) -> None:
         """Add files to the log, before any offset counts them."""
         if any(found):
-            self._log.add(found)
-            for seen, added in zip(self._seen, found, strict=True):
-                seen.update(file.path for file in added)
+            if self._log.add(found, self._taken, self._there):
+                self._seen = self._known()
+            else:
+                for seen, added in zip(self._seen, found, strict=True):
+                    seen.update(file.path for file in added)
