@@ -350,22 +350,22 @@ DEFECTS = (
     ),
     Defect(
         "a fresh start takes results with a component before it",
-        (Edit("eddy/queries/version.py", "begin >= self.start)", "begin >= self.start - 1)"),),
+        (Edit("eddy/queries/owner.py", "version.start, GREATEST))", "version.start - 1, GREATEST))"),),
         queries="changing",
     ),
     Defect(
         "a warm start is a fresh one",
-        (Edit("eddy/queries/version.py", "found.last if self.warm else found.first", "found.first"),),
+        (Edit("eddy/queries/owner.py", "LAST if version.warm else FIRST", "FIRST"),),
         queries="changing",
     ),
     Defect(
         "an immediate stop lets one arrival through",
-        (Edit("eddy/queries/version.py", "found.last[rows] < self.stop]", "found.last[rows] <= self.stop]"),),
+        (Edit("eddy/queries/owner.py", "LEAST, version.stop - 1)", "LEAST, version.stop)"),),
         queries="changing",
     ),
     Defect(
         "a drain lets results through whose first component arrives at its position",
-        (Edit("eddy/queries/version.py", "found.first[rows] < self.drain.at]", "found.first[rows] <= self.drain.at]"),),
+        (Edit("eddy/queries/owner.py", "LEAST, version.drain.at - 1)", "LEAST, version.drain.at)"),),
         queries="changing",
     ),
     Defect(
@@ -375,7 +375,7 @@ DEFECTS = (
     ),
     Defect(
         "results that are held are forgotten",
-        (Edit("eddy/queries/query.py", "in self._held.pop(version, []):", "in []:"),),
+        (Edit("eddy/queries/query.py", "in held.pop(version, []):", "in []:"),),
         queries="changing",
     ),
     Defect(
@@ -430,19 +430,19 @@ DEFECTS = (
     ),
     Defect(
         "the old version stops at the change and not at the first result of the new one",
-        (Edit("eddy/queries/query.py", "            if not kind.at_result:\n", "            if True:\n"),),
+        (Edit("eddy/queries/life.py", "            if not kind.at_result:\n", "            if True:\n"),),
         queries="changing",
     ),
     Defect(
         "the first result of the new version ends nothing",
-        (Edit("eddy/queries/query.py", "link.new is one and link.change.at_result", "link.new is link.old"),),
+        (Edit("eddy/queries/life.py", "link.new is new and link.change.at_result]", "link.new is link.old]"),),
         queries="changing",
     ),
     Defect(
         "a version that waits starts when the first of the old ones has ended",
         (
             Edit(
-                "eddy/queries/query.py",
+                "eddy/queries/life.py",
                 "if new.ended is None and None not in ends:",
                 "if new.ended is None and any(ends):",
             ),
@@ -451,18 +451,49 @@ DEFECTS = (
     ),
     Defect(
         "windows that become wider are not filled again",
+        (Edit("eddy/queries/engine.py", "elif grown or (warm and", "elif (warm and"),),
+        queries="changing",
+    ),
+    Defect(
+        "a warm start does without the rows that no filter let in",
         (
             Edit(
                 "eddy/queries/engine.py",
-                "if family.join(version, query) or",
-                "if family.join(version, query) and False or",
+                "family.complete_from > kept_from or not family.whole",
+                "family.complete_from > kept_from",
             ),
         ),
         queries="changing",
     ),
     Defect(
+        "rows that only a new version wants stay out",
+        (
+            Edit(
+                "eddy/queries/family.py",
+                "        self._entries, self._shared = None, (None, None)\n",
+                "        self._shared = None, None\n",
+            ),
+        ),
+        queries="changing",
+    ),
+    Defect(
+        "the end of a range belongs to the next cell",
+        (Edit("eddy/queries/grouped_filters.py", "highs[highs < GREATEST] + 1", "highs"),),
+        queries="changing",
+    ),
+    Defect(
+        "a join over shared SteMs sees rows from before its start",
+        (Edit("stairs/shared.py", "if not earlier:", "if not earlier and time < 0:"),),
+        queries="changing",
+    ),
+    Defect(
+        "shared SteMs let go of rows that one of the joins needs",
+        (Edit("stairs/shared.py", "np.minimum(low[own], share", "np.maximum(low[own], share"),),
+        queries="changing",
+    ),
+    Defect(
         "versions with narrower windows take the results of wider ones",
-        (Edit("eddy/queries/version.py", "if not len(rows) or not spans:", "if len(rows) >= 0:"),),
+        (Edit("eddy/queries/owner.py", "self.family.windows[stream.name] != window", "window.size < 0"),),
         queries="changing",
     ),
 )
