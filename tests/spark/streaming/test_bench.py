@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench import streaming
+from bench import hub, streaming
 from bench.harness.figure import number
 from bench.spark import BEST, DEFAULT, finish
 from bench.streaming import FIGURES, points
@@ -75,3 +75,21 @@ def test_micro_batches_without_input_do_not_count_on_the_side_of_spark() -> None
 def test_figures_of_a_full_run_have_titles() -> None:
     assert {"results", "throughput", "fixed cost", "scaling"} == {str(point["part"]) for point in points(True)}
     assert set(FIGURE.bars) < set(FIGURE.titles)
+
+
+@pytest.mark.slow
+def test_a_hub_and_its_jobs_give_the_same_results(spark: SparkSession, tmp_path: Path) -> None:
+    (row,) = hub._results(spark, {"rows": 5_000}, tmp_path, quiet)
+    assert number(row, "value") > 0
+
+
+def test_ratios_of_a_hub_are_those_of_its_turns(
+    monkeypatch: pytest.MonkeyPatch, spark: SparkSession, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(hub, "_of_job", lambda *_: [9.0, 9.0, 2.0, 4.0])
+    monkeypatch.setattr(hub, "_of_hub", lambda *_: [9.0, 9.0, 4.0, 5.0])
+    point = {"rows": 40, "batches": 2, "turns": 3, "queries": "two joins"}
+    amounts, ratio = hub._pair(spark, point, tmp_path, quiet)
+    assert amounts == {"hub_s": 4.5, "jobs_s": 6.0, "job1_s": 3.0, "job2_s": 3.0}
+    assert ratio["figure"] == "hub2.apart_vs_two_jobs.40"
+    assert (ratio["value"], ratio["value_low"], ratio["value_high"]) == (0.75, 0.75, 0.75)
