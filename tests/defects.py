@@ -484,11 +484,13 @@ DEFECTS = (
     Defect(
         "a join over shared SteMs sees rows from before its start",
         (Edit("stairs/shared.py", "if not earlier:", "if not earlier and time < 0:"),),
+        strategy="mjoin",
         queries="changing",
     ),
     Defect(
         "shared SteMs let go of rows that one of the joins needs",
         (Edit("stairs/shared.py", "np.minimum(low[own], share", "np.maximum(low[own], share"),),
+        strategy="mjoin",
         queries="changing",
     ),
     Defect(
