@@ -178,16 +178,17 @@ class Family:
     @property
     def keeps_out(self) -> bool:
         """Whether filters keep rows out of the join."""
-        return bool(self._filters())
+        return any(map(self._is_filtered, self.names))
+
+    def _is_filtered(self, name: str) -> bool:
+        """Return whether all versions ask for ranges of a stream."""
+        return not isinstance(self._streams[name].window, Rows) and all(owner.ranges[name] for owner in self.owners)
 
     def _filters(self) -> dict[str, GroupedFilters]:
         """Return the filters of rows that arrive, for each stream of which all versions ask for ranges."""
         if self._entries is None:
-            self._entries = {}
-            for name in self.names:
-                own = [owner.ranges[name] for owner in self.owners]
-                if all(own) and not isinstance(self._streams[name].window, Rows):
-                    self._entries[name] = GroupedFilters(own)
+            filtered = filter(self._is_filtered, self.names)
+            self._entries = {name: GroupedFilters([owner.ranges[name] for owner in self.owners]) for name in filtered}
         return self._entries
 
     def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int, watermark: int | None = None) -> None:
