@@ -24,7 +24,7 @@ from eddy.fuzz.changing.script import script as engine_script
 from eddy.fuzz.draw import cases
 from eddy.fuzz.play import Game, Tally, compare_late, play, refusals
 from eddy.fuzz.script import script
-from eddy.queries.version import Version
+from eddy.queries.grouped_filters import GroupedFilters
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
@@ -54,17 +54,18 @@ Runtime.push = lossy
 
 
 ENGINE_DEFECT = '''
-from eddy.queries.version import Version
+import numpy as np
+from eddy.queries.grouped_filters import GroupedFilters
 
-owned = Version._owned
-
-
-def lossy(self, found):
-    """Lose the first result of a version in each push."""
-    return owned(self, found)[1:]
+share = GroupedFilters.share
 
 
-Version._owned = lossy
+def lossy(self, n, values):
+    """Lose the first result of each version in each push."""
+    return [np.arange(1, n) if rows is None else rows[1:] for rows in share(self, n, values)]
+
+
+GroupedFilters.share = lossy
 '''
 
 
@@ -248,7 +249,7 @@ def run_script(script: Path, before: str = "") -> subprocess.CompletedProcess[st
 def test_a_defect_of_an_engine_is_found_and_its_script_shows_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(Version, "_owned", Version._owned)
+    monkeypatch.setattr(GroupedFilters, "share", GroupedFilters.share)
     exec(ENGINE_DEFECT, {})
     narrow = ("--queries", "changing", "--strategy", "mjoin", "--policy", "fixed")
     result = invoke("--seed", "2", "--seconds", "600", *narrow, "--save", str(tmp_path))
