@@ -162,7 +162,7 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(tmp_path:
     for kind, count in sorted((faults + Counter({f"element given: {k}": n for k, n in given.items()})).items()):
         print(f"{count:5d} {kind}")
     assert results > 1000
-    assert effective >= 10
+    assert effective >= 3  # elements that no manifest has named die with the driver
     assert faults.total() >= wanted
 
 
