@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import eddy
 from eddy.fuzz import command, hunt
 from eddy.fuzz.case import NAMES, Case, Push, Reload, Row, Shape
 from eddy.fuzz.changing.case import EngineCase
@@ -290,6 +291,7 @@ def test_a_case_that_does_not_end_is_a_failure(monkeypatch: pytest.MonkeyPatch, 
         while runtime.position > 2:
             pass
 
+    eddy.warmup()  # loading kernels takes longer than the limit
     monkeypatch.setattr(Runtime, "check", endless)
     monkeypatch.setattr(hunt, "CASE_SECONDS", 1.0)
     monkeypatch.setattr(hunt, "SMALL_CASE_SECONDS", 0.1)
