@@ -51,12 +51,12 @@ def _query(version: int, window: int) -> Query:
 
 
 class Run(NamedTuple):
-    """What came of a change.
+    """The results and times of a change.
 
     tables         the results of the push before the change, and of each push after it
     returned       the wall time at which each of these pushes returned, in seconds; the first is that of the change
     cpu_s          CPU time of these pushes and of the change
-    complete_from  where the new version has all results from
+    complete_from  the position from which the new version has all results
     """
 
     tables: list[pa.Table]

@@ -53,7 +53,7 @@ FIGURES_OF = {
     "files_mb": "Their size, MB",
     "batch_ms": "Time of a micro-batch, ms",
 }
-"""What is sampled, and its title. Memory is what a process does not share with others."""
+"""The title of each sampled quantity. Memory counts the pages that a process does not share with others."""
 
 
 class _Rows:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stairs.chunk_log import ChunkLog
+from stairs.gathered import ColumnId, Gathered
 from stairs.kernels.payload import P_FIELDS, P_MASK, P_OUT, P_RING, P_STREAM, P_WIDTH, gather
 from stairs.memory.allowance import Allowance
 from stairs.plain_types import Column, declared, merged, plain, to_plain
@@ -27,8 +28,6 @@ from stairs.storage.parts import Parts, Plain
 _BOOL = pa.bool_()
 
 Slices = list[tuple[slice, slice]]
-ColumnId = tuple[int, int]
-"""A column: its stream, and its position among the kept columns of the stream."""
 
 
 def fixed_width(kind: pa.DataType) -> int:
@@ -62,23 +61,6 @@ def _spread(log: ChunkLog, arrivals: npt.NDArray[np.int64], present: npt.NDArray
     return log.take(arrivals[present]).take(places)
 
 
-class _Gathered(NamedTuple):
-    """What a call of `Payload.gather` gathers.
-
-    described   int64[rings, P_FIELDS], the rings of values, then those of validity
-    widths      bytes of a value of each
-    rings, nulls, logs   the columns
-    places      streams by their position among the components of a result
-    """
-
-    described: npt.NDArray[np.int64]
-    widths: list[int]
-    rings: list[ColumnId]
-    nulls: list[ColumnId]
-    logs: list[ColumnId]
-    places: dict[int, int]
-
-
 class Payload:
     """The kept columns of all streams.
 
@@ -96,8 +78,8 @@ class Payload:
     _ring: dict[ColumnId, npt.NDArray[np.uint8]]
     _valid: dict[ColumnId, npt.NDArray[np.uint8]]
     _block: npt.NDArray[np.uint8]
-    _whole: _Gathered
-    _parts: dict[tuple[tuple[int, ...], frozenset[ColumnId]], _Gathered]
+    _whole: Gathered
+    _parts: dict[tuple[tuple[int, ...], frozenset[ColumnId]], Gathered]
 
     def __init__(self, kinds: list[list[pa.DataType]], room: list[int], allowance: Allowance | None = None) -> None:
         self.kinds = kinds
@@ -161,7 +143,7 @@ class Payload:
             "_ring": rings,
             "_valid": valid,
             "_parts": {},
-            "_whole": _Gathered(
+            "_whole": Gathered(
                 described,
                 described[:, P_WIDTH].tolist(),
                 self._rings,
@@ -346,21 +328,6 @@ class Payload:
 
     # Results
 
-    def _some(self, streams: tuple[int, ...], columns: frozenset[ColumnId]) -> _Gathered:
-        """Return what is gathered for columns of results whose components are tuples of these streams."""
-        known = self._parts.get((streams, columns))
-        if known is not None:
-            return known
-        places = {i: place for place, i in enumerate(streams)}
-        every = self._whole
-        kept = [row for row, one in enumerate([*every.rings, *every.nulls]) if one in columns]
-        described = every.described[kept]
-        described[:, P_STREAM] = [places[i] for i in described[:, P_STREAM].tolist()]
-        rings, nulls, logs = ([one for one in own if one in columns] for own in (every.rings, every.nulls, every.logs))
-        known = _Gathered(described, [every.widths[row] for row in kept], rings, nulls, logs, places)
-        self._parts[streams, columns] = known
-        return known
-
     def gather(
         self,
         ids: npt.NDArray[np.int32],
@@ -381,7 +348,12 @@ class Payload:
         streams the streams of the components, in their order; None = all. Then `ids` and `bases` have only those
         columns the columns to return, if `streams` are given
         """
-        whole = self._whole if streams is None else self._some(tuple(streams), columns or frozenset())
+        whole = self._whole
+        if streams is not None:
+            chosen = tuple(streams), columns or frozenset()
+            if chosen not in self._parts:
+                self._parts[chosen] = whole.part(*chosen)
+            whole = self._parts[chosen]
         lacking = [] if absent is None else [i for i in range(len(self.kinds)) if absent[:, i].any()]
         starts = [0, *accumulate((n * width + 63) // 64 * 64 for width in whole.widths)]
         # Arrow's pool reuses memory that is already mapped; fresh pages would cost more than the copy.

@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.defects import DEFECTS, LEDGER_DEFECTS, SEED, Defect, Edit
+from tests import defects
+from tests.changing_defects import CHANGING_DEFECTS
+from tests.defects import LEDGER_DEFECTS, SEED, Defect, Edit
 from tests.documents import ROOT
 
+DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
 PACKAGES = ("stairs", "jisc", "eddy")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "demo", "spark")
 

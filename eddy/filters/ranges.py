@@ -135,9 +135,9 @@ def _natural(text: str, kind: pa.DataType) -> pa.Scalar | None:
         if pt.is_date32(kind):
             return pa.scalar(text).cast(kind)
         value = json.loads(text)
-    except (ValueError, *FAILURES):
+        return pa.scalar(value) if type(value) in (int, float, str) else None
+    except (ValueError, OverflowError, *FAILURES):
         return None
-    return pa.scalar(value) if type(value) in (int, float, str) and value not in (LEAST - 1, GREATEST + 1) else None
 
 
 def _of_column(text: str, kind: pa.DataType) -> pa.Scalar | None:

@@ -19,7 +19,7 @@ from jisc.plan.tree import Tree, join
 from jisc.plan.states import states_of
 
 """
-"""What the fuzzer's own policy needs in a script."""
+"""The imports that the fuzzer's own policy needs in a script."""
 
 _HEAD = '''"""{title}"""
 

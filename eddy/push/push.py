@@ -30,22 +30,26 @@ Pushed = Mapping[str, object]
 
 def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:
     """Take arrivals in and return their results; see `Runtime.push`."""
-    began = perf_counter()
     prepared = prepare(engine, batches, order, watermark)
-    settle(engine, prepared, perf_counter() - began)
+    settle(engine, prepared)
     assert prepared.commit.last is not None
     return prepared.commit.last.results
 
 
 class Prepared(NamedTuple):
-    """A push whose results are computed, and which has not happened yet: `settle` or `roll_back` follows."""
+    """A push whose results are computed, and which has not happened yet: `settle` or `roll_back` follows.
+
+    seconds   how long that took
+    """
 
     arrivals: Arrivals
     commit: CommitRecord
+    seconds: float
 
 
 def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> Prepared:
     """Compute a push. After an exception, and until it is settled, `roll_back` takes it back."""
+    began = perf_counter()
     engine.last = None
     watermark = as_ticks(watermark)
     oldest = _late_before(engine, watermark)
@@ -55,15 +59,17 @@ def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None) 
     if engine.router.due:
         follow_router(engine)
         begin(engine)
-    return Prepared(arrivals, computed(engine, arrivals))
+    commit = computed(engine, arrivals)
+    return Prepared(arrivals, commit, perf_counter() - began)
 
 
-def settle(engine: Engine, prepared: Prepared, seconds: float) -> None:
-    """Let a prepared push happen; `seconds`: its time so far, for the history of plans."""
-    arrivals, commit = prepared
+def settle(engine: Engine, prepared: Prepared) -> None:
+    """Let a prepared push happen."""
+    began = perf_counter()
+    arrivals, commit, seconds = prepared
     engine.commit = commit
     finish(engine, commit)
-    engine.strategy.history.note_push(commit.inserted, commit.arrivals, seconds)
+    engine.strategy.history.note_push(commit.inserted, commit.arrivals, seconds + perf_counter() - began)
     if commit.late.nbytes or arrivals.late:
         engine.late.settle(arrivals.late, engine.bound.left, arrivals.watermark is not None)
 

@@ -180,38 +180,6 @@ class Engine:
         rows = [dict(zip(HISTORY.names, one, strict=True)) for one in self._history[: self._elements]]
         return pa.Table.from_pylist(rows, schema=HISTORY)
 
-    @in_turn
-    def transition(self, name: str, plan: str) -> None:
-        """Run the join of a query by another plan from now on, on live state; all queries that share it follow.
-
-        plan   as in `Runtime`, over the streams of the query, such as "(R S) T"
-
-        Results do not change. Raises InputError for an unknown or stopped query, PlanError for a plan that is none.
-        """
-        family = self._family(name)
-        shared = self._sharing.join(family)
-        if shared is not None:
-            change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
-        elif family.runtime is not None:
-            family.runtime.transition(plan)
-        else:  # the next push makes the join
-            family.tree = read_plan(plan, family.query.graph)
-
-    def plan(self, name: str) -> str:
-        """Return the plan of the join of a query as text. Raises InputError for an unknown or stopped query."""
-        family = self._family(name)
-        shared = self._sharing.join(family)
-        if shared is not None:
-            return shared.strategy.tree.text(family.query.graph.names)
-        if family.runtime is not None:
-            return family.runtime.plan
-        return (family.tree or default_plan(family.query.graph)).text(family.query.graph.names)
-
-    def _family(self, name: str) -> Family:
-        if not self[name].live:
-            raise InputError(f"query {name!r} has stopped; start it again")
-        return self.owners[self[name].live[-1]].family
-
     def metrics(self) -> dict[str, Any]:
         """Return figures of the engine as JSON values.
 
@@ -231,7 +199,7 @@ class Engine:
                 {
                     "streams": family.names,
                     "queries": names,
-                    "plan": self.plan(names[0]) if names else None,
+                    "plan": self.plan_of(family),
                     "shared": family.shared,
                     "bytes": 0 if family.runtime is None else family.runtime.nbytes,
                     "seconds": self._sharing.seconds(family) + family.seconds,
@@ -245,7 +213,7 @@ class Engine:
             }
             for name, one in self._queries.items()
         }
-        shared = 0 if self._sharing.hub is None else self._sharing.hub.nbytes
+        shared = 0 if self._sharing.pool is None else self._sharing.pool.nbytes
         kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self._kept, strict=True)}
         return {
             "position": self.position,
@@ -343,10 +311,30 @@ class Engine:
         for family in self._families.values():
             if family.runtime is not None:
                 family.runtime.check()
-        if self._sharing.hub is not None:
-            self._sharing.hub.check()
+        if self._sharing.pool is not None:
+            self._sharing.pool.check()
 
     # For the queries
+
+    @in_turn
+    def change_plan(self, family: Family, plan: str) -> None:
+        """Run a join by another plan from now on. Raises PlanError for a plan that is none."""
+        shared = self._sharing.join(family)
+        if shared is not None:
+            change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
+        elif family.runtime is not None:
+            family.runtime.transition(plan)
+        else:  # the next push makes the join
+            family.tree = read_plan(plan, family.query.graph)
+
+    def plan_of(self, family: Family) -> str:
+        """Return the plan of a join as text."""
+        shared = self._sharing.join(family)
+        if shared is not None:
+            return shared.strategy.tree.text(family.query.graph.names)
+        if family.runtime is not None:
+            return family.runtime.plan
+        return (family.tree or default_plan(family.query.graph)).text(family.query.graph.names)
 
     def checked_position(self, name: str, at: int | None) -> int:
         """Return the position of a control element; None is the next arrival. Raises InputError for one in the past."""
@@ -378,7 +366,7 @@ class Engine:
         if new and not warm:
             family.fill({}, self.position)
         elif grown or (warm and (family.complete_from > kept_from or not family.whole)):
-            family.fill({name: one.table() for name, one in zip(family.names, own, strict=True)}, kept_from)
+            family.fill({name: one.rows() for name, one in zip(family.names, own, strict=True)}, kept_from)
         self._families = {**self._families, key: family}
         version.complete_from = family.complete_from if warm else (start or 0)
         return version

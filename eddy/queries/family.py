@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from time import thread_time
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.adaptive import AdaptiveFilter
+from eddy.filters.conditions import Filter
 from eddy.ingest.arrivals import keep_arrivals, keep_rows
 from eddy.push.push import Prepared, prepare, settle
 from eddy.push.transaction import recover, roll_back
@@ -25,7 +27,6 @@ from eddy.query.stream import Stream
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from jisc.plan.tree import Tree
-from stairs.errors import InputError
 from stairs.graph import Window, WindowKind
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def family_key(query: Query) -> Hashable:
     A window of rows counts the rows that the filter of its stream lets through, so it and the filter are common.
     """
     rowed = tuple(
-        (stream.name, stream.window.n, _filter_key(stream))
+        (stream.name, stream.window.n, _Filter(stream.filter))
         for stream in sorted(query.streams, key=lambda one: one.name)
         if isinstance(stream.window, Rows)
     )
@@ -52,23 +53,28 @@ def family_key(query: Query) -> Hashable:
     )
 
 
-def _filter_key(stream: Stream) -> Hashable:
-    """Return what is equal for equal filters: the text of an expression, else the identity of what was given."""
-    return str(stream.filter) if isinstance(stream.filter, pc.Expression | None) else id(stream.filter)
+@dataclass(frozen=True, eq=False)
+class _Filter:
+    """A filter, equal to itself and to an equal expression. The text of an expression leaves long constants out."""
+
+    given: Filter | None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Filter):
+            return NotImplemented
+        own, theirs = self.given, other.given
+        return own is theirs or (
+            isinstance(own, pc.Expression) and isinstance(theirs, pc.Expression) and own.equals(theirs)
+        )
+
+    def __hash__(self) -> int:
+        return hash(str(self.given)) if isinstance(self.given, pc.Expression) else id(self.given)
 
 
 def _wider(one: Window, other: Window) -> bool:
     """Return whether a window keeps more than another one of a kind that fits the same family."""
     order = (WindowKind.ROWS, WindowKind.RANGE, WindowKind.UNBOUNDED)
     return (order.index(one.kind), one.size) > (order.index(other.kind), other.size)
-
-
-def _one(table: pa.Table) -> pa.RecordBatch:
-    """Return the rows of a table that has any in one batch. Raises InputError if they do not fit into one."""
-    batches = table.combine_chunks().to_batches()
-    if len(batches) > 1:
-        raise InputError("the rows that are kept do not fit into columns of 2 GiB; use shorter windows")
-    return batches[0]
 
 
 class Family:
@@ -191,7 +197,7 @@ class Family:
             self._entries = {name: GroupedFilters([owner.ranges[name] for owner in self.owners]) for name in filtered}
         return self._entries
 
-    def fill(self, rows: Mapping[str, pa.Table | None], complete_from: int, watermark: int | None = None) -> None:
+    def fill(self, rows: Mapping[str, pa.RecordBatch | None], complete_from: int, watermark: int | None = None) -> None:
         """Begin anew with rows that arrived earlier.
 
         complete_from  the position from which these are all
@@ -204,10 +210,7 @@ class Family:
             return
         plan = None if self.runtime is None else self.runtime.plan
         runtime = Runtime(query, plan, **self._options)  # type: ignore[arg-type]
-        batches: list[pa.RecordBatch | None] = []
-        for name in self.names:
-            table = rows.get(name)
-            batches.append(None if table is None or not len(table) else _one(table))
+        batches = [rows.get(name) for name in self.names]
         self.complete_from, self.whole = complete_from, True
         kept = keep_rows(batches, self._wanted(batches))
         given = {name: batch for name, batch in zip(self.names, kept, strict=True) if batch is not None}
@@ -244,13 +247,12 @@ class Family:
         self.seconds += thread_time() - began
         return found, prepared
 
-    def push_rows(self, rows: Mapping[str, pa.Table], watermark: int | None) -> Found:
+    def push_rows(self, rows: Mapping[str, pa.RecordBatch], watermark: int | None) -> Found:
         """Take rows with their positions in, in order of event time; return what the join found.
 
         watermark   no later row is older; as in `Runtime.push`, and without effect on windows without event time
         """
-        tables = [rows.get(name) for name in self.names]
-        batches = [None if table is None or not len(table) else _one(table) for table in tables]
+        batches = [rows.get(name) for name in self.names]
         batches = keep_rows(batches, self._wanted(batches))
         given = {name: batch for name, batch in zip(self.names, batches, strict=True) if batch is not None}
         assert self.runtime is not None
@@ -271,7 +273,7 @@ class Family:
         if engine.commit is not None:
             recover(engine)
         elif engine.undo is not None:
-            settle(engine, prepared, 0.0)
+            settle(engine, prepared)
 
     def roll_back(self) -> None:
         """Take a push back that has not happened."""
@@ -296,7 +298,7 @@ class Family:
         running = [owner for owner in owners or self.owners if owner.version.gives_from(position)]
         if not len(found) or not running:
             return Shares(found, {})
-        state = [(one, *one.version.bounds) for one in running]
+        state = self.oldest, [(one, *one.version.bounds) for one in running]
         if state != self._shared[0]:
             ranges = [[*one.bounds(), *one.windows(), *chain.from_iterable(one.ranges.values())] for one in running]
             self._shared = state, GroupedFilters(ranges)

@@ -1,4 +1,4 @@
-"""What the join of a family found in a push, and what each version gets of it."""
+"""The results that the join of a family found in a push, and the share of each version."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from eddy.filters.ranges import Codes
 from eddy.ingest.validation import checked_times
-from eddy.queries.sources import POSITION
-from stairs.errors import InputError
+from eddy.queries.sources import POSITION, one_batch
 from stairs.plain_types import no_rows, taken
 
 if TYPE_CHECKING:
@@ -34,10 +33,8 @@ class Found:
     def __init__(self, table: pa.Table, streams: Sequence[Stream], time_type: pa.DataType | None) -> None:
         self._streams = streams
         self._time_type = time_type
-        batches = table.combine_chunks().to_batches()
-        if len(batches) > 1:
-            raise InputError("the results of this push do not fit into columns of 2 GiB; push fewer rows at a time")
-        columns = batches[0].columns if batches else [no_rows(kind) for kind in table.schema.types]
+        batch = one_batch(table, "push fewer at a time")
+        columns = [no_rows(kind) for kind in table.schema.types] if batch is None else batch.columns
         self._columns: dict[str, pa.Array] = dict(zip(table.column_names, columns, strict=True))
         self._ages: dict[str, Codes] = {}
 
@@ -87,7 +84,7 @@ class Found:
 
 
 class Shares:
-    """What each version gets of what a family found.
+    """The results of a family, divided among its versions.
 
     The results of versions that need the same columns lie in one block of memory, which lives as long as any of their
     tables does.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.queries.sources import Push
+from eddy.queries.sources import Push, one_batch
 from stairs.graph import Window, WindowKind
 
 
@@ -75,9 +75,11 @@ class Kept:
             self.complete_from = chunk.end
             self._chunks.popleft()
 
-    def table(self) -> pa.Table | None:
-        """Return the rows with their positions, None without any."""
-        return pa.Table.from_batches([chunk.rows for chunk in self._chunks]) if self._chunks else None
+    def rows(self) -> pa.RecordBatch | None:
+        """Return the rows with their positions, None without any. Raises InputError if they exceed 2 GiB."""
+        if not self._chunks:
+            return None
+        return one_batch(pa.Table.from_batches([chunk.rows for chunk in self._chunks]), "use shorter windows")
 
     def nbytes(self) -> int:
         """Return the bytes of the rows."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from stairs.kernels.accelerate import jit, u64
+from stairs.kernels.accelerate import inlined, jit, u64
 from stairs.kernels.bits import lowest_bit
 
 Int64s = npt.NDArray[np.int64]
@@ -25,6 +25,15 @@ def set_bits(bits: Int64s, versions: Int64s, first: Int64s, end: Int64s) -> None
             bits[u64(cell), u64(word)] |= bit
 
 
+@inlined
+def acceptors(cells: Int64s, bits: Int64s, always: Int64s, row: int, word: int) -> int:
+    """Return the versions of a word that accept a row, as bits."""
+    found = always[u64(word)]
+    for k in range(cells.shape[1]):
+        found &= bits[u64(cells[u64(row), u64(k)]), u64(word)]
+    return found
+
+
 @jit
 def share(cells: Int64s, bits: Int64s, always: Int64s, counts: Int64s, rows: Int64s) -> None:
     """Add to counts how many rows each version accepts; write these rows if there is room for any.
@@ -34,13 +43,10 @@ def share(cells: Int64s, bits: Int64s, always: Int64s, counts: Int64s, rows: Int
 
     O(rows * words * columns + rows accepted).
     """
-    n, columns = cells.shape
     writes = rows.shape[0] > 0
-    for row in range(n):
+    for row in range(cells.shape[0]):
         for word in range(always.shape[0]):
-            left = always[u64(word)]
-            for k in range(columns):
-                left &= bits[u64(cells[u64(row), u64(k)]), u64(word)]
+            left = acceptors(cells, bits, always, row, word)
             while left != 0:
                 version = u64((word << 6) + lowest_bit(left))
                 left &= left - 1
@@ -52,15 +58,11 @@ def share(cells: Int64s, bits: Int64s, always: Int64s, counts: Int64s, rows: Int
 @jit
 def accepted_by_any(cells: Int64s, bits: Int64s, always: Int64s, wanted: npt.NDArray[np.bool_]) -> int:
     """Write for each row whether a version accepts it; return how many rows there are of these."""
-    n, columns = cells.shape
     found = 0
-    for row in range(n):
+    for row in range(cells.shape[0]):
         wanted[u64(row)] = False
         for word in range(always.shape[0]):
-            left = always[u64(word)]
-            for k in range(columns):
-                left &= bits[u64(cells[u64(row), u64(k)]), u64(word)]
-            if left != 0:
+            if acceptors(cells, bits, always, row, word) != 0:
                 wanted[u64(row)] = True
                 found += 1
                 break

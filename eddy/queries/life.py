@@ -23,9 +23,9 @@ Stop = Literal["immediate", "drain"]
 
 
 class Host(Protocol):
-    """What runs the versions of many lives.
+    """The engine that runs the versions of many lives.
 
-    position  of what arrives next
+    position  the position of the next arrival
     """
 
     position: int

@@ -70,7 +70,7 @@ class RunningQuery(Life):
         self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
 
     def _element(self, at: int | None) -> int:
-        """Return the position of a control element, and note it. Raises InputError for one that cannot be."""
+        """Return the position of a control element. Raises InputError for one that cannot be."""
         position = self._engine.checked_position(self.name, at)
         if position < self._last_element:
             raise InputError(
@@ -88,11 +88,21 @@ class RunningQuery(Life):
     @property
     def plan(self) -> str:
         """The plan of the join of the newest version, as text. Raises InputError once the query has stopped."""
-        return self._engine.plan(self.name)
+        return self._engine.plan_of(self._family())
 
     def transition(self, plan: str) -> None:
-        """Run its join by another plan, as `Engine.transition`."""
-        self._engine.transition(self.name, plan)
+        """Run the join of the newest version by another plan from now on, on live state; queries that share it follow.
+
+        plan   as in `Runtime`, over the streams of the query, such as "(R S) T"
+
+        Results do not change. Raises InputError once the query has stopped, and PlanError for a plan that is none.
+        """
+        self._engine.change_plan(self._family(), plan)
+
+    def _family(self) -> Family:
+        if not self.live:
+            raise InputError(f"query {self.name!r} has stopped; start it again")
+        return self._engine.owners[self.live[-1]].family
 
     # Its results
 
@@ -105,7 +115,7 @@ class RunningQuery(Life):
         """Return the results of a push: what the join of each family found, and what each version gets of it."""
         owners = self._engine.owners
         giving = [owners[one] for one in self._versions if one.gives_from(push.first)]
-        if len(self._versions) == 1 and giving and not self.successions and not self._held:
+        if len(giving) == 1 and not self.successions and not self._held:
             return finds[giving[0].family][1].table(giving[0])
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
         for owner in reversed(giving):

@@ -1,4 +1,4 @@
-"""What an engine and its queries were before a call, so that a push or an element happens in whole or not at all.
+"""The state of an engine and its queries before a call, so that a push or an element happens in whole or not at all.
 
 Their attributes are replaced, and the lists and dicts in them are never modified. So a savepoint copies no contents.
 """

@@ -17,11 +17,19 @@ from eddy.query.event_time import ticks, unified_time
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
-from stairs.errors import QueryError
+from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, Window, WindowKind
 
 POSITION = "#position"
 """The column that the engine adds to the rows of each stream."""
+
+
+def one_batch(table: pa.Table, remedy: str) -> pa.RecordBatch | None:
+    """Return the rows of a table in one batch, None without any. Raises InputError if a column exceeds 2 GiB."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise InputError(f"{table.num_rows} rows do not fit into columns of 2 GiB: {remedy}")
+    return batches[0] if batches else None
 
 
 class _Graph(NamedTuple):

@@ -452,3 +452,38 @@ def test_metrics_count_for_each_query() -> None:
         (["R", "S"], ["a", "b"], "R S")
     ]
     assert found["joins"][0]["seconds"] > 0
+
+
+def test_a_fresh_start_stays_fresh_when_its_join_begins_to_share() -> None:
+    run = Run(7)
+    streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(100), time="t") for name in NAMES]
+    run.engine = eddy.Engine(streams)
+    run.push(30)
+    asked = Asked({"R": 40, "S": 40})
+    run.engine.start("q", asked.query())
+    run.push(10)
+    run.engine.start("other", Asked({"S": 9, "T": 9}).query())
+    run.push(30)
+    assert [join["shared"] for join in run.engine.metrics()["joins"]] == [True, True]
+    run.check("q", [one for one in all_results(asked, run.rows) if one[0] >= 30])
+
+
+def test_an_old_handle_does_not_speak_of_a_new_query_of_its_name() -> None:
+    run = Run(8)
+    old = run.engine.start("q", Asked({"R": 9, "S": 9}).query())
+    old.stop()
+    new = run.engine.start("q", Asked({"S": 9, "T": 9}).query())
+    assert new.plan == "S T"
+    with pytest.raises(InputError, match="query 'q' has stopped"):
+        assert old.plan
+
+
+def test_the_plan_of_a_join_in_metrics_is_its_own_while_a_query_changes() -> None:
+    run = Run(9)
+    query = run.engine.start("q", Asked({"R": 9, "S": 9}).query())
+    run.push(10)
+    query.change(Asked({"S": 9, "T": 9}).query(), "drain-stream")
+    assert [(join["streams"], join["plan"]) for join in run.engine.metrics()["joins"]] == [
+        (["R", "S"], "R S"),
+        (["S", "T"], "S T"),
+    ]

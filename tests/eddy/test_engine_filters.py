@@ -116,3 +116,20 @@ def test_rows_that_no_query_wants_do_not_enter_the_join() -> None:
         sizes.append(next(iter(engine._families.values())).runtime.position)
     n_rows = sum(len(batches["R"]) for batches in rows)
     assert sizes == [sizes[1] - n_rows, sizes[1]]
+
+
+def test_filters_whose_texts_are_equal_are_not_taken_for_equal() -> None:
+    """Arrow leaves long constants out of the text of an expression."""
+    sets = [[*range(20), value, *range(30, 50)] for value in (777, 888)]
+    schema = pa.schema([("k", pa.int64())])
+    engine = eddy.Engine([eddy.Stream(name, schema) for name in "RS"])
+    texts = set()
+    for number, values in enumerate(sets):
+        kept = pc.field("k").isin(values)
+        texts.add(str(kept))
+        streams = [eddy.Stream(name, schema, window=eddy.Rows(9), filter=kept) for name in "RS"]
+        engine.start(f"q{number}", eddy.Query(streams, ["R.k = S.k"], select=["R.k"]))
+    assert len(texts) == 1
+    rows = [{"k": 777}, {"k": 888}]
+    found = engine.push({"R": rows, "S": rows}, order=[0, 0, 1, 1])
+    assert {name: table.to_pylist() for name, table in found.items()} == {"q0": [{"R.k": 777}], "q1": [{"R.k": 888}]}

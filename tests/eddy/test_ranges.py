@@ -114,6 +114,11 @@ def test_other_expressions_have_none(expression: pc.Expression) -> None:
     assert ranges_of(Predicate(expression), SCHEMA) is None
 
 
+@pytest.mark.parametrize("value", [pa.scalar(10**30, pa.decimal128(38, 0)), pa.scalar(2**64 - 1, pa.uint64())], ids=str)
+def test_constants_beyond_64_bits_have_none(value: pa.Scalar) -> None:
+    assert ranges_of(Predicate(pc.field("a") > value), pa.schema([("a", value.type)])) is None
+
+
 def test_a_function_has_no_ranges() -> None:
     assert ranges_of(Predicate(lambda batch: batch["byte"]), SCHEMA) is None
 

@@ -166,19 +166,19 @@ class Case:
     def push(self, count: int) -> None:
         rows = [self.row(self.chance.choice(NAMES), x) for x in range(len(self.rows), len(self.rows) + count)]
         results = self.engine.push(*pushed(rows))
-        self.has_shared |= self.hub is not None
+        self.has_shared |= self.pool is not None
         self.rows += rows
         self.pushes.append(len(self.rows))
         for name, table in results.items():
             self.found.setdefault(name, []).extend(tuple(row.values()) for row in table.to_pylist())
 
     @property
-    def hub(self) -> sharing.Hub | None:
-        return self.engine._sharing.hub
+    def pool(self) -> sharing.StemPool | None:
+        return self.engine._sharing.pool
 
     def change_plans(self) -> None:
         """Change the plans of some shared joins."""
-        for join in [] if self.hub is None else self.hub.joins.values():
+        for join in [] if self.pool is None else self.pool.joins.values():
             if self.chance.random() < 0.5:
                 order = random_order(join.strategy.masks, np.random.default_rng(self.chance.randrange(1 << 30)))
                 join.strategy.change(left_deep(tuple(order)))
@@ -223,8 +223,8 @@ def played(case: Case, steps: int) -> Case:
         case.start(drawn(case.chance, filters=False))
     for _ in range(steps):
         case.push(case.chance.choice((1, 3, 12, 25)))
-        if case.hub is not None:
-            case.hub.check()
+        if case.pool is not None:
+            case.pool.check()
         what = case.chance.random()
         if what < 0.4 and len(case.asked) < 9:
             case.start(drawn(case.chance, not case.lateness))
@@ -260,15 +260,15 @@ def test_policies_change_plans_within_pushes(seed: int, policy: str, monkeypatch
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sequence_numbers_are_renumbered(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "Hub", partial(sharing.Hub, renumber_at=40))
+    monkeypatch.setattr(sharing, "StemPool", partial(sharing.StemPool, renumber_at=40))
     case = Case(seed)
     for _ in range(3):
         case.start(drawn(case.chance))
     for _ in range(12):
         case.push(20)
-        if case.hub is not None:
-            case.hub.check()
-            assert max(own[3] for own in case.hub.stems.streams.tolist()) < 200
+        if case.pool is not None:
+            case.pool.check()
+            assert max(own[3] for own in case.pool.stems.streams.tolist()) < 200
     case.check()
 
 
@@ -332,8 +332,8 @@ def test_joins_that_read_a_stream_in_common_share_and_others_do_not() -> None:
     assert [one["shared"] for one in metrics["joins"]] == [False, True, True]
     assert [one["bytes"] > 0 for one in metrics["joins"]] == [True, False, False]
     assert metrics["shared_bytes"] > 0
-    assert case.hub is not None
-    assert case.hub.names == ["A", "B", "C"]
+    assert case.pool is not None
+    assert case.pool.names == ["A", "B", "C"]
     for name in ("one", "other"):
         case.engine[name].stop()
     case.push(1)
@@ -348,8 +348,8 @@ def test_attributes_that_are_equal_in_some_query_have_one_directory() -> None:
     case.engine.start("text", wide("A.s = C.s", "A", "C"))
     case.engine.start("third", wide("C.a = A.a", "A", "C"))
     case.push(5)
-    assert case.hub is not None
-    assert case.hub.stems.graph.attributes == ((0, 1), (0,), (0, 0, 1))
+    assert case.pool is not None
+    assert case.pool.stems.graph.attributes == ((0, 1), (0,), (0, 0, 1))
 
 
 def test_a_fresh_start_on_known_attributes_makes_nothing_anew() -> None:
@@ -357,13 +357,13 @@ def test_a_fresh_start_on_known_attributes_makes_nothing_anew() -> None:
     case.engine.start("one", wide("A.a = B.a", "A", "B"))
     case.engine.start("other", wide("B.a = C.a", "B", "C"))
     case.push(20)
-    hub = case.hub
+    pool = case.pool
     case.engine.start("third", wide("A.a = C.a", "A", "C"))
     case.push(20)
-    assert case.hub is hub
+    assert case.pool is pool
     case.engine.start("fourth", wide("A.a = C.b", "A", "C"))
     case.push(20)
-    assert case.hub is not hub
+    assert case.pool is not pool
 
 
 def test_known_attributes_in_different_directories_are_not_enough() -> None:
@@ -371,10 +371,10 @@ def test_known_attributes_in_different_directories_are_not_enough() -> None:
     case.start(Asked({"A": 30, "B": 30}, [(("A", "a"), ("B", "a"))]))
     case.start(Asked({"B": 30, "C": 30}, [(("B", "b"), ("C", "b"))]))
     case.push(20)
-    hub = case.hub
+    pool = case.pool
     case.start(Asked({"A": 30, "C": 30}, [(("A", "a"), ("C", "b"))]))
     case.push(20)
-    assert case.hub is not hub
+    assert case.pool is not pool
     case.check()
 
 
@@ -396,10 +396,10 @@ def test_a_join_that_keeps_rows_out_shares_once_a_version_asks_for_all_rows() ->
     case.start(Asked({"A": 20, "B": 20}, on, {"A": 5}))
     case.start(Asked({"B": 9, "C": -6}, [(("B", "a"), ("C", "a"))]))
     case.push(40)
-    assert case.hub is None
+    assert case.pool is None
     case.start(Asked({"A": 20, "B": 20}, on))
     case.push(30)
-    assert case.hub is not None
+    assert case.pool is not None
     case.check()
 
 
@@ -408,15 +408,15 @@ def test_plans_of_shared_joins_can_be_read_and_changed_before_and_after_the_firs
     for columns in ("aa", "ab"):
         on = [((one, columns[0]), (other, columns[1])) for one, other in pairwise(names)]
         case.start(Asked(dict.fromkeys(names, 20), on))
-    assert case.engine.plan("q0") == case.engine.metrics()["joins"][0]["plan"] == "(A B) C"
-    case.engine.transition("q0", "(B C) A")
+    assert case.engine["q0"].plan == case.engine.metrics()["joins"][0]["plan"] == "(A B) C"
+    case.engine["q0"].transition("(B C) A")
     case.push(20)
-    assert case.engine.plan("q0") == "(B C) A"
-    case.engine.transition("q1", "(B C) A")
+    assert case.engine["q0"].plan == "(B C) A"
+    case.engine["q1"].transition("(B C) A")
     case.push(20)
     case.start(Asked({"C": 20, "D": 20}, [(("C", "s"), ("D", "s"))]))
     case.push(20)
-    assert case.engine.plan("q1") == "(B C) A"
+    assert case.engine["q1"].plan == "(B C) A"
     case.check()
 
 

@@ -14,7 +14,7 @@ OLD, NEW = 0, 1
 
 
 class Measures(NamedTuple):
-    """What a change did to the results of a query.
+    """The effect of a change on the results of a query.
 
     lost             results of the reference that did not come
     query_disorder   results of the old version that came after one of the new version

@@ -148,7 +148,7 @@ class OracleRunning:
 
     @property
     def state(self) -> str:
-        """What `RunningQuery.state` must be."""
+        """The value that `RunningQuery.state` must have."""
         live, now = self.live, self._engine.position
         if len(live) != 1:
             return "changing" if live else "stopped"

@@ -16,7 +16,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 
@@ -99,6 +100,33 @@ def campaigns() -> Iterator[Campaign]:
         yield Campaign(seed, sink, transport, trigger, batches=6, kills=kills, random_kills=seed % 3 == 1)
 
 
+@dataclass
+class Total:
+    """The faults and outputs of several campaigns."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    lives: int = 0
+    results: int = 0
+    late: int = 0
+
+    def run(self, campaign: Campaign, root: Path) -> None:
+        """Run a campaign in a new directory, check its outputs, and add it."""
+        root.mkdir()
+        ended = campaign.run(root)
+        assert ended.results == ended.expected_results, campaign
+        assert ended.late == ended.expected_late, campaign
+        self.faults.update(ended.faults)
+        self.lives += ended.lives
+        self.results += sum(ended.results.values())
+        self.late += sum(count.total() for count in ended.late.values())
+
+    def show(self, more: str, counts: Mapping[str, int] | None = None) -> None:
+        """Print what happened, and how often each kind of fault did."""
+        print(f"{self.faults.total()} faults, {self.lives} starts of the driver, {self.results} results, {more}")
+        for kind, count in sorted((self.faults + Counter(counts)).items()):
+            print(f"{count:5d} {kind}")
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
@@ -107,25 +135,15 @@ def test_faults_of_all_kinds_change_no_result(tmp_path: Path) -> None:
     eddy.warmup()  # once here, and not in each driver, if the cache of kernels is empty
     split.warmup()
     wanted = int(os.environ.get("EDDY_FAULTS", FEWEST))
-    faults: Counter[str] = Counter()
-    lives = results = late = 0
+    total = Total()
+    faults = total.faults
     for number, campaign in enumerate(campaigns()):
-        root = tmp_path / str(number)
-        root.mkdir()
-        ended = campaign.run(root)
-        assert ended.results == ended.expected_results, campaign
-        assert ended.late == ended.expected_late, campaign
-        faults += ended.faults
-        lives += ended.lives
-        results += sum(ended.results.values())
-        late += sum(count.total() for count in ended.late.values())
+        total.run(campaign, tmp_path / str(number))
         if faults.total() >= wanted:
             break
-    print(f"{faults.total()} faults, {lives} starts of the driver, {results} results, {late} late rows")
-    for kind, count in sorted(faults.items()):
-        print(f"{count:5d} {kind}")
-    assert results > 1500
-    assert late >= 5
+    total.show(f"{total.late} late rows")
+    assert total.results > 1500
+    assert total.late >= 5
     kinds = KINDS
     if number + 1 < JOBS:
         kinds = {kind: kinds[kind] for kind in kinds if kind in IN_EACH_JOB}
@@ -141,29 +159,21 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(tmp_path:
     eddy.warmup()
     split.warmup()
     wanted = int(os.environ.get("EDDY_FAULTS", HUB_FEWEST))
-    faults: Counter[str] = Counter()
+    total = Total()
     given: Counter[str] = Counter()
-    lives = results = effective = 0
+    effective = 0
     for seed, (transport, kills) in enumerate(zip(cycle(("packed", "rows")), cycle(KILLS)), start=FIRST_SEED):
         campaign = HubCampaign(seed, "hub", transport, "availableNow", batches=8, kills=kills, program="hub_driver")
         root = tmp_path / str(seed)
-        root.mkdir()
-        ended = campaign.run(root)
-        assert ended.results == ended.expected_results, campaign
-        assert ended.late == ended.expected_late, campaign
-        faults += ended.faults
-        lives += ended.lives
-        results += sum(ended.results.values())
-        given.update((root / "given").read_text().split())
+        total.run(campaign, root)
+        given.update(f"element given: {kind}" for kind in (root / "given").read_text().split())
         effective += sum(len(elements) for elements in Journal(root).read().values())
-        if faults.total() >= wanted:
+        if total.faults.total() >= wanted:
             break
-    print(f"{faults.total()} faults, {lives} starts of the driver, {results} results, {effective} elements in effect")
-    for kind, count in sorted((faults + Counter({f"element given: {k}": n for k, n in given.items()})).items()):
-        print(f"{count:5d} {kind}")
-    assert results > 1000
+    total.show(f"{effective} elements in effect", given)
+    assert total.results > 1000
     assert effective >= 3  # elements that no manifest has named die with the driver
-    assert faults.total() >= wanted
+    assert total.faults.total() >= wanted
 
 
 def on_hosts(program: str, batches: int, root: Path, inside: Sequence[str] = ()) -> str:

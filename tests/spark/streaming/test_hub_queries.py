@@ -259,16 +259,12 @@ def test_a_live_engine_and_one_from_the_log_agree_with_the_nested_loop(seed: int
             if one.stop is None
         ]
 
-        def logged(until: int = batch) -> dict[str, pa.Table | None]:
+        def logged(until: int = batch) -> dict[str, pa.RecordBatch | None]:
             tables = {}
             for name, own in batches.items():
-                parts = [
-                    pa.Table.from_pylist(one, schema=SCHEMA).append_column(
-                        POSITION, pa.array([number] * len(one), pa.int64())
-                    )
-                    for number, one in enumerate(own[:until])
-                ]
-                tables[name] = pa.concat_tables(parts) if parts else None
+                placed = [{**row, POSITION: number} for number, one in enumerate(own[:until]) for row in one]
+                schema = SCHEMA.append(pa.field(POSITION, pa.int64()))
+                tables[name] = pa.RecordBatch.from_pylist(placed, schema=schema) if until else None
             return tables
 
         watermark = 15 * batch

@@ -433,20 +433,3 @@ class MicroBatches:
                 " plan return partition_map.with_moves(…)"
             )
         return planned
-
-
-class Calls:
-    """What Spark calls for each micro-batch. Spark holds it long after the end of a query, so it lets go at the end."""
-
-    def __init__(self, batches: MicroBatches) -> None:
-        self._batches: MicroBatches | None = batches
-
-    def __call__(self, frame: DataFrame, batch: int) -> None:
-        batches = self._batches
-        if batches is None:
-            raise SparkJoinError(f"the query has ended; batch {batch} does not run")
-        batches(frame, batch)
-
-    def end(self) -> None:
-        """Let the micro-batches go."""
-        self._batches = None

@@ -1,4 +1,4 @@
-"""What queries of a hub and their changes have to fulfil."""
+"""Checks of the queries of a hub and of their changes."""
 
 from __future__ import annotations
 

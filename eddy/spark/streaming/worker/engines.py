@@ -69,7 +69,7 @@ class Holding:
 
 
 Engine = Runtime | GroupQueries
-"""What joins the rows of a key group: one query, or those of a hub."""
+"""The engine of a key group, which joins its rows: one query, or the queries of a hub."""
 
 
 @dataclass

@@ -18,14 +18,14 @@ from eddy.queries.drain import Drain
 from eddy.queries.family import Family, family_key
 from eddy.queries.found import Found
 from eddy.queries.owner import Owner
-from eddy.queries.sources import POSITION, Sources
+from eddy.queries.sources import POSITION, Sources, one_batch
 from eddy.queries.version import Version
 from eddy.query.query import Query
 from eddy.runtime import Runtime
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.streaming.worker.tasks import VersionTask
 
-Rows = Mapping[str, pa.Table | None]
+Rows = Mapping[str, pa.RecordBatch | None]
 
 
 class Part(NamedTuple):
@@ -108,8 +108,11 @@ class GroupQueries:
         watermark   no later row is older
         """
         position, keys = pa.scalar(batch, pa.int64()), {owner: key for key, owner in self._owners.items()}
+        batches = {name: one_batch(table, "make smaller micro-batches") for name, table in rows.items()}
         placed = {
-            name: table.append_column(POSITION, pa.repeat(position, table.num_rows)) for name, table in rows.items()
+            name: batch.append_column(POSITION, pa.repeat(position, len(batch)))
+            for name, batch in batches.items()
+            if batch is not None
         }
         for family in self._families.values():
             found = family.push_rows(placed, watermark)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from eddy.queries.sources import one_batch
 from eddy.runtime import Runtime
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.locations import Locations
@@ -44,7 +45,7 @@ class StateLoader:
         tables = {name: pa.Table.from_batches(own) for name, own in zip(names, rows, strict=True) if own}
         runtime.load(tables, watermark=watermark)
 
-    def placed_rows(self, group: int, column: str) -> dict[str, pa.Table | None]:
+    def placed_rows(self, group: int, column: str) -> dict[str, pa.RecordBatch | None]:
         """Return all rows of a group's chain by stream, None without any.
 
         column   an additional column, int64: the micro-batch of a row, or a later one of its link
@@ -53,7 +54,10 @@ class StateLoader:
         for stream, number, batch in self._rows(group):
             rows[stream].append(batch.append_column(column, pa.repeat(pa.scalar(number, pa.int64()), len(batch))))
         names = [stream.name for stream in self._job.query.streams]
-        return {name: pa.Table.from_batches(own) if own else None for name, own in zip(names, rows, strict=True)}
+        return {
+            name: one_batch(pa.Table.from_batches(own), "use shorter windows or more key groups") if own else None
+            for name, own in zip(names, rows, strict=True)
+        }
 
     def _rows(self, group: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """Yield the stream, the batch of their link, and the rows of each segment that are not late."""

@@ -1,0 +1,218 @@
+"""The SteMs that several families share, with the columns of their rows, and the joins over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.engine import Engine
+from eddy.ingest.arrivals import Arrivals, Times
+from eddy.ingest.keys import KeyEncoder
+from eddy.ingest.loader import Loader, Source
+from eddy.ingest.validation import checked_times
+from eddy.push.rings import fit_payload
+from eddy.queries.kept import Kept
+from eddy.queries.shared_join import SharedJoin
+from eddy.queries.sources import POSITION, Push, Sources
+from eddy.query.key_types import text_words, word_count
+from eddy.query.query import Query
+from stairs.graph import JoinGraph, Window, WindowKind
+from stairs.payload import Payload
+from stairs.share import Place
+from stairs.shared import SharedStems
+from stairs.stems import RENUMBER_AT
+
+if TYPE_CHECKING:
+    from eddy.queries.family import Family
+
+
+class _Attribute(NamedTuple):
+    """A key of a stream: columns that are compared in some types, as in `AttributeClass`."""
+
+    stream: str
+    components: tuple[tuple[str, ...], ...]
+    types: tuple[pa.DataType, ...]
+
+
+def attributes_of(query: Query) -> list[list[_Attribute]]:
+    """Return the attributes of each class of a query."""
+    return [[_Attribute(name, own, one.types) for name, own in one.columns.items()] for one in query.classes]
+
+
+def directories_of(queries: Iterable[Query]) -> list[list[_Attribute]]:
+    """Return sets of attributes that share a key directory: those that some query sets equal, transitively."""
+    group: dict[_Attribute, list[_Attribute]] = {}
+    for query in queries:
+        for equal in attributes_of(query):
+            for one in equal:
+                known, other = group.setdefault(equal[0], [equal[0]]), group.setdefault(one, [one])
+                if known is not other:
+                    known += other
+                    group.update(dict.fromkeys(other, known))
+    return list({id(known): known for known in group.values()}.values())
+
+
+class StemPool:
+    """Shared SteMs with the columns of their rows, and the joins over them.
+
+    names   the streams
+    joins   by family
+    """
+
+    def __init__(self, sources: Sources, families: Iterable[Family], renumber_at: int = RENUMBER_AT) -> None:
+        families = list(families)
+        queries = [family.query for family in families]
+        chosen = {pair for query in queries for pair in query.select.values()}
+        used = {stream.name for query in queries for stream in query.streams}
+        self.names = [name for name in sources.graph.names if name in used]
+        self._sources = sources
+        self._index = [sources.index(name) for name in self.names]
+        directories = directories_of(queries)
+        keys: list[list[tuple[int, _Attribute]]] = [
+            [(c, one) for c, own in enumerate(directories) for one in own if one.stream == name] for name in self.names
+        ]
+        self._places = {one: (i, k, c) for i, own in enumerate(keys) for k, (c, one) in enumerate(own)}
+        """By attribute its stream, its number within the stream, and its directory."""
+        self.timed = any(query.graph.timed for query in queries)
+        graph = JoinGraph(
+            names=tuple(self.names),
+            windows=tuple(Window(WindowKind.UNBOUNDED) for _ in self.names),
+            attributes=tuple(tuple(c for c, _ in own) for own in keys),
+            widths=tuple(sum(map(word_count, own[0].types)) for own in directories),
+            texts=tuple(text_words(own[0].types) for own in directories),
+            timed=self.timed,
+        )
+        self.stems = SharedStems(graph, renumber_at)
+        schemas = [sources.streams[i].schema.append(pa.field(POSITION, pa.int64(), False)) for i in self._index]
+        stored = [
+            [column for column in schema.names if (name, column) in chosen]
+            for name, schema in zip(self.names, schemas, strict=True)
+        ]
+        self._columns = {
+            (name, column): (i, k)
+            for i, (name, own) in enumerate(zip(self.names, stored, strict=True))
+            for k, column in enumerate(own)
+        }
+        """By stream and name the columns of the rows that are here."""
+        kinds = [[schema.field(column).type for column in own] for schema, own in zip(schemas, stored, strict=True)]
+        self.payload = Payload(kinds, self.stems.capacity, self.stems.allowance)
+        found, x = [], 0
+        for name, schema, columns, own in zip(self.names, schemas, stored, keys, strict=True):
+            encoders = [(x + k, c, KeyEncoder(name, one.components, one.types)) for k, (c, one) in enumerate(own)]
+            found.append(Source(name, schema, columns, encoders))
+            x += len(own)
+        self._loader = Loader(found, self.stems, self.payload)
+        self.joins: dict[Family, SharedJoin] = {}
+
+    def has_place(self, query: Query) -> bool:
+        """Return whether these SteMs have the streams and columns of a query, and one directory for each class."""
+        if (query.graph.timed and not self.timed) or not {stream.name for stream in query.streams} <= set(self.names):
+            return False
+        found = [{self._places[one][2] if one in self._places else -1 for one in own} for own in attributes_of(query)]
+        directories = all(len(own) == 1 and -1 not in own for own in found)
+        return directories and self._columns.keys() >= set(query.select.values())
+
+    def add(
+        self, family: Family, options: Mapping[str, Any], time: int, earlier: bool, before: SharedJoin | Engine | None
+    ) -> None:
+        """Add the join of a family for which there is a place.
+
+        time     the greatest event time so far of its streams
+        earlier  whether it sees the rows that are here
+        before   the join that it replaces
+        """
+        query, owned = family.query, attributes_of(family.query)
+        by_class = [{one.stream: self._places[one] for one in own} for own in owned]
+        place = Place(
+            streams=tuple(self.names.index(stream.name) for stream in query.streams),
+            directories=tuple(next(iter(own.values()))[2] for own in by_class),
+            attributes=tuple(
+                tuple(by_class[c][stream.name][1] for c in classes)
+                for stream, classes in zip(query.streams, query.graph.attributes, strict=True)
+            ),
+        )
+        share = self.stems.share(query.graph, place)
+        share.see(time, earlier=earlier)
+        columns = [self._columns[pair] for pair in query.select.values()]
+        self.joins[family] = SharedJoin(query, share, columns, options, before, family.tree)
+
+    def remove(self, family: Family) -> None:
+        """Remove the join of a family."""
+        self.stems.drop(self.joins.pop(family).share)
+
+    def drop_strays(self) -> None:
+        """Let go of windows without a join, which an interruption may have left."""
+        known = [join.share for join in self.joins.values()]
+        for share in [share for share in self.stems.shares if share not in known]:
+            self.stems.drop(share)
+
+    def fill(self, rows: Mapping[str, Kept]) -> None:
+        """Insert rows that arrived earlier, with their positions."""
+        batches: list[pa.RecordBatch | None] = []
+        times: list[Times | None] = []
+        places = [np.zeros(0, np.int64)]
+        owners = [np.zeros(0, np.uint8)]
+        for n, (name, i) in enumerate(zip(self.names, self._index, strict=True)):
+            batch = rows[name].rows()
+            batches.append(batch)
+            times.append(None)
+            if batch is not None:
+                if self.timed:
+                    times[n] = checked_times(self._sources.streams[i], batch, self._sources.time_type)
+                places.append(np.asarray(batch.column(POSITION)))
+                owners.append(np.full(len(batch), n, np.uint8))
+        order = np.concatenate(owners)[np.argsort(np.concatenate(places), kind="stable")]
+        self._open(Arrivals(batches, order, times, {}))
+        self.stems.insert(order, len(order))
+        self.stems.commit()
+        self.payload.commit()
+
+    def _open(self, arrivals: Arrivals) -> None:
+        self.payload.begin()
+        self.stems.begin(arrivals.rows)
+        fit_payload(self.stems, self.payload)
+        self._loader.load(arrivals)
+
+    def prepare(self, push: Push) -> dict[Family, pa.Table]:
+        """Compute the results of each join in a push, which has not happened yet: `settle` or `roll_back` follows."""
+        number = np.full(256, 255, np.uint8)
+        number[self._index] = np.arange(len(self._index))
+        order = number[push.order]
+        order = order[order < 255]
+        times = [push.times[i] if self.timed else None for i in self._index]
+        self._open(Arrivals([push.batches[i] for i in self._index], order, times, {}))
+        ends = self.stems.chunks(order)
+        for join in self.joins.values():
+            join.begin(order, ends)
+        for chunk, end in enumerate(ends):
+            self.stems.insert(order, end)
+            for join in self.joins.values():
+                join.probe(chunk)
+        return {family: join.results(self.payload) for family, join in self.joins.items()}
+
+    def settle(self) -> None:
+        """Let the prepared push happen. It may be repeated."""
+        for join in self.joins.values():
+            join.close()
+        self.stems.commit()
+        self.payload.commit()
+        if self.payload.logged:
+            self.payload.expire(self.stems.oldest().tolist())
+
+    def roll_back(self) -> None:
+        """Take back a push that has not happened; does nothing without one. It may be repeated."""
+        self.stems.undo()
+        self.payload.undo()
+        fit_payload(self.stems, self.payload)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows, keys and columns, and of the windows of all joins."""
+        return self.stems.nbytes + self.payload.nbytes
+
+    def check(self) -> None:
+        """Raise StateError unless all invariants hold. O(state), for tests."""
+        self.stems.check()

@@ -1,0 +1,163 @@
+"""Mistakes in what starts, changes and stops queries, for `tests/test_mutations.py`."""
+
+from __future__ import annotations
+
+from tests.defects import Defect, Edit
+
+CHANGING_DEFECTS = (
+    Defect(
+        "a fresh start takes results with a component before it",
+        (Edit("eddy/queries/owner.py", "version.start, GREATEST))", "version.start - 1, GREATEST))"),),
+        queries="changing",
+    ),
+    Defect(
+        "a warm start is a fresh one",
+        (Edit("eddy/queries/owner.py", "LAST if version.warm else FIRST", "FIRST"),),
+        queries="changing",
+    ),
+    Defect(
+        "an immediate stop lets one arrival through",
+        (Edit("eddy/queries/owner.py", "LEAST, version.stop - 1)", "LEAST, version.stop)"),),
+        queries="changing",
+    ),
+    Defect(
+        "a drain lets results through whose first component arrives at its position",
+        (Edit("eddy/queries/owner.py", "LEAST, version.drain.at - 1)", "LEAST, version.drain.at)"),),
+        queries="changing",
+    ),
+    Defect(
+        "the results of a new version are not held",
+        (Edit("eddy/queries/query.py", "link.new is version and link.change.holds", "link.new is link.old"),),
+        queries="changing",
+        seed=4,
+    ),
+    Defect(
+        "results that are held are forgotten",
+        (Edit("eddy/queries/query.py", "in held.pop(version, []):", "in []:"),),
+        queries="changing",
+        seed=4,
+    ),
+    Defect(
+        "a drain over a window of time ends one tick early",
+        (Edit("eddy/queries/drain.py", "self.newest + self.window.size)", "self.newest + self.window.size - 1)"),),
+        queries="changing",
+        seed=5,
+    ),
+    Defect(
+        "a drain over a window of rows ends one row early",
+        (
+            Edit(
+                "eddy/queries/drain.py",
+                "self.window.size - self.since\n",
+                "max(self.window.size - self.since - 1, 1)\n",
+            ),
+        ),
+        queries="changing",
+        seed=4,
+    ),
+    Defect(
+        "a drain ends although rows may be late",
+        (Edit("eddy/queries/drain.py", "clock - lateness >", "clock >"),),
+        queries="changing",
+        seed=6,
+    ),
+    Defect(
+        "a drain never ends",
+        (Edit("eddy/queries/drain.py", "if len(passed) == len(self._windows) else None", "if not passed else None"),),
+        queries="changing",
+    ),
+    Defect(
+        "a drain forgets rows that came between its order and its position",
+        (
+            Edit(
+                "eddy/queries/drain.py", "if times is not None and n:", "if times is not None and n and push.end > at:"
+            ),
+        ),
+        queries="changing",
+        seed=3,
+    ),
+    Defect(
+        "kept rows are dropped one tick early",
+        (Edit("eddy/queries/kept.py", "watermark - max(spans)", "watermark - max(spans) + 1"),),
+        queries="changing",
+        seed=6,
+    ),
+    Defect(
+        "kept rows are dropped although a window of rows has room for one of them",
+        (Edit("eddy/queries/kept.py", "any(rows < need.window.size", "any(rows + 1 < need.window.size"),),
+        queries="changing",
+        seed=4,
+    ),
+    Defect(
+        "kept rows that the filter of a window of rows rejects are counted",
+        (Edit("eddy/queries/kept.py", "if filter is None:", "if filter is None or self.end:"),),
+        queries="changing",
+        seed=2,
+    ),
+    Defect(
+        "the old version stops at the change and not at the first result of the new one",
+        (Edit("eddy/queries/life.py", "            if not kind.at_result:\n", "            if True:\n"),),
+        queries="changing",
+    ),
+    Defect(
+        "the first result of the new version ends nothing",
+        (Edit("eddy/queries/life.py", "link.new is new and link.change.at_result]", "link.new is link.old]"),),
+        queries="changing",
+    ),
+    Defect(
+        "a version that waits starts when the first of the old ones has ended",
+        (
+            Edit(
+                "eddy/queries/life.py",
+                "if new.ended is None and None not in ends:",
+                "if new.ended is None and any(ends):",
+            ),
+        ),
+        queries="changing",
+        seed=3,
+    ),
+    Defect(
+        "windows that become wider are not filled again",
+        (Edit("eddy/queries/engine.py", "elif grown or (warm and", "elif (warm and"),),
+        queries="changing",
+    ),
+    Defect(
+        "a warm start does without the rows that no filter let in",
+        (
+            Edit(
+                "eddy/queries/engine.py",
+                "family.complete_from > kept_from or not family.whole",
+                "family.complete_from > kept_from",
+            ),
+        ),
+        queries="changing",
+    ),
+    Defect(
+        "rows that only a new version wants stay out",
+        (
+            Edit(
+                "eddy/queries/family.py",
+                "        self._entries, self._shared = None, (None, None)\n",
+                "        self._shared = None, None\n",
+            ),
+        ),
+        queries="changing",
+    ),
+    Defect(
+        "the end of a range belongs to the next cell",
+        (Edit("eddy/queries/grouped_filters.py", "highs[highs < GREATEST] + 1", "highs"),),
+        queries="changing",
+    ),
+    Defect(
+        "shared SteMs let go of rows that one of the joins needs",
+        (Edit("stairs/shared.py", "np.minimum(low[own], share", "np.maximum(low[own], share"),),
+        strategy="mjoin",
+        queries="changing",
+        seed=3,
+    ),
+    Defect(
+        "versions with narrower windows take the results of wider ones",
+        (Edit("eddy/queries/owner.py", "self.family.windows[stream.name] != window", "window.size < 0"),),
+        queries="changing",
+    ),
+)
