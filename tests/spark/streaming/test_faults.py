@@ -33,7 +33,7 @@ from tests.spark.streaming.faults.traps import Trap, Traps
 from tests.spark.streaming.faults.workload import Workload
 
 FEWEST = 50
-HUB_FEWEST = 40
+HUB_FEWEST = 20
 FIRST_SEED = 11
 """Of a job whose faults damage a manifest, the log and the list of files."""
 PLACES = (
@@ -163,7 +163,7 @@ def test_faults_of_a_hub_with_elements_at_every_point_change_no_result(tmp_path:
     given: Counter[str] = Counter()
     effective = 0
     for seed, (transport, kills) in enumerate(zip(cycle(("packed", "rows")), cycle(KILLS)), start=FIRST_SEED):
-        campaign = HubCampaign(seed, "hub", transport, "availableNow", batches=8, kills=kills, program="hub_driver")
+        campaign = HubCampaign(seed, "hub", transport, "availableNow", batches=5, kills=kills, program="hub_driver")
         root = tmp_path / str(seed)
         total.run(campaign, root)
         given.update(f"element given: {kind}" for kind in (root / "given").read_text().split())
