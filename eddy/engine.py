@@ -186,6 +186,7 @@ class Engine:
             "count_only": self.options.count_only,
             "ids_only": self.options.ids_only,
             "renumber_at": self.modules.renumber_at,
+            "bounded": self.options.bounded,
         }
 
     def state_texts(self, states: Iterable[StateId] | None) -> list[str] | None:

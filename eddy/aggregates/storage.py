@@ -26,6 +26,7 @@ from eddy.aggregates.sums import Sum, valid_range
 from eddy.aggregates.words import Words
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, row_of
 from stairs.graph import FOREVER
+from stairs.storage.parts import Parts, Plain
 
 Int64s = npt.NDArray[np.int64]
 Require = Callable[[bool, str], None]
@@ -227,3 +228,20 @@ def _progress(groups: Groups, keys: Int64s, finished: bool, watermark: int | Non
     require(not len(due.closed), "groups: a window was not given that is due")
     return progress._replace(next=due.next)
 
+
+
+def groups_to_parts(groups: Groups) -> Plain:
+    """Return all from which `load_groups` resumes."""
+    header, parts = contents(groups)
+    return {"finished": header["finished"], "sums": header["sums"], **{f"groups {name}": one for name, one in parts.items()}}
+
+
+def load_groups(groups: Groups, parts: Parts, watermark: int | None) -> None:
+    """Fill the groups of a new runtime. Raises StateError for parts that do not fit."""
+    ranges = parts.rows("sums", len(groups.state.layout.sums), 2, -100)
+
+    def numbers(name: str, width: int | None) -> npt.NDArray[Any]:
+        shape = (-1, width) if width else (-1,)
+        return parts.array(f"groups {name}", np.uint8 if width is None else np.int64, shape).copy()
+
+    fill(groups, {"finished": parts.flag("finished"), "sums": ranges}, numbers, watermark, parts.require)
