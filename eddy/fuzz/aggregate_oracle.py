@@ -1,7 +1,7 @@
 """Aggregates over results by definition: lists of values, sorted and added up. It imports nothing of ours.
 
-Written from `docs/guide/semantics.md`. A result is a mapping from column names to plain Python values, with its event time
-under TIME. Groups are found anew from all results that count, so nothing can drift, be lost or be taken back wrongly.
+Written from `docs/guide/semantics.md`. A result is a mapping from column names to plain Python values, with its event
+time under TIME. Groups are found anew from all results that count, so nothing drifts, or is taken back wrongly.
 
 >>> rows = [{"k": 1, "x": 2.0, TIME: 0}, {"k": 1, "x": None, TIME: 5}]
 >>> grouped(rows, ["k"], [OracleAggregate("count"), OracleAggregate("sum", "x")])
@@ -111,7 +111,9 @@ def _aggregate(rows: Sequence[Row], one: OracleAggregate) -> Any:
         return len({_unified(value) for value in values})
     if one.function in ("first", "last"):
         pairs = [(_value(row, one.by), _value(row, one.column)) for row in rows]
-        ordered = sorted((_order(by), _order(value), value) for by, value in pairs if by is not None and value is not None)
+        ordered = sorted(
+            (_order(by), _order(value), value) for by, value in pairs if by is not None and value is not None
+        )
         return None if not ordered else ordered[0 if one.function == "first" else -1][2]
     if not values:
         return None

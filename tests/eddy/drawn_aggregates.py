@@ -48,24 +48,27 @@ class Drawn:
         self.ranged = "range" in own
         self.lateness = draw(st.sampled_from((0, 3))) if self.ranged else 0
         time = "t" if self.ranged or windows or draw(st.booleans()) else None
-        streams = [OracleStream(name, kind, size, time) for name, kind, size in zip(self.names, own, sizes, strict=True)]
+        streams = [
+            OracleStream(name, kind, size, time) for name, kind, size in zip(self.names, own, sizes, strict=True)
+        ]
         pairs = [((a, "k"), (b, "k")) for a, b in zip(self.names, self.names[1:], strict=False)]
         self.oracle = Oracle(OracleQuery(streams, pairs, self.lateness))
         self.timed = time is not None
         self.columns = [f"{name}.{column}" for name in self.names for column in SCHEMA.names]
-        self.keys = draw(st.lists(st.sampled_from([f"{name}.{c}" for name in self.names for c in "gxd"]), max_size=2, unique=True))
+        self.keys = draw(
+            st.lists(st.sampled_from([f"{name}.{c}" for name in self.names for c in "gxd"]), max_size=2, unique=True)
+        )
         self.functions = draw(st.lists(self._function(), min_size=1, max_size=4))
         self.window, given, self.slack, self.of = self._window(draw, streams) if windows else (None, None, 0, None)
         makers: dict[str, Callable[[int], Any]] = {
-            "rows": eddy.Rows, "range": eddy.Range, "unbounded": lambda _: eddy.Unbounded()
+            "rows": eddy.Rows,
+            "range": eddy.Range,
+            "unbounded": lambda _: eddy.Unbounded(),
         }
         have = draw(st.booleans())
         self.having: Callable[[Mapping[str, Any]], bool] = lambda row: not have or row["n"] > 1
         self.query = eddy.Query(
-            [
-                eddy.Stream(one.name, SCHEMA, window=makers[one.window](one.size), time=time)
-                for one in streams
-            ],
+            [eddy.Stream(one.name, SCHEMA, window=makers[one.window](one.size), time=time) for one in streams],
             [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)],
             lateness=self.lateness,
             group_by=self.keys,
