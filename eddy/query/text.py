@@ -42,7 +42,8 @@ QUERY_FORM = fields(
         "lateness": integer(0),
         "branches": text,
         "conditions": list_of(FILTER_FORM),
-    }
+    },
+    others=("groups",),
 )
 """The form of the result of `query_text`."""
 
@@ -64,7 +65,9 @@ def query_text(query: Query) -> Text:
                 "filter": filter_text(stream.conditions),
             }
         )
+    groups = _groups(query)
     return {
+        **({"groups": groups} if groups else {}),
         "streams": streams,
         "classes": [
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
@@ -77,6 +80,36 @@ def query_text(query: Query) -> Text:
         "branches": _branches(query),
         "conditions": [filter_text(one) for one in _conditions(query)],
     }
+
+
+def _groups(query: Query) -> str:
+    """Return the group columns, aggregates, windows and `having` of a query as text; empty without aggregates."""
+    own = query.aggregation
+    if own is None:
+        return ""
+    names = [one.name if one.expression is None else _expression_text(one.expression) for one in own.inputs]
+    found = [f"{names[k]} as {name!r}" for name, k in own.keys]
+    for one in own.functions:
+        column = "" if one.column is None else names[one.column]
+        by = "" if one.by is None else f" by {names[one.by]}"
+        found.append(f"{one.function}({column}{by}) as {one.name!r}")
+    if own.window is not None and own.group_window is not None:
+        w = own.window
+        of = "the greatest" if w.time is None else query.graph.names[w.time]
+        span = f"sessions of gap {w.gap}" if w.gap else f"windows of {w.size} every {w.hop}"
+        found.append(f"{span} ticks, event time: {of}, columns {own.group_window.start!r}, {own.group_window.end!r}")
+    having = [_identity(one) for one in own.conditions]
+    return "; ".join([*found, *(["having " + " and ".join(having)] if having else [])])
+
+
+def _expression_text(expression: pc.Expression) -> str:
+    return _identity(Predicate(expression))
+
+
+def _identity(condition: Predicate) -> str:
+    """Return the identity of a condition: its text, and a digest of its values, which Arrow may shorten in the text."""
+    own = _condition_text(condition)
+    return f"{own['text']} [{own['values']}]"
 
 
 def _branches(query: Query) -> str:
@@ -209,6 +242,8 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
     if saved["branches"] != own["branches"]:
         return differ("branches", saved["branches"] or "none", own["branches"] or "none")
+    if results and saved.get("groups") != own.get("groups"):
+        return differ("groups", *(text.get("groups", "none") for text in (saved, own)))
     joins = _conditions(query)
     if len(saved["conditions"]) != len(joins):
         return differ("conditions of branches", len(saved["conditions"]), len(joins))

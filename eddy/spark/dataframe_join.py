@@ -177,6 +177,12 @@ def _prepare(
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
 ) -> BatchJoin | StreamingJoin:
+    if query.aggregation is not None:
+        raise SparkJoinError(
+            "a join on Spark gives its results and no aggregates, because the rows of a group may lie in several"
+            " partitions: leave group_by and aggregates out, select the columns that they read, and aggregate with"
+            " Spark: join(query, frames).groupBy(…).agg(…), in a stream over eddy.spark.stream_transactions(…)"
+        )
     options = EngineOptions(plan, strategy, policy, max_bytes)
     partitions = None if partitions is None else _count("partitions", partitions)
     key_groups = None if key_groups is None else _count("key_groups", key_groups)
