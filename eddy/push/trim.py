@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eddy.engine import Engine
 from eddy.push.transaction import begin, roll_back
-from stairs.memory.scratch import Scratch
+from stairs.memory.scratch import Room, Scratch
 
 
 def spare_bytes(engine: Engine) -> int:
@@ -27,4 +27,5 @@ def trim(engine: Engine) -> None:
         roll_back(engine)
     for b in range(len(modules.bands.table)):
         modules.bands.release(b)
-    modules.scratch = Scratch(modules.graph.n_streams, modules.graph.n_classes, len(modules.graph.comparisons))
+    graph, room = modules.graph, Room(frames=modules.scratch.room.frames)  # only the strategy grows these
+    modules.scratch = Scratch(graph.n_streams, graph.n_classes, len(graph.comparisons), room)
