@@ -125,8 +125,8 @@ class GroupQueries:
     # Spilled to files, while all else stays
 
     @property
-    def runtimes(self) -> dict[Family, Runtime]:
-        """The joins."""
+    def runtimes(self) -> dict[Hashable, Runtime]:
+        """The join of each family."""
         return {one: one.runtime for one in self._families.values() if one.runtime is not None}
 
     def release(self) -> None:
@@ -134,10 +134,10 @@ class GroupQueries:
         for family in self._families.values():
             family.runtime = None
 
-    def resume(self, runtimes: Mapping[Family, Runtime]) -> None:
+    def resume(self, runtimes: Mapping[Hashable, Runtime]) -> None:
         """Take the joins back."""
-        for family, runtime in runtimes.items():
-            family.runtime = runtime
+        for family in self._families.values():
+            family.runtime = runtimes.get(family)
 
     def trim(self) -> None:
         """Give back memory that the next pushes make again; see `Runtime.trim`."""

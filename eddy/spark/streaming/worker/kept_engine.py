@@ -67,8 +67,7 @@ class KeptEngine:
         """
         engine = self.engine
         assert engine is not None
-        runtimes: dict[Hashable, Runtime]
-        runtimes = {**engine.runtimes} if isinstance(engine, GroupQueries) else {ALONE: engine}
+        runtimes = engine.runtimes if isinstance(engine, GroupQueries) else {ALONE: engine}
         for owner in [owner for owner in self.files if owner not in runtimes]:
             _delete(self.files.pop(owner))
         self.live, done = False, False
@@ -114,7 +113,7 @@ class KeptEngine:
             if not done:
                 self.close()
         if isinstance(self.engine, GroupQueries):
-            self.engine.resume(found)  # type: ignore[arg-type]
+            self.engine.resume(found)
         else:
             self.engine = found[ALONE]
         self.live = True
