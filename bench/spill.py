@@ -239,8 +239,8 @@ FIGURES = (
         "key group whose engine is in memory; after a miss it is mapped from a file, or loaded from the log. "
         "Throughput is that of the median micro-batch after twenty others. *Reloading*: an engine of W1 is mapped and "
         "spilled again, against a new engine that loads the rows of its windows from Arrow files. Numbers of "
-        "results are compared. The memory of the workers is what they share with no other process: mapped files are in it while "
-        "they are mapped.",
+        "results are compared. The memory of the workers is what they share with no other process: mapped "
+        "files are in it while they are mapped.",
         points,
         measure,
         plots=(
