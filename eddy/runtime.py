@@ -21,6 +21,7 @@ from eddy.log import refusals
 from eddy.push.push import end, load, push
 from eddy.push.records import LastPush
 from eddy.push.transaction import recover
+from eddy.push.trim import spare_bytes, trim
 from eddy.push.turn import Turn, in_logged_turn, in_turn, refuse_copy
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
@@ -393,6 +394,21 @@ class Runtime:
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, STAIRs, key directories, payload, late rows kept and the room for results."""
         return self._engine.nbytes
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that `trim` gives back at most: a part of `nbytes`."""
+        return spare_bytes(self._engine)
+
+    @in_turn
+    def trim(self) -> None:
+        """Give back memory that the next pushes make again: stored states, bands, and room for input and results.
+
+        The results of later pushes stay the same. Stored states stay chosen and return empty; each key is completed at
+        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "symmetric-hash") keep them.
+        O(states).
+        """
+        trim(self._engine)
 
     @in_turn
     def metrics(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.reasons import reason_lines
 from eddy.inspect.statistics import stats_table
+from eddy.push.trim import spare_bytes, trim
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
@@ -147,6 +148,17 @@ class BranchedRuntime(Runtime):
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume, as plain parts."""
         return branched_parts(self._engine)
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that `trim` gives back at most."""
+        return sum(spare_bytes(engine) for engine in self._engine.joins.values())
+
+    @in_turn
+    def trim(self) -> None:
+        """Give back memory that the next pushes make again in all inner joins; see `Runtime.trim`."""
+        for engine in self._engine.joins.values():
+            trim(engine)
 
     @in_turn
     def metrics(self) -> dict[str, Any]:

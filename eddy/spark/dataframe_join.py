@@ -55,6 +55,7 @@ def join(
     idle_after: timedelta | float | None = None,
     rebalance: Literal["auto", "off"] | Rebalancer = "auto",
     keep: int = 10,
+    memory: int | str | None = None,
 ) -> StreamingJoin: ...
 
 
@@ -76,6 +77,7 @@ def join(
     idle_after: timedelta | float | None = None,
     rebalance: Literal["auto", "off"] | Rebalancer = "auto",
     keep: int = 10,
+    memory: int | str | None = None,
 ) -> DataFrame | StreamingJoin:
     """Join DataFrames: batch ones to a DataFrame, streaming ones to a `StreamingJoin` that can be started.
 
@@ -112,6 +114,9 @@ def join(
     rebalance   how key groups change partitions: "auto", by load with hysteresis; "off", on request only; or your own
                 `Rebalancer`
     keep        number of states to keep, 2 or more
+    memory      bound on the bytes of all engines on each host, a number of bytes or text such as "2 GiB"; None: none.
+                Engines of cold key groups are spilled to files of the host, from which they are mapped again when they
+                have rows. It changes no result and refuses no row, unlike max_bytes
 
     A batch join gives the results of one engine that receives all rows in the order that
     `eddy/spark/partitioning/job.py` defines, in no particular order. A streaming join of the same rows, none of them
@@ -140,6 +145,7 @@ def join(
         idle_after=idle_after,
         rebalance=rebalance,
         keep=keep,
+        memory=memory,
     )
     return prepared.frame() if isinstance(prepared, BatchJoin) else prepared
 
@@ -176,6 +182,7 @@ def _prepare(
     idle_after: timedelta | float | None,
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
+    memory: int | str | None,
 ) -> BatchJoin | StreamingJoin:
     if query.aggregation is not None:
         raise SparkJoinError(
@@ -191,6 +198,8 @@ def _prepare(
     if not any(streaming.values()):
         if checkpoint is not None:
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
+        if memory is not None:
+            raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
         return prepare_batch(query, frames, options, partitions=partitions, transport=transport, order_by=order_by)
     if not all(streaming.values()):
         batch = next(name for name, own in streaming.items() if not own)
@@ -218,6 +227,7 @@ def _prepare(
         idle_after=idle_after,
         rebalance=rebalance,
         keep=keep,
+        memory=memory,
     )
 
 

@@ -33,6 +33,7 @@ from eddy.spark.streaming.driver.feed import Feed, Taken
 from eddy.spark.streaming.driver.join_tasks import partition_tasks
 from eddy.spark.streaming.driver.late_output import LateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
+from eddy.spark.streaming.driver.memory import explain_memory, shares, too_small
 from eddy.spark.streaming.driver.metrics import Metrics
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load, Manual, Rebalancer, balanced
@@ -65,6 +66,7 @@ class Settings:
     rebalancer  decides which key groups change partitions
     keep        number of manifests to keep, with the files that they name
     late        per stream, what happens to its late rows
+    memory      bound on the bytes of the engines of each host, None = none
     """
 
     partitions: int
@@ -72,6 +74,7 @@ class Settings:
     rebalancer: Rebalancer
     keep: int
     late: tuple[Late, ...]
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,8 @@ class MicroBatches:
         names = [stream.name for stream in job.query.streams]
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
+        self._warned_bytes = 0
+        """The bytes of the largest engine of which a warning has told that it exceeds its share."""
         locations.delete_old_engines()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
         self._log_recoveries()
@@ -209,7 +214,8 @@ class MicroBatches:
             state = "no batch is committed"
         else:
             state = explain_progress(self.manifest, self._map, self._context.job.shares.partitions)
-        return explain_job(self._context.job, self._settings, self._context.carried.remark, state)
+        memory = explain_memory(self._settings.memory, self.metrics.memory, self.metrics.hits())
+        return explain_job(self._context.job, self._settings, self._context.carried.remark, f"{state}\n{memory}")
 
     def forget_engines(self) -> None:
         """Let the workers drop their engines in the next batch that runs."""
@@ -285,6 +291,7 @@ class MicroBatches:
 
     def _log_batch(self, batch: int, groups: list[dict[str, Any]], ran: PartitionMap) -> None:
         """Log the events of a batch that matter to an operator."""
+        self._warn_of_memory(groups)
         loaded = [one["group"] for one in groups if one["source"] == LOADED]
         if loaded:
             LOG.warning("%s: batch %d: loaded the engines of key groups %s from the log", self.title, batch, loaded)
@@ -294,6 +301,16 @@ class MicroBatches:
             if one["transitions"]:
                 decided = one["group"], one["plan"], one["reason"]
                 LOG.debug("%s: batch %d: key group %d changed to plan %s; reason: %s", self.title, batch, *decided)
+
+    def _warn_of_memory(self, groups: list[dict[str, Any]]) -> None:
+        """Warn if an engine exceeds the share of its worker, and again when one is twice as large."""
+        largest = max(((one["state_bytes"], one["group"]) for one in groups), default=(0, 0))
+        if self._settings.memory is None or largest[0] < 2 * self._warned_bytes:
+            return
+        text = too_small(self._settings.memory, self.metrics.memory, largest[::-1])
+        if text is not None:
+            LOG.warning("%s: %s", self.title, text)
+            self._warned_bytes = largest[0]
 
     def _described(self, batch: int, stage: str) -> AbstractContextManager[None]:
         return described(self._context.spark, f"{self._context.name}: batch {batch}, {stage}")
@@ -349,12 +366,16 @@ class MicroBatches:
             made, holdings = plans[-1], [one.holding for one in said]
             if self._forget:
                 holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
-            return self._distribute(made, holdings)
+            works, memory = self._distribute(made, holdings), self._settings.memory
+            if memory is None:
+                return works
+            return [replace(one, share=own) for one, own in zip(works, shares(memory, holdings), strict=True)]
 
         with self._described(batch, "join"):
-            reports = self._workers.run(batch, self._map.n, deal, decide, self.stopping.check)
+            done = self._workers.run(batch, self._map.n, deal, decide, self.stopping.check)
         self._forget = False
-        return plans[-1], reports
+        self.metrics.memory = [one.memory for one in done]
+        return plans[-1], [report for one in done for report in one.partitions]
 
     def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
         """Return the work of each task."""

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from eddy.spark.errors import SparkJoinError
-from eddy.spark.streaming.driver.metrics import STEPS, Metrics
+from eddy.spark.streaming.driver.metrics import EVICTIONS, STEPS, Metrics
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -21,6 +21,8 @@ _COUNTERS = {
     "late": "Late rows since the start",
     "results": "Results since the start",
     "log_bytes": "Bytes written to the log since the start",
+    "live": "Joins of a key group whose engine was in memory, since the start",
+    "mapped": "Joins of a key group whose engine was mapped from a file since the start",
     "loaded": "Key groups whose engine was loaded from the log since the start",
     "moved": "Key groups that changed partitions since the start",
     "transitions": "Changes of plans and stored states since the start",
@@ -30,6 +32,9 @@ _GAUGES = {
     "watermark": "Watermark of the engines in ticks of the common time type of the query",
     "state_rows": "Rows that the log keeps for the state",
     "state_bytes": "Bytes of the engines that ran in the newest micro-batch",
+    "memory_bytes": "Bytes of the engines in memory on the fullest host",
+    "memory_peak_bytes": "Most bytes of engines in memory during the newest micro-batch, on the fullest host",
+    "spilled_bytes": "Bytes of the files to which engines were spilled",
     "slowest_share": "Time of the slowest key group over the mean time of a group, in the newest micro-batch",
 }
 
@@ -48,6 +53,8 @@ class JoinCollector(Collector):
             yield self._counter(name, text, {"": totals.get(name, 0)})
         steps = {step: totals.get(f"{step}_seconds", 0.0) for step in STEPS}
         yield self._counter("seconds", "Seconds that a step of all micro-batches took since the start", steps, "step")
+        evicted = {level: totals.get(level, 0) for level in EVICTIONS}
+        yield self._counter("evictions", "Evictions of engines, by level, since the start", evicted, "level")
         published = {**newest, "published_timestamp_seconds": self._metrics.published_at}
         texts = {**_GAUGES, "published_timestamp_seconds": "When the newest micro-batch was published, Unix time"}
         for name, text in texts.items():

@@ -164,7 +164,7 @@ class StreamingJoinQuery:
     # Of the join
 
     def explain(self) -> str:
-        """Return a text on how the join runs: key groups, tasks, transport, watermark, and the plan of each key group.
+        """Return a text on how the join runs: key groups, tasks, transport, watermark, plans and memory of key groups.
 
         It describes the state after the newest batch. `inner.explain()` prints Spark's plan, which knows nothing of it.
         """
@@ -173,20 +173,23 @@ class StreamingJoinQuery:
     def batches(self) -> pa.Table:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
-        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), loaded (those loaded from the
-        log), moved (to another partition), transitions (changes of plans and stored states), state_rows (that the log
-        keeps for all groups), state_bytes (of the engines of these groups); slowest_group and slowest_share (its time
-        over the mean time); watermark (of the engines, in ticks of the query's common time type, null while unknown);
-        log_seconds, join_seconds, commit_seconds, publish_seconds. A replayed batch that was only published has no row.
+        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), live, mapped and loaded (those of
+        them whose engine was in memory, in a file of the host, or loaded from the log), moved (to another partition),
+        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups), state_bytes
+        (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after the batch),
+        memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops (evictions
+        by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines, in
+        ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
+        publish_seconds. A replayed batch that was only published has no row.
         """
         return self._batches.metrics.batches()
 
     def groups(self) -> pa.Table:
         """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
 
-        Columns: batch, group, partition; source of its engine ("live", kept by a worker; "loaded", from the log;
-        "new"); rows (without late rows), late, results, state_bytes; plan after the batch; transitions, and the reason
-        of the last one, null without any; ready_seconds (to get the engine), join_seconds.
+        Columns: batch, group, partition; source of its engine ("live", kept by a worker; "mapped", from a file of the
+        host to which it was spilled; "loaded", from the log; "new"); rows (without late rows), late, results,
+        state_bytes; plan after the batch; transitions, and the reason of the last one, null without any; ready_seconds (to get the engine), join_seconds.
         """
         return self._batches.metrics.groups()
 

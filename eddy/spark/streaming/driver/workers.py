@@ -28,7 +28,7 @@ from eddy.spark.streaming.driver.meeting import Decide, Meetings
 from eddy.spark.streaming.worker.engines import Start
 from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import MEETING, Orders, RunTask
-from eddy.spark.streaming.worker.tasks import PartitionReport
+from eddy.spark.streaming.worker.tasks import TaskReport
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -62,7 +62,7 @@ class Workers:
         start = Start(uuid.uuid4().hex, job, context.key, one_host)
         self._run_task = RunTask(start, self._meetings.place)
         self._attempts = _attempts(spark)
-        self._stages: dict[int, RDD[PartitionReport]] = {}
+        self._stages: dict[int, RDD[TaskReport]] = {}
         self._running = threading.Lock()
         self._used_at = 0.0  # so that the thread starts the workers while Spark plans the query
         self._closed = threading.Event()
@@ -77,9 +77,7 @@ class Workers:
         except Exception:  # not part of Spark's interface
             return parallelism(self._context.spark)
 
-    def run(
-        self, batch: int, most: int, deal: Deal, decide: Decide, check: Callable[[], None]
-    ) -> list[PartitionReport]:
+    def run(self, batch: int, most: int, deal: Deal, decide: Decide, check: Callable[[], None]) -> list[TaskReport]:
         """Run a micro-batch in at most `most` tasks; return their reports.
 
         deal    returns the parts of files for each of a number of tasks
@@ -103,7 +101,7 @@ class Workers:
                 self._used_at = time.monotonic()
         raise AssertionError("at least one attempt")
 
-    def _run_once(self, batch: int, parts: Sequence[Sequence[Part]], decide: Decide) -> list[PartitionReport]:
+    def _run_once(self, batch: int, parts: Sequence[Sequence[Part]], decide: Decide) -> list[TaskReport]:
         decided, tasks = False, len(parts)
         # Spark says nothing while a barrier stage waits.
         slow = threading.Timer(SLOTS_S, LOG.warning, (_WAITS, self._context.name, batch, SLOTS_S, tasks))
@@ -127,7 +125,7 @@ class Workers:
             raise RuntimeError(f"the {tasks} tasks of a micro-batch ended before they met")
         return reports
 
-    def _stage(self, tasks: int) -> RDD[PartitionReport]:
+    def _stage(self, tasks: int) -> RDD[TaskReport]:
         """Return the stage of this many tasks, planned once."""
         if tasks not in self._stages:
             numbers = self._spark.parallelize(range(tasks), tasks)

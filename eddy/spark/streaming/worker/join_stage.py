@@ -26,20 +26,21 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.merge import Merger, interleave
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.engines import Engine, Engines, Holding, Lent, Start, engines_of
+from eddy.spark.streaming.worker.engines import Engines, Holding, Lent, Start, engines_of
 from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
+from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.log_stage import StreamReport
 from eddy.spark.streaming.worker.meeting import Place, TurnedAwayError
 from eddy.spark.streaming.worker.output_files import ResultFile, write_late
 from eddy.spark.streaming.worker.state_loader import StateLoader, split_late
 from eddy.spark.streaming.worker.tasks import (
-    LIVE,
     LOADED,
     NEW,
     GroupTask,
     LateCount,
     PartitionReport,
     PartitionTask,
+    TaskReport,
     Work,
 )
 from eddy.spark.types import spark_schema
@@ -82,7 +83,7 @@ class RunTask:
         self._start = start
         self._place = place
 
-    def __call__(self, numbers: Iterable[int]) -> Iterator[PartitionReport]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[TaskReport]:
         from pyspark import TaskContext
 
         (number,) = numbers  # a worker whose task leaves input behind is not used again
@@ -98,6 +99,7 @@ class RunTask:
                     engines.hand_over(work.hand_over)
                     engines.partitions = work.partitions
                     engines.learn(work.queries, work.versions)
+                    engines.begin(orders.batch, work.share, (one.group for task in work.tasks for one in task.groups))
                     reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]
                 seat.leave()
         except TurnedAwayError:
@@ -105,7 +107,7 @@ class RunTask:
             # learn of the cause first. A worker that went on would print an error, as Spark does not listen any more.
             time.sleep(TURNED_AWAY_S)
             os._exit(0)
-        return iter(reports)
+        return iter([TaskReport(reports, engines.report())])
 
 
 class _Arrival(NamedTuple):
@@ -140,7 +142,8 @@ class PartitionJoin:
         """Join all key groups of the partition."""
         report = PartitionReport()
         try:
-            for one in self._task.groups:
+            # While these engines join, others are handed over. A live engine is used before another one displaces it.
+            for one in sorted(self._task.groups, key=lambda one: (one.handed, not self._engines.is_live(one.group))):
                 report.groups.append(self._join(one))
         finally:
             self._state.close()
@@ -203,7 +206,7 @@ class PartitionJoin:
 
     def _engine(self, one: GroupTask, lent: Lent) -> tuple[Engine, str]:
         """Return the engine of a key group before the batch, and its source."""
-        source = NEW if one.before is None else LIVE
+        source = NEW if one.before is None else lent.source
         if lent.runtime is None:
             runtime = lent.runtime = self._job.options.runtime(self._job.query, one.plan)
             if one.before is not None:

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
 
-LIVE, LOADED, NEW = "live", "loaded", "new"
-"""Sources of an engine: kept by a worker of the host; loaded from the log; new, as the key group had no rows before."""
+LIVE, MAPPED, LOADED, NEW = "live", "mapped", "loaded", "new"
+"""Sources of an engine: kept in the memory of a worker of the host; spilled to a file of the host and mapped again;
+loaded from the log; new, as the key group had no rows before."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Work:
     drop        key groups whose engines in this worker are out of date
     versions    keys of the versions of queries of a hub
     queries     key of a version -> its query as bytes, if the worker does not know it yet
+    share       bytes for the engines of its worker, None = no bound
     """
 
     partitions: tuple[int, ...]
@@ -95,6 +97,7 @@ class Work:
     drop: tuple[int, ...]
     versions: tuple[str, ...] = ()
     queries: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    share: int | None = None
 
 
 class LateCount(NamedTuple):
@@ -146,3 +149,36 @@ class PartitionReport:
     late_rows: dict[int, LateCount] = field(default_factory=dict)
     groups: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, VersionReport] = field(default_factory=dict)
+
+
+@dataclass
+class MemoryReport:
+    """The engines of one worker after a micro-batch, and what it evicted in it.
+
+    share                   bytes for its live engines, None = no bound
+    live, nbytes            engines in memory, and their bytes
+    spilled, spilled_bytes  engines in files, and the bytes of these
+    peak                    most bytes of live engines, the one in use included
+    trims                   engines whose stored states and room for results were given back
+    spills                  engines that were put into files
+    drops                   engines that no file could take: the log has them
+    """
+
+    host: str
+    share: int | None = None
+    live: int = 0
+    nbytes: int = 0
+    spilled: int = 0
+    spilled_bytes: int = 0
+    peak: int = 0
+    trims: int = 0
+    spills: int = 0
+    drops: int = 0
+
+
+@dataclass
+class TaskReport:
+    """Report on one Spark task: on its partitions, and on the memory of its worker."""
+
+    partitions: list[PartitionReport]
+    memory: MemoryReport
