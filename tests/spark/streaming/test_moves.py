@@ -77,8 +77,8 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     running = run.start(partitions=2, rebalance="off")
     even = dict(enumerate((0, 0, 0, 1, 1, 1)))
     assert run.batch(running) == even
-    running.move({0: 1, 4: 0})
-    running.move({4: 1})
+    running.move(4, 0)
+    running.move([0, 4], to=1)
     moved = {**even, 0: 1}
     assert run.batch(running) == moved
     assert sources(running) == dict.fromkeys(range(GROUPS), "live"), "a group that moves takes its engine along"
@@ -86,9 +86,15 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     assert sources(running) == dict.fromkeys(range(GROUPS), "live")
     assert running.partition_map == PartitionMap(tuple(moved.values()), 2)
     assert sum(running.batches()["moved"].to_pylist()) == 1
-    for moves, message in (({GROUPS: 0}, "key group 6 does not exist"), ({0: 2}, "cannot be in partition 2")):
+    refused = {
+        "key group 6 does not exist": (GROUPS, 0),
+        "cannot be in partition 2": (0, 2),
+        "how='parallel' .* use 'state', .* or 'jit'": (0, 1, "parallel"),
+        "how='other'; pass 'state' or 'jit'": (0, 1, "other"),
+    }
+    for message, asked in refused.items():
         with pytest.raises(SparkJoinError, match=message):
-            running.move(moves)
+            running.move(*asked)
     running.stop()
     running = run.start(partitions=2, rebalance="off")
     assert run.batch(running) == moved

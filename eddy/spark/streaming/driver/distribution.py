@@ -49,7 +49,8 @@ def distribute(
     groups    key group -> its state before the batch
     movable   whether engines can move through files
 
-    An engine moves through a file only between workers of a host; else its new worker loads the log.
+    An engine moves through a file only between workers of a host, unless its task says `by_log`; else its new worker
+    loads the log.
     """
     placed = places(partitions, holdings)
     own: list[list[PartitionTask]] = [[] for _ in holdings]
@@ -60,7 +61,7 @@ def distribute(
         joined = []
         for one in task.groups:
             holder = None if one.before is None or here.engines.get(one.group) == one.before else _holder(one, holdings)
-            if movable and holder is not None and holdings[holder].host == here.host:
+            if movable and not one.by_log and holder is not None and holdings[holder].host == here.host:
                 leaving[holder].append(one.group)
                 joined.append(replace(one, handed=True))
             else:

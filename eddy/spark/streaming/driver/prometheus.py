@@ -23,6 +23,7 @@ _COUNTERS = {
     "log_bytes": "Bytes written to the log since the start",
     "loaded": "Key groups whose engine was loaded from the log since the start",
     "moved": "Key groups that changed partitions since the start",
+    "split": "Key groups that were split since the start",
     "transitions": "Changes of plans and stored states since the start",
 }
 _GAUGES = {
@@ -30,6 +31,7 @@ _GAUGES = {
     "watermark": "Watermark of the engines in ticks of the common time type of the query",
     "state_rows": "Rows that the log keeps for the state",
     "state_bytes": "Bytes of the engines that ran in the newest micro-batch",
+    "hot_keys": "Key groups whose load is that of one key, so that no move or split can divide it",
     "slowest_share": "Time of the slowest key group over the mean time of a group, in the newest micro-batch",
 }
 
