@@ -31,15 +31,15 @@ from tests.cases import assert_same, text_rows
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
 
 
-def logged(job: Job, locations: Locations, rows: dict[str, pa.Table]) -> list[Segment]:
+def logged(job: Job, locations: Locations, rows: dict[str, pa.Table], batch: int = 0) -> list[Segment]:
     """Write rows to the log as tasks do, in two tasks for each stream."""
     segments = []
     for i, (name, table) in enumerate(rows.items()):
         for half in (0, 1):
             splitter = Splitter(job, i)
-            with SegmentWriter(locations.log, f"{0:012d}-{i}-{half}") as writer:
-                for batch in table.slice(half * table.num_rows // 2, table.num_rows // 2).to_batches():
-                    splitter.add(batch)
+            with SegmentWriter(locations.log, f"{batch:012d}-{i}-{half}") as writer:
+                for own in table.slice(half * table.num_rows // 2, table.num_rows // 2).to_batches():
+                    splitter.add(own)
                 for piece in splitter.finish():
                     segments.append(writer.add(piece.cell, i, piece.tuples, piece.first, piece.last))
                 writer.finish()

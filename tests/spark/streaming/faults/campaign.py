@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from eddy.spark.streaming.sinks.transactions import snapshot
 from tests.spark.streaming.faults.daemon import MODULE, TRAPS
+from tests.spark.streaming.faults.driver import REGROUPED
 from tests.spark.streaming.faults.hub_program import NAMES, Journal, Program, counted_results, on_time, versions
 from tests.spark.streaming.faults.processes import below, processes
 from tests.spark.streaming.faults.schedule import plan
@@ -76,7 +77,7 @@ class Campaign:
             faults.update(f"damage: {line}" for line in (root / "outcomes").read_text().splitlines())
         left = [trap.kind for trap in traps.left()]
         results, late = self._expected(workload, root)
-        return Ended(faults, lives, left, self._results(root), results, late_rows(root), late)
+        return Ended(faults, lives, left, self._results(root), results, late_rows(root), late, *_regrouped(root))
 
     def _expected(self, workload: Workload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
         return workload.expected()
@@ -111,7 +112,8 @@ class HubCampaign(Campaign):
 
 @dataclass(frozen=True)
 class Ended:
-    """The outcome of a campaign: faults by kind, starts of the driver, faults that never came, results, late rows."""
+    """The outcome of a campaign: faults by kind, starts of the driver, faults that never came, results, late rows, and
+    moves and splits of key groups that took effect."""
 
     faults: Counter[str]
     lives: int
@@ -120,6 +122,8 @@ class Ended:
     expected_results: Counter[Result]
     late: dict[str, Counter[Row]]
     expected_late: dict[str, Counter[Row]]
+    moves: int
+    splits: int
 
 
 def parquet_results(root: Path) -> Counter[Result]:
@@ -137,6 +141,17 @@ def _rows(files: Iterable[Path]) -> Counter[Result]:
 def late_rows(root: Path) -> dict[str, Counter[Row]]:
     late = json.loads((root / "late.json").read_text())
     return {name: Counter(tuple(row) for row in late[name]) for name in STREAMS}
+
+
+def _regrouped(root: Path) -> tuple[int, int]:
+    """Return the moves and splits that took effect. A start with other partitions moves groups, too: none count."""
+    moves, before = 0, None
+    for line in (root / REGROUPED).read_text().splitlines():
+        _, splits, partitions = json.loads(line)
+        if before is not None and max(before) == max(partitions):
+            moves += sum(own != other for own, other in zip(before, partitions, strict=False))
+        before = partitions
+    return moves, splits
 
 
 def _tail(root: Path) -> str:
