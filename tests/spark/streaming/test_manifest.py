@@ -109,6 +109,10 @@ def test_cut_off_anywhere() -> None:
             KIND.magic + struct.pack("<QQQ", VERSION + 1, 3, 3) + bytes(100),
             f"the manifest has format version {VERSION + 1}, this version .* reads {VERSION}; go on from it with",
         ),
+        (
+            KIND.magic + struct.pack("<QQQ", VERSION - 1, 3, 3) + bytes(100),
+            f"the manifest has format version {VERSION - 1}, this version .* reads {VERSION}; go on from it with",
+        ),
         ("text", "a manifest is the bytes that Manifest.to_bytes\\(\\) returned, not str"),
     ],
 )

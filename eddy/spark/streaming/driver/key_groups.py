@@ -38,7 +38,8 @@ class Layout:
     partition_map  the partition of each group
     load           before the batch; a group that is split with the batch counts as two halves
     changes        moves and splits that take effect with the batch
-    by_log         groups that are loaded from the log although another worker may have their engines
+    by_log         groups that are loaded from the log: the halves of those that are split, and those that move without
+                   their engines
     watched        groups whose keys are counted
     """
 
@@ -70,7 +71,7 @@ class KeyGroups:
         self._planned: tuple[dict[int, _Request], int] = {}, 0
         """The requests in the newest layout: moves, and how many of the splits."""
         self._by_log: frozenset[int] = frozenset()
-        """Groups that moved without their engines, and have not run since."""
+        """Groups that were split or moved without their engines, and have not run since."""
         self.records = MoveRecords()
         self.tree = tree
         self.partition_map = partition_map
@@ -130,9 +131,10 @@ class KeyGroups:
                 asked = self._moves.get(group)
                 how: How = "state" if asked is None else asked.how
                 moves.append(Change(group, sender, receiver, how, "rule" if asked is None else "request"))
-            by_log = self._by_log.union(one.group for one in moves if one.how == "jit")
             changes = (*now.changes, *moves)
-            return Layout(now.tree, wanted, now.load, changes, by_log, self._rule.watched)
+            by_log = {one.group for one in changes if one.how == "jit"}
+            by_log.update(one.child for one in changes if one.child is not None)
+            return Layout(now.tree, wanted, now.load, changes, self._by_log | by_log, self._rule.watched)
 
     def _split(self, now: Layout, group: int, along: int, by: str) -> Layout:
         """Split a group; the new child goes to the emptiest partition, as both children are loaded from the log."""

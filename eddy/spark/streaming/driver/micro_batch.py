@@ -279,9 +279,7 @@ class MicroBatches:
 
     def _log_batch(self, batch: int, groups: list[dict[str, Any]], layout: Layout) -> None:
         """Log the events of a batch that matter to an operator."""
-        asked = {*layout.by_log, *(one.child for one in layout.changes)}
-        asked.update(one.group for one in layout.changes if one.child is not None)
-        loaded = [one["group"] for one in groups if one["source"] == LOADED and one["group"] not in asked]
+        loaded = [one["group"] for one in groups if one["source"] == LOADED and one["group"] not in layout.by_log]
         if loaded:
             LOG.warning("%s: batch %d: loaded the engines of key groups %s from the log", self.title, batch, loaded)
         if moves := [(one.group, one.sender, one.receiver) for one in layout.changes if one.child is None]:

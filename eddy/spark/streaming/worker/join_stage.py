@@ -10,6 +10,7 @@ same time, on this host or another, and either may win.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -231,7 +232,8 @@ class PartitionJoin:
             return 0
 
     def _log_loading(self, one: GroupTask) -> None:
-        LOG.warning("batch %d: loading the engine of key group %d from the log", self._task.batch, one.group)
+        level = logging.INFO if one.by_log else logging.WARNING
+        LOG.log(level, "batch %d: loading the engine of key group %d from the log", self._task.batch, one.group)
 
     def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
         """Join rows and write their results; return the number of results."""

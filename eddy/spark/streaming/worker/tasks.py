@@ -24,7 +24,7 @@ class GroupTask:
     segments  the rows
     plan      the group's last plan, from which an engine that is loaded resumes
     handed    whether another worker of the host hands the engine over
-    by_log    whether an engine that another worker has is loaded from the log in place of being handed over
+    by_log    whether the driver wants the engine to be loaded from the log, if it is not here
     watched   whether the rows of its most frequent keys are counted
     """
 
