@@ -152,10 +152,11 @@ def test_a_group_without_rows_is_received_when_it_has_some() -> None:
     [
         (ONE_KEY, 4, "key group 4 does not exist; .* from 0 to 3"),
         (ONE_KEY, -1, "key group -1 does not exist"),
+        (ONE_KEY, "0", "key group '0': pass its number"),
         (Shares(("R",), (), (), ((),), (1.0,)), 0, "key group 0 cannot be split: the query has no equality"),
     ],
 )
-def test_a_split_that_cannot_be(shares: Shares, group: int, says: str) -> None:
+def test_a_split_that_cannot_be(shares: Shares, group: Any, says: str) -> None:
     job = Job(shares=shares, partitions=1)
     with pytest.raises(SparkJoinError, match=says):
         job.groups.split(group)

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 
 from eddy.log import LOG
+from eddy.query.numbers import whole
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.shares import Shares
 from eddy.spark.partitioning.split_tree import SplitTree
@@ -51,6 +52,14 @@ class Layout:
     watched: frozenset[int] = frozenset()
 
 
+def _number(value: object, what: str) -> int:
+    """Return a whole number. Raises SparkJoinError for anything else: a manifest with it could not be read."""
+    number = whole(value)
+    if number is None:
+        raise SparkJoinError(f"{what} {value!r}: pass its number")
+    return number
+
+
 class KeyGroups:
     """The key groups of one job, as of the newest committed batch, and the requests of its user. Thread-safe.
 
@@ -84,10 +93,11 @@ class KeyGroups:
     def move(self, groups: int | Iterable[int], to: int, how: How = "state") -> None:
         """Move groups to a partition from the next batch on; see `StreamingJoinQuery.move`."""
         check_how(how)
-        own = list(groups) if isinstance(groups, Iterable) else [groups]
+        own = [_number(one, "key group") for one in (groups if isinstance(groups, Iterable) else [groups])]
+        partition = _number(to, "partition")
         with self._lock:
-            self.partition_map.with_moves(dict.fromkeys(own, to))
-            self._moves.update({group: _Request(to, how) for group in own})
+            self.partition_map.with_moves(dict.fromkeys(own, partition))
+            self._moves.update({group: _Request(partition, how) for group in own})
 
     def rebalance(self) -> None:
         """Distribute the groups by their load from the next batch on."""
@@ -97,6 +107,7 @@ class KeyGroups:
 
     def split(self, group: int) -> None:
         """Split a group from the next batch on; see `StreamingJoinQuery.split`."""
+        group = _number(group, "key group")
         with self._lock:
             tree = self.tree
             for one in [*self._splits, group]:

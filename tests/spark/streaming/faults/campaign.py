@@ -77,7 +77,8 @@ class Campaign:
             faults.update(f"damage: {line}" for line in (root / "outcomes").read_text().splitlines())
         left = [trap.kind for trap in traps.left()]
         results, late = self._expected(workload, root)
-        return Ended(faults, lives, left, self._results(root), results, late_rows(root), late, *_regrouped(root))
+        regrouped = Counter((root / REGROUPED).read_text().splitlines())
+        return Ended(faults, lives, left, self._results(root), results, late_rows(root), late, regrouped)
 
     def _expected(self, workload: Workload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
         return workload.expected()
@@ -122,8 +123,7 @@ class Ended:
     expected_results: Counter[Result]
     late: dict[str, Counter[Row]]
     expected_late: dict[str, Counter[Row]]
-    moves: int
-    splits: int
+    regrouped: Counter[str]
 
 
 def parquet_results(root: Path) -> Counter[Result]:
@@ -141,17 +141,6 @@ def _rows(files: Iterable[Path]) -> Counter[Result]:
 def late_rows(root: Path) -> dict[str, Counter[Row]]:
     late = json.loads((root / "late.json").read_text())
     return {name: Counter(tuple(row) for row in late[name]) for name in STREAMS}
-
-
-def _regrouped(root: Path) -> tuple[int, int]:
-    """Return the moves and splits that took effect. A start with other partitions moves groups, too: none count."""
-    moves, before = 0, None
-    for line in (root / REGROUPED).read_text().splitlines():
-        _, splits, partitions = json.loads(line)
-        if before is not None and max(before) == max(partitions):
-            moves += sum(own != other for own, other in zip(before, partitions, strict=False))
-        before = partitions
-    return moves, splits
 
 
 def _tail(root: Path) -> str:

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from eddy.spark import SparkJoinError, join, session
-from eddy.spark.streaming.state.checkpoint import Checkpoint
-from eddy.spark.streaming.state.manifest import Manifest
+from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from tests.spark.streaming.faults.daemon import MODULE
 from tests.spark.streaming.faults.damage import Damager
 from tests.spark.streaming.faults.points import Points
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
 REGROUPED = "regrouped"
-"""File with a line for each commit: batch, number of splits, partitions of the key groups."""
+"""File with a line for each move and split that took effect."""
 MOST_GROUPS = 14
-SHARE, SHARE_BETWEEN = 0.25, 0.01
+SHARE, SHARE_BETWEEN = 0.5, 0.05
 """Share of the points at which a move or a split is requested, and of the looks of the main thread in between."""
 WORKER_DIED = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
 """In Spark's errors: a worker died at its work, or before it said its number."""
@@ -70,7 +69,7 @@ class Driver:
         self._running: StreamingJoinQuery | None = None
         self._regroups = random.Random(f"regroups {self._config['seed']} {self._life}")
         self._regrouping = threading.Lock()
-        self._record_layouts()
+        self._record_changes()
         reach = self._points.reach
 
         def reached(place: str) -> None:
@@ -90,15 +89,16 @@ class Driver:
 
     # Moves and splits at every point
 
-    def _record_layouts(self) -> None:
-        commit, path = Checkpoint.commit, self._root / REGROUPED
+    def _record_changes(self) -> None:
+        committed, path = KeyGroups.committed, self._root / REGROUPED
 
-        def wrapped(checkpoint: Checkpoint, manifest: Manifest) -> None:
-            commit(checkpoint, manifest)
+        def wrapped(key_groups: KeyGroups, batch: int, layout: Layout, *given: Any) -> None:
+            committed(key_groups, batch, layout, *given)
             with open(path, "a") as file:
-                file.write(json.dumps([manifest.batch, len(manifest.splits), manifest.partition_map]) + "\n")
+                for one in layout.changes:
+                    file.write(f"{'split' if one.child is not None else 'moved by ' + one.how}\n")
 
-        Checkpoint.commit = wrapped  # type: ignore[method-assign]
+        KeyGroups.committed = wrapped  # type: ignore[method-assign]
 
     def _regroup(self, share: float) -> None:
         """Request a move or a split, perhaps; any thread."""
