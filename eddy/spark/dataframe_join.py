@@ -111,8 +111,8 @@ def join(
                 common time type; one for all streams, or a mapping by stream; None, and streams left out: the query's
     idle_after  processing time without rows (a timedelta, or seconds) after which the watermark no longer waits for a
                 source; None: it always waits
-    rebalance   how key groups change partitions: "auto", by load with hysteresis; "off", on request only; or your own
-                `Rebalancer`
+    rebalance   how key groups change partitions: "auto", by load with hysteresis, and a group that alone overloads a
+                partition is split; "off", on request only; or your own `Rebalancer`
     keep        number of states to keep, 2 or more
     memory      bound on the bytes of all engines on each host, a number of bytes or text such as "2 GiB"; None: none.
                 Engines of cold key groups are spilled to files of the host, from which they are mapped again when they

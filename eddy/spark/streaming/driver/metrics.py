@@ -33,7 +33,7 @@ SOURCES = (LIVE, MAPPED, LOADED)
 EVICTIONS = ("trims", "spills", "drops")
 """The levels of evictions; see `worker.tasks.MemoryReport`."""
 _SECONDS = tuple(f"{step}_seconds" for step in STEPS)
-_SUMMED = ("rows", "late", "results", "log_bytes", *SOURCES, "moved", "transitions", *EVICTIONS, *_SECONDS)
+_SUMMED = ("rows", "late", "results", "log_bytes", *SOURCES, "moved", "split", "transitions", *EVICTIONS, *_SECONDS)
 
 GROUPS = pa.schema(
     [
@@ -50,6 +50,8 @@ GROUPS = pa.schema(
         ("reason", pa.string()),
         ("ready_seconds", pa.float64()),
         ("join_seconds", pa.float64()),
+        ("received_bytes", pa.int64()),
+        ("key_share", pa.float64()),
     ]
 )
 """Metrics of a key group in a micro-batch.
@@ -59,6 +61,8 @@ source         origin of its engine: "live", in the memory of a worker; "mapped"
 rows           rows that arrived, without late rows
 transitions    changes of the plan and of the stored states; `reason` explains the last one, null without any
 ready_seconds  time to get the engine;  join_seconds  time to join
+received_bytes of the file in which another worker handed the engine over, or of the log that was read; 0 if it was here
+key_share      rows of the most frequent key over all rows, from a sample; null unless the group has too much load
 """
 
 BATCHES = pa.schema(
@@ -73,6 +77,8 @@ BATCHES = pa.schema(
         ("mapped", pa.int32()),
         ("loaded", pa.int32()),
         ("moved", pa.int32()),
+        ("split", pa.int32()),
+        ("hot_keys", pa.int32()),
         ("transitions", pa.int64()),
         ("state_rows", pa.int64()),
         ("state_bytes", pa.int64()),
@@ -90,8 +96,10 @@ BATCHES = pa.schema(
 
 groups         key groups with rows, or with rows that had waited; live, mapped, loaded: those whose engine was in
                memory, in a file, or had to be loaded from the log; the others are new
-moved          key groups that changed partitions, with or without rows
-state_rows     rows that the log keeps for the state of all key groups
+moved          key groups that changed partitions, with or without rows;  split  key groups that were split
+hot_keys       key groups whose load is that of one key, so that neither moves nor splits can divide it
+state_rows     rows that the log keeps for the state of all key groups; both halves of a split group count the rows that
+               were written before
 state_bytes    bytes of the engines of the key groups that ran
 memory_bytes   bytes of the engines in memory on the fullest host; memory_peak_bytes: the most during the batch
 spilled_bytes  bytes of the files to which engines were spilled, on all hosts
@@ -123,10 +131,15 @@ class Metrics:
         logged: LogReport,
         watermark: int | None,
         groups: Sequence[dict[str, Any]],
-        moved: int,
+        layout: Mapping[str, int],
         seconds: Mapping[str, float],
     ) -> None:
-        """Add a batch that was published: the rows of its key groups, and the seconds of its steps by name."""
+        """Add a batch that was published.
+
+        layout   moves, splits and hot keys (`KeyGroups.figures`)
+        groups   the rows of its key groups
+        seconds  of its steps by name
+        """
         busy = [one["ready_seconds"] + one["join_seconds"] for one in groups]
         slowest = max(range(len(busy)), key=busy.__getitem__) if busy else None
         mean = sum(busy) / len(busy) if busy else 0.0
@@ -138,7 +151,7 @@ class Metrics:
             "log_bytes": logged.bytes,
             "groups": len(groups),
             **{source: sum(one["source"] == source for one in groups) for source in SOURCES},
-            "moved": moved,
+            **layout,
             "transitions": sum(one["transitions"] for one in groups),
             "state_rows": sum(
                 one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments

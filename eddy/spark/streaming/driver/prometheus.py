@@ -25,6 +25,7 @@ _COUNTERS = {
     "mapped": "Joins of a key group whose engine was mapped from a file since the start",
     "loaded": "Key groups whose engine was loaded from the log since the start",
     "moved": "Key groups that changed partitions since the start",
+    "split": "Key groups that were split since the start",
     "transitions": "Changes of plans and stored states since the start",
 }
 _GAUGES = {
@@ -35,6 +36,7 @@ _GAUGES = {
     "memory_bytes": "Bytes of the engines in memory on the fullest host",
     "memory_peak_bytes": "Most bytes of engines in memory during the newest micro-batch, on the fullest host",
     "spilled_bytes": "Bytes of the files to which engines were spilled",
+    "hot_keys": "Key groups whose load is that of one key, so that no move or split can divide it",
     "slowest_share": "Time of the slowest key group over the mean time of a group, in the newest micro-batch",
 }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
 
@@ -24,6 +25,8 @@ class GroupTask:
     segments  the rows
     plan      the group's last plan, from which an engine that is loaded resumes
     handed    whether another worker of the host hands the engine over
+    by_log    whether the driver wants the engine to be loaded from the log, if it is not here
+    watched   whether the rows of its most frequent keys are counted
     """
 
     group: int
@@ -32,6 +35,8 @@ class GroupTask:
     segments: tuple[Segment, ...]
     plan: str | None
     handed: bool = False
+    by_log: bool = False
+    watched: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class PartitionTask:
     forgotten   watermark of the engines before this batch
     watermark   watermark of the engines after this batch
     staging     directory of result files; None: results are only counted
+    tree        splits of key groups in this batch
     versions    of the queries of a hub; None in the join of one query
     """
 
@@ -75,6 +81,7 @@ class PartitionTask:
     watermark: int | None
     staging: Path | None
     groups: tuple[GroupTask, ...]
+    tree: SplitTree
     versions: tuple[VersionTask, ...] | None = None
 
 
