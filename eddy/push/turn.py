@@ -51,6 +51,11 @@ class Turn:
             if self._held.setdefault(_HOLDER, frame) is not frame:
                 raise StateError(_refusal(call, self._what, thread))
 
+    @property
+    def ended(self) -> bool:
+        """Whether every turn is refused."""
+        return self._ended is not None
+
     def end(self, why: str) -> None:
         """Refuse every turn from now on, with this message."""
         self._ended = why

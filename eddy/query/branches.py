@@ -354,6 +354,10 @@ class BranchedQuery(Query):
         """Return whether results may have no component of a stream: those of left branches, and of full outer joins."""
         return self.index(name) in self._nullable
 
+    def _inner_joins(self) -> list[tuple[str, Query]]:
+        names = self.graph.names
+        return [(f"join of {' '.join(names[i] for i in path)}", join) for path, join in self.joins.items()]
+
     def __repr__(self) -> str:
         def text(node: Node) -> str:
             names = ", ".join(f"{self.streams[i].name} [{self.streams[i].window}]" for i in node.own)

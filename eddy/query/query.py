@@ -133,6 +133,16 @@ class Query:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
         return f"Query({streams}; {' AND '.join(str(one) for one in (*self.classes, *self.comparisons))})"
 
+    def _repr_html_(self) -> str:
+        from eddy.show.describe import planned  # it shows queries
+        from eddy.show.html import drawn
+
+        return drawn("Query", repr(self), [planned(one, title=title) for title, one in self._inner_joins()])
+
+    def _inner_joins(self) -> list[tuple[str, Query]]:
+        """Return the inner joins that find the results, each with a title, which is empty for a single one."""
+        return [("", self)]
+
     def index(self, name: str) -> int:
         """Return the position of a stream in the query. Raises QueryError for an unknown name."""
         for i, stream in enumerate(self.streams):

@@ -17,6 +17,7 @@ from eddy.queries.life import State, Stop
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy
+from eddy.show.html import table
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.streaming.driver.prepare import prepare
@@ -204,6 +205,17 @@ class Hub:
         Columns: batch, the first micro-batch for which it holds; query; version; event.
         """
         return self._queries.history()
+
+    def __repr__(self) -> str:
+        running = self._running
+        state = "not started" if running is None else "running" if running.isActive else "ended"
+        lines = [f"Hub of {', '.join(self._streams.keys)}, {state}"]
+        lines += [f"  {one.name}: {one.state}, {one.results:,} results, {one.query!r}" for one in self.queries.values()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, one.state, f"{one.results:,}", repr(one.query)) for one in self.queries.values()]
+        return f"<div>{table(('query', 'state', 'results', 'text'), rows)}</div>"
 
     # For the handles
 
