@@ -18,6 +18,7 @@ from .query.query import Query
 from .query.stream import Stream
 from .query.windows import Range, Rows, Unbounded
 from .runtime import Runtime
+from .show.serve import serve
 
 __version__: str
 
@@ -42,5 +43,6 @@ __all__ = [
     "Stream",
     "Unbounded",
     "__version__",
+    "serve",
     "warmup",
 ]

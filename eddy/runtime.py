@@ -23,7 +23,7 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy
-from eddy.show.describe import described
+from eddy.show.describe import described, time_text
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
@@ -423,6 +423,7 @@ class Runtime:
             late=sum(engine.late.rows.counts),
             bytes=join.bytes,
             watermark=engine.watermark,
+            watermark_time=time_text(engine.watermark, self.query.time_type),
             filters=tuple(filter_lines(engine.filters())),
         )
 

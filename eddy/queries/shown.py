@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eddy.inspect.history import history_table
 from eddy.queries.shared_join import SharedJoin
-from eddy.show.describe import described, described_share, planned
-from eddy.show.description import Description, JoinPlan, Query
+from eddy.show.describe import described, described_share, planned, time_text
+from eddy.show.description import Description, Element, JoinPlan, Query
 from eddy.show.html import Timeline
 from jisc.strategies import Strategy
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from eddy.engine import Engine as Joining
     from eddy.queries.engine import Engine
     from eddy.queries.family import Family
+
+ELEMENTS = 30
+"""Control elements in a description: the newest ones."""
 
 
 class _Running(NamedTuple):
@@ -45,7 +48,7 @@ def engine_joins(engine: Engine) -> list[_Running]:
 
 def engine_description(engine: Engine, predict: bool = True) -> Description:
     """Return what an engine runs. To be called in turn."""
-    queries = engine.queries.values()
+    queries, elements = engine.queries.values(), engine.history()
     return Description(
         title="Engine",
         query=None,
@@ -54,11 +57,16 @@ def engine_description(engine: Engine, predict: bool = True) -> Description:
             Query(one.name, one.state, one.versions[-1].number, len(one.live), one.n_results, repr(one.query))
             for one in queries
         ),
+        elements=tuple(
+            Element(one["position"], one["query"], one["version"], one["event"])
+            for one in elements.slice(max(len(elements) - ELEMENTS, 0)).to_pylist()
+        ),
         arrivals=engine.position,
         results=sum(one.n_results for one in queries),
         late=sum(engine.late_counts.values()),
         bytes=engine.nbytes,
         watermark=engine.watermark,
+        watermark_time=time_text(engine.watermark, engine.sources.time_type),
     )
 
 

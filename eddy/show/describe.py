@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
 from eddy.inspect.hops import HopFigures, hop_figures
 from eddy.inspect.metrics import metrics
 from eddy.query.query import Query
@@ -225,3 +227,17 @@ def _pushes(recent: Iterable[tuple[int, int, float]]) -> Pushes | None:
         return None
     results, arrivals, seconds = zip(*pushes, strict=True)
     return Pushes(len(pushes), sum(arrivals), sum(results), sum(seconds), max(seconds))
+
+
+def time_text(ticks: int | None, kind: pa.DataType | None) -> str | None:
+    """Return ticks of a time type as text; None where they are no timestamp.
+
+    >>> time_text(86_400, pa.timestamp("s"))
+    '1970-01-02 00:00:00'
+    """
+    if ticks is None or kind is None or not pa.types.is_timestamp(kind):
+        return None
+    try:
+        return str(pa.scalar(ticks, pa.int64()).cast(kind))
+    except (pa.ArrowException, ValueError, OverflowError):
+        return None  # there is no such date

@@ -283,12 +283,24 @@ class Query:
 
 
 @dataclass(frozen=True)
+class Element:
+    """A control element of a query of an engine, and the position from which it holds."""
+
+    position: int
+    query: str
+    version: int
+    event: str
+
+
+@dataclass(frozen=True)
 class Description:
     """What runs.
 
     title      "Runtime", "Engine", …
     query      the query as text, None where there are several
-    arrivals, results, late, bytes, watermark   of all joins together
+    elements   the newest control elements of queries, oldest first
+    arrivals, results, late, bytes, watermark   of all joins together; the watermark is in ticks
+    watermark_time   the watermark as a time, None where event times are no timestamps
     waiting    matches whose partners are counted (queries with branches)
     filters    lines on filters of several predicates
     """
@@ -297,10 +309,12 @@ class Description:
     query: str | None
     joins: tuple[JoinPlan, ...]
     queries: tuple[Query, ...] = ()
+    elements: tuple[Element, ...] = ()
     arrivals: int | None = None
     results: int | None = None
     late: int | None = None
     bytes: int | None = None
     watermark: int | None = None
+    watermark_time: str | None = None
     waiting: int | None = None
     filters: tuple[str, ...] = ()
