@@ -154,6 +154,21 @@ class Query:
         """Return the stream of this name. Raises QueryError for an unknown name."""
         return self.streams[self.index(name)]
 
+    def plans(self, stats: pa.Table, most: int = 20) -> pa.Table:
+        """Return the plans with the least predicted cost under given statistics, cheapest first.
+
+        stats   the table of `Runtime.stats()`, of this run or of an earlier one
+        most    upper bound on the plans returned; of plans that route rows alike there is one
+
+        Columns: plan; ns, the predicted nanoseconds per arrival with no state stored; times, ns relative to the
+        cheapest plan; results, the predicted results per arrival. All plans of up to 6 streams are tried, of more 500
+        random left-deep ones. `eddy.routing.estimates` says how costs are predicted; `Runtime.explain` has the costs of
+        plans tried over live rows. Raises InputError for a table of another form or of other streams.
+        """
+        from eddy.routing.estimates import plan_table  # it needs the strategies
+
+        return plan_table(self, stats, most)
+
     @property
     def unwindowed(self) -> frozenset[str]:
         """The names of the streams that were given without a window, which follows from intervals."""

@@ -77,7 +77,9 @@ def _figures(seen: Observed) -> Iterator[Figure]:
     if pushes:
         mean = sum(one.seconds / one.count for one in pushes)
         yield Figure("push_seconds", "Mean time of the last pushes", mean, unit="seconds")
-        yield Figure("push_longest_seconds", "Longest of the last pushes", max(one.longest for one in pushes), unit="seconds")
+        yield Figure(
+            "push_longest_seconds", "Longest of the last pushes", max(one.longest for one in pushes), unit="seconds"
+        )
         seconds, arrivals = sum(one.seconds for one in pushes), sum(one.arrivals for one in pushes)
         if arrivals:
             yield Figure("arrival_ns", "Time of an arrival in the last pushes", 1e9 * seconds / arrivals, unit="ns")
