@@ -27,7 +27,7 @@ from eddy.query.stream import Stream
 from eddy.routing.change import ASKED_FOR, change_plan
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
-from eddy.show.html import as_html
+from eddy.show.html import Timeline, as_html
 from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
@@ -257,9 +257,12 @@ class Engine:
     def _description(self, predict: bool = True) -> Description:
         return engine_description(self, predict)
 
+    def _timelines(self) -> list[Timeline]:
+        return engine_timelines(self)
+
     @in_turn
     def _repr_html_(self) -> str:
-        return as_html(self._description(), engine_timelines(self))
+        return as_html(self._description(), self._timelines())
 
     def __repr__(self) -> str:
         lines = [f"Engine of {', '.join(self.sources.graph.names)}: {self.position:,} arrivals"]

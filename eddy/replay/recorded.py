@@ -177,7 +177,7 @@ def feed_of(query: Query, tables: Mapping[str, pa.Table], limit: int | None = No
             f"replay: {', '.join(strangers)} is no stream of the query; its streams are {', '.join(names)}"
         )
     timed = all(stream.time is not None for stream in query.streams)
-    chosen, keys = [], []
+    chosen, keys = list[pa.Table](), list[npt.NDArray[Any]]()
     for stream in query.streams:
         table: Any = tables[stream.name]
         if timed:

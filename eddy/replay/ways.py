@@ -62,8 +62,8 @@ def asked_ways(strategies: Sequence[str], policies: Sequence[str], plans: Sequen
         for name in given:
             if name not in known:
                 raise InputError(f"replay: there is no {what} {name!r}; choose of {', '.join(known)}")
-    ways = []
-    for strategy, policy, plan in product(strategies or ["eddy"], policies or [None], plans or [None]):
+    ways, default = [], (None,)
+    for strategy, policy, plan in product(strategies or ("eddy",), policies or default, plans or default):
         if policy in (None, "fixed") or STRATEGIES[strategy].changes:
             ways.append(Way("asked for", strategy, policy, plan))
     return ways

@@ -11,7 +11,7 @@ SIGMOD 1979.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +83,7 @@ def plan_table(query: Query, stats: pa.Table, most: int) -> pa.Table:
     graph = query.graph
     known = Statistics(stats, graph)
     base = ARRIVAL + ATTRIBUTE * sum(float(s) * len(own) for s, own in zip(known.shares, graph.attributes, strict=True))
-    rows, seen = [], set()
+    rows, seen = list[dict[str, Any]](), set()
     for tree in plans_of(graph):
         routes = [route(tree, i, graph) for i in range(graph.n_streams)]
         kind = tuple(tuple((hop.stream, hop.by) for hop in own) for own in routes)

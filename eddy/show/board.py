@@ -1,9 +1,9 @@
 """The figures of an engine, published for the threads of a server.
 
 No other thread may read an engine while it works. So a server asks for figures, and the thread that works publishes
-them at the end of its push: a push pays one look at an attribute, and the figures only if somebody has asked. If no push
-ends within PATIENCE, the server reads the engine itself, provided nobody works on it; a push that begins meanwhile waits
-for it, some tenths of a millisecond (`eddy.push.turn`). However many look, figures are at least `every` seconds apart.
+them at the end of its push: a push pays one look at an attribute, and the figures only if somebody has asked. If no
+push ends within PATIENCE, the server reads the engine itself, provided nobody works on it; a push that begins meanwhile
+waits for it (`eddy.push.turn`). However many look, figures are at least `every` seconds apart.
 """
 
 from __future__ import annotations

@@ -237,6 +237,7 @@ class JoinPlan:
     """One join and the plan that it runs.
 
     title          its name where there are several joins, else empty
+    streams        in the order of the query
     old_plans      plans that run until their tuples have expired
     arrivals, results, bytes   since the start, and now; None for a plan that does not run
     last           the newest change, None before the first;  changes  the number of changes
@@ -245,6 +246,7 @@ class JoinPlan:
     title: str
     plan: str
     strategy: str
+    streams: tuple[str, ...]
     old_plans: tuple[str, ...]
     tree: Node
     keys: tuple[Key, ...]

@@ -29,7 +29,7 @@ def quoted(text: str) -> str:
 def _graph(join: JoinPlan, name: str) -> Iterator[str]:
     yield f"  subgraph cluster_{name} {{"
     yield f"    label={quoted(cut(join.title or 'join graph'))};"
-    places = {stem.stream: f"{name}_{i}" for i, stem in enumerate(join.stems())}
+    places = {stream: f"{name}_{i}" for i, stream in enumerate(join.streams)}
     for stream, place in places.items():
         yield f"    {place} [shape=ellipse label={quoted(cut(stream))}];"
     for key in join.keys:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Protocol
 
 from eddy.push.turn import Turn
@@ -147,7 +148,7 @@ def _stems(join: JoinPlan) -> Iterator[tuple[Cell, ...]]:
 
 
 def _changes(seen: Observed) -> list[tuple[Cell, ...]]:
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             row["position"], join.title, row["new"], row["stored"], row["reason"],
             round(row["ns_before"]) or None, round(row["ns_after"]) or None,
@@ -155,4 +156,4 @@ def _changes(seen: Observed) -> list[tuple[Cell, ...]]:
         for join, line in zip(seen.description.joins, seen.timelines, strict=True)
         for row in line.history[-NEWEST:]
     ]  # fmt: skip
-    return sorted(rows, key=lambda row: -row[0])[:NEWEST]
+    return sorted(rows, key=itemgetter(0), reverse=True)[:NEWEST]

@@ -18,7 +18,7 @@ SHOWN = 24
 
 def graph_svg(join: JoinPlan) -> str:
     """Return a drawing of the join graph. O(streams + keys)."""
-    names = sorted({stem.stream for stem in join.stems()}, key=[stem.stream for stem in join.stems()].index)
+    names = join.streams
     widest = max(60, CHARACTER * max(len(cut(name, 24)) for name in names) + 16)
     n = len(names)
     across = max(widest + 80, round(n * (widest + 36) / pi))
