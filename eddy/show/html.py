@@ -10,6 +10,7 @@ from eddy.show.description import Description, JoinPlan
 from eddy.show.drawing import escaped
 from eddy.show.graph_svg import graph_svg
 from eddy.show.plan_svg import plan_svg
+from eddy.show.sheet import Sheet
 from eddy.show.text import bytes_text
 from eddy.show.timeline_svg import timeline_svg
 
@@ -66,6 +67,24 @@ def drawn(title: str, text: str, joins: Iterable[JoinPlan]) -> str:
     for join in joins:
         parts.append(f"<div><b>{escaped(join.title)}</b></div>" if join.title else "")
         parts.append(f"{_BOX}{graph_svg(join)}</div>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def sheet_html(sheet: Sheet) -> str:
+    """Return HTML of a sheet: its figures, plans and tables."""
+    parts = [f"<b>{escaped(f'{sheet.title} {sheet.name}')}</b>", f"<div>{escaped(sheet.note)}</div>"]
+    known = [
+        (one.text, one.shown or f"{one.value:,.6g}")
+        for one in sheet.figures
+        if one.value is not None and not one.labels and one.unit != "time"
+    ]
+    parts.append(table((), known))
+    for plan in sheet.plans:
+        parts.append(f"<div><b>{escaped(plan.title)}</b> {escaped(plan.plan)}</div>")
+        parts += [f"{_BOX}{svg}</div>" for svg in plan.svgs]
+    for one in sheet.tables:
+        rows = [["" if cell is None else cell for cell in row] for row in one.rows]
+        parts += [f"<div><b>{escaped(one.title)}</b></div>", f"{_BOX}{table(one.columns, rows)}</div>"]
     return f"<div>{''.join(parts)}</div>"
 
 
