@@ -13,6 +13,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -64,7 +65,8 @@ class Server:
             raise InputError(
                 f"{call}: cannot listen on {address} port {port}: {problem}; pass another port, or 0 for a free one"
             ) from problem
-        self._thread = threading.Thread(target=self._listening.serve_forever, name="eddy figures", daemon=True)
+        serve = partial(self._listening.serve_forever, poll_interval=0.1)
+        self._thread = threading.Thread(target=serve, name="eddy figures", daemon=True)
         self._thread.start()
 
     @property
