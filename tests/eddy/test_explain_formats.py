@@ -18,6 +18,7 @@ from eddy.show.dot import quoted
 from eddy.show.drawing import escaped
 from eddy.show.plan_svg import plan_svg
 from jisc.strategies import STRATEGIES
+from tests.drawings import FOLDER, drawings
 from tests.eddy.deciding import CHAIN, A, B, push
 from tests.eddy.queries import make_query
 
@@ -220,3 +221,9 @@ def test_repr_says_when_a_runtime_has_gone() -> None:
     ]
     runtime.dismantle()
     assert repr(runtime) == "Runtime of R, S, T, U, which cannot be used any more"
+
+
+def test_the_drawings_in_the_guide_are_those_of_these_sources() -> None:
+    """`python -m tests.drawings` writes them anew."""
+    for name, text in drawings().items():
+        assert (FOLDER / name).read_text() == text
