@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from eddy.push.turn import Turn, in_logged_turn, in_turn, refuse_copy
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
-from eddy.routing.policies import Policy
+from eddy.routing.policies import Policy, PolicyName
 from eddy.show.describe import described, time_text
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
@@ -30,7 +30,7 @@ from eddy.show.html import Timeline, as_html
 from eddy.show.text import bytes_text
 from eddy.snapshot.restore import Choices, fill_engine, restored_options
 from eddy.snapshot.snapshot import Snapshot, snapshot_of
-from jisc.strategies import Transition
+from jisc.strategies import StrategyName, Transition
 from stairs.errors import InputError
 from stairs.stair import Stair
 from stairs.stems import RENUMBER_AT
@@ -84,14 +84,14 @@ class Runtime:
         query: Query,
         plan: str | None = None,
         *,
-        policy: str | Policy | None = None,
-        strategy: str = "eddy",
+        policy: PolicyName | Policy | None = None,
+        strategy: StrategyName = "eddy",
         store: Iterable[str] | None = None,
         max_bytes: int | None = None,
         decide_every: int | None = None,
         statistics: bool = True,
         background: int = 0,
-        output: str = "append",
+        output: Literal["append", "changelog"] = "append",
         count_only: bool = False,
         ids_only: bool = False,
         renumber_at: int = RENUMBER_AT,
@@ -111,7 +111,8 @@ class Runtime:
             ids_only=ids_only,
             renumber_at=renumber_at,
         )
-        self.query, self.output, self.count_only, self.ids_only = query, output, count_only, ids_only
+        self.query, self.count_only, self.ids_only = query, count_only, ids_only
+        self.output: str = output
         self._turn = Turn()
         self._engine = Engine(query, options)
         self.output_schema = self._engine.output.schema
@@ -288,9 +289,9 @@ class Runtime:
         data: bytes,
         query: Query,
         plan: str | None = None,
-        strategy: str | None = None,
+        strategy: StrategyName | None = None,
         background: int | None = None,
-        policy: str | Policy | None = None,
+        policy: PolicyName | Policy | None = None,
     ) -> Runtime:
         """Return a runtime that resumes where a snapshot was taken. O(live tuples).
 

@@ -10,9 +10,11 @@ from time import perf_counter, process_time
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.replay.recorded import Feed
-from eddy.routing.policies import POLICIES
+from eddy.routing.policies import PolicyName
+from eddy.routing.router import policy_name
+from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
-from jisc.strategies import STRATEGIES
+from jisc.strategies import STRATEGIES, StrategyName
 from stairs.errors import InputError
 
 ANY = 1_000_000
@@ -24,8 +26,8 @@ class Way:
     """A way to run a query; `about` says why it is tried. None = the default."""
 
     about: str
-    strategy: str = "eddy"
-    policy: str | None = None
+    strategy: StrategyName = "eddy"
+    policy: PolicyName | None = None
     plan: str | None = None
 
 
@@ -58,12 +60,9 @@ def asked_ways(strategies: Sequence[str], policies: Sequence[str], plans: Sequen
 
     Raises InputError for an unknown strategy or policy.
     """
-    for given, known, what in ((strategies, STRATEGIES, "strategy"), (policies, POLICIES, "policy")):
-        for name in given:
-            if name not in known:
-                raise InputError(f"replay: there is no {what} {name!r}; choose of {', '.join(known)}")
     ways, default = [], (None,)
-    for strategy, policy, plan in product(strategies or ("eddy",), policies or default, plans or default):
+    names = list(map(strategy_name, strategies or ("eddy",)))
+    for strategy, policy, plan in product(names, [*map(policy_name, policies)] or default, plans or default):
         if policy in (None, "fixed") or STRATEGIES[strategy].changes:
             ways.append(Way("asked for", strategy, policy, plan))
     return ways

@@ -16,7 +16,7 @@ from eddy.queries.changes import CHANGES, How
 from eddy.queries.life import State, Stop
 from eddy.query.numbers import whole
 from eddy.query.query import Query
-from eddy.routing.policies import Policy
+from eddy.routing.policies import Policy, PolicyName
 from eddy.show.html import table
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
@@ -30,6 +30,7 @@ from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import ParquetSink, Sink
 from eddy.spark.streaming.sinks.staging import local_path
+from jisc.strategies import StrategyName
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
@@ -80,8 +81,8 @@ class Hub:
         sources: Sequence[Source],
         checkpoint: str | Path,
         *,
-        strategy: str = "eddy",
-        policy: str | Policy | None = None,
+        strategy: StrategyName = "eddy",
+        policy: PolicyName | Policy | None = None,
         partitions: int | None = None,
         transport: str = "auto",
         key_groups: int | None = None,
