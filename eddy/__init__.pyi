@@ -20,6 +20,7 @@ from .query.query import Query
 from .query.stream import Stream
 from .query.windows import Range, Rows, Unbounded
 from .runtime import Runtime
+from .show.serve import serve
 
 __version__: str
 
@@ -48,5 +49,6 @@ __all__ = [
     "Unbounded",
     "__version__",
     "agg",
+    "serve",
     "warmup",
 ]

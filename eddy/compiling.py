@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -82,11 +83,12 @@ def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:
     branches = [Branch([one], [f"R.k = {one.name}.k"], "left") for one in streams[1:]]
     rows = {one.name: batch.slice(0, 80) for one in streams[:2]}
     fails = pc.divide(pc.scalar(1), pc.field("R.k")) > 0
-    for output, own, where in (
+    kinds: list[tuple[Literal["append", "changelog"], list[Branch], pc.Expression | None]] = [
         ("append", branches, None),
         ("changelog", branches, None),
         ("append", branches[:1], fails),
-    ):
+    ]
+    for output, own, where in kinds:
         query = Query(streams[:1], branches=own, where=where)
         runtime = Runtime(query, output=output)
         with contextlib.suppress(InputError):

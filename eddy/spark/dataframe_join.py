@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from eddy.query.numbers import whole
 from eddy.query.query import Query
-from eddy.routing.policies import Policy
+from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.batch.join import BatchJoin, prepare_batch
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
+from jisc.strategies import StrategyName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,8 +29,8 @@ def join(
     frames: Mapping[str, DataFrame],
     *,
     plan: str | None = None,
-    strategy: str = "eddy",
-    policy: str | Policy | None = None,
+    strategy: StrategyName = "eddy",
+    policy: PolicyName | Policy | None = None,
     max_bytes: int | None = None,
     partitions: int | None = None,
     transport: str = "auto",
@@ -44,8 +45,8 @@ def join(
     *,
     checkpoint: str | Path,
     plan: str | None = None,
-    strategy: str = "eddy",
-    policy: str | Policy | None = None,
+    strategy: StrategyName = "eddy",
+    policy: PolicyName | Policy | None = None,
     max_bytes: int | None = None,
     partitions: int | None = None,
     transport: str = "auto",
@@ -64,8 +65,8 @@ def join(
     frames: Mapping[str, DataFrame],
     *,
     plan: str | None = None,
-    strategy: str = "eddy",
-    policy: str | Policy | None = None,
+    strategy: StrategyName = "eddy",
+    policy: PolicyName | Policy | None = None,
     max_bytes: int | None = None,
     partitions: int | None = None,
     transport: str = "auto",
@@ -169,8 +170,8 @@ def _prepare(
     frames: Mapping[str, DataFrame],
     *,
     plan: str | None,
-    strategy: str,
-    policy: str | Policy | None,
+    strategy: StrategyName,
+    policy: PolicyName | Policy | None,
     max_bytes: int | None,
     partitions: int | None,
     transport: str,

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from eddy.inspect.explain import bytes_text
 from eddy.query.numbers import whole
+from eddy.show.text import bytes_text
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.streaming.worker.engines import Holding
 from eddy.spark.streaming.worker.tasks import MemoryReport

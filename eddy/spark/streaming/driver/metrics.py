@@ -26,6 +26,7 @@ from eddy.spark.streaming.worker.log_stage import LogReport
 from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, MemoryReport
 
 BATCHES_KEPT = 1000
+CHANGES_KEPT = 30
 STEPS = ("log", "join", "commit", "publish")
 """The steps of a micro-batch; a column for each has its seconds."""
 SOURCES = (LIVE, MAPPED, LOADED)
@@ -119,6 +120,8 @@ class Metrics:
         self._batches: deque[dict[str, Any]] = deque(maxlen=BATCHES_KEPT)
         self._logged: dict[int, LogReport] = {}
         self._totals: Counter[str] = Counter()
+        self._newest: dict[int, dict[str, Any]] = {}
+        self._changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_KEPT)
         self._lock = threading.Lock()
         self.memory: list[MemoryReport] = []
         """The engines of each worker after the newest micro-batch that ran."""
@@ -167,6 +170,8 @@ class Metrics:
         with self._lock:
             self._groups.append(table)
             self._batches.append(row)
+            self._newest.update({one["group"]: one for one in groups})
+            self._changes.extend(one for one in groups if one["transitions"])
             self._totals.update({"batches": 1} | {name: row[name] for name in _SUMMED})
             self.published_at = time.time()
             self._logged[manifest.batch] = replace(logged, segments=())  # a thousand batches have many segments
@@ -189,6 +194,21 @@ class Metrics:
         with self._lock:
             rows = list(self._batches)
         return pa.Table.from_pylist(rows, schema=BATCHES)
+
+    def newest_groups(self) -> list[dict[str, Any]]:
+        """Return the newest row of each key group that has run since the job started, in no order."""
+        with self._lock:
+            return list(self._newest.values())
+
+    def newest_changes(self) -> list[dict[str, Any]]:
+        """Return the newest CHANGES_KEPT rows of key groups whose plan or stored states changed, oldest first."""
+        with self._lock:
+            return list(self._changes)
+
+    def rows(self, count: int) -> list[dict[str, Any]]:
+        """Return the rows of the newest batches, oldest first."""
+        with self._lock:
+            return list(self._batches)[-count:]
 
     def row(self, batch: int | None = None) -> dict[str, Any] | None:
         """Return the row of a batch, or of the newest one; None if it is not in memory."""

@@ -204,6 +204,10 @@ class MicroBatches:
         memory = explain_memory(self._settings.memory, self.metrics.memory, self.metrics.hits())
         return explain_job(self._context.job, self._settings, self._context.carried.remark, f"{state}\n{memory}")
 
+    def query_rows(self) -> list[tuple[str, str, int, int, str]]:
+        """Return name, state, version, results and text of each query; none if the join is the only one."""
+        return []
+
     def forget_engines(self) -> None:
         """Let the workers drop their engines in the next batch that runs."""
         self._forget = True
@@ -216,6 +220,11 @@ class MicroBatches:
                 return True
         act()
         return False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the job has ended."""
+        return self._closed
 
     def close(self) -> None:
         """Release the checkpoint for another driver. Idempotent; callable from any thread."""

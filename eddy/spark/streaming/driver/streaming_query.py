@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
-from importlib.util import find_spec
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eddy.log import LOG
+from eddy.show.html import sheet_html
+from eddy.show.server import PATHS, PORT, Server
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.streaming.driver.progress import completed
+from eddy.spark.streaming.driver.sheet import join_sheet
 from eddy.spark.types import struct_type
-from stairs.errors import EddyError
+from stairs.errors import EddyError, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -197,8 +200,20 @@ class StreamingJoinQuery:
         """
         return self._batches.metrics.groups()
 
-    def serve_metrics(self, port: int = 9108, address: str = "127.0.0.1") -> int:
-        """Serve the figures of this join for Prometheus at http://address:port/metrics; return the port.
+    def serve(
+        self, port: int = PORT, *, address: str = "127.0.0.1", hosts: Sequence[str] = (), every: float = 1.0
+    ) -> Server:
+        """Serve a live page of this join, as `eddy.serve` does for an engine; return the server.
+
+        The page shows the newest micro-batches, the plan of each key group and why it changed, the watermark, late
+        rows, the state, and the queries of a hub. `/metrics` has the figures of `serve_metrics`. The server ends with
+        the join. The arguments are those of `eddy.serve`. Raises SparkJoinError if it cannot listen there, or if the
+        join has ended.
+        """
+        return self._served(port, address, hosts, every, PATHS, "serve")
+
+    def serve_metrics(self, port: int = PORT, address: str = "127.0.0.1") -> int:
+        """Serve the figures of this join for Prometheus at http://address:port/metrics, and no page; return the port.
 
         The server ends with the join. Counters count from this start. Figures: the sums of `batches()` as counters
         (`eddy_rows_total`, …; `eddy_seconds_total` by step), the state of the newest micro-batch as gauges, and
@@ -208,18 +223,35 @@ class StreamingJoinQuery:
         port     0: a free one
         address  of the interface to listen on; "0.0.0.0": all interfaces. There is no authentication
 
-        Needs prometheus-client (`pip install 'eddy-join[metrics]'`). Raises SparkJoinError if the package is missing or
-        the port is taken, or if the join has ended.
+        Raises SparkJoinError if it cannot listen there, or if the join has ended.
         """
-        if find_spec("prometheus_client") is None:
-            raise SparkJoinError("serve_metrics needs the package prometheus-client: pip install 'eddy-join[metrics]'")
-        from eddy.spark.streaming.driver.prometheus import MetricsServer
+        # Another host knows this one by any name. It gets numbers and names of streams, which is all there is.
+        hosts = () if address in ("127.0.0.1", "::1", "localhost") else ("*",)
+        return self._served(port, address, hosts, 1.0, ("/metrics",), "serve_metrics").port
 
+    def _served(
+        self, port: int, address: str, hosts: Sequence[str], every: float, paths: Sequence[str], call: str
+    ) -> Server:
         name = self.name or str(self._batches.checkpoint)
-        server = MetricsServer(name, self._batches.metrics, port, address)
+        try:
+            server = Server(partial(join_sheet, name, self._batches), port, address, hosts, every, paths, call)
+        except InputError as problem:
+            raise SparkJoinError(str(problem)) from problem.__cause__
         if not self._batches.at_end(server.close):
-            raise SparkJoinError(f"serve_metrics: the join {name} has ended; call it while the join runs")
-        return server.port
+            raise SparkJoinError(f"{call}: the join {name} has ended; call it while the join runs")
+        return server
+
+    def __repr__(self) -> str:
+        sheet = join_sheet(self.name or str(self._batches.checkpoint), self._batches)
+        batch = sheet.value("batch")
+        state = "no micro-batch has run" if batch is None else f"after micro-batch {batch:.0f}"
+        lines = [f"StreamingJoinQuery {sheet.name}, {'ended' if self._batches.closed else 'running'}, {state}"]
+        lines.append(f"  {', '.join(f'{sheet.value(name) or 0:,.0f} {name}' for name in ('rows', 'results', 'late'))}")
+        return "\n".join([*lines, *(f"  plan {one.plan}: {one.title}" for one in sheet.plans)])
+
+    def _repr_html_(self) -> str:
+        sheet = join_sheet(self.name or str(self._batches.checkpoint), self._batches)
+        return sheet_html(sheet)
 
     def late(self, stream: str) -> DataFrame:
         """Return the late rows of a stream, of all committed batches, as a batch DataFrame.

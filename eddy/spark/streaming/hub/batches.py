@@ -58,6 +58,10 @@ class HubBatches(MicroBatches):
                 " new checkpoint"
             )
 
+    def query_rows(self) -> list[tuple[str, str, int, int, str]]:
+        """Return name, state, newest version, results and text of each query."""
+        return self._queries.rows()
+
     def explain(self) -> str:
         """Return a text on the job, its queries, and its state after the newest batch."""
         return "\n".join([*self._queries.lines(), super().explain()])
