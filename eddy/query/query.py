@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.filters.conditions import Filter, Predicate, conditions
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
+from eddy.query.computed import Computed, compute, computed_type
 from eddy.query.event_time import ticks, unified_time
 from eddy.query.intervals import Intervals
 from eddy.query.key_types import text_words, word_count
@@ -21,9 +23,14 @@ from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import MAX_STREAMS, JoinGraph, Value, Window, WindowKind
+from stairs.plain_types import Column
 
 if TYPE_CHECKING:
     from eddy.query.branch import Branch
+
+
+Select: TypeAlias = Sequence[str] | Mapping[str, Any]
+"""The type of the argument `select`: a list of columns, or columns and expressions by output name."""
 
 
 def listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
@@ -46,7 +53,9 @@ class Query:
     streams     the streams; rows of equal event time arrive in this order
     on          predicates as text: equalities such as "R.a = S.a" and "(R.a, R.b) = (S.a, S.b)", and comparisons such
                 as "R.x < S.y" and "R.at between S.at and S.at + 30 min"; AND joins several in one text
-    select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"}
+    select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"},
+                where an expression may stand for a column: in SQL, "orders.amount * 2" (docs/guide/sql.md), or a
+                pyarrow expression over columns named "stream.column"
     where       filter of results: a pyarrow expression over columns named "stream.column", selected or not; or a
                 `Predicate` that declares the columns of its function; or a list of these, which must all hold
     lateness    a tuple still arrives if it is at most this much older than the greatest event time so far: a timedelta,
@@ -84,7 +93,7 @@ class Query:
         streams: Sequence[Stream],
         on: Sequence[str] = (),
         *,
-        select: Sequence[str] | Mapping[str, str] | None = None,
+        select: Select | None = None,
         where: Filter | None = None,
         lateness: int | timedelta = 0,
         late: Late = "keep",
@@ -102,10 +111,10 @@ class Query:
         self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """The treatment of late rows of each stream."""
-        self.select = self._select(select)
-        """Output column -> (stream, column)."""
-        self.output_schema = pa.schema([self._output_field(*one) for one in self.select.items()])
-        """The schema of results."""
+        self.outputs: dict[str, tuple[str, str] | Computed] = self._outputs(select)
+        """Output column -> (stream, column), or an expression."""
+        self.output_schema, self.select = self._read_outputs()
+        """The schema of results, and the columns that they are made of: name -> (stream, column)."""
         self.conditions, self.where_columns = self._where()
         """The named conditions of `where`, and the (stream, column) pairs that they read."""
 
@@ -319,7 +328,41 @@ class Query:
         field = self.stream(stream).schema.field(column)
         return pa.field(name, field.type, field.nullable)
 
-    def _select(self, select: Sequence[str] | Mapping[str, str] | None) -> dict[str, tuple[str, str]]:
+    def _read_outputs(self) -> tuple[pa.Schema, dict[str, tuple[str, str]]]:
+        """Return the schema of the results, and the columns to read: those selected, then those of expressions."""
+        plain = {name: one for name, one in self.outputs.items() if not isinstance(one, Computed)}
+        fields, read = [], dict(plain)
+        places = [(s.name, column) for s in self.shown for column in s.schema.names]
+        for name, one in self.outputs.items():
+            if not isinstance(one, Computed):
+                fields.append(self._output_field(name, one))
+                continue
+            schema = pa.schema([pa.field(f"{s}.{column}", self.stream(s).type_of(column)) for s, column in places])
+            kind, columns = computed_type(name, one, schema)
+            fields.append(pa.field(name, kind))
+            for column, place in zip(schema.names, places, strict=True):
+                if column in columns and place not in read.values():
+                    # Output columns have names of their own choice.
+                    read[f"\0{column}"] = place
+        return pa.schema(fields), read
+
+    def output(self, columns: Sequence[Column], count: int) -> list[Column]:
+        """Return the columns of results, given those of `select`, of `count` rows each.
+
+        Raises InputError for values that an expression does not fit.
+
+        Cost: O(columns); with expressions, their evaluation.
+        """
+        computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
+        if not computed:
+            return list(columns)
+        by_place = dict(zip(self.select.values(), columns, strict=True))
+        named = {f"{stream}.{column}": values for (stream, column), values in by_place.items()}
+        found = compute(computed, named, count)
+        by_name = dict(zip(self.select, columns, strict=True))
+        return [found[name] if name in computed else by_name[name] for name in self.outputs]
+
+    def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | Computed]:
         if select is None:
             return {f"{s.name}.{column}": (s.name, column) for s in self.shown for column in s.schema.names}
         if isinstance(select, str):
@@ -330,14 +373,31 @@ class Query:
         pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
         if not pairs:
             raise QueryError("select is empty; leave it out for all columns, or use Runtime(…, count_only=True)")
-        chosen: dict[str, tuple[str, str]] = {}
+        chosen: dict[str, tuple[str, str] | Computed] = {}
         for name, text in pairs:
             if not isinstance(name, str):
                 raise QueryError(f"select: the name of an output column must be a string, not {name!r}")
             if name in chosen:
                 raise QueryError(f"select: the output column {name!r} occurs twice")
-            chosen[name] = self._column(text, "select")
+            chosen[name] = self._output(text, isinstance(select, Mapping))
         return chosen
+
+    def _output(self, text: Any, named: bool) -> tuple[str, str] | Computed:
+        """Return an output column; an expression must have a name."""
+        if isinstance(text, Computed):
+            return text
+        if isinstance(text, pc.Expression):
+            if not named:
+                raise QueryError(f'select: the expression {text} has no name; write {{"name": expression}}')
+            return Computed(text)
+        try:
+            return self._column(text, "select")
+        except QueryError:
+            if not named or not isinstance(text, str) or column_place(text) is not None:
+                raise
+        from eddy.dialect.expressions import computed  # it knows queries
+
+        return computed(text, self)
 
     def _where(self) -> tuple[tuple[Predicate, ...], tuple[tuple[str, str], ...]]:
         if self.where is None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from eddy.filters.conditions import Predicate
 from eddy.query.branches import BranchedQuery, Node
+from eddy.query.computed import Computed
 from eddy.query.query import Query
 from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 from stairs.graph import WindowKind
@@ -72,11 +73,19 @@ def query_text(query: Query) -> Text:
         "predicates": " AND ".join(map(str, query.classes)),
         "comparisons": sorted(one.canonical for one in query.comparisons),
         "where": filter_text(query.conditions),
-        "select": [[name, *place] for name, place in query.select.items()],
+        "select": [_output_text(name, one) for name, one in query.outputs.items()],
         "lateness": query.graph.lateness,
         "branches": _branches(query),
         "conditions": [filter_text(one) for one in _conditions(query)],
     }
+
+
+def _output_text(name: str, one: tuple[str, str] | Computed) -> list[str]:
+    """Return an output column: its name, stream and column. Of an expression, the stream is empty."""
+    if not isinstance(one, Computed):
+        return [name, *one]
+    known = _condition_text(Predicate(one.expression))
+    return [name, "", f"{known['text']} {known['values']}".strip()]
 
 
 def _branches(query: Query) -> str:
@@ -203,7 +212,7 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
     if results and not same_filter(saved["where"], query.conditions):
         return differ("where", filter_shown(saved["where"]), filter_shown(own["where"]))
     if results and saved["select"] != own["select"]:
-        shown = [", ".join(f"{name} = {s}.{c}" for name, s, c in text["select"]) for text in (saved, own)]
+        shown = [", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, own)]
         return differ("select", *shown)
     if saved["lateness"] != own["lateness"]:
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
