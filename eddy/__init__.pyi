@@ -1,3 +1,4 @@
+from . import agg
 from .compiling import warmup
 from .errors import (
     CapacityError,
@@ -13,6 +14,7 @@ from .filters.adaptive import AdaptiveFilter
 from .filters.conditions import Predicate
 from .queries.engine import Engine
 from .query.branch import Branch
+from .query.group_windows import Hopping, Session, Tumbling
 from .query.predicates import AttributeClass
 from .query.query import Query
 from .query.stream import Stream
@@ -28,6 +30,7 @@ __all__ = [
     "CapacityError",
     "EddyError",
     "Engine",
+    "Hopping",
     "InputError",
     "LateRowsError",
     "PlanError",
@@ -37,10 +40,13 @@ __all__ = [
     "Range",
     "Rows",
     "Runtime",
+    "Session",
     "SnapshotError",
     "StateError",
     "Stream",
+    "Tumbling",
     "Unbounded",
     "__version__",
+    "agg",
     "warmup",
 ]

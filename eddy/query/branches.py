@@ -102,6 +102,7 @@ class BranchedQuery(Query):
         lateness: int | timedelta = 0,
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
+        **groups: Any,
     ) -> None:
         self.branches = checked_branches(branches)
         self.core_streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
@@ -116,10 +117,12 @@ class BranchedQuery(Query):
             lateness=lateness,
             late=late,
             late_rows=late_rows,
+            **groups,
         )
 
     def _join(self) -> None:
         self.comparisons, self.scans, self.values = (), (), {}
+        self.unretracted = False
         self.derived = {}
         self.time_type = self._time_type()
         self.joins: dict[Path, InnerJoin] = {}
@@ -304,6 +307,25 @@ class BranchedQuery(Query):
         """The names of the streams that were given without a window; each join derives its own from intervals."""
         below = (stream for one in self.branches for stream in one.all_streams())
         return frozenset(stream.name for stream in (*self.core_streams, *below) if stream.window is None)
+
+    def slack(self, time: int | None) -> int | None:
+        """Return by how many ticks the event time of a result to come may be below the watermark; None = by any.
+
+        A row waits for partners while all its components are in their windows, in the join of some branch. So when it
+        comes, no component was older than its window before the push.
+        """
+        found = 0
+        for core in self.cores:
+            for branch in [one for own in core.branches for one in own.below()]:
+                sizes = dict(core.spans(branch))
+                size = min(sizes.values(), default=None) if time is None else sizes.get(time)
+                if size is None:
+                    return None
+                found = max(found, size)
+        if time is not None and any(core.windows for core in self.cores):
+            own = super().slack(time)
+            return None if own is None else max(found, own)
+        return found
 
     @property
     def spans(self) -> list[int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.filters.conditions import Filter, Predicate, conditions
+from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
 from eddy.query.computed import Computed, compute, computed_type
 from eddy.query.event_time import ticks, unified_time
+from eddy.query.group_windows import GroupWindow
 from eddy.query.intervals import Intervals
 from eddy.query.key_types import text_words, word_count
 from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
@@ -47,8 +50,22 @@ def predicate_texts(on: Any) -> tuple[Any, ...]:
     return tuple(listed(on, "on", "predicates such as 'R.a = S.a'"))
 
 
+def _grouped(group_by: Any, aggregates: Any, having: Any, group_window: Any, select: Any) -> bool:
+    """Return whether a query has groups. Raises QueryError for arguments that need groups, or exclude them."""
+    found = bool(aggregates) or (bool(group_by) if isinstance(group_by, str | Mapping | Sequence) else True)
+    if not found and (having is not None or group_window is not None):
+        name = "group_window" if having is None else "having"
+        raise QueryError(f"{name} is for groups: give group_by= or aggregates= too, or leave it out")
+    if found and select is not None:
+        raise QueryError(
+            "select is for the results of the join; group columns and aggregates are the output of this query: leave"
+            " select out, and name the columns in group_by= and aggregates="
+        )
+    return found
+
+
 class Query:
-    """A join of 2 to 128 windowed streams.
+    """A join of 2 to 128 windowed streams, or aggregates over such a join or over one stream.
 
     streams     the streams; rows of equal event time arrive in this order
     on          predicates as text: equalities such as "R.a = S.a" and "(R.a, R.b) = (S.a, S.b)", and comparisons such
@@ -66,6 +83,14 @@ class Query:
     late_rows   upper bound on the stored late rows of each stream; beyond it the oldest are dropped
     branches    joins other than inner ones (`Branch`), which hang on the join of `streams`, their *core*; then there
                 may be a single one of `streams`, and the query is a `BranchedQuery`
+    group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
+    aggregates  {output name: function of `eddy.agg`}. With group_by or aggregates, the results are groups, one row
+                each: the group columns, the bounds of the window, the aggregates; `select` is left out, and there may
+                be one stream (docs/guide/aggregates.md)
+    having      filter of groups, as `where`, over the output columns
+    group_window  windows of event time to aggregate over: `Tumbling`, `Hopping`, `Session`; each gives its groups once,
+                when the watermark has passed it. None = over the results in the live windows, as a changelog, or over
+                all results of input that ends
 
     Raises QueryError, naming the stream and the column, if the arguments do not fit together.
 
@@ -99,7 +124,13 @@ class Query:
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
         branches: Sequence[Branch] = (),
+        group_by: Sequence[str] | Mapping[str, Argument] = (),
+        aggregates: Mapping[str, Aggregate] | None = None,
+        having: Filter | None = None,
+        group_window: GroupWindow | None = None,
     ) -> None:
+        self._grouped = _grouped(group_by, aggregates, having, group_window, select)
+        self._watermarked = group_window is not None
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
         self.on = predicate_texts(on)
         self.where = where
@@ -111,10 +142,19 @@ class Query:
         self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """The treatment of late rows of each stream."""
-        self.outputs: dict[str, tuple[str, str] | Computed] = self._outputs(select)
-        """Output column -> (stream, column), or an expression."""
-        self.output_schema, self.select = self._read_outputs()
-        """The schema of results, and the columns that they are made of: name -> (stream, column)."""
+        self.aggregation: Aggregation | None = None
+        """The groups and aggregates, None for the results of the join themselves."""
+        self.outputs: dict[str, tuple[str, str] | Computed] = {}
+        """Output column of joined rows -> (stream, column), or an expression."""
+        if self._grouped:
+            self.aggregation = Aggregation(self, group_by, aggregates or {}, having, group_window)
+            self.outputs = {f"{name}.{column}": (name, column) for name, column in self.aggregation.places}
+        else:
+            self.outputs = self._outputs(select)
+        self.row_schema, self.select = self._read_outputs()
+        """The schema of joined rows, and the columns that they are made of: name -> (stream, column)."""
+        self.output_schema = self.row_schema if self.aggregation is None else self.aggregation.schema
+        """The schema of results."""
         self.conditions, self.where_columns = self._where()
         """The named conditions of `where`, and the (stream, column) pairs that they read."""
 
@@ -127,6 +167,13 @@ class Query:
         """The type in which event times are compared; None if no stream has event times."""
         self.comparisons: tuple[ColumnComparison, ...] = comparisons(self.streams, parsed.comparisons, self.time_type)
         """The predicates that are no equalities."""
+        self.unretracted = len(self.streams) == 1 and self.streams[0].window is None
+        """Whether the one stream has no window: its rows are aggregated when they arrive, and not kept."""
+        if self.unretracted:
+            # The kernels need a window; each row alone is a result, whatever the window holds.
+            (alone,) = self.streams
+            timed = alone.time is not None and self._watermarked
+            self.streams = (replace(alone, window=Range(0) if timed else Rows(1)),)
         self.scans = scanned_pairs([stream.name for stream in self.streams], self.classes, self.comparisons)
         """The pairs of streams that comparisons connect where no equality does: all tuples are scanned there."""
         self._check_connected()
@@ -156,7 +203,20 @@ class Query:
     @property
     def unwindowed(self) -> frozenset[str]:
         """The names of the streams that were given without a window, which follows from intervals."""
-        return frozenset(self.derived)
+        return frozenset([*self.derived, *([self.streams[0].name] if self.unretracted else [])])
+
+    def slack(self, time: int | None) -> int | None:
+        """Return by how many ticks the event time of a result to come may be below the watermark; None = by any.
+
+        time   position of the stream whose event time is that of the result; None = the greatest of all components
+
+        The last component to arrive is not late, so the greatest event time is never below the watermark, and that of
+        a component is at most as much below as its window is long.
+        """
+        if time is None:
+            return 0
+        window = self.graph.windows[time]
+        return window.size if window.kind == WindowKind.RANGE else None
 
     @property
     def spans(self) -> list[int | None]:
@@ -189,8 +249,9 @@ class Query:
                     f"{column!r} is the name of a column of stream {owners[column]!r} and of one of stream {name!r};"
                     " rename one of these streams"
                 )
-        if not 2 <= len(names) <= MAX_STREAMS:
-            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}")
+        if not (1 if self._grouped else 2) <= len(names) <= MAX_STREAMS:
+            few = "; a query of one stream has aggregates or branches" if len(names) == 1 else ""
+            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}{few}")
 
     def _check_connected(self) -> None:
         reached, grew = {self.streams[0].name}, True
@@ -282,14 +343,17 @@ class Query:
         self.values = self._values(ranged)
         """Where tuples have the values that comparisons read: by stream, column and type."""
         members = [*(one.columns.keys() for one in self.classes), *self.scans]
+        # A stream alone is in a class in which each tuple has its own key.
+        alone = [(self.streams[0].name,)] if len(self.streams) == 1 else []
+        members += alone
         return JoinGraph(
             names=tuple(stream.name for stream in self.streams),
             windows=windows,
             attributes=tuple(
                 tuple(c for c, names in enumerate(members) if stream.name in names) for stream in self.streams
             ),
-            widths=(*(sum(map(word_count, one.types)) for one in self.classes), *(1 for _ in self.scans)),
-            texts=(*(text_words(one.types) for one in self.classes), *(() for _ in self.scans)),
+            widths=(*(sum(map(word_count, one.types)) for one in self.classes), *(1 for _ in (*self.scans, *alone))),
+            texts=(*(text_words(one.types) for one in self.classes), *(() for _ in (*self.scans, *alone))),
             timed=ranged,
             lateness=self.ticks(self.lateness, None, "lateness") if ranged else 0,
             comparisons=tuple(
@@ -301,7 +365,7 @@ class Query:
 
     # Output
 
-    def _column(self, text: object, what: str) -> tuple[str, str]:
+    def place_of(self, text: object, what: str) -> tuple[str, str]:
         """Return the (stream, column) of "stream.column"; both may contain dots, or be quoted as in predicates."""
         if isinstance(text, str):
             for stream in self.shown:
@@ -391,7 +455,7 @@ class Query:
                 raise QueryError(f'select: the expression {text} has no name; write {{"name": expression}}')
             return Computed(text)
         try:
-            return self._column(text, "select")
+            return self.place_of(text, "select")
         except QueryError:
             if not named or not isinstance(text, str) or column_place(text) is not None:
                 raise
