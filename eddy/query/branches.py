@@ -358,7 +358,7 @@ class BranchedQuery(Query):
         """The streams whose columns results can have: not those of semi and anti branches."""
         return tuple(stream for i, stream in enumerate(self.streams) if i not in self._hidden)
 
-    def _column(self, text: object, what: str) -> tuple[str, str]:
+    def place_of(self, text: object, what: str) -> tuple[str, str]:
         for i in self._hidden:
             name = self.streams[i].name
             if isinstance(text, str) and text.startswith(f"{name}.") and all(s.name != name for s in self.shown):
@@ -366,7 +366,7 @@ class BranchedQuery(Query):
                     f"{what}: {text!r} is a column of stream {name}, whose semi or anti branch adds no columns to"
                     ' results; use how="left" for them'
                 )
-        return super()._column(text, what)
+        return super().place_of(text, what)
 
     def _output_field(self, name: str, place: tuple[str, str]) -> pa.Field:
         field = super()._output_field(name, place)
