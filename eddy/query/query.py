@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -102,6 +103,8 @@ class Query:
 
     _noun = "query"
     """The join, for warnings."""
+    tables: Mapping[str, str] = MappingProxyType({})
+    """By stream the table that a statement in SQL calls by another name; streams left out are tables themselves."""
     where_place = "where"
     """The name of the result filter, for errors."""
 
@@ -188,6 +191,24 @@ class Query:
     def __repr__(self) -> str:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
         return f"Query({streams}; {' AND '.join(str(one) for one in (*self.classes, *self.comparisons))})"
+
+    def inputs(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return rows by stream, given the rows of tables: a query made from SQL may read a table as several streams.
+
+        Tables that the query does not read are left out.
+        """
+        sources = {stream.name: self.tables.get(stream.name, stream.name) for stream in self.streams}
+        return {name: tables[table] for name, table in sources.items() if table in tables}
+
+    def sql(self) -> str:
+        """Return the query as SQL that `eddy.sql` reads back, given its streams without the filters in the text.
+
+        Windows, time columns, lateness and filters given to `Stream` are not in the text. Raises QueryError for a
+        condition that has no text: a function, or an expression of Arrow.
+        """
+        from eddy.dialect.printing import statement  # it knows queries
+
+        return statement(self)
 
     def index(self, name: str) -> int:
         """Return the position of a stream in the query. Raises QueryError for an unknown name."""
