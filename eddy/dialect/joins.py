@@ -94,11 +94,16 @@ class Joins:
         value = self.scalars().value(node)
         if value.family == "null":
             raise self.source.error(node, "NULL has no type here; write CAST(NULL AS …)")
-        return Computed(value.arrow, self.text(node))
+        return Computed(value.arrow, self.text(node), self._read(node))
 
     def condition(self, node: exp.Expression) -> SqlPredicate:
         """Return a condition on joined rows."""
-        return SqlPredicate(self.scalars().condition(node), name=self.text(node), sql=self.text(node))
+        text = self.text(node)
+        return SqlPredicate(self.scalars().condition(node), name=text, sql=text, known=self._read(node))
+
+    def _read(self, node: exp.Expression) -> frozenset[str]:
+        places = filter(None, map(place_of, own_columns(node)))
+        return frozenset(f"{self.streams[i].name}.{column}" for i, column in places)
 
     # Parts
 
@@ -127,7 +132,8 @@ class Joins:
             (i,) = read
             # A filter comes before a window, and WHERE after it: that matters where the window counts rows.
             if not isinstance(self.streams[i].window, Rows):
-                own = SqlPredicate(self.scalars(i).condition(node), name=self.text(node), sql=self.text(node))
+                text, columns = self.text(node), frozenset(p[1] for p in map(place_of, own_columns(node)) if p)
+                own = SqlPredicate(self.scalars(i).condition(node), name=text, sql=text, known=columns)
                 self._filters.setdefault(i, []).append(own)
                 return
         if read & set(part.own):

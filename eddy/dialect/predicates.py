@@ -84,7 +84,8 @@ def bands(node: exp.Expression) -> list[exp.Expression]:
         return [node]
     inner = left.expressions[0]
     other = exp.GT if kind is exp.LT else exp.GTE
-    return [kind(this=inner.copy(), expression=right.copy()), other(this=inner.copy(), expression=exp.Neg(this=right.copy()))]
+    least = exp.Neg(this=exp.Paren(this=right.copy()))
+    return [kind(this=inner.copy(), expression=right.copy()), other(this=inner.copy(), expression=least)]
 
 
 Type = Callable[[Place], pa.DataType]
@@ -161,10 +162,10 @@ def _added(amount: Fraction, is_span: bool) -> str:
             if (amount * scale).denominator == 1:
                 amount = amount * scale
                 break
-    return f" {'-' if amount < 0 else '+'} {_digits(abs(amount))}{unit}"
+    return f" {'-' if amount < 0 else '+'} {digits(abs(amount))}{unit}"
 
 
-def _digits(amount: Fraction) -> str:
+def digits(amount: Fraction) -> str:
     """Return a decimal fraction with all its digits."""
     if amount.denominator == 1:
         return str(amount.numerator)

@@ -165,7 +165,7 @@ class Scalars:
     def _same_or_null(self, node: exp.Binary) -> Value:
         """IS NOT DISTINCT FROM, and its negation."""
         (one, other), common = self.same(node, node.left, node.right)
-        both = pc.and_(pc.is_null(one.arrow), pc.is_null(other.arrow))
+        both = pc.and_kleene(pc.is_null(one.arrow), pc.is_null(other.arrow))
         equal = both if family(common) == "null" else pc.coalesce(pc.equal(one.arrow, other.arrow), both)
         return Value(equal if isinstance(node, exp.NullSafeEQ) else pc.invert(equal), pa.bool_())
 

@@ -20,10 +20,12 @@ class Computed:
 
     expression  its value for each result
     sql         its text in SQL (`eddy.sql`), None if there is none
+    columns     the columns that it reads, None if they are not known yet
     """
 
     expression: pc.Expression
     sql: str | None = None
+    columns: frozenset[str] | None = None
 
     @property
     def title(self) -> str:
@@ -38,7 +40,10 @@ def computed_type(name: str, one: Computed, schema: pa.Schema) -> tuple[pa.DataT
     """
     columns = f"the columns are {', '.join(schema.names)}"
     try:
-        read = [schema.names[k] for k in columns_read(one.expression, schema)]
+        if one.columns is None:
+            read = [schema.names[k] for k in columns_read(one.expression, schema)]
+        else:
+            read = [column for column in schema.names if column in one.columns]
         own = pa.schema([schema.field(column) for column in read])
         (values,) = _evaluated({name: one}, _table(own.names, [no_rows(kind) for kind in own.types], 0))
     except FAILURES as error:
