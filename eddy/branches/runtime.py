@@ -42,7 +42,7 @@ class BranchedRuntime(Runtime):
         self.output, self.count_only, self.ids_only = own.output, own.count_only, own.ids_only
         self._turn = Turn()
         self._engine = BranchedEngine(query, own, bounded)
-        self.output_schema = self._engine.output.schema
+        self.output_schema = self._engine.output_schema
 
     def _settle(self) -> None:
         self._engine.recover()

@@ -6,7 +6,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from eddy.dialect.grammar import Source, parse, printed
-from eddy.dialect.scalars import Scalars
+from eddy.dialect.scalars import Field, Scalars
 from eddy.query.computed import Computed
 from eddy.query.query import Query
 
@@ -14,10 +14,6 @@ from eddy.query.query import Query
 def computed(text: str, query: Query) -> Computed:
     """Return an expression over columns named stream.column, such as "orders.amount * 2". Raises SqlError."""
     source = Source(f"SELECT {text}", "select")
-    tree = parse(source)
-    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or len(tree.args) > 1 and _clauses(tree):
-        raise source.error(None, f"{text!r} is no expression; write one, such as 'orders.amount * 2'")
-    node = tree.expressions[0]
 
     def field(one: exp.Column) -> tuple[str, pa.DataType]:
         if not one.table:
@@ -25,6 +21,27 @@ def computed(text: str, query: Query) -> Computed:
         stream, column = query.place_of(f"{one.table}.{one.name}", "select")
         return f"{stream}.{column}", query.stream(stream).type_of(column)
 
+    return _computed(source, field)
+
+
+def computed_of_groups(text: str, groups: pa.Schema) -> Computed:
+    """Return an expression over columns of groups, such as "revenue / n". Raises SqlError."""
+    source = Source(f"SELECT {text}", "select")
+
+    def field(one: exp.Column) -> tuple[str, pa.DataType]:
+        if one.table or one.name not in groups.names:
+            have = ", ".join(groups.names)
+            raise source.error(one, f"there is no column {printed(one)}; the columns of the groups are {have}")
+        return one.name, groups.field(one.name).type
+
+    return _computed(source, field)
+
+
+def _computed(source: Source, field: Field) -> Computed:
+    tree = parse(source)
+    if not isinstance(tree, exp.Select) or len(tree.expressions) != 1 or _clauses(tree):
+        raise source.error(7, "one expression is expected, such as 'orders.amount * 2'")
+    node = tree.expressions[0]
     return Computed(Scalars(source, field).value(node).arrow, printed(node))
 
 

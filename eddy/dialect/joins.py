@@ -118,12 +118,22 @@ class Joins:
         full_here = any(one.how == "full" for one in part.branches)
         for condition in part.conditions:
             self.scalars().condition(condition)  # its types are checked as they were written
-            for one in bands(condition):
+            for one in self._split(condition):
                 self._place(one, part, path, found, plain=not full and not full_here)
         found.where += [self.condition(one) for one in part.after]
         found.branches = [self._branch(one, path) for one in part.branches]
         found.streams = [self._stream(i) for i in part.own]
         return found
+
+    def _split(self, condition: exp.Expression) -> list[exp.Expression]:
+        """Return |x - y| < c as two comparisons if these are predicates, any other condition as it is."""
+        found = bands(condition)
+        if len(found) == 1 or any(self._predicate(one) is None for one in found):
+            return [condition]
+        return found
+
+    def _predicate(self, node: exp.Expression) -> str | None:
+        return predicate(node, self.type_of, self.name_of, self.source)
 
     def _place(self, node: exp.Expression, part: Part, path: set[int], found: Join, plain: bool) -> None:
         """Put a conjunct where it belongs."""
@@ -137,7 +147,7 @@ class Joins:
                 self._filters.setdefault(i, []).append(own)
                 return
         if read & set(part.own):
-            text = predicate(node, self.type_of, self.name_of, self.source)
+            text = self._predicate(node)
             if text is not None:
                 found.on.append(text)
                 return
@@ -171,9 +181,9 @@ class Joins:
         reached, grew = {part.own[0]}, True
         pairs = []
         for condition in part.conditions:
-            for one in bands(condition):
+            for one in self._split(condition):
                 own = {place[0] for place in map(place_of, own_columns(one)) if place is not None}
-                if len(own) == 2 and predicate(one, self.type_of, self.name_of, self.source) is not None:
+                if len(own) == 2 and self._predicate(one) is not None:
                     pairs.append(own)
         while grew:
             grew = False

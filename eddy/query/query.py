@@ -16,6 +16,7 @@ from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
 from eddy.query.computed import Computed, compute, computed_type
 from eddy.query.event_time import ticks, unified_time
+from eddy.query.group_outputs import GroupOutputs
 from eddy.query.group_windows import GroupWindow
 from eddy.query.intervals import Intervals
 from eddy.query.key_types import text_words, word_count
@@ -51,17 +52,12 @@ def predicate_texts(on: Any) -> tuple[Any, ...]:
     return tuple(listed(on, "on", "predicates such as 'R.a = S.a'"))
 
 
-def _grouped(group_by: Any, aggregates: Any, having: Any, group_window: Any, select: Any) -> bool:
-    """Return whether a query has groups. Raises QueryError for arguments that need groups, or exclude them."""
+def _grouped(group_by: Any, aggregates: Any, having: Any, group_window: Any) -> bool:
+    """Return whether a query has groups. Raises QueryError for arguments that need groups."""
     found = bool(aggregates) or (bool(group_by) if isinstance(group_by, str | Mapping | Sequence) else True)
     if not found and (having is not None or group_window is not None):
         name = "group_window" if having is None else "having"
         raise QueryError(f"{name} is for groups: give group_by= or aggregates= too, or leave it out")
-    if found and select is not None:
-        raise QueryError(
-            "select is for the results of the join; group columns and aggregates are the output of this query: leave"
-            " select out, and name the columns in group_by= and aggregates="
-        )
     return found
 
 
@@ -86,8 +82,8 @@ class Query:
                 may be a single one of `streams`, and the query is a `BranchedQuery`
     group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
     aggregates  {output name: function of `eddy.agg`}. With group_by or aggregates, the results are groups, one row
-                each: the group columns, the bounds of the window, the aggregates; `select` is left out, and there may
-                be one stream (docs/guide/aggregates.md)
+                each: the group columns, the bounds of the window, the aggregates; `select` names some of these, or
+                expressions over them. There may be one stream (docs/guide/aggregates.md)
     having      filter of groups, as `where`, over the output columns
     group_window  windows of event time to aggregate over: `Tumbling`, `Hopping`, `Session`; each gives its groups once,
                 when the watermark has passed it. None = over the results in the live windows, as a changelog, or over
@@ -132,7 +128,7 @@ class Query:
         having: Filter | None = None,
         group_window: GroupWindow | None = None,
     ) -> None:
-        self._grouped = _grouped(group_by, aggregates, having, group_window, select)
+        self._grouped = _grouped(group_by, aggregates, having, group_window)
         self._watermarked = group_window is not None
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
         self.on = predicate_texts(on)
@@ -156,8 +152,15 @@ class Query:
             self.outputs = self._outputs(select)
         self.row_schema, self.select = self._read_outputs()
         """The schema of joined rows, and the columns that they are made of: name -> (stream, column)."""
-        self.output_schema = self.row_schema if self.aggregation is None else self.aggregation.schema
+        self.output_schema = self.row_schema
         """The schema of results."""
+        self.group_outputs: GroupOutputs | None = None
+        """The columns of groups that are selected, None = all of them, or no groups."""
+        if self.aggregation is not None:
+            self.output_schema = self.aggregation.schema
+            if select is not None:
+                self.group_outputs = GroupOutputs(select, self.aggregation.schema)
+                self.output_schema = self.group_outputs.schema
         self.conditions, self.where_columns = self._where()
         """The named conditions of `where`, and the (stream, column) pairs that they read."""
 

@@ -43,6 +43,8 @@ QUERY_FORM = fields(
         "lateness": integer(0),
         "branches": text,
         "conditions": list_of(FILTER_FORM),
+        "groups": list_of(text),
+        "having": FILTER_FORM,
     }
 )
 """The form of the result of `query_text`."""
@@ -77,6 +79,8 @@ def query_text(query: Query) -> Text:
         "lateness": query.graph.lateness,
         "branches": _branches(query),
         "conditions": [filter_text(one) for one in _conditions(query)],
+        "groups": _groups(query),
+        "having": None if query.aggregation is None else filter_text(query.aggregation.conditions),
     }
 
 
@@ -84,8 +88,36 @@ def _output_text(name: str, one: tuple[str, str] | Computed) -> list[str]:
     """Return an output column: its name, stream and column. Of an expression, the stream is empty."""
     if not isinstance(one, Computed):
         return [name, *one]
-    known = _condition_text(Predicate(one.expression))
-    return [name, "", f"{known['text']} {known['values']}".strip()]
+    return [name, "", _expression_text(one.expression)]
+
+
+def _groups(query: Query) -> list[str]:
+    """Return the group columns, aggregates and windows of a query as texts; none without aggregates."""
+    own = query.aggregation
+    if own is None:
+        return []
+    names = [one.name if one.expression is None else _expression_text(one.expression) for one in own.inputs]
+    found = [f"{names[k]} as {name!r}" for name, k in own.keys]
+    for one in own.functions:
+        column = "" if one.column is None else names[one.column]
+        by = "" if one.by is None else f" by {names[one.by]}"
+        found.append(f"{one.function}({column}{by}) as {one.name!r}")
+    if own.window is not None and own.group_window is not None:
+        w = own.window
+        of = "the greatest" if w.time is None else query.graph.names[w.time]
+        span = f"sessions of gap {w.gap}" if w.gap else f"windows of {w.size} every {w.hop}"
+        found.append(f"{span} ticks, event time: {of}, columns {own.group_window.start!r}, {own.group_window.end!r}")
+    if query.group_outputs is not None:
+        for name, output in query.group_outputs.outputs.items():
+            shown = _expression_text(output.expression) if isinstance(output, Computed) else repr(output)
+            found.append(f"select {shown} as {name!r}")
+    return found
+
+
+def _expression_text(expression: pc.Expression) -> str:
+    """Return the identity of an expression: its text, and a digest of its values, which Arrow may shorten."""
+    own = _condition_text(Predicate(expression))
+    return f"{own['text']} [{own['values']}]"
 
 
 def _branches(query: Query) -> str:
@@ -218,6 +250,11 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
     if saved["branches"] != own["branches"]:
         return differ("branches", saved["branches"] or "none", own["branches"] or "none")
+    if results and saved["groups"] != own["groups"]:
+        return differ("groups", *("; ".join(text["groups"]) or "none" for text in (saved, own)))
+    having = () if query.aggregation is None else query.aggregation.conditions
+    if results and not same_filter(saved["having"], having):
+        return differ("having", filter_shown(saved["having"]), filter_shown(own["having"]))
     joins = _conditions(query)
     if len(saved["conditions"]) != len(joins):
         return differ("conditions of branches", len(saved["conditions"]), len(joins))

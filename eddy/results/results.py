@@ -83,7 +83,7 @@ class Results:
         elif ids_only:
             schema = pa.schema([pa.field(one.name, pa.int64(), query.may_lack(one.name)) for one in query.shown])
         else:
-            schema = query.output_schema
+            schema = query.row_schema
         if changelog and not count_only and OP in schema.names:
             what, remedy = ("stream", "rename it") if ids_only else ("selected column", "select it under another name")
             raise InputError(
