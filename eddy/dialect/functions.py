@@ -355,7 +355,7 @@ def _timestampdiff(scalars: Scalars, node: exp.Expression, parts: Parts) -> Valu
         found = unified([converted(one, pa.timestamp("s")) for one in stamps])
     assert found is not None
     (first, last), kind = found
-    ticks = pc.subtract_checked(last.arrow, first.arrow).cast(pa.int64())
+    ticks = pc.subtract_checked(last.arrow.cast(pa.int64()), first.arrow.cast(pa.int64()))
     per_unit = _BETWEEN[unit] * 10 ** (3 * UNITS.index(kind.unit))
     return Value(pc.divide_checked(ticks, pc.scalar(per_unit)), pa.int64())
 

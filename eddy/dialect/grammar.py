@@ -27,7 +27,12 @@ class Eddy(Dialect):
         """Identifiers stand in double quotes or, as in Spark and Flink, in backticks."""
 
         IDENTIFIERS: ClassVar = ['"', "`"]
-        KEYWORDS: ClassVar = {**tokens.Tokenizer.KEYWORDS, "//": TokenType.DIV, "DIV": TokenType.DIV}
+        # SESSION is a window, not a keyword.
+        KEYWORDS: ClassVar = {
+            **{word: kind for word, kind in tokens.Tokenizer.KEYWORDS.items() if word != "SESSION"},
+            "//": TokenType.DIV,
+            "DIV": TokenType.DIV,
+        }
 
     class Parser(parser.Parser):
         """Functions with a syntax of their own, such as CAST, are parsed; all others stay `exp.Anonymous`."""

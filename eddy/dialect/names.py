@@ -66,6 +66,10 @@ class Scope:
                 new.meta["start"] = source.offset(node)
                 return new
             scope = scope.outer
+        if not node.table and node.name.upper() in ("WINDOW_START", "WINDOW_END"):
+            bound = exp.Anonymous(this=node.name.upper())
+            bound.meta["start"] = source.offset(node)
+            return bound
         raise self._unknown(node, source)
 
     def _own(self, node: exp.Column, source: Source) -> exp.Expression | None:

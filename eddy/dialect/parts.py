@@ -66,7 +66,7 @@ class Part:
             for k, one in enumerate(self.branches):
                 if one.how == "full" and self._without_full(k, condition):
                     break
-                if one.how == "left" and read & one.part.shown() and rejects(condition, set(one.part.own)):
+                if one.how == "left" and read & one.part.shown() and rejects(condition, one.part.shown()):
                     del self.branches[k]
                     self.absorb(one.part)
                     break
@@ -74,6 +74,14 @@ class Part:
                 break
         inside = read & self.shown()
         (self.conditions if inside <= set(self.own) and not self._full else self.after).append(condition)
+
+    def settle(self) -> None:
+        """Add the conditions on whole rows once more: outer joins may have become inner ones since."""
+        again, self.after = self.after, []
+        for condition in again:
+            self.add(condition)
+        for one in self.branches:
+            one.part.settle()
 
     @property
     def _full(self) -> bool:
@@ -114,7 +122,7 @@ class Part:
                 )
             host = below[0]
             path |= set(host.own)
-        if host is not self and not any(rejects(each, set(host.own)) for each in one.part.conditions):
+        if host is not self and not any(rejects(each, host.shown()) for each in one.part.conditions):
             raise source.error(
                 node, "this join depends on columns that may be missing, and has no equality or comparison with them; add"
                 " one to its ON"
@@ -124,7 +132,7 @@ class Part:
     def _need(self, condition: exp.Expression, inside: Iterable[int]) -> None:
         """Make left branches inner ones whose lack makes a condition of a semi join untrue."""
         for k, one in reversed(list(enumerate(self.branches))):
-            if one.how == "left" and reads(condition) & one.part.shown() and rejects(condition, set(one.part.own)):
+            if one.how == "left" and reads(condition) & one.part.shown() and rejects(condition, one.part.shown()):
                 del self.branches[k]
                 self.absorb(one.part)
 

@@ -66,7 +66,8 @@ def _canonical(query: Query) -> object:
          sorted(" ".join(sorted(c.canonical.split())) for c in each.comparisons), repr(_sorted(query_text(each)["where"])))
         for each in joins
     )
-    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"]
+    groups = text["groups"], repr(_sorted(text["having"]))
+    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], groups
 
 
 def _sorted(found: object) -> list[str]:
@@ -86,12 +87,20 @@ class _Printer:
         full = any(one.how == "full" for one in branches)
         if not full:
             where += [text for one in core for _, text in self._filters(one)]
-        lines = [f"SELECT {', '.join(self._outputs())}"]
+        groups = query.group_texts
+        if query.aggregation is not None and groups is None:
+            raise QueryError("the groups of this query were made in Python, and have no text in SQL; give GROUP BY to eddy.sql")
+        lines = [f"SELECT {', '.join(self._outputs()) if groups is None else groups[0]}"]
         lines.append(f"FROM {self._joined(core, self._predicates(query.on))}")
         for one in branches:
             self._branch(one, lines, where)
         if where:
             lines.append(f"WHERE {' AND '.join(map(_in_and, where))}")
+        if groups is not None and groups[1]:
+            lines.append(f"GROUP BY {groups[1]}")
+        if query.aggregation is not None and query.aggregation.conditions:
+            having = [self._condition(one, "having") for one in query.aggregation.conditions]
+            lines.append(f"HAVING {' AND '.join(map(_in_and, having))}")
         return " ".join(lines)
 
     def _outputs(self) -> Iterator[str]:

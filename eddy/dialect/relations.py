@@ -220,7 +220,7 @@ class Relations:
         for one in conditions:
             # ON decides which rows of the left side match; those that it rejects may be missing.
             for k, each in reversed(list(enumerate(part.branches))):
-                if each.how == "left" and rejects(one, set(each.part.own)):
+                if each.how == "left" and rejects(one, each.part.shown()):
                     del part.branches[k]
                     part.absorb(each.part)
         self._guard(scope.relations, part, conditions, join)

@@ -234,21 +234,23 @@ class Scalars:
             left, right = right, left
         kinds = (left.family, right.family)
         if kinds == ("interval", "interval"):
-            (left, right), kind = unified([left, right]) or ([], None)
-            return Value(make(left.arrow, right.arrow), kind)
+            found = unified([left, right])
+            assert found is not None
+            (left, right), kind = found
+            return Value(_ticks(make, left, right, kind), kind)
         if kinds == ("date", "interval"):
             seconds = right.literal
             if seconds is None or seconds % 86_400:
                 left = converted(widened(left), pa.timestamp(right.kind.unit))
-                return Value(make(left.arrow, right.arrow), left.kind)
-            shifted = make(converted(left, pa.timestamp("s")).arrow, right.arrow.cast(pa.duration("s")))
+                return Value(_ticks(make, left, right, left.kind), left.kind)
+            shifted = _ticks(make, converted(left, pa.timestamp("s")), converted(right, pa.duration("s")), pa.timestamp("s"))
             return Value(shifted.cast(pa.date32()), pa.date32())
         if kinds == ("timestamp", "interval"):
             found = unified([Value(left.arrow.cast(pa.duration(left.kind.unit)), pa.duration(left.kind.unit)), right])
             assert found is not None
             unit = found[1].unit
             kind = pa.timestamp(unit, left.kind.tz)
-            return Value(make(left.arrow.cast(kind), found[0][1].arrow), kind)
+            return Value(_ticks(make, converted(left, kind), found[0][1], kind), kind)
         if not plus and set(kinds) <= set(TIMES):
             found = unified([left, right])
             if found is not None:
@@ -256,7 +258,7 @@ class Scalars:
                 if family(kind) == "date":
                     days = pc.subtract(left.arrow.cast(pa.int32()), right.arrow.cast(pa.int32())).cast(pa.int64())
                     return Value(days, pa.int64())
-                return Value(make(left.arrow, right.arrow), pa.duration(kind.unit))
+                return Value(_ticks(make, left, right, pa.duration(kind.unit)), pa.duration(kind.unit))
         listed = f"{printed(node.left)} is {name_of(left.kind)}, {printed(node.right)} is {name_of(right.kind)}"
         what = "added" if plus else "subtracted"
         raise self.error(node, f"these cannot be {what}: {listed}; write a time + INTERVAL '30' MINUTE, or a time - a time")
@@ -409,6 +411,11 @@ class Scalars:
             node, "a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of WHERE joined by AND; write a"
             " LEFT JOIN for its values"
         )
+
+
+def _ticks(make: Callable[..., pc.Expression], one: Value, other: Value, kind: pa.DataType) -> pc.Expression:
+    """Apply a checked operator to times of one unit. Arrow's own kernels for times also check what null slots hold."""
+    return make(one.arrow.cast(pa.int64()), other.arrow.cast(pa.int64())).cast(kind)
 
 
 def _nonzero(value: Value) -> pc.Expression:

@@ -221,6 +221,7 @@ def _query(
     relations = Relations(source, tables, read_block)
     block = read_block(select, relations, ctes, inside=False)
     joins = Joins(source, tables, relations.occurrences)
+    block.part.settle()
     found = joins.join(block.part)
     start = relations.occurrences[block.part.own[-1]].node
     joins.check_connected(block.part, found, start)

@@ -101,6 +101,8 @@ class Query:
     """The join, for warnings."""
     tables: Mapping[str, str] = MappingProxyType({})
     """By stream the table that a statement in SQL calls by another name; streams left out are tables themselves."""
+    group_texts: tuple[str, str] | None = None
+    """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
     where_place = "where"
     """The name of the result filter, for errors."""
 
@@ -147,7 +149,9 @@ class Query:
         """Output column of joined rows -> (stream, column), or an expression."""
         if self._grouped:
             self.aggregation = Aggregation(self, group_by, aggregates or {}, having, group_window)
-            self.outputs = {f"{name}.{column}": (name, column) for name, column in self.aggregation.places}
+            # The rows of a table without columns cannot be counted.
+            places = self.aggregation.places or ((self.shown[0].name, self.shown[0].schema.names[0]),)
+            self.outputs = {f"{name}.{column}": (name, column) for name, column in places}
         else:
             self.outputs = self._outputs(select)
         self.row_schema, self.select = self._read_outputs()
