@@ -6,6 +6,8 @@ keep their digits. A timestamp keeps its unit.
 
 from __future__ import annotations
 
+from functools import cache
+
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -18,6 +20,7 @@ MOST_DIGITS = 38
 """Digits of a decimal."""
 
 
+@cache
 def family(kind: pa.DataType) -> str:
     """Return the family of a type, "other" for nested types and those without functions.
 

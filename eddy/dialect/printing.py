@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 import pyarrow as pa
 from sqlglot import exp
 
 from eddy.dialect.conditions import SqlPredicate
-from eddy.dialect.grammar import identifier, printed
+from eddy.dialect.grammar import Source, identifier, parse, printed
 from eddy.dialect.predicates import digits
 from eddy.filters.conditions import Condition, Predicate
 from eddy.query.branch import Branch
@@ -217,9 +218,8 @@ def _column(stream: str, column: str) -> str:
     return printed(exp.Column(this=identifier(column), table=identifier(stream)))
 
 
+@lru_cache(maxsize=1024)
 def _in_and(text: str) -> str:
     """Return a condition as it stands beside AND."""
-    from eddy.dialect.grammar import Source, parse
-
     tree = parse(Source(f"SELECT {text}"))
     return f"({text})" if isinstance(tree.expressions[0], exp.Or) else text  # type: ignore[attr-defined]

@@ -37,12 +37,13 @@ Row = tuple[int | None, int | None, int | None, int | None, str | None, bool | N
 class SqlCase:
     """A case.
 
-    tables    the rows of each table
-    text      the statement
-    reference the same for DuckDB
-    kept      tables whose streams have an unbounded window; the windows of others follow from intervals
-    pushes    into how many pushes the rows are divided, by event time
-    strategy  how plans run
+    tables     the rows of each table
+    text       the statement
+    reference  the same for DuckDB
+    kept       whether the streams have unbounded windows; otherwise their windows follow from intervals
+    pushes     into how many pushes the rows are divided, by event time
+    strategy   how plans run
+    printed    whether the query is printed as SQL and read back, which must give the same query
     """
 
     tables: dict[str, tuple[Row, ...]]
@@ -51,6 +52,7 @@ class SqlCase:
     kept: bool
     pushes: int
     strategy: str
+    printed: bool = True
 
     def streams(self) -> list[Stream]:
         """Return the streams."""

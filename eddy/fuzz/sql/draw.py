@@ -18,8 +18,9 @@ TEXTS = ("", "a", "b", "ab", "aB", "ba%", "a_b", "ñandú", "x\\y", " a ", "abca
 
 
 def sql_cases(strategies: Sequence[str]) -> SearchStrategy[SqlCase]:
-    """Return a strategy of Hypothesis for cases."""
-    return st.randoms(use_true_random=False).map(lambda source: sql_case(source, strategies))
+    """Return a strategy of Hypothesis for cases: half of them from choices that it can shrink, half from seeds."""
+    either = st.one_of(st.randoms(use_true_random=False), st.randoms(use_true_random=True))
+    return either.map(lambda source: sql_case(source, strategies))
 
 
 def sql_case(source: Random, strategies: Sequence[str]) -> SqlCase:
@@ -30,7 +31,8 @@ def sql_case(source: Random, strategies: Sequence[str]) -> SqlCase:
     writer = _Writer(source, names, kept)
     text = writer.statement()
     reference = to_duckdb(writer.reference or text)
-    return SqlCase(tables, text, reference, kept, source.choice((1, 1, 2, 5)), source.choice(list(strategies)))
+    pushes, strategy = source.choice((1, 1, 2, 5)), source.choice(list(strategies))
+    return SqlCase(tables, text, reference, kept, pushes, strategy, printed=source.random() < 0.25)
 
 
 def _row(source: Random) -> Row:
@@ -77,13 +79,13 @@ class _Writer:
         shape = self.source.random()
         if shape < 0.08:
             return self._full()
-        text = self._from()
+        text, where = self._from()
         if shape < 0.35:
             # A window of event time needs a watermark, so streams that are not kept for ever.
             made = windowed if not self.kept and self.source.random() < 0.7 else grouped
-            own, self.reference = made(self.source, text, self._expressions(), self._with_text())
+            own, self.reference = made(self.source, (text, where), self._expressions(), self._with_text())
             return own
-        return f"{self._with_text()}SELECT {self._select()} {text}"
+        return f"{self._with_text()}SELECT {self._select()} {text}{where and f' WHERE {where}'}"
 
     def _with_text(self) -> str:
         return f"WITH {', '.join(self._with)} " if self._with else ""
@@ -100,7 +102,8 @@ class _Writer:
 
     # FROM
 
-    def _from(self) -> str:
+    def _from(self) -> tuple[str, str]:
+        """Return FROM and the condition of WHERE, "" for none."""
         first = self._relation()
         self.seen = list(first.columns)
         text, names = f"FROM {first.text}", [first.alias]
@@ -114,9 +117,7 @@ class _Writer:
         conditions = [self._expressions().condition(2) for _ in range(self.source.choice((0, 0, 1, 2)))]
         if self.source.random() < 0.3:
             conditions.append(self._exists(1))
-        if conditions:
-            text += f" WHERE {' AND '.join(f'({one})' for one in conditions)}"
-        return text
+        return text, " AND ".join(f"({one})" for one in conditions)
 
     def _alias(self) -> str:
         self._number += 1

@@ -7,11 +7,13 @@ from random import Random
 from eddy.fuzz.sql.expressions import Expressions
 
 
-def grouped(source: Random, text: str, made: Expressions, before: str) -> tuple[str, str]:
-    """Return a statement with groups over a FROM clause, and the same for DuckDB.
+def grouped(source: Random, rows: tuple[str, str], made: Expressions, before: str) -> tuple[str, str]:
+    """Return a statement with groups, and the same for DuckDB.
 
-    before   its WITH
+    rows     FROM and the condition of WHERE
+    before   WITH
     """
+    text = rows[0] + (rows[1] and f" WHERE {rows[1]}")
     keys = [source.choice((made.column("key", "int", "text", "bool"), made.number(1), made.text(1)))]
     keys = [keys[0], made.column("key", "text")][: source.choice((0, 1, 1, 2))]
     items = [f"{key} AS g{i}" for i, key in enumerate(keys)]
@@ -45,8 +47,10 @@ def _aggregate(source: Random, made: Expressions) -> str:
     return call + keep
 
 
-def windowed(source: Random, text: str, made: Expressions, before: str) -> tuple[str, str]:
-    """Return a statement with a window of event time over a FROM clause, and the same for DuckDB."""
+def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: str) -> tuple[str, str]:
+    """Return a statement with a window of event time, and the same for DuckDB. The arguments are those of `grouped`."""
+    first, where = rows
+    text = first + (where and f" WHERE {where}")
     time = made.column("time")
     key = made.column("key", "text", "bool")
     calls = ", ".join(f"{_aggregate(source, made)} AS n{i}" for i in range(source.randint(1, 2)))
@@ -61,7 +65,6 @@ def windowed(source: Random, text: str, made: Expressions, before: str) -> tuple
     call = f"({time}, INTERVAL '{hop}' SECOND, INTERVAL '{size}' SECOND)"
     own = f"{before}SELECT HOP_START{call} AS w, {key} AS g, {calls} {text} GROUP BY HOP{call}, {key}"
     # Each row is in one window for each multiple of the hop in the size before its time.
-    first, _, where = text.partition(" WHERE ")
     steps = f"CROSS JOIN (SELECT UNNEST(RANGE({-(-size // hop)})) AS step) AS steps"
     start = f"({ticks} - {ticks} % {hop} - steps.step * {hop})"
     kept = f"{start} + {size} > {ticks}" + (f" AND ({where})" if where else "")

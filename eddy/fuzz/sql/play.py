@@ -11,12 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from eddy.dialect.printing import table_streams
 from eddy.dialect.statement import sql
 from eddy.fuzz.play import Tally
 from eddy.fuzz.sql.case import SqlCase
 from eddy.query.query import Query
-from eddy.query.text import query_text
 from eddy.runtime import Runtime
 from stairs.errors import SqlError
 
@@ -48,9 +46,8 @@ def play(case: SqlCase) -> Tally:
     found = results_of(case, query)
     wanted = reference_of(case)
     _compare(case.text, rows_of(found), rows_of(wanted))
-    again = sql(query.sql(), table_streams(query))
-    assert isinstance(again, Query)
-    _same(query, again)
+    if case.printed:
+        query.sql()  # raises an error unless the text gives the same query
     tally.results = found.num_rows
     tally.pushes = case.pushes
     tally.arrivals = sum(map(len, case.tables.values()))
@@ -115,8 +112,3 @@ def _compare(text: str, found: Counter[Any], wanted: Counter[Any]) -> None:
         more, less = list((found - wanted).elements())[:5], list((wanted - found).elements())[:5]
         raise AssertionError(f"{text}\n  only in eddy: {more}\n  only in DuckDB: {less}")
 
-
-def _same(one: Query, other: Query) -> None:
-    mine, theirs = query_text(one), query_text(other)
-    assert mine["select"] == theirs["select"], (mine["select"], theirs["select"])
-    assert sorted(map(repr, mine["streams"])) == sorted(map(repr, theirs["streams"]))
