@@ -53,12 +53,25 @@ def sql(
     """
     options = {"lateness": lateness, "late": late, "late_rows": late_rows}
     tables = _tables(streams)
+    source, asked = unexplained(text)
+    found = _statement(source, tables, options)
+    return explained(found) if asked else found
+
+
+def tables_of(text: str) -> list[str]:
+    """Return the names of the tables that a statement reads, in order. Raises SqlError for text that is no SQL."""
+    tree = parse(unexplained(text)[0])
+    ctes = {one.alias for one in tree.find_all(exp.CTE)}
+    names = [".".join(part.name for part in one.parts) for one in tree.find_all(exp.Table)]
+    return [name for name in dict.fromkeys(names) if name not in ctes]
+
+
+def unexplained(text: str) -> tuple[Source, bool]:
+    """Return a statement without its EXPLAIN, and whether it had one. The places of errors are those in the text."""
     asked = _EXPLAIN.match(text) if isinstance(text, str) else None
-    if asked is not None:
-        # The places of errors are those in the whole text.
-        rest = re.sub(r"\S", " ", asked.group()) + text[asked.end() :]
-        return explained(_statement(Source(rest), tables, options))
-    return _statement(Source(text), tables, options)
+    if asked is None:
+        return Source(text), False
+    return Source(re.sub(r"\S", " ", asked.group()) + text[asked.end() :]), True
 
 
 def _tables(streams: Iterable[Stream]) -> dict[str, Stream]:

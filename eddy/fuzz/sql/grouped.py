@@ -14,7 +14,7 @@ def grouped(source: Random, rows: tuple[str, str], made: Expressions, before: st
     before   WITH
     """
     text = rows[0] + (rows[1] and f" WHERE {rows[1]}")
-    keys = [source.choice((made.column("key", "int", "text", "bool"), made.number(1), made.text(1)))]
+    keys = [source.choice((made.column("key", "int", "text", "bool"), f"ABS({made.number(1)})", f"UPPER({made.text(1)})"))]
     keys = [keys[0], made.column("key", "text")][: source.choice((0, 1, 1, 2))]
     items = [f"{key} AS g{i}" for i, key in enumerate(keys)]
     calls = [_aggregate(source, made) for _ in range(source.randint(1, 3))]
