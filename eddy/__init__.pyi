@@ -1,5 +1,7 @@
 from . import agg
 from .compiling import warmup
+from .dialect.statement import sql
+from .dialect.union import UnionAll
 from .errors import (
     CapacityError,
     EddyError,
@@ -8,6 +10,7 @@ from .errors import (
     PlanError,
     QueryError,
     SnapshotError,
+    SqlError,
     StateError,
 )
 from .filters.adaptive import AdaptiveFilter
@@ -43,12 +46,15 @@ __all__ = [
     "Runtime",
     "Session",
     "SnapshotError",
+    "SqlError",
     "StateError",
     "Stream",
     "Tumbling",
     "Unbounded",
+    "UnionAll",
     "__version__",
     "agg",
     "serve",
+    "sql",
     "warmup",
 ]

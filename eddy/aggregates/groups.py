@@ -97,7 +97,7 @@ class Groups:
         self._always = not aggregation.keys and window is None
         """Whether the one group is there without results, too, as in SQL."""
         self._change: Change | None = None
-        schema = aggregation.schema
+        schema = query.output_schema
         if changelog and OP in schema.names:
             raise InputError(
                 f"an output column of groups is named {OP!r}, which is the column of a changelog that has +I or -D;"
@@ -220,7 +220,12 @@ class Groups:
         return pa.Table.from_arrays(arrays, schema=self.aggregation.schema)
 
     def _filtered(self, table: pa.Table) -> pa.Table:
-        """Return the rows that `having` accepts."""
+        """Return the rows that `having` accepts, with the columns that `select` names."""
+        chosen = self.query.group_outputs
+        accepted = self._accepted(table)
+        return accepted if chosen is None else chosen.of(accepted)
+
+    def _accepted(self, table: pa.Table) -> pa.Table:
         if self._having is None or not len(table):
             return table
         found, first = [np.zeros(0, np.int64)], 0

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.filters.conditions import Filter, Predicate, conditions
 from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
+from eddy.query.computed import Computed, compute, computed_type
 from eddy.query.event_time import ticks, unified_time
+from eddy.query.group_outputs import GroupOutputs
 from eddy.query.group_windows import GroupWindow
 from eddy.query.intervals import Intervals
 from eddy.query.key_types import text_words, word_count
@@ -24,9 +28,14 @@ from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import MAX_STREAMS, JoinGraph, Value, Window, WindowKind
+from stairs.plain_types import Column
 
 if TYPE_CHECKING:
     from eddy.query.branch import Branch
+
+
+Select: TypeAlias = Sequence[str] | Mapping[str, Any]
+"""The type of the argument `select`: a list of columns, or columns and expressions by output name."""
 
 
 def listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
@@ -43,17 +52,12 @@ def predicate_texts(on: Any) -> tuple[Any, ...]:
     return tuple(listed(on, "on", "predicates such as 'R.a = S.a'"))
 
 
-def _grouped(group_by: Any, aggregates: Any, having: Any, group_window: Any, select: Any) -> bool:
-    """Return whether a query has groups. Raises QueryError for arguments that need groups, or exclude them."""
+def _grouped(group_by: Any, aggregates: Any, having: Any, group_window: Any) -> bool:
+    """Return whether a query has groups. Raises QueryError for arguments that need groups."""
     found = bool(aggregates) or (bool(group_by) if isinstance(group_by, str | Mapping | Sequence) else True)
     if not found and (having is not None or group_window is not None):
         name = "group_window" if having is None else "having"
         raise QueryError(f"{name} is for groups: give group_by= or aggregates= too, or leave it out")
-    if found and select is not None:
-        raise QueryError(
-            "select is for the results of the join; group columns and aggregates are the output of this query: leave"
-            " select out, and name the columns in group_by= and aggregates="
-        )
     return found
 
 
@@ -63,7 +67,9 @@ class Query:
     streams     the streams; rows of equal event time arrive in this order
     on          predicates as text: equalities such as "R.a = S.a" and "(R.a, R.b) = (S.a, S.b)", and comparisons such
                 as "R.x < S.y" and "R.at between S.at and S.at + 30 min"; AND joins several in one text
-    select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"}
+    select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"},
+                where an expression may stand for a column: in SQL, "orders.amount * 2" (docs/guide/sql.md), or a
+                pyarrow expression over columns named "stream.column"
     where       filter of results: a pyarrow expression over columns named "stream.column", selected or not; or a
                 `Predicate` that declares the columns of its function; or a list of these, which must all hold
     lateness    a tuple still arrives if it is at most this much older than the greatest event time so far: a timedelta,
@@ -76,8 +82,8 @@ class Query:
                 may be a single one of `streams`, and the query is a `BranchedQuery`
     group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
     aggregates  {output name: function of `eddy.agg`}. With group_by or aggregates, the results are groups, one row
-                each: the group columns, the bounds of the window, the aggregates; `select` is left out, and there may
-                be one stream (docs/guide/aggregates.md)
+                each: the group columns, the bounds of the window, the aggregates; `select` names some of these, or
+                expressions over them. There may be one stream (docs/guide/aggregates.md)
     having      filter of groups, as `where`, over the output columns
     group_window  windows of event time to aggregate over: `Tumbling`, `Hopping`, `Session`; each gives its groups once,
                 when the watermark has passed it. None = over the results in the live windows, as a changelog, or over
@@ -93,6 +99,10 @@ class Query:
 
     _noun = "query"
     """The join, for warnings."""
+    tables: Mapping[str, str] = MappingProxyType({})
+    """By stream the table that a statement in SQL calls by another name; streams left out are tables themselves."""
+    group_texts: tuple[str, str] | None = None
+    """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
     where_place = "where"
     """The name of the result filter, for errors."""
 
@@ -109,7 +119,7 @@ class Query:
         streams: Sequence[Stream],
         on: Sequence[str] = (),
         *,
-        select: Sequence[str] | Mapping[str, str] | None = None,
+        select: Select | None = None,
         where: Filter | None = None,
         lateness: int | timedelta = 0,
         late: Late = "keep",
@@ -120,7 +130,7 @@ class Query:
         having: Filter | None = None,
         group_window: GroupWindow | None = None,
     ) -> None:
-        self._grouped = _grouped(group_by, aggregates, having, group_window, select)
+        self._grouped = _grouped(group_by, aggregates, having, group_window)
         self._watermarked = group_window is not None
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
         self.on = predicate_texts(on)
@@ -135,16 +145,26 @@ class Query:
         """The treatment of late rows of each stream."""
         self.aggregation: Aggregation | None = None
         """The groups and aggregates, None for the results of the join themselves."""
+        self.outputs: dict[str, tuple[str, str] | Computed] = {}
+        """Output column of joined rows -> (stream, column), or an expression."""
         if self._grouped:
             self.aggregation = Aggregation(self, group_by, aggregates or {}, having, group_window)
-            self.select = {f"{name}.{column}": (name, column) for name, column in self.aggregation.places}
+            # The rows of a table without columns cannot be counted.
+            places = self.aggregation.places or ((self.shown[0].name, self.shown[0].schema.names[0]),)
+            self.outputs = {f"{name}.{column}": (name, column) for name, column in places}
         else:
-            self.select = self._select(select)
-        """Column of joined rows -> (stream, column)."""
-        self.row_schema = pa.schema([self._output_field(*one) for one in self.select.items()])
-        """The schema of joined rows; with aggregates, of the columns that these read."""
-        self.output_schema = self.row_schema if self.aggregation is None else self.aggregation.schema
+            self.outputs = self._outputs(select)
+        self.row_schema, self.select = self._read_outputs()
+        """The schema of joined rows, and the columns that they are made of: name -> (stream, column)."""
+        self.output_schema = self.row_schema
         """The schema of results."""
+        self.group_outputs: GroupOutputs | None = None
+        """The columns of groups that are selected, None = all of them, or no groups."""
+        if self.aggregation is not None:
+            self.output_schema = self.aggregation.schema
+            if select is not None:
+                self.group_outputs = GroupOutputs(select, self.aggregation.schema)
+                self.output_schema = self.group_outputs.schema
         self.conditions, self.where_columns = self._where()
         """The named conditions of `where`, and the (stream, column) pairs that they read."""
 
@@ -188,6 +208,24 @@ class Query:
     def _inner_joins(self) -> list[tuple[str, Query]]:
         """Return the inner joins that find the results, each with a title, which is empty for a single one."""
         return [("", self)]
+
+    def inputs(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return rows by stream, given the rows of tables: a query made from SQL may read a table as several streams.
+
+        Tables that the query does not read are left out.
+        """
+        sources = {stream.name: self.tables.get(stream.name, stream.name) for stream in self.streams}
+        return {name: tables[table] for name, table in sources.items() if table in tables}
+
+    def sql(self) -> str:
+        """Return the query as SQL that `eddy.sql` reads back, given its streams without the filters in the text.
+
+        Windows, time columns, lateness and filters given to `Stream` are not in the text. Raises QueryError for a
+        condition that has no text: a function, or an expression of Arrow.
+        """
+        from eddy.dialect.printing import statement  # it knows queries
+
+        return statement(self)
 
     def index(self, name: str) -> int:
         """Return the position of a stream in the query. Raises QueryError for an unknown name."""
@@ -407,7 +445,41 @@ class Query:
         field = self.stream(stream).schema.field(column)
         return pa.field(name, field.type, field.nullable)
 
-    def _select(self, select: Sequence[str] | Mapping[str, str] | None) -> dict[str, tuple[str, str]]:
+    def _read_outputs(self) -> tuple[pa.Schema, dict[str, tuple[str, str]]]:
+        """Return the schema of the results, and the columns to read: those selected, then those of expressions."""
+        plain = {name: one for name, one in self.outputs.items() if not isinstance(one, Computed)}
+        fields, read = [], dict(plain)
+        places = [(s.name, column) for s in self.shown for column in s.schema.names]
+        for name, one in self.outputs.items():
+            if not isinstance(one, Computed):
+                fields.append(self._output_field(name, one))
+                continue
+            schema = pa.schema([pa.field(f"{s}.{column}", self.stream(s).type_of(column)) for s, column in places])
+            kind, columns = computed_type(name, one, schema)
+            fields.append(pa.field(name, kind))
+            for column, place in zip(schema.names, places, strict=True):
+                if column in columns and place not in read.values():
+                    # Output columns have names of their own choice.
+                    read[f"\0{column}"] = place
+        return pa.schema(fields), read
+
+    def output(self, columns: Sequence[Column], count: int) -> list[Column]:
+        """Return the columns of results, given those of `select`, of `count` rows each.
+
+        Raises InputError for values that an expression does not fit.
+
+        Cost: O(columns); with expressions, their evaluation.
+        """
+        computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
+        if not computed:
+            return list(columns)
+        by_place = dict(zip(self.select.values(), columns, strict=True))
+        named = {f"{stream}.{column}": values for (stream, column), values in by_place.items()}
+        found = compute(computed, named, count)
+        by_name = dict(zip(self.select, columns, strict=True))
+        return [found[name] if name in computed else by_name[name] for name in self.outputs]
+
+    def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | Computed]:
         if select is None:
             return {f"{s.name}.{column}": (s.name, column) for s in self.shown for column in s.schema.names}
         if isinstance(select, str):
@@ -418,14 +490,31 @@ class Query:
         pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
         if not pairs:
             raise QueryError("select is empty; leave it out for all columns, or use Runtime(…, count_only=True)")
-        chosen: dict[str, tuple[str, str]] = {}
+        chosen: dict[str, tuple[str, str] | Computed] = {}
         for name, text in pairs:
             if not isinstance(name, str):
                 raise QueryError(f"select: the name of an output column must be a string, not {name!r}")
             if name in chosen:
                 raise QueryError(f"select: the output column {name!r} occurs twice")
-            chosen[name] = self.place_of(text, "select")
+            chosen[name] = self._output(text, isinstance(select, Mapping))
         return chosen
+
+    def _output(self, text: Any, named: bool) -> tuple[str, str] | Computed:
+        """Return an output column; an expression must have a name."""
+        if isinstance(text, Computed):
+            return text
+        if isinstance(text, pc.Expression):
+            if not named:
+                raise QueryError(f'select: the expression {text} has no name; write {{"name": expression}}')
+            return Computed(text)
+        try:
+            return self.place_of(text, "select")
+        except QueryError:
+            if not named or not isinstance(text, str) or column_place(text) is not None:
+                raise
+        from eddy.dialect.expressions import computed  # it knows queries
+
+        return computed(text, self)
 
     def _where(self) -> tuple[tuple[Predicate, ...], tuple[tuple[str, str], ...]]:
         if self.where is None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from eddy.filters.conditions import Predicate
 from eddy.query.branches import BranchedQuery, Node
+from eddy.query.computed import Computed
 from eddy.query.query import Query
 from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 from stairs.graph import WindowKind
@@ -75,15 +76,22 @@ def query_text(query: Query) -> Text:
         "predicates": " AND ".join(map(str, query.classes)),
         "comparisons": sorted(one.canonical for one in query.comparisons),
         "where": filter_text(query.conditions),
-        "select": [[name, *place] for name, place in query.select.items()],
+        "select": [_output_text(name, one) for name, one in query.outputs.items()],
         "lateness": query.graph.lateness,
         "branches": _branches(query),
         "conditions": [filter_text(one) for one in _conditions(query)],
     }
 
 
+def _output_text(name: str, one: tuple[str, str] | Computed) -> list[str]:
+    """Return an output column: its name, stream and column. Of an expression, the stream is empty."""
+    if not isinstance(one, Computed):
+        return [name, *one]
+    return [name, "", _expression_text(one.expression)]
+
+
 def _groups(query: Query) -> str:
-    """Return the group columns, aggregates, windows and `having` of a query as text; empty without aggregates."""
+    """Return the groups, aggregates, windows, `having` and output of a query as text; empty without aggregates."""
     own = query.aggregation
     if own is None:
         return ""
@@ -99,7 +107,13 @@ def _groups(query: Query) -> str:
         span = f"sessions of gap {w.gap}" if w.gap else f"windows of {w.size} every {w.hop}"
         found.append(f"{span} ticks, event time: {of}, columns {own.group_window.start!r}, {own.group_window.end!r}")
     having = [_identity(one) for one in own.conditions]
-    return "; ".join([*found, *(["having " + " and ".join(having)] if having else [])])
+    if having:
+        found.append("having " + " and ".join(having))
+    if query.group_outputs is not None:
+        for name, output in query.group_outputs.outputs.items():
+            shown = _expression_text(output.expression) if isinstance(output, Computed) else repr(output)
+            found.append(f"select {shown} as {name!r}")
+    return "; ".join(found)
 
 
 def _expression_text(expression: pc.Expression) -> str:
@@ -236,7 +250,7 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
     if results and not same_filter(saved["where"], query.conditions):
         return differ("where", filter_shown(saved["where"]), filter_shown(own["where"]))
     if results and saved["select"] != own["select"]:
-        shown = [", ".join(f"{name} = {s}.{c}" for name, s, c in text["select"]) for text in (saved, own)]
+        shown = [", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, own)]
         return differ("select", *shown)
     if saved["lateness"] != own["lateness"]:
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
