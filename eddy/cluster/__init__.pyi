@@ -1,6 +1,7 @@
+from .balancing import Automatic, Balance
 from .links import Link
 from .machine import Node
 from .simulation import Simulation
-from .work import Costs, Work
+from .work import Costs
 
-__all__ = ["Costs", "Link", "Node", "Simulation", "Work"]
+__all__ = ["Automatic", "Balance", "Costs", "Link", "Node", "Simulation"]

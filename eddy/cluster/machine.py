@@ -60,6 +60,8 @@ class Machine:
         self.messages: deque[Message] = deque()
         self.queue: deque[Rows] = deque()
         self.busy = False
+        self.after: list[Sent] = []
+        """What goes out after the results of the present turn."""
 
     @property
     def waiting_rows(self) -> int:

@@ -74,13 +74,13 @@ class Options(NamedTuple):
              has more than one join
     log      JIT: base windows come from the logs of the splits, not from the sender
     spans    per stream the size of its window in ticks, None = unbounded
-    states   JIT without logs: chooses, from the rows and the entries of a group, whether stored states are taken along
+    states   JIT from the sender: says for a sender and a receiver whether stored states are taken along
     """
 
     purge: str = "exact"
     log: bool = True
     spans: tuple[int | None, ...] = ()
-    states: Callable[[int, int], bool] = lambda rows, entries: False
+    states: Callable[[int, int], bool] = lambda sender, receiver: False
 
 
 class Manager:
@@ -338,7 +338,7 @@ def _jit(manager: Manager, move: Move) -> Steps:
         return
     log = manager.options.log
     known, watermarks = chosen["known"], chosen["watermarks"]
-    states = [g for g in move.groups if manager.options.states(chosen["rows"][g], chosen["entries"][g])]
+    states = not log and manager.options.states(move.sender, move.receiver)
     copy = manager.ask(
         move, "CopyPartitions", splits if log else [sender], known=known, watermarks=watermarks, states=states
     )

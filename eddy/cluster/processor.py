@@ -68,7 +68,8 @@ class Processor:
         return self.tracks[key]
 
     def delete(self, key: Key) -> None:
-        """Delete a track, if it is here."""
+        """Delete a track, if it is here; it does not come back."""
+        self.least[key[0]] = max(self.least[key[0]], key[1] + 1)
         self.tracks.pop(key, None)
         self.ended.pop(key, None)
         self._dirty.pop(key, None)
@@ -135,7 +136,7 @@ class Processor:
         for key in dirty:
             if key in self.tracks and self.tracks[key].runtime is not None:
                 sent += self.join(key)
-        return sent + self.sender.purged()
+        return sent + self.sender.due()
 
     def join(self, key: Key, final: bool = False) -> list[Sent]:
         """Join the rows that a track has taken; return the results for the union.

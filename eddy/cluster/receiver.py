@@ -130,8 +130,7 @@ class Receiver:
                 continue
             track.before, track.given = package.known, given
             for i, rows in enumerate(package.rows):
-                if rows is not None:
-                    track.inbox[i].append(rows)
+                track.add(i, rows)
             if not receiving.log:
                 track.known = package.known
             results, work = track.push(track.watermark)

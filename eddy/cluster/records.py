@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,9 @@ MOVES = pa.schema(
         ("receiver_work", pa.float64()),
         ("messages", pa.int64()),
         ("bytes", pa.int64()),
+        ("predicted_gain", pa.float64()),
+        ("measured_gain", pa.float64()),
+        ("predicted_cost", pa.float64()),
     ]
 )
 """Columns of `Simulation.history`.
@@ -63,8 +66,14 @@ asked … ended  times; `ended` is the time of the last message
 pause          longest time during which rows of a moved group waited for the move: MSLB from the first split that holds
                rows until the receiver has joined those of the last one; JIT from the stop of the sender until the
                receiver has all; PTLB 0
-sender_work    seconds that the sender worked for these groups since the request, receiver_work the same
+sender_work    seconds that the sender worked for these groups since the request
+receiver_work  seconds that the receiver worked for them until the move was over
 messages       number of messages; bytes: their bytes
+predicted_gain smoothed load that the sender was to lose, for moves by a policy (`eddy.cluster.Balance`), else null
+measured_gain  load of the sender in the period before the decision, minus its load in the first whole period after the
+               end of the move, other moves and changes of the input included
+predicted_cost seconds of work of the move at speed 1; sender_work and receiver_work include
+               the rows that the nodes would have joined anyway
 """
 
 
@@ -116,6 +125,10 @@ class _Times:
     resumed: float | None = None
     sender_work: float = 0.0
     receiver_work: float = 0.0
+    predicted_gain: float | None = None
+    measured_gain: float | None = None
+    predicted_cost: float | None = None
+    before: float = 0.0
 
 
 @dataclass
@@ -125,6 +138,12 @@ class MoveLog:
     times: dict[int, _Times] = field(default_factory=lambda: defaultdict(_Times))
     _senders: dict[tuple[int, int], int] = field(default_factory=dict)
     _receivers: dict[tuple[int, int], int] = field(default_factory=dict)
+    _loads: dict[int, float] = field(default_factory=dict)
+    """Load of each node in the last period."""
+    _period: float = 0.0
+    """The end of the last period."""
+    _open: dict[int, int] = field(default_factory=dict)
+    """Sender of each move whose gain is not measured yet."""
 
     def asked(self, move: int, now: float) -> None:
         """Note the time of a request."""
@@ -154,7 +173,7 @@ class MoveLog:
             if move is not None:
                 self.times[move].sender_work += seconds
             move = self._receivers.get((node, group))
-            if move is not None:
+            if move is not None and moves[move].state == "running":
                 self.times[move].receiver_work += seconds
         if done.message is not None and done.message.kind == "SwitchPartitions":
             self.times[done.message.move].stopped = now
@@ -171,6 +190,24 @@ class MoveLog:
             for entry in rows.entries:
                 if entry.move >= 0:
                     self.times[entry.move].ended = now
+
+    def measured(self, owners: Sequence[int], loads: Mapping[int, float], moves: Sequence[Move], now: float) -> None:
+        """Note the loads of all groups in a period that ends now."""
+        self._loads = defaultdict(float)
+        for group, load in loads.items():
+            self._loads[owners[group]] += load
+        for number, sender in list(self._open.items()):
+            own = self.times[number]
+            if moves[number].state != "running" and own.ended is not None and own.ended <= self._period:
+                own.measured_gain = own.before - self._loads[sender]
+                del self._open[number]
+        self._period = now
+
+    def predicted(self, move: Move, gain: float, cost: float) -> None:
+        """Note what a policy expects of a move that it has requested."""
+        own = self.times[move.number]
+        own.predicted_gain, own.predicted_cost, own.before = gain, cost, self._loads[move.sender]
+        self._open[move.number] = move.sender
 
     def table(self, moves: Sequence[Move], log: MessageLog | None = None) -> pa.Table:
         """Return the moves as a table."""
@@ -194,6 +231,9 @@ class MoveLog:
                     "receiver_work": own.receiver_work,
                     "messages": 0 if log is None else sum(one[0] == move.number for one in log.rows),
                     "bytes": 0 if log is None else sum(one[7] for one in log.rows if one[0] == move.number),
+                    "predicted_gain": own.predicted_gain,
+                    "measured_gain": own.measured_gain,
+                    "predicted_cost": own.predicted_cost,
                 }
             )
         return pa.Table.from_pylist(rows, schema=MOVES)

@@ -42,6 +42,8 @@ class Sender:
     def __init__(self, owner: Processor) -> None:
         self.owner = owner
         self.sending: dict[Key, Sending] = {}
+        self._asked_for: list[Message] = []
+        """Requests for groups that have not come in whole."""
 
     def forget(self, key: Key) -> None:
         """Forget a track that was deleted."""
@@ -60,20 +62,40 @@ class Sender:
         return [(key, self.owner.tracks[key]) for key in keys if key in self.owner.tracks]
 
     def on_ComputePartitionsToMove(self, message: Message) -> list[Sent]:
-        """Answer with the groups: those asked for, or those whose rows come close to an amount."""
+        """Answer with the groups: those asked for, or those whose rows come close to an amount.
+
+        Groups that are asked for may still be on their way here; the answer then waits for them.
+        """
+        keys = [(group, message.content["old_epochs"].get(group)) for group in message.groups]
+        amount = message.content["amount"]
+        if amount is None and not all(self._whole(key) for key in keys):
+            if message not in self._asked_for and all(key[1] >= self.owner.least[key[0]] for key in keys):
+                self._asked_for.append(message)
+            return []
+        return self._chosen(message, amount)
+
+    def _whole(self, key: Key) -> bool:
+        """Return whether a track is here, and all splits send to it."""
+        track = self.owner.tracks.get(key)
+        return track is not None and len(track.heard) == self.owner.splits and key not in self.owner.receiver.receiving
+
+    def due(self) -> list[Sent]:
+        """Return answers and reports that waited for rows."""
+        asked, self._asked_for = self._asked_for, []
+        return [one for message in asked for one in self.on_ComputePartitionsToMove(message)] + self.purged()
+
+    def _chosen(self, message: Message, amount: float | None) -> list[Sent]:
         owner = self.owner
-        groups = [group for group in message.groups if owner.newest(group) is not None]
-        loads = {g: sum(track.n_rows for key, track in owner.tracks.items() if key[0] == g) for g in groups}
-        amount = message.content.get("amount")
+        groups = list(message.groups)
         if amount is not None:
-            groups = closest({g: float(load) for g, load in loads.items()}, amount)
-        known, watermarks, entries = {}, {}, {}
+            live = [key for key in owner.tracks if key[0] in message.groups and self._whole(key)]
+            groups = closest({g: float(owner.tracks[g, epoch].n_rows) for g, epoch in live}, amount)
+        known, watermarks = {}, {}
         for g in groups:
             track = owner.tracks[g, owner.newest(g) or 0]
             track.watermark = track.time(owner.progress)
             known[g], watermarks[g] = track.known, track.watermark
-            entries[g] = 0 if track.runtime is None else sum(stair.rows for stair in track.runtime.stairs)
-        content = {"known": known, "watermarks": watermarks, "rows": {g: loads[g] for g in groups}, "entries": entries}
+        content = {"known": known, "watermarks": watermarks}
         return [(MANAGER, Message("PartitionsToMove", message.move, tuple(groups), content))]
 
     # PTLB
@@ -165,7 +187,7 @@ class Sender:
             sending = self._send(key, message.move, "jit")
             if sending.copied is None:  # the manager may repeat the message
                 track.watermark = track.time(self.owner.progress)
-                packages[key[0]] = self._package(track, states=key[0] in message.content["states"]), track.given
+                packages[key[0]] = self._package(track, states=message.content["states"]), track.given
                 sending.copied = track.known
         return [self._packed("BaseWindows", message, packages)] if packages else []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eddy.cluster.balancing import Balance, Balancer, State
 from eddy.cluster.links import Delay, Link, Links
 from eddy.cluster.machine import Done, Machine, Node
 from eddy.cluster.manager import PURGES, Manager, Options, checked_how
@@ -22,6 +24,7 @@ from eddy.cluster.work import Costs
 from eddy.errors import InputError
 from eddy.query.query import Query
 from eddy.runtime import Runtime
+from jisc.strategies import STRATEGIES
 
 
 class Simulation:
@@ -37,6 +40,7 @@ class Simulation:
     copy      source of base windows in a JIT move: "log", the replicated logs of the splits, or "sender"
     delay     extra seconds of the n-th message of a link, as a function (from, to, n); for tests
     turn_rows rows that a node joins before it looks for control messages
+    balance   when and how groups move by themselves; None = only `move` moves them
 
     A split per stream routes rows; all splits are on machines of their own. Rows of one stream arrive in the order in
     which they were pushed; a row that is older than the greatest event time of its stream by more than
@@ -66,6 +70,7 @@ class Simulation:
         copy: str = "log",
         delay: Delay | None = None,
         turn_rows: int = 256,
+        balance: Balance | None = None,
     ) -> None:
         self.nodes = [Node()] * nodes if isinstance(nodes, int) else list(nodes)
         if not self.nodes:
@@ -91,16 +96,37 @@ class Simulation:
         self._gone: set[int] = set()
         self._splits = {f"split {name}": Split(i, first, len(self.nodes)) for i, name in enumerate(self.query.names)}
         self.union = Union(self.query.inner.output_schema, self.query.hidden)
-        options = Options(purge, copy == "log", tuple(self.query.spans))
+        options = Options(purge, copy == "log", tuple(self.query.spans), self._cheaper)
         self.manager = Manager(first, len(self.nodes), self.query.names, options)
         self._held: dict[str, list[tuple[str, Any]]] = {}
         """Mail of a manager or split that is down."""
         self.late_counts = dict.fromkeys(self.query.names, 0)
         self._log, self._moves = MessageLog(), MoveLog()
+        self._balancer = None if balance is None else Balancer(balance, first, len(self.nodes), self.costs)
+        self._spent: dict[int, float] = defaultdict(float)
+        """Seconds of work of each group in this period, at speed 1."""
+        self._joined = 0
+        if balance is not None:
+            self._at(balance.every, self._balance)
 
     def _setting(self, node: Node) -> Setting:
         model = Runtime(self.query.inner, node.plan, strategy=node.strategy, policy=node.policy)
         return Setting(model.plan, node.strategy, model.policy)
+
+    def _cheaper(self, sender: int, receiver: int) -> bool:
+        """Return whether stored states are taken along: some match, and sending costs less than completing."""
+        ours, theirs = self._settings[sender], self._settings[receiver]
+        if ours[1:] != theirs[1:] or not STRATEGIES[ours.strategy].changes:
+            return False
+        matching = {(stair.streams, stair.by) for stair in self._model(ours).stairs}
+        if not matching & {(stair.streams, stair.by) for stair in self._model(theirs).stairs}:
+            return False
+        entry_bytes = 8 * (1 + len(self.query.names))
+        sent = self.costs.pack + self.costs.load + entry_bytes / self._links.link.bandwidth
+        return sent < self.costs.entry
+
+    def _model(self, setting: Setting) -> Runtime:
+        return Runtime(self.query.inner, setting.plan, strategy=setting.strategy, policy=setting.policy)
 
     def _machine(self, number: int, owners: list[int]) -> Machine:
         node = self.nodes[number]
@@ -146,14 +172,6 @@ class Simulation:
             call(*arguments)
         if until is not None:
             self._clock = max(self._clock, until)
-
-    def step(self) -> bool:
-        """Let the next event happen; return whether there was one."""
-        if not self._events:
-            return False
-        self._clock, _, call, arguments = heappop(self._events)
-        call(*arguments)
-        return True
 
     def move(self, groups: Sequence[int], to: int, how: str = "jit") -> list[int]:
         """Request a move of groups to a node; return the numbers of the moves, one for each node that sends.
@@ -292,7 +310,12 @@ class Simulation:
         if node >= 0:
             machine = self._machines[node]
             if machine is not None and self._lives[node] == life:
-                self._send(to, machine.put(item))
+                sent = machine.put(item)
+                if machine.busy:
+                    # What the present turn sends comes first: links keep the order.
+                    machine.after += sent
+                else:
+                    self._send(to, sent)
                 self._wake(machine)
         elif to in self._held:
             self._held[to].append((source, item))
@@ -316,6 +339,9 @@ class Simulation:
             return
         machine.busy = True
         self._moves.worked(machine.number, done, self.manager.moves, self._clock)
+        for group, seconds in done.by_group.items():
+            self._spent[group] += seconds * machine.speed
+        self._joined += sum(rows.n_rows for rows in done.rows)
         self._at(self._clock + done.seconds, self._finished, machine, done)
 
     def _finished(self, machine: Machine, done: Done) -> None:
@@ -323,8 +349,47 @@ class Simulation:
             return  # it was lost meanwhile, and what it would have sent
         machine.busy = False
         self._moves.finished(done, self._clock)
-        self._send(processor(machine.number), done.sent)
+        sent, machine.after = [*done.sent, *machine.after], []
+        self._send(processor(machine.number), sent)
         self._wake(machine)
+
+    def _balance(self) -> None:
+        """Decide after a period, and begin the next one as long as anything else happens."""
+        assert self._balancer is not None
+        balance = self._balancer.balance
+        states, waiting = self._states()
+        if balance.measure == "time":
+            rows = sum(self._spent.values()) / max(1, self._joined)
+            measured = {g: (self._spent[g] + waiting[g] * rows) / balance.every for g in range(self.query.groups)}
+        else:
+            measured = {g: float(states[g].rows + states[g].entries) for g in range(self.query.groups)}
+        self._moves.measured(self.owners, measured, self.manager.moves, self._clock)
+        busy = frozenset(group for move in self.manager.running for group in move.groups)
+        for one in self._balancer.plan(self.owners, measured, states, busy):
+            if not {one.sender, one.receiver} & (self._gone | self.manager.down):
+                number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
+                self._moves.predicted(self.manager.moves[number], one.gain, one.cost)
+        self._spent.clear()
+        self._joined = 0
+        if self._events:
+            self._at(self._clock + balance.every, self._balance)
+
+    def _states(self) -> tuple[dict[int, State], dict[int, int]]:
+        """Return what each group keeps, and how many of its rows wait."""
+        states: dict[int, State] = defaultdict(lambda: State(0, 0))
+        waiting: dict[int, int] = defaultdict(int)
+        for machine in self._machines:
+            if machine is None:
+                continue
+            for (group, _), track in machine.processor.tracks.items():
+                if self.manager.owners[group] != machine.number:
+                    continue  # while PTLB runs, two nodes have the group
+                stairs = [] if track.runtime is None else track.runtime.stairs
+                states[group] = State(track.n_rows, sum(stair.rows for stair in stairs))
+            for rows in machine.queue:
+                for entry in rows.entries:
+                    waiting[entry.group] += 0 if entry.rows is None else len(entry.rows)
+        return states, waiting
 
     def _restart(self, node: int) -> None:
         self._machines[node] = self._machine(node, [])

@@ -45,6 +45,8 @@ class _Group:
     starts: list[int] = field(default_factory=list)
     sent: int = 0
     """Rows before this position have been sent."""
+    first: int = 0
+    """The track of the group has no rows before this position: it is the receiver of a PTLB move."""
 
 
 class Split:
@@ -107,7 +109,7 @@ class Split:
         (old,) = group.routes
         new = Route(message.content["receiver"], message.content["epochs"][number])
         group.routes = [old._replace(new=True), new]
-        at = group.count
+        at = group.first = group.count
         return [
             (old.node, Entry(number, old.epoch, None, at, at, new=True, move=message.move)),
             (new.node, Entry(number, new.epoch, None, at, at, open="parallel", move=message.move)),
@@ -159,14 +161,14 @@ class Split:
         rows = None
         if message.content["log"]:
             known = message.content["known"][number].intervals[self.stream]
-            start = known[-1][1] if known else 0
+            start = max(group.first, known[-1][1] if known else 0)
             rows = self.logged(number, Positions([[(start, group.count)]]))
         opened = Entry(number, new.epoch, rows, start, group.count, open="jit", move=message.move)
         return [(old.node, self._end(number, group, old, message.move)), (new.node, opened)]
 
     def _RecoverPartitions(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
         new = Route(message.content["receiver"], message.content["epochs"][number])
-        group.routes, group.sent = [new], group.count
+        group.routes, group.sent, group.first = [new], group.count, 0
         least = message.content["watermarks"][number] - self._span(message)
         rows = self.logged(number, Positions([[(0, ENDLESS)]]), least)
         opened = Entry(number, new.epoch, rows, 0, group.count, open="recover", move=message.move)

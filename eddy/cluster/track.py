@@ -79,20 +79,27 @@ class Track:
             return Work()
         self.runtime, work = installed(self.query, self.setting, package)
         self.known, self.watermark = package.known, package.watermark
-        self.windows = [[rows] if rows is not None else [] for rows in package.rows]
+        for i, rows in enumerate(package.rows):
+            if rows is not None and rows.num_rows:
+                self.windows[i].append(rows)
+                self.old_newest[i] = max(self.old_newest[i], newest(rows))
         self.floor = [package.watermark] * len(self.floor)
         return work
 
     def take(self, split: int, entry: Entry) -> None:
         """Take rows of an entry; `push` joins them."""
-        if entry.rows is not None and entry.rows.num_rows:
-            self.inbox[split].append(entry.rows)
-            if not entry.new:
-                self.old_newest[split] = max(self.old_newest[split], newest(entry.rows))
+        self.add(split, entry.rows, entry.new)
         self.known = self.known.with_interval(split, entry.start, entry.end_position)
         if entry.new and (self.new is None or not self.new.intervals[split]):
             new = self.new or Positions.none(len(self.inbox))
             self.new = new.with_interval(split, entry.start, ENDLESS)
+
+    def add(self, split: int, rows: pa.RecordBatch | None, new: bool = False) -> None:
+        """Take rows, which `new` says go to a receiver as well."""
+        if rows is not None and rows.num_rows:
+            self.inbox[split].append(rows)
+            if not new:
+                self.old_newest[split] = max(self.old_newest[split], newest(rows))
 
     def time(self, progress: Sequence[int]) -> int:
         """Return the watermark, given the progress that the node has heard from each split."""
