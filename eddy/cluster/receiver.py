@@ -149,17 +149,19 @@ class Receiver:
 
     def on_ForwardedRows(self, message: Message) -> list[Sent]:
         """Take rows, or the flag after the last ones, that reached the sender after it had stopped."""
-        entry, split = message.content["entry"], message.content["split"]
-        key = entry.group, entry.epoch
-        receiving = self.receiving.get(key)
-        if receiving is None or key not in self.owner.tracks:
-            return []
-        if entry.end:
-            receiving.ended.add(split)
-            self._release(key, receiving, split)
-        else:
-            self.owner.take(key, split, entry)
-        return self.owner.flush() + self.settled(key)
+        split, live = message.content["split"], []
+        for entry in message.content["entries"]:
+            key = entry.group, entry.epoch
+            receiving = self.receiving.get(key)
+            if receiving is None or key not in self.owner.tracks:
+                continue
+            live.append(key)
+            if entry.end:
+                receiving.ended.add(split)
+                self._release(key, receiving, split)
+            else:
+                self.owner.take(key, split, entry)
+        return self.owner.flush() + [one for key in live for one in self.settled(key)]
 
     on_EndOfPartitions = on_ForwardedRows
 

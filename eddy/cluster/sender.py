@@ -207,41 +207,53 @@ class Sender:
             remaining[key[0]] = package, track.given
         if remaining:
             sent.append(self._packed("RemainingPartitions", message, remaining))
+        for split in range(owner.splits):
+            ended = [key for key, _ in self._tracks(message) if split in owner.ended[key] and not log]
+            sent += self._forwarded(split, [Entry(*key, None, 0, 0, end=True) for key in ended])
         for key, _ in self._tracks(message):
-            if log:
-                owner.delete(key)
-                continue
-            for split in sorted(owner.ended[key]):
-                sent.append(self._forwarded(split, Entry(*key, None, 0, 0, end=True), self.sending[key]))
-            if len(owner.ended[key]) == owner.splits:
+            if log or len(owner.ended[key]) == owner.splits:
                 owner.delete(key)
         return sent
 
     def divert(self, rows: Rows) -> tuple[Rows, list[Sent]]:
         """Return rows without those of tracks that were switched, and these on their way to the receivers."""
-        if not any(sending.forwards for sending in self.sending.values()):
+        forwarded = {key for key, sending in self.sending.items() if sending.forwards}
+        if not forwarded:
             return rows, []
-        kept: list[Entry] = []
-        sent: list[Sent] = []
-        for entry in rows.entries:
+        theirs = [entry for entry in rows.entries if (entry.group, entry.epoch) in forwarded]
+        sent = self._forwarded(rows.split, theirs)
+        for entry in theirs:
             key = entry.group, entry.epoch
-            sending = self.sending.get(key)
-            if sending is None or not sending.forwards:
-                kept.append(entry)
-                continue
-            sent.append(self._forwarded(rows.split, entry, sending))
             if entry.end:
                 self.owner.ended[key].add(rows.split)
                 if len(self.owner.ended[key]) == self.owner.splits:
                     self.owner.delete(key)
-        return rows._replace(entries=tuple(kept)), sent
+        kept = tuple(entry for entry in rows.entries if (entry.group, entry.epoch) not in forwarded)
+        return rows._replace(entries=kept), sent
 
-    def _forwarded(self, split: int, entry: Entry, sending: Sending) -> Sent:
-        n_rows, nbytes = (0, 0) if entry.rows is None else (len(entry.rows), entry.rows.nbytes)
-        self.owner.note(entry.group, Work(packed=n_rows))
-        content = {"split": split, "entry": entry._replace(epoch=sending.epoch)}
-        kind = END if entry.end else "ForwardedRows"
-        return processor(sending.receiver), Message(kind, sending.move, (entry.group,), content, n_rows, nbytes)
+    def _forwarded(self, split: int, entries: list[Entry]) -> list[Sent]:
+        """Return entries of tracks that were switched, in one message per move."""
+        by_move: dict[int, list[Entry]] = {}
+        receivers: dict[int, int] = {}
+        for entry in entries:
+            sending = self.sending[entry.group, entry.epoch]
+            receivers[sending.move] = sending.receiver
+            by_move.setdefault(sending.move, []).append(entry._replace(epoch=sending.epoch))
+            self.owner.note(entry.group, Work(packed=0 if entry.rows is None else len(entry.rows)))
+        sent: list[Sent] = []
+        for move, own in by_move.items():
+            rows = [entry.rows for entry in own if entry.rows is not None]
+            kind = END if any(entry.end for entry in own) else "ForwardedRows"
+            message = Message(
+                kind,
+                move,
+                tuple(dict.fromkeys(entry.group for entry in own)),
+                {"split": split, "entries": own},
+                sum(map(len, rows)),
+                sum(one.nbytes for one in rows),
+            )
+            sent.append((processor(receivers[move]), message))
+        return sent
 
 
 def closest(loads: dict[int, float], amount: float) -> list[int]:

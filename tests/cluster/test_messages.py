@@ -88,7 +88,7 @@ def test_jit_from_the_sender_forwards_what_still_comes() -> None:
     assert [(row["from"], row["to"]) for row in windows] == [(N0, N1)]
     assert windows[0]["rows"] > 0
     flags = table.filter(pc.equal(table["kind"], "EndOfPartitions")).to_pylist()
-    assert Counter((row["from"], row["to"]) for row in flags) == Counter([(N0, N1)] * 6 + [(s, N0) for s in SPLITS])
+    assert Counter((row["from"], row["to"]) for row in flags) == Counter([(N0, N1)] * 3 + [(s, N0) for s in SPLITS])
 
 
 def test_jit_from_the_logs_makes_the_sender_pack_nothing() -> None:

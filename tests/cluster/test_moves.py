@@ -129,7 +129,7 @@ def test_a_simulation_is_repeatable() -> None:
 def test_matching_states_are_taken_along_if_that_is_cheaper() -> None:
     from eddy.cluster import Costs
 
-    for costs, taken in ((Costs(), True), (Costs(entry=1e-9), False)):
+    for costs, taken in ((Costs(entry=1e-5), True), (Costs(entry=1e-9), False)):
         nodes = [Node("(A B) C", speed=0.01), Node("(A B) C", speed=0.01)]
         simulation = moved_once("jit", nodes=nodes, copy="sender", costs=costs)
         assert found(simulation) == expected(1)
