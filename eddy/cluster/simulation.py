@@ -26,6 +26,9 @@ from eddy.query.query import Query
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
 
+_ARRIVAL, _EVENT = "an arrival", "an event"
+"""Sources of what waits for a process that is down, other than addresses."""
+
 
 class Simulation:
     """Runs a query on simulated nodes, and moves partition groups between them.
@@ -162,8 +165,8 @@ class Simulation:
 
     def finish(self) -> None:
         """State that no more rows come: all windows end, so that moves that wait for them can end."""
-        for address, one in self._splits.items():
-            self._send(address, one.arrive({}, self.query.end))
+        for address in self._splits:
+            self._end(address)
 
     def run(self, until: float | None = None) -> None:
         """Advance the clock to a time, or until nothing is left to do."""
@@ -178,7 +181,8 @@ class Simulation:
 
         how   "parallel" (PTLB), "state" (MSLB) or "jit"
 
-        A group that is in another move moves when that has ended. Raises InputError for arguments that do not fit.
+        A group that is in another move moves when that has ended. Raises InputError for arguments that do not fit, and
+        while the manager is down.
         """
         self._check_receiver(to)
         checked_how(how)
@@ -225,10 +229,10 @@ class Simulation:
                 raise InputError(f"node {process} is the last one that runs")
             self._machines[process] = None
             self._lives[process] += 1
-            self._send(MANAGER, self.manager.lost(process))
+            self._tell("lost", process)
             if restart is None:
                 self._gone.add(process)
-                self._send(MANAGER, self.manager.removed(process, tuple(left)))
+                self._tell("removed", process, tuple(left))
             else:
                 self._at(self._clock + restart, self._restart, process)
         elif process == MANAGER or process in self._splits:
@@ -280,6 +284,11 @@ class Simulation:
         return ends
 
     def _request(self, how: str, sender: int, to: int, groups: tuple[int, ...], amount: float | None) -> int:
+        if MANAGER in self._held:
+            raise InputError("the manager is down; request the move when it runs again")
+        if how == "parallel" and None in self.query.spans:
+            endless = self.query.names[self.query.spans.index(None)]
+            raise InputError(f"stream {endless} is unbounded, so PTLB would never end: move by 'state' or 'jit'")
         number = len(self.manager.moves)
         self._moves.asked(number, self._clock)
         self._send(MANAGER, self.manager.request(how, sender, to, groups, amount))
@@ -288,7 +297,7 @@ class Simulation:
     def _arrive(self, stream: int, rows: pa.RecordBatch, groups: np.ndarray) -> None:
         address = f"split {self.query.names[stream]}"
         if address in self._held:
-            self._held[address].append(("arrive", (stream, rows, groups)))
+            self._held[address].append((_ARRIVAL, (stream, rows, groups)))
             return
         one = self._splits[address]
         rows, groups, progress, late = self.query.on_time(stream, rows, groups, one.progress)
@@ -366,7 +375,7 @@ class Simulation:
         self._moves.measured(self.owners, measured, self.manager.moves, self._clock)
         busy = frozenset(group for move in self.manager.running for group in move.groups)
         for one in self._balancer.plan(self.owners, measured, states, busy):
-            if not {one.sender, one.receiver} & (self._gone | self.manager.down):
+            if MANAGER not in self._held and not {one.sender, one.receiver} & (self._gone | self.manager.down):
                 number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
                 self._moves.predicted(self.manager.moves[number], one.gain, one.cost)
         self._spent.clear()
@@ -393,7 +402,21 @@ class Simulation:
 
     def _restart(self, node: int) -> None:
         self._machines[node] = self._machine(node, [])
-        self._send(MANAGER, self.manager.restarted(node))
+        self._tell("restarted", node)
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        """Tell the manager what has happened to a node, when it runs."""
+        if MANAGER in self._held:
+            self._held[MANAGER].append((_EVENT, (event, arguments)))
+        else:
+            self._send(MANAGER, getattr(self.manager, event)(*arguments))
+
+    def _end(self, address: str) -> None:
+        """End the input of a split, when it runs."""
+        if address in self._held:
+            self._held[address].append((_EVENT, ("end", ())))
+        else:
+            self._send(address, self._splits[address].arrive({}, self.query.end))
 
     def _back(self, process: str) -> None:
         mail = self._held.pop(process)
@@ -401,7 +424,11 @@ class Simulation:
             self.manager, sent = self.manager.replayed()
             self._send(MANAGER, sent)
         for source, item in mail:
-            if source == "arrive":
+            if source == _ARRIVAL:
                 self._arrive(*item)
+            elif source == _EVENT and process == MANAGER:
+                self._tell(item[0], *item[1])
+            elif source == _EVENT:
+                self._end(process)
             else:
                 self._deliver(source, process, item, -1, 0)

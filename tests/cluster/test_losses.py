@@ -87,7 +87,7 @@ def test_losses_at_any_time(seed: int) -> None:
     for at in sorted(drawn.random() * 0.45 for _ in range(5)):
         simulation.run(at)
         process = drawn.choice([0, 1, 2, "manager", "split A"])
-        if drawn.random() < 0.6:
+        if drawn.random() < 0.6 and "manager" not in simulation._held:
             gone = simulation._gone
             simulation.move(
                 drawn.sample(range(4), 2), drawn.choice([n for n in range(3) if n not in gone]), drawn.choice(HOW)
