@@ -175,6 +175,16 @@ class Model:
             found.append(joined(found[-1], j, self.streams[j]))
         return found
 
+    def check(self, plan: JEP) -> None:
+        """Raise PlanError if a step of a plan joins a stream that no predicate connects with those before it."""
+        for sep in plan.seps:
+            for flow, j in zip(self.flows(sep.head, sep.order), sep.order, strict=False):
+                if not _shared(flow, self.streams[j]):
+                    raise PlanError(
+                        f"the plan of head stream {sep.head} joins stream {j} after {sorted(flow.streams)}, and no"
+                        " predicate connects it with them; put a stream that is connected first"
+                    )
+
     def greedy(self) -> JEP:
         """Return the plan of algorithm 1: each head repeatedly joins the stream with the cheapest one-way join.
 

@@ -13,13 +13,19 @@ Source: Tran, Lee, "Distributed adaptive windowed stream join processing", sec. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
+from eddy.placement.places import Place
 from eddy.placement.plan import DESTINATION, JEP, SEP
 
 SITE = -1
 """The node that receives the results: N_0 of the paper."""
+Location = int | Place
+"""Where an operator runs: the node of a stream, or a place of several nodes, which all run it."""
+
+
+Where = TypeVar("Where", int, Place)
 
 
 class StreamId(NamedTuple):
@@ -60,14 +66,17 @@ class Update(NamedTuple):
 
 
 class Ship(NamedTuple):
-    """Tuples of `source` travel to a node, or to the site of the query."""
+    """Tuples of `source` travel to a location, or to the site of the query."""
 
     source: StreamId
-    to: int
+    to: Location
 
-    def text(self, names: Sequence[str]) -> str:
-        """Return ship(source, node); the node of stream S is written N(S)."""
-        where = "site" if self.to == SITE else f"N({names[self.to]})"
+    def text(self, names: Sequence[str], labels: Sequence[str] = ()) -> str:
+        """Return ship(source, node); the node of stream S is written N(S). `labels` names the classes of places."""
+        if isinstance(self.to, Place):
+            where = self.to.text(labels)
+        else:
+            where = "site" if self.to == SITE else f"N({names[self.to]})"
         return f"ship({self.source.text(names)}, {where})"
 
 
@@ -77,25 +86,45 @@ NOS = frozenset[Operator]
 NOTHING: NOS = frozenset()
 
 
-def sep_operators(sep: SEP) -> dict[int, NOS]:
-    """Return by node the operators that one plan needs there; nodes without any are left out. O(streams)."""
-    found: dict[int, set[Operator]] = {}
+def route_operators(
+    head: int, start: Mapping[int, Where], steps: Iterable[tuple[int, Where]]
+) -> dict[Where, NOS]:
+    """Return by location the operators of one plan; locations without any are left out.
 
-    def add(node: int, operator: Operator) -> None:
-        found.setdefault(node, set()).add(operator)
+    start   by stream, the location where its tuples arrive
+    steps   the streams in the order in which they are joined, and where
+    """
+    found: dict[Where, set[Operator]] = {}
 
-    at, tuples = sep.head, StreamId(sep.head)
-    for j, p in zip(sep.order, sep.placement, strict=True):
-        if p == DESTINATION:
-            add(at, Ship(tuples, j))
-            at = j
-        else:
-            add(j, Ship(StreamId(j), at))
+    def add(where: Where, operator: Operator) -> None:
+        found.setdefault(where, set()).add(operator)
+
+    at, tuples = start[head], StreamId(head)
+    for j, where in steps:
+        if where != at:
+            add(at, Ship(tuples, where))
+            at = where
+        if start[j] != at:
+            add(start[j], Ship(StreamId(j), at))
         add(at, Join(tuples, j))
         add(at, Update(j))
-        tuples = StreamId(j, sep.head)
+        tuples = StreamId(j, head)
     add(at, Ship(tuples, SITE))
-    return {node: frozenset(own) for node, own in found.items()}
+    return {where: frozenset(own) for where, own in found.items()}
+
+
+def steps_of(sep: SEP) -> list[tuple[int, int]]:
+    """Return the streams in the order in which they are joined, each with the node where that happens."""
+    steps, at = [], sep.head
+    for j, p in zip(sep.order, sep.placement, strict=True):
+        at = j if p == DESTINATION else at
+        steps.append((j, at))
+    return steps
+
+
+def sep_operators(sep: SEP) -> dict[int, NOS]:
+    """Return by node the operators that one plan needs there; nodes without any are left out. O(streams)."""
+    return route_operators(sep.head, {i: i for i in range(len(sep.order) + 1)}, steps_of(sep))
 
 
 def node_operator_sets(plan: JEP) -> list[NOS]:
@@ -109,6 +138,6 @@ def windows_at(operators: NOS) -> frozenset[int]:
     return frozenset(one.stream for one in operators if isinstance(one, Update))
 
 
-def texts(operators: NOS, names: Sequence[str]) -> list[str]:
-    """Return the operators as text, sorted."""
-    return sorted(one.text(names) for one in operators)
+def texts(operators: NOS, names: Sequence[str], labels: Sequence[str] = ()) -> list[str]:
+    """Return the operators as text, sorted; `labels` names the classes of places."""
+    return sorted(one.text(names, labels) if isinstance(one, Ship) else one.text(names) for one in operators)
