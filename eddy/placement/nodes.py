@@ -98,6 +98,7 @@ class JoiningNode:
         self._aside: list[Any] = []
         self._waiting: list[Piece] = []
         self._early: list[LocalReady | GlobalReady] = []
+        self._life = 0
         self._install(program)
 
     @property
@@ -249,7 +250,7 @@ class JoiningNode:
             return []
         origins = {node for node, one in state.window.origins.items() if one is None or not one.whole}
         state.asked.append(_Asked(c, keys, origins))
-        return [Sent(node, Request(copy, self.node, self.newest, (c, keys))) for node in sorted(origins)]
+        return [Sent(node, Request(copy, self.node, self._life, self.newest, (c, keys))) for node in sorted(origins)]
 
     @handle.register
     def _(self, message: Request) -> list[Sent]:
@@ -264,7 +265,7 @@ class JoiningNode:
             since = Since(born, self._next[stream], self._newest_logged(stream))
         parts = [(epoch, rows) for epoch, rows in self._log[stream] if epoch < since.first and rows.size]
         if not parts:
-            return [Sent(message.sender, Base(message.copy, self.node, since, *self._nothing(stream), message.keys))]
+            return [Sent(message.sender, Base(message.copy, self.node, message.life, since, *self._nothing(stream), message.keys))]
         epochs = np.repeat([epoch for epoch, _ in parts], [rows.size for _, rows in parts])
         # Routing must not lose the epochs: they travel as if they were rows of another stream.
         rows = merged([rows for _, rows in parts])
@@ -274,7 +275,7 @@ class JoiningNode:
             c, keys = message.keys
             part = part.take(np.isin(part.keys[c], keys))
         own = part._replace(rows={stream: part.rows[stream]})
-        return [Sent(message.sender, Base(message.copy, self.node, since, part.rows[SITE], own, message.keys))]
+        return [Sent(message.sender, Base(message.copy, self.node, message.life, since, part.rows[SITE], own, message.keys))]
 
     def _nothing(self, stream: int) -> tuple[Ints, Tuples]:
         none = np.zeros(0, np.int64)
@@ -283,10 +284,8 @@ class JoiningNode:
     @handle.register
     def _(self, message: Base) -> list[Sent]:
         state = self.copies.get(message.copy)
-        if state is None:
+        if state is None or message.life != self._life:
             return []
-        if state.lost:
-            state.window.origins.setdefault(message.origin, None)
         state.window.origin(message.origin, message.since.first, message.since.newest)
         entered = state.window.fill(message.origin, message.epochs, message.tuples, message.keys is None)
         self.work += entered * self.shape.costs.c_u
@@ -309,7 +308,10 @@ class JoiningNode:
     @handle.register
     def _(self, message: Install) -> list[Sent]:
         program = message.program
-        if program.version in self.programs:
+        if program.version <= self.newest:
+            return []
+        if program.version > self.newest + 1:
+            self._aside.append(message)
             return []
         self._install(program)
         sent = []
@@ -344,7 +346,7 @@ class JoiningNode:
             if not state.window.complete and not state.in_whole:
                 state.in_whole = True
                 origins = state.window.origins
-                sent += [Sent(node, Request(copy, self.node, self.newest, None, state.lost)) for node in origins]
+                sent += [Sent(node, Request(copy, self.node, self._life, self.newest, None, state.lost)) for node in origins]
         return sent
 
     def _full(self) -> list[Sent]:
@@ -402,6 +404,7 @@ class JoiningNode:
 
         The log of the node's own streams, what it has been told and what it has not finished are on disk.
         """
+        self._life += 1
         for copy in self.copies:
             self.copies[copy] = _State(self._window(copy[0]), lost=True)
         return self._request_whole()

@@ -64,11 +64,13 @@ class Request:
     """Send the base of a copy; for some keys of a class only, if `keys` has them.
 
     sender   the node that asks; `known` as in `Piece`
+    life     how often this node has crashed; an answer to an earlier life is of no use
     lost     the node has lost the copy: send also what was shipped to it
     """
 
     copy: Copy
     sender: int
+    life: int
     known: int
     keys: tuple[int, Ints] | None = None
     lost: bool = False
@@ -83,6 +85,7 @@ class Base:
 
     copy: Copy
     origin: int
+    life: int
     since: Since
     epochs: Ints
     tuples: Tuples
