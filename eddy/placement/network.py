@@ -42,7 +42,7 @@ class Faults:
 
     loss, doubling   probabilities, per message
     disorder         deliver in random order instead of by time
-    resend_after     seconds after which an unacknowledged message is sent again
+    resend_after     seconds after which an unacknowledged message is sent again; twice as long every next time
     """
 
     loss: float = 0.0
@@ -134,7 +134,7 @@ class Network:
         n_bytes = self.size(message)
         if self._faulty:
             self._unacknowledged.add(number)
-            self._try(number, source, to, message, n_bytes, at)
+            self._try(number, source, to, message, n_bytes, at, self._faults.resend_after)
             return
         self._put(number, source, to, message, n_bytes, at)
 
@@ -149,18 +149,20 @@ class Network:
             there = self._down_line[to] = max(self._down_line.get(to, 0.0) + line, there)
         self._at(there, lambda: self._deliver(number, source, to, message, n_bytes))
 
-    def _try(self, number: int, source: int, to: int, message: Any, n_bytes: float, at: float) -> None:
-        """Send a message that may be lost or doubled, and again until it is acknowledged."""
+    def _try(
+        self, number: int, source: int, to: int, message: Any, n_bytes: float, at: float, patience: float
+    ) -> None:
+        """Send a message that may be lost or doubled, and again until it is acknowledged, each time later."""
         if number not in self._unacknowledged:
             return
         for _ in range(1 + (self._random.random() < self._faults.doubling)):
             if self._random.random() >= self._faults.loss:
                 self._put(number, source, to, message, n_bytes, at)
-        again = at + self._faults.resend_after
+        again = at + patience
 
         def repeat() -> None:
             self.repeated += number in self._unacknowledged
-            self._try(number, source, to, message, n_bytes, again)
+            self._try(number, source, to, message, n_bytes, again, 2 * patience)
 
         self._at(again, repeat)
 

@@ -31,7 +31,7 @@ from eddy.placement.migration import TwoPhase
 from eddy.placement.operators import SITE, Ship, StreamId
 from eddy.placement.pieces import Base, GlobalReady, Install, LocalReady, Piece, Request, Since
 from eddy.placement.places import Place
-from eddy.placement.program import Copy, Program
+from eddy.placement.program import FIRST_VERSION, Copy, Program
 from eddy.placement.tuples import Ints, Tuples, merged
 from eddy.placement.windows import WindowCopy
 from stairs.errors import StateError
@@ -211,7 +211,8 @@ class JoiningNode:
             missing = state.window.missing(c, tuples.keys[c])
             if missing.size or not ready:
                 self._waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
-                return self._request(copy, state, c, missing) if ready else []
+                # The answer also says from when on an origin ships, if none of its rows has said so yet.
+                return self._request(copy, state, c, missing)
             probes, size = tuples.size, state.window.size
             tuples = state.window.probe(tuples, head, piece.epoch, c)
             self.work += self.shape.costs.probing(probes, size, tuples.size)
@@ -332,6 +333,9 @@ class JoiningNode:
                 self._since[copy] = Since(born, self._next[stream], self._newest_logged(stream))
             if self.node in place.nodes and copy not in self.copies:
                 self.copies[copy] = _State(self._window(stream))
+                if born == FIRST_VERSION:
+                    for origin in self.shape.arrival[stream]:
+                        self.copies[copy].window.origin(origin, 0, None)
 
     def _window(self, stream: int) -> WindowCopy:
         return WindowCopy(stream, self.shape.spans[stream], self.shape.arrival[stream])

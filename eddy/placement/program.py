@@ -18,6 +18,8 @@ from eddy.placement.places import Place
 from eddy.placement.plan import JEP
 from stairs.errors import PlanError
 
+FIRST_VERSION = 1
+"""The version of the program with which a cluster starts: its copies have no base."""
 Steps = tuple[tuple[int, Place], ...]
 Copy = tuple[int, Place, int]
 """A copy of a window: (stream, place, version that made it)."""
@@ -80,7 +82,7 @@ def program(starts: Sequence[Place], routes: Sequence[Steps], before: Program | 
 
     Raises PlanError if a head does not join each other stream once.
     """
-    version = 1 if before is None else before.version + 1
+    version = FIRST_VERSION if before is None else before.version + 1
     old = {} if before is None else before.born
     for head, steps in enumerate(routes):
         if sorted((head, *(j for j, _ in steps))) != list(range(len(starts))):

@@ -115,7 +115,8 @@ class Simulation:
         self._placement = placement if placement is not None else "greedy" if nodes is None else "auto"
         _check(nodes, self._placement, update, migration)
         self._distributed, self._track = update == "distributed", migration == "track"
-        self._report, self._threshold = report, threshold
+        self.report = report
+        """Factor by which a figure must change; infinity keeps the plan as it is."""
         self._admission = Admission(query, count_only=count_only, ids_only=ids_only)
         self.output_schema = self._admission.schema
         """The schema of the tables that `push` returns."""
@@ -126,7 +127,6 @@ class Simulation:
         self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults, seed)
         self._epoch = 0
         self._rates = [0.0] * m
-        self._seen = [0] * m
         self._history: list[Change] = []
         self._found: list[Tuples] = []
         self._reported = [_unknown(len(query.classes), own) for own in self._admission.classes]
@@ -181,8 +181,12 @@ class Simulation:
     def feed(self, batches: Mapping[str, object], steps: int = 0) -> None:
         """Take the rows of an epoch in, and let `steps` events of the network happen. `drain` returns results."""
         admitted = self._admission.admit(batches)
+        if not self._epoch and self._placement == "auto":
+            # The first rows are measured before they are shipped: there is nothing else to plan from.
+            self._rates = [float(rows.size) for rows in admitted]
+            self._choose([[rows] for rows in admitted])
+            self._network.run()
         for i, rows in enumerate(admitted):
-            self._seen[i] += rows.size
             rate = SMOOTHING * rows.size + (1 - SMOOTHING) * self._rates[i] if self._epoch else float(rows.size)
             self._rates[i] = rate
             origins = self._arrival[i]
@@ -205,6 +209,7 @@ class Simulation:
         found, self._found = self._found, []
         everything = merged(found).rows if found else {i: np.zeros(0, np.int64) for i in range(len(self.names))}
         table = self._admission.table(everything)
+        self._network.now = self.clock
         self._settle()
         return table
 
@@ -216,7 +221,7 @@ class Simulation:
         if not isinstance(placement, str):
             routes, kind = self._own_routes(placement), "own"
         elif placement in KINDS:
-            routes, kind = self._kind_routes(placement, self._synopses()), placement
+            routes, kind = self._kind_routes(placement, self._synopses(self._logged())), placement
         else:
             raise PlanError(f'placement {placement!r}: give a plan of your own, "grid" or "hops"')
         self._kind = kind
@@ -322,7 +327,7 @@ class Simulation:
             self._kind = "greedy"
             return sited_routes(self._central.plan)
         self._kind = "grid" if self._placement == "auto" else self._placement
-        return self._kind_routes(self._kind, self._synopses())
+        return self._kind_routes(self._kind, self._synopses([[] for _ in self.names]))
 
     def _own_routes(self, placement: Mapping[str, Sequence[tuple[str, str]]]) -> list[Steps]:
         if self._planner.nodes != len(self.names) or any(len(own) > 1 for own in self._arrival):
@@ -365,23 +370,29 @@ class Simulation:
         if self._placement == "greedy":
             self._report_figures()
         elif self._placement == "auto":
-            self._choose()
+            self._choose(self._logged())
         self._network.run()
         self._settle()
 
     def _report_figures(self) -> None:
         figures = self._statistics()
         for i, (old, new) in enumerate(zip(self._reported, figures, strict=True)):
-            if not _differ(old, new, self._report):
+            if not _differ(old, new, self.report):
                 continue
             self._reported[i] = new
             sent = self._updating[i].change(new) if self._distributed else [Sent(PLANNER, Changed(i, new))]
             self._network.send(i, sent)
             self._network.run()
 
-    def _choose(self) -> None:
+    def _logged(self) -> list[list[Tuples]]:
+        """Return the rows of each window."""
+        return [
+            [rows for node in origins for rows in self.nodes[node].logged(i)] for i, origins in enumerate(self._arrival)
+        ]
+
+    def _choose(self, windows: list[list[Tuples]]) -> None:
         """Change to the kind of plan that is predicted to be faster, if it is worth it."""
-        figures = self._synopses()
+        figures = self._synopses(windows)
         now = self._planner.predicted(self._newest.routes, figures)
         made = {kind: self._kind_routes(kind, figures) for kind in KINDS}
         seconds = {kind: self._planner.predicted(routes, figures) for kind, routes in made.items()}
@@ -390,12 +401,11 @@ class Simulation:
             self._kind = best
             self._send_program(PLANNER, self._next_program(made[best]), "predicted time", (now, seconds[best]))
 
-    def _synopses(self) -> list[Synopsis]:
-        """Return the figures of all streams."""
+    def _synopses(self, windows: list[list[Tuples]]) -> list[Synopsis]:
+        """Return the figures of all streams, from the rows of their windows."""
         found = []
-        for i, origins in enumerate(self._arrival):
-            logged = [rows for node in origins for rows in self.nodes[node].logged(i)] if self._epoch else []
-            if not logged:
+        for i, logged in enumerate(windows):
+            if not any(rows.size for rows in logged):
                 nothing = {c: distribution(np.zeros(1, np.int64)) for c in self._admission.classes[i]}
                 found.append(Synopsis(self._rates[i] or 1.0, 1.0, self._admission.row_bytes[i] or 8.0, nothing))
                 continue
@@ -414,7 +424,7 @@ class Simulation:
                 one.tuple_bytes,
                 tuple(one.keys[c].selectivity if c in one.keys else None for c in range(count)),
             )
-            for one in self._synopses()
+            for one in self._synopses(self._logged())
         ]
 
 
