@@ -135,7 +135,14 @@ class JoiningNode:
             for node, part in parts:
                 if since or (probes and part.size and (place != start or node == self.node)):
                     sent.append(Sent(node, self._piece(source, place, epoch, self.current, part, tuple(since))))
-        return sent
+        return self._in_turn(sent)
+
+    def _in_turn(self, sent: list[Sent]) -> list[Sent]:
+        """Return messages in the order in which they leave: each node begins with the one after itself.
+
+        If all began with the same node, all would wait for its line.
+        """
+        return sorted(sent, key=lambda one: (one.to - self.node) % self.shape.nodes)
 
     def _piece(
         self, source: StreamId, place: Place, epoch: int, version: int, part: Tuples, copies: tuple[Since, ...] = ()
@@ -231,12 +238,13 @@ class JoiningNode:
         if not isinstance(ship.to, Place):
             place = piece.place
             return [Sent(SITE, self._piece(source, place, piece.epoch, piece.version, tuples))]
-        parts = ship.to.route(tuples)
-        return [
-            Sent(node, self._piece(source, ship.to, piece.epoch, piece.version, part))
-            for node, part in parts
-            if part.size
-        ]
+        return self._in_turn(
+            [
+                Sent(node, self._piece(source, ship.to, piece.epoch, piece.version, part))
+                for node, part in ship.to.route(tuples)
+                if part.size
+            ]
+        )
 
     # The base of a copy
 

@@ -33,7 +33,7 @@ class Stream:
 
     def joined(self, other: Synopsis) -> Stream:
         """Return the tuples after a join with the window of a stream."""
-        rate, keys = self.rate * other.window, {**other.keys, **self.keys}
+        rate, keys = self.rate * other.preceding, {**other.keys, **self.keys}
         for c in self.keys.keys() & other.keys.keys():
             chance, keys[c] = self.keys[c].meet(other.keys[c])
             rate *= chance
@@ -123,7 +123,7 @@ class Planner:
     ) -> tuple[float, float]:
         """Return the predicted seconds of a step, all nodes together, and the matches, to choose the next one by."""
         after = flow.joined(own)
-        seconds = self.costs.probing(flow.rate, own.window, after.rate)
+        seconds = self.costs.probing(flow.rate, own.preceding, after.rate)
         if place != at:
             seconds += flow.rate * flow.tuple_bytes / self.costs.c_r
         if (j, place) not in paid:
@@ -170,7 +170,7 @@ class Planner:
             if place.classes:
                 n = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))
                 after = replace(after, rate=after.rate * n)
-            load.work += self.costs.probing(flow.rate, figures[j].window, after.rate)
+            load.work += self.costs.probing(flow.rate, figures[j].preceding, after.rate)
             flow, at = after, place
         load.rounds = max(load.rounds, rounds)
 

@@ -127,6 +127,8 @@ class Simulation:
         self._network = Network(self._take, self.costs, lambda: self._admission.row_bytes, faults, seed)
         self._epoch = 0
         self._rates = [0.0] * m
+        self._took: float | None = None
+        self._off: dict[str, float] = {}
         self._history: list[Change] = []
         self._found: list[Tuples] = []
         self._reported = [_unknown(len(query.classes), own) for own in self._admission.classes]
@@ -173,8 +175,10 @@ class Simulation:
         streams and may change its plans. Raises InputError for rows that do not fit the query; nothing has happened
         then.
         """
+        began, version = self.clock, self._newest.version
         self.feed(batches)
         found = self.drain()
+        self._took = self.clock - began if version == self._newest.version else None
         self._adapt()
         return found
 
@@ -394,8 +398,15 @@ class Simulation:
         """Change to the kind of plan that is predicted to be faster, if it is worth it."""
         figures = self._synopses(windows)
         now = self._planner.predicted(self._newest.routes, figures)
+        if self._took is not None and now:
+            # Predictions of a kind of plan are corrected by how they turned out when it ran last.
+            self._off[self._kind] = self._took / now
+        usual = sum(self._off.values()) / len(self._off) if self._off else 1.0
         made = {kind: self._kind_routes(kind, figures) for kind in KINDS}
-        seconds = {kind: self._planner.predicted(routes, figures) for kind, routes in made.items()}
+        seconds = {
+            kind: self._planner.predicted(routes, figures) * self._off.get(kind, usual) for kind, routes in made.items()
+        }
+        now *= self._off.get(self._kind, usual)
         best = min(KINDS, key=lambda kind: (seconds[kind], kind))
         if seconds[best] * WORTH < now:
             self._kind = best

@@ -82,3 +82,8 @@ class Synopsis:
     window: float
     tuple_bytes: float
     keys: Mapping[int, Distribution]
+
+    @property
+    def preceding(self) -> float:
+        """The rows of the window that precede a row of the epoch, on average: all older ones, and half of its own."""
+        return max(self.window - self.rate / 2, 0.0)
