@@ -1,0 +1,7 @@
+from .balancing import Automatic, Balance
+from .links import Link
+from .machine import Node
+from .simulation import Simulation
+from .work import Costs
+
+__all__ = ["Automatic", "Balance", "Costs", "Link", "Node", "Simulation"]
