@@ -1,8 +1,8 @@
 """The simulated network: links with latency and a rate, nodes that take time, a clock. Deterministic for a seed.
 
-A message of x bytes leaves when its sender has sent what it had to send before, takes x / c_r seconds on the sender's
-and on the receiver's line and c_l in between; a node handles one message after the other. Time is simulated: nothing
-waits.
+Every node has one line out and one line in (`eddy.cluster.links`), shared by all that it sends or receives: a message
+of x bytes leaves after what the node had to send before, takes x / c_r seconds on the line out, c_l in between, and
+then the line in. A node handles one message after the other. Time is simulated: nothing waits.
 
 Faults are part of the network: messages are lost or doubled with a probability, and nodes are down for a time. In a
 network with `Faults` every message is acknowledged, repeated until it is, and passed on once to its receiver.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from eddy.cluster.links import Link, Links
 from eddy.placement.costs import UnitCosts
 from eddy.placement.messages import Sent
 from eddy.placement.pieces import Base, Install, Piece, Request
@@ -94,8 +95,8 @@ class Network:
         self._unacknowledged: set[int] = set()
         self._seen: set[int] = set()
         self._busy: dict[int, float] = {}
-        self._up: dict[int, float] = {}
-        self._down_line: dict[int, float] = {}
+        self._out = Links(Link(costs.c_l, costs.c_r))
+        self._in = Links(Link(0.0, costs.c_r))
 
     @property
     def repeats(self) -> bool:
@@ -142,12 +143,18 @@ class Network:
         """Put a message on the lines."""
         self.sent_bytes += n_bytes
         self.cost += self._costs.transfer(n_bytes)
-        line = n_bytes / self._costs.c_r
-        gone = self._up[source] = max(self._up.get(source, 0.0), at) + line
-        there = gone + self._costs.c_l
-        if to >= 0:
-            there = self._down_line[to] = max(self._down_line.get(to, 0.0) + line, there)
-        self._at(there, lambda: self._deliver(number, source, to, message, n_bytes))
+        whole = int(n_bytes)
+        out = self._out.arrival(f"node {source}", "out", whole, at)
+        if to < 0:  # the site is no bottleneck
+            self._at(out, lambda: self._deliver(number, source, to, message, n_bytes))
+            return
+
+        def begin() -> None:
+            there = self._in.arrival("in", f"node {to}", whole, begins)
+            self._at(there, lambda: self._deliver(number, source, to, message, n_bytes))
+
+        begins = out - whole / self._costs.c_r
+        self._at(begins, begin)
 
     def _try(
         self, number: int, source: int, to: int, message: Any, n_bytes: float, at: float, patience: float
