@@ -224,3 +224,5 @@ class BranchedRuntime(Runtime):
             engine.check()
         for ledger in self._engine.ledgers:
             ledger.check()
+        if self._engine.groups is not None:
+            self._engine.groups.state.check()

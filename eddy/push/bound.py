@@ -9,8 +9,8 @@ Late rows may take what all of these leave (`left`). They never cause a push to 
 rows are dropped until the rest fits. During the push they may exceed the bound.
 
 Records, times, key directories, payload, bands, groups, stored states and late rows count. Bands (`stairs.bands`) are
-given up first, since scans can do without them. The input and the results of a push do not count, nor does the sample of
-the router, whose size is constant.
+given up first, since scans can do without them. The input and the results of a push do not count, nor does the sample
+of the router, whose size is constant.
 """
 
 from __future__ import annotations
