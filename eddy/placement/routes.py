@@ -147,6 +147,14 @@ class Planner:
         lines = max(load.out) + load.moved / self.nodes
         return load.rounds * self.costs.c_l + lines / self.costs.c_r + load.work / self.nodes
 
+    def moving(self, old: Sequence[Steps], new: Sequence[Steps], figures: Sequence[Synopsis]) -> float:
+        """Return the predicted seconds in which the windows of the new copies travel, over all lines at once."""
+        copies = {step for steps in new for step in steps} - {step for steps in old for step in steps}
+        n_bytes = sum(
+            place.copies(frozenset(figures[j].keys)) * figures[j].window * figures[j].tuple_bytes for j, place in copies
+        )
+        return n_bytes / self.nodes / self.costs.c_r
+
     def _leaves(self, load: _Load, stream: int, n_bytes: float) -> None:
         for node in self.arrival[stream]:
             load.out[node] += n_bytes / len(self.arrival[stream])
