@@ -257,7 +257,14 @@ def chain_points(full: bool) -> list[Point]:
     """Return a point for each length, number of nodes and kind of data."""
     sizes = [(m, n) for m in ((4, 6, 8) if full else (4, 6)) for n in ((4, 16, 64) if full else (4, 16))]
     return [
-        {"streams": m, "nodes": n, "shape": shape, "epochs": 20 if full else 10, "rows": 2000 if full else 400, "seed": 1}
+        {
+            "streams": m,
+            "nodes": n,
+            "shape": shape,
+            "epochs": 20 if full else 10,
+            "rows": 2000 if full else 400,
+            "seed": 1,
+        }
         for m, n in sizes
         for shape in SHAPES
     ]
@@ -280,7 +287,9 @@ FIGURES = (
         chain_points,
         chains,
         plots=[
-            Plot("Seconds", "nodes", "seconds", "way", f"{shape}-{m}", "nodes", "s", "xy", {"shape": shape, "streams": m})
+            Plot(
+                "Seconds", "nodes", "seconds", "way", f"{shape}-{m}", "nodes", "s", "xy", {"shape": shape, "streams": m}
+            )
             for shape in SHAPES
             for m in (4, 6)
         ],
@@ -340,11 +349,25 @@ FIGURES = (
         overheads,
         source=f"{PAPER}, figure 5",
         plots=[
-            Plot(f"Modification, {m} streams", "bar", "modification_s", None, f"modification-{m}", "", "s", where={"streams": m}, kind="bars")
+            Plot(
+                f"Modification, {m} streams",
+                "bar",
+                "modification_s",
+                None,
+                f"modification-{m}",
+                "",
+                "s",
+                where={"streams": m},
+                kind="bars",
+            )
             for m in (4, 8)
         ],
         tables=(
-            Table("Seconds", {"streams": "streams", "way": "way", "round": "round"}, {"modification_s": "modification", "migration_s": "migration"}),
+            Table(
+                "Seconds",
+                {"streams": "streams", "way": "way", "round": "round"},
+                {"modification_s": "modification", "migration_s": "migration"},
+            ),
         ),
     ),
     Figure(
@@ -358,7 +381,12 @@ FIGURES = (
             Table(
                 "Messages",
                 {"streams": "streams", "way": "way", "round": "round"},
-                {"modification": "modification", "migration": "migration", "synchronization": "synchronisation", "windows": "windows carried"},
+                {
+                    "modification": "modification",
+                    "migration": "migration",
+                    "synchronization": "synchronisation",
+                    "windows": "windows carried",
+                },
             ),
         ),
     ),

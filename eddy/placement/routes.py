@@ -74,9 +74,7 @@ class Planner:
         shipped = {name: one.rate * one.tuple_bytes for name, one in zip(names, figures, strict=True)}
         shares = choose(self.query, self.nodes, shipped)
         place = grid(range(self.nodes), dict(enumerate(shares.counts)))
-        return [
-            tuple((j, place) for j in self._order(head, figures)) for head in range(len(figures))
-        ]
+        return [tuple((j, place) for j in self._order(head, figures)) for head in range(len(figures))]
 
     def _order(self, head: int, figures: Sequence[Synopsis]) -> list[int]:
         """Return the order that joins the stream with the fewest matches next."""

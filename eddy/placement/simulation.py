@@ -322,7 +322,9 @@ class Simulation:
                 model, after = self._central.model, self._central.plan
                 costs = model.cost(before), model.cost(after)
                 self._jep = after
-                return self._installs(self._next_program(sited_routes(after)), f"figures of {self.names[message.stream]}", costs), 0.0
+                return self._installs(
+                    self._next_program(sited_routes(after)), f"figures of {self.names[message.stream]}", costs
+                ), 0.0
             return [], 0.0
         updating = self._updating[node]
         sent = updating.handle(message)
