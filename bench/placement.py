@@ -28,6 +28,7 @@ ROUNDS = (1500, 3500, 5500, 7500)
 """Milliseconds at which the rate of one stream changes, between 50 and 200 tuples a second."""
 END_MS, WARM = 9000, 6
 """Length of a run, and the intervals of warming up before it."""
+AnyRow = dict[str, Any]
 SYNC = ("LocalReady", "GlobalReady")
 MOVED = (*SYNC, "Request")
 CARRIED = ("Base",)
@@ -93,7 +94,7 @@ def _interval(query: Query, rng: np.random.Generator, at_ms: int, rates: Sequenc
     return found
 
 
-def _paper_run(m: int, way: str, seed: int) -> tuple[list[Row], list[Row]]:
+def _paper_run(m: int, way: str, seed: int) -> tuple[list[AnyRow], list[AnyRow]]:
     """Return the cost of each interval, and the messages and overhead of each round, of one way to adapt."""
     query, rng = _same_key(m), np.random.default_rng(seed)
     cluster = Simulation(
@@ -104,8 +105,8 @@ def _paper_run(m: int, way: str, seed: int) -> tuple[list[Row], list[Row]]:
         costs=UnitCosts(**fitted(), nested=False),
         count_only=True,
     )
-    rows: list[Row] = []
-    rounds: list[Row] = []
+    rows: list[AnyRow] = []
+    rounds: list[AnyRow] = []
     for k in range(-WARM, END_MS // INTERVAL_MS):
         at = k * INTERVAL_MS
         changes = sum(at >= one for one in ROUNDS)
@@ -131,7 +132,7 @@ def _no_overhead() -> dict[str, Any]:
     return dict.fromkeys(names, 0)
 
 
-def _added(row: Row, cluster: Simulation, told: int) -> Row:
+def _added(row: Mapping[str, Any], cluster: Simulation, told: int) -> dict[str, Any]:
     """Return a row with the messages of an interval added."""
     found = dict(row)
     costs = cluster.costs
@@ -145,7 +146,7 @@ def _added(row: Row, cluster: Simulation, told: int) -> Row:
 
 
 @cache
-def _paper_runs(m: int, seed: int) -> dict[str, tuple[list[Row], list[Row]]]:
+def _paper_runs(m: int, seed: int) -> dict[str, tuple[list[AnyRow], list[AnyRow]]]:
     found = {way: _paper_run(m, way, seed) for way in WAYS}
     counts = {way: [row["results"] for row in rows] for way, (rows, _) in found.items()}
     if len({tuple(own) for own in counts.values()}) > 1:
@@ -157,15 +158,17 @@ def costs_over_time(point: Point, say: Say) -> list[Row]:
     """Return the cost of each interval for each way to adapt, and the mean cost while the rate is high."""
     say(f"{point['streams']} streams")
     runs = _paper_runs(point["streams"], point["seed"])
-    rows = [row for own, _ in runs.values() for row in own]
-    ratios = {}
+    rows: list[Row] = [row for own, _ in runs.values() for row in own]
+    ratios: dict[str, float] = {}
     for column, name in (("cost_s", "vs_fixed"), ("modelled_s", "modelled_vs_fixed")):
         high = {
             way: np.mean([row[column] for row in own if any(a <= row["at_ms"] < a + 2000 for a in ROUNDS[::2])])
             for way, (own, _) in runs.items()
         }
         ratios |= {f"{way}.{name}": float(high[way] / high["fixed"]) for way in WAYS[1:]}
-    named = [{"figure": f"streams{point['streams']}.{name}", "value": value} for name, value in ratios.items()]
+    named: list[Row] = [
+        {"figure": f"streams{point['streams']}.{name}", "value": value} for name, value in ratios.items()
+    ]
     return [*rows, *named, *fitted_rows()]
 
 
@@ -314,8 +317,8 @@ FIGURES = (
     Figure(
         "placement-fig4",
         "Streams on one key, one node per stream; the rate of one stream changes between 50 and 200 tuples a second. "
-        "Cost of each interval of 200 ms: the seconds of all nodes and shipments. Links as in the paper (1024 kbit/s, 5 "
-        "ms); inserts, probes and matches cost what they cost in the engine, which joins by hash.",
+        "Cost of each interval of 200 ms: the seconds of all nodes and shipments. Links as in the paper (1024 kbit/s, "
+        "5 ms); inserts, probes and matches cost what they cost in the engine, which joins by hash.",
         paper_points,
         costs_over_time,
         source=f"{PAPER}, figure 4",

@@ -128,13 +128,13 @@ class JoiningNode:
         if stamped.join(start, source):
             copies.setdefault(start, [])
         sent = []
-        for place, since in copies.items():
+        for place, announced in copies.items():
             # Joins of the head at the place of its arrival happen where the row is; a copy there goes to all nodes.
             probes = stamped.join(place, source) is not None
             parts = place.route(rows)
             for node, part in parts:
-                if since or (probes and part.size and (place != start or node == self.node)):
-                    sent.append(Sent(node, self._piece(source, place, epoch, self.current, part, tuple(since))))
+                if announced or (probes and part.size and (place != start or node == self.node)):
+                    sent.append(Sent(node, self._piece(source, place, epoch, self.current, part, tuple(announced))))
         return self._in_turn(sent)
 
     def _in_turn(self, sent: list[Sent]) -> list[Sent]:

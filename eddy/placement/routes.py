@@ -174,8 +174,8 @@ class Planner:
             # A cell holds a part of the window only; over all cells that a tuple was copied to, matches are met once
             # for each way in which the classes joined so far leave it open.
             if place.classes:
-                n = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))
-                after = replace(after, rate=after.rate * n)
+                thinned = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))
+                after = replace(after, rate=after.rate * thinned)
             load.work += self.costs.probing(flow.rate, figures[j].preceding, after.rate)
             flow, at = after, place
         load.rounds = max(load.rounds, rounds)
