@@ -77,6 +77,16 @@ CHAPTERS = (
             "lifecycle-fig16": "CPU time of changes of a query",
         },
     ),
+    Chapter(
+        "Placement",
+        "bench.placement",
+        {
+            "placement": "Chains on simulated nodes: one round, several hops, and the choice",
+            "placement-fig4": "Cost over time of adaptive plans on nodes",
+            "placement-fig5": "Overhead of plan modification and migration",
+            "placement-table3": "Messages of plan modification and migration",
+        },
+    ),
     Chapter("Memory", "bench.machine_limit.memory", {"latency": "The cost of an access to memory"}),
     Chapter("The floor", "bench.machine_limit.floor", {"floor": "Time per arrival, and of its memory accesses"}),
     Chapter("Profile", "bench.machine_limit.profile", {"profile": "Where a push spends its time"}),

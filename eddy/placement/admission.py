@@ -17,7 +17,6 @@ from eddy.ingest.keys import KeyEncoder
 from eddy.placement.tuples import Ints, Tuples
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
-from eddy.results.late_rows import LateRows
 from eddy.results.results import Combinations, Place, Results
 from stairs.bytes_directory import BytesDirectory
 from stairs.errors import QueryError

@@ -156,9 +156,7 @@ class Network:
         begins = out - whole / self._costs.c_r
         self._at(begins, begin)
 
-    def _try(
-        self, number: int, source: int, to: int, message: Any, n_bytes: float, at: float, patience: float
-    ) -> None:
+    def _try(self, number: int, source: int, to: int, message: Any, n_bytes: float, at: float, patience: float) -> None:
         """Send a message that may be lost or doubled, and again until it is acknowledged, each time later."""
         if number not in self._unacknowledged:
             return

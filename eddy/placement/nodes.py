@@ -128,13 +128,13 @@ class JoiningNode:
         if stamped.join(start, source):
             copies.setdefault(start, [])
         sent = []
-        for place, since in copies.items():
+        for place, announced in copies.items():
             # Joins of the head at the place of its arrival happen where the row is; a copy there goes to all nodes.
             probes = stamped.join(place, source) is not None
             parts = place.route(rows)
             for node, part in parts:
-                if since or (probes and part.size and (place != start or node == self.node)):
-                    sent.append(Sent(node, self._piece(source, place, epoch, self.current, part, tuple(since))))
+                if announced or (probes and part.size and (place != start or node == self.node)):
+                    sent.append(Sent(node, self._piece(source, place, epoch, self.current, part, tuple(announced))))
         return self._in_turn(sent)
 
     def _in_turn(self, sent: list[Sent]) -> list[Sent]:
@@ -274,7 +274,12 @@ class JoiningNode:
             since = Since(born, self._next[stream], self._newest_logged(stream))
         parts = [(epoch, rows) for epoch, rows in self._log[stream] if epoch < since.first and rows.size]
         if not parts:
-            return [Sent(message.sender, Base(message.copy, self.node, message.life, since, *self._nothing(stream), message.keys))]
+            return [
+                Sent(
+                    message.sender,
+                    Base(message.copy, self.node, message.life, since, *self._nothing(stream), message.keys),
+                )
+            ]
         epochs = np.repeat([epoch for epoch, _ in parts], [rows.size for _, rows in parts])
         # Routing must not lose the epochs: they travel as if they were rows of another stream.
         rows = merged([rows for _, rows in parts])
@@ -284,7 +289,9 @@ class JoiningNode:
             c, keys = message.keys
             part = part.take(np.isin(part.keys[c], keys))
         own = part._replace(rows={stream: part.rows[stream]})
-        return [Sent(message.sender, Base(message.copy, self.node, message.life, since, part.rows[SITE], own, message.keys))]
+        return [
+            Sent(message.sender, Base(message.copy, self.node, message.life, since, part.rows[SITE], own, message.keys))
+        ]
 
     def _nothing(self, stream: int) -> tuple[Ints, Tuples]:
         none = np.zeros(0, np.int64)
@@ -358,7 +365,9 @@ class JoiningNode:
             if not state.window.complete and not state.in_whole:
                 state.in_whole = True
                 origins = state.window.origins
-                sent += [Sent(node, Request(copy, self.node, self._life, self.newest, None, state.lost)) for node in origins]
+                sent += [
+                    Sent(node, Request(copy, self.node, self._life, self.newest, None, state.lost)) for node in origins
+                ]
         return sent
 
     def _full(self) -> list[Sent]:
@@ -426,4 +435,3 @@ class JoiningNode:
         for state in self.copies.values():
             state.window.check()
         assert self.current in self.programs
-

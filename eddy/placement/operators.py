@@ -86,9 +86,7 @@ NOS = frozenset[Operator]
 NOTHING: NOS = frozenset()
 
 
-def route_operators(
-    head: int, start: Mapping[int, Where], steps: Iterable[tuple[int, Where]]
-) -> dict[Where, NOS]:
+def route_operators(head: int, start: Mapping[int, Where], steps: Iterable[tuple[int, Where]]) -> dict[Where, NOS]:
     """Return by location the operators of one plan; locations without any are left out.
 
     start   by stream, the location where its tuples arrive

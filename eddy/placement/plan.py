@@ -1,8 +1,8 @@
 """Join execution plans: for each head stream, the order of its one-way joins and the placement of each.
 
 A tuple of its *head* stream probes the windows of the other streams one after the other. Each of these one-way joins
-happens at one of two places: at its *source*, where the intermediate tuples are (a copy of the window is kept there), or
-at its *destination*, the node of the window's stream (the intermediate tuples are shipped there).
+happens at one of two places: at its *source*, where the intermediate tuples are (a copy of the window is kept there),
+or at its *destination*, the node of the window's stream (the intermediate tuples are shipped there).
 
 Source: Tran, Lee, "Distributed adaptive windowed stream join processing", sec. 2.1 and definition 1.
 """

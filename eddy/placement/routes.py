@@ -74,9 +74,7 @@ class Planner:
         shipped = {name: one.rate * one.tuple_bytes for name, one in zip(names, figures, strict=True)}
         shares = choose(self.query, self.nodes, shipped)
         place = grid(range(self.nodes), dict(enumerate(shares.counts)))
-        return [
-            tuple((j, place) for j in self._order(head, figures)) for head in range(len(figures))
-        ]
+        return [tuple((j, place) for j in self._order(head, figures)) for head in range(len(figures))]
 
     def _order(self, head: int, figures: Sequence[Synopsis]) -> list[int]:
         """Return the order that joins the stream with the fewest matches next."""
@@ -147,6 +145,14 @@ class Planner:
         lines = max(load.out) + load.moved / self.nodes
         return load.rounds * self.costs.c_l + lines / self.costs.c_r + load.work / self.nodes
 
+    def moving(self, old: Sequence[Steps], new: Sequence[Steps], figures: Sequence[Synopsis]) -> float:
+        """Return the predicted seconds in which the windows of the new copies travel, over all lines at once."""
+        copies = {step for steps in new for step in steps} - {step for steps in old for step in steps}
+        n_bytes = sum(
+            place.copies(frozenset(figures[j].keys)) * figures[j].window * figures[j].tuple_bytes for j, place in copies
+        )
+        return n_bytes / self.nodes / self.costs.c_r
+
     def _leaves(self, load: _Load, stream: int, n_bytes: float) -> None:
         for node in self.arrival[stream]:
             load.out[node] += n_bytes / len(self.arrival[stream])
@@ -168,8 +174,8 @@ class Planner:
             # A cell holds a part of the window only; over all cells that a tuple was copied to, matches are met once
             # for each way in which the classes joined so far leave it open.
             if place.classes:
-                n = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))
-                after = replace(after, rate=after.rate * n)
+                thinned = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))
+                after = replace(after, rate=after.rate * thinned)
             load.work += self.costs.probing(flow.rate, figures[j].preceding, after.rate)
             flow, at = after, place
         load.rounds = max(load.rounds, rounds)

@@ -39,8 +39,10 @@ PLANNER = 0
 """The node that plans centrally."""
 SMOOTHING = 0.5
 """Weight of the newest epoch in the rate of a stream."""
-WORTH = 1.1
+WORTH = 1.05
 """How many times as fast another kind of plan must be predicted to be before the cluster changes to it."""
+PAYBACK = 8
+"""Epochs in which a change must gain the time that its windows take to travel."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Simulation:
     migration   "log": nodes switch at once and complete their windows just in time; "track": windows are copied ahead,
                 and all nodes switch together (two-phase migration)
     costs       seconds of the elementary steps and the links
+    shared      charge a copy of a window at a node once, as it is shipped once, for "greedy" with central update; the
+                paper charges every plan for it
     report      factor by which a figure of a stream must change before its node reports it
     threshold   factor by which a step of the plan must cost more than the cheapest one before the plan changes (CNU)
     faults      losses, doubles, disorder; None = a perfect network, on which nodes cannot crash
@@ -101,6 +105,7 @@ class Simulation:
         update: str = "central",
         migration: str = "log",
         costs: UnitCosts | None = None,
+        shared: bool = False,
         report: float = 1.2,
         threshold: float = 1.0,
         faults: Faults | None = None,
@@ -128,11 +133,15 @@ class Simulation:
         self._epoch = 0
         self._rates = [0.0] * m
         self._took: float | None = None
+        self._ran = 0
         self._off: dict[str, float] = {}
+        self._jep: JEP | None = None
         self._history: list[Change] = []
         self._found: list[Tuples] = []
         self._reported = [_unknown(len(query.classes), own) for own in self._admission.classes]
-        model = Model(tuple(self._reported), self.costs)
+        if shared and self._distributed:
+            raise InputError('update="distributed" plans each head by itself: shared=True needs update="central"')
+        model = Model(tuple(self._reported), self.costs, shared)
         self._central = CentralNode(model, threshold=threshold)
         self._updating = [UpdatingNode(i, model, self._central.plan) for i in range(m)]
         self._newest = self._next_program(self._first_routes())
@@ -175,10 +184,12 @@ class Simulation:
         streams and may change its plans. Raises InputError for rows that do not fit the query; nothing has happened
         then.
         """
-        began, version = self.clock, self._newest.version
+        began, before = self.clock, self._newest.version
         self.feed(batches)
         found = self.drain()
-        self._took = self.clock - began if version == self._newest.version else None
+        # An epoch in which windows move tells nothing about the next ones.
+        steady = before == self._newest.version == self._ran
+        self._took, self._ran = (self.clock - began if steady else None), self._newest.version
         self._adapt()
         return found
 
@@ -238,6 +249,15 @@ class Simulation:
             hops = ", ".join(f"{self.names[j]} at {place.text(self._labels)}" for j, place in steps)
             lines.append(f"{self.names[head]}: {hops}")
         return "\n".join(lines)
+
+    def modelled_cost(self) -> float:
+        """Return the cost of the running plan by the cost model of the paper, under the figures of now.
+
+        In seconds per epoch, over all nodes and links. Raises StateError for a plan over nodes that share all steps.
+        """
+        if self._jep is None:
+            raise StateError("the cost model of the paper has one node per stream; this cluster shares all steps")
+        return Model(tuple(self._statistics()), self.costs).cost(self._jep)
 
     def operators(self) -> dict[int, dict[str, list[str]]]:
         """Return the operator set of each node, as text, by the place of which the node is a part."""
@@ -301,7 +321,10 @@ class Simulation:
             if self._central.handle(message):
                 model, after = self._central.model, self._central.plan
                 costs = model.cost(before), model.cost(after)
-                return self._installs(self._next_program(sited_routes(after)), f"figures of {self.names[message.stream]}", costs), 0.0
+                self._jep = after
+                return self._installs(
+                    self._next_program(sited_routes(after)), f"figures of {self.names[message.stream]}", costs
+                ), 0.0
             return [], 0.0
         updating = self._updating[node]
         sent = updating.handle(message)
@@ -313,6 +336,7 @@ class Simulation:
         """Return the messages with which a node makes the plans of all heads, settled by DNU, the new program."""
         settled = self._updating[node].settled
         plan = JEP(tuple(settled[i] for i in range(len(self.names))))
+        self._jep = plan
         made = self._next_program(sited_routes(plan))
         if made.routes == self._newest.routes:
             return []
@@ -328,7 +352,7 @@ class Simulation:
             self._kind = "own"
             return self._own_routes(self._placement)
         if self._placement == "greedy":
-            self._kind = "greedy"
+            self._kind, self._jep = "greedy", self._central.plan
             return sited_routes(self._central.plan)
         self._kind = "grid" if self._placement == "auto" else self._placement
         return self._kind_routes(self._kind, self._synopses([[] for _ in self.names]))
@@ -338,6 +362,7 @@ class Simulation:
             raise PlanError("a plan of your own places steps at one node per stream: leave out `nodes`")
         plan = jep(placement, self.names)
         self._central.model.check(plan)
+        self._jep = plan
         return sited_routes(plan)
 
     def _kind_routes(self, kind: str, figures: Sequence[Synopsis]) -> list[Steps]:
@@ -408,7 +433,8 @@ class Simulation:
         }
         now *= self._off.get(self._kind, usual)
         best = min(KINDS, key=lambda kind: (seconds[kind], kind))
-        if seconds[best] * WORTH < now:
+        moved = self._planner.moving(self._newest.routes, made[best], figures)
+        if seconds[best] * WORTH < now and (now - seconds[best]) * PAYBACK > moved:
             self._kind = best
             self._send_program(PLANNER, self._next_program(made[best]), "predicted time", (now, seconds[best]))
 

@@ -28,7 +28,9 @@ def models(draw: st.DrawFn, most: int = 6) -> Model:
         own = {i - 1, i} if chain else {0}
         f = tuple(draw(selectivities) if c in own else None for c in range(m - 1 if chain else 1))
         rate = draw(rates)
-        streams.append(StreamStatistics(rate, rate * draw(st.sampled_from([0.5, 2.0])), draw(st.sampled_from([50, 150, 300])), f))
+        streams.append(
+            StreamStatistics(rate, rate * draw(st.sampled_from([0.5, 2.0])), draw(st.sampled_from([50, 150, 300])), f)
+        )
     return Model(tuple(streams), draw(unit_costs))
 
 

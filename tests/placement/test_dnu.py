@@ -76,7 +76,9 @@ def test_the_plan_headed_by_the_trigger_needs_steps_of_its_own() -> None:
     for nodes in (as_written, complete):
         carrier = Scheduler([node.handle for node in nodes], 0)
         sent = nodes[0].change(figures)
-        carrier.send(0, [Sent(one.to, one.message) for one in sent if nodes is complete or one.message != Trigger(0, 0)])
+        carrier.send(
+            0, [Sent(one.to, one.message) for one in sent if nodes is complete or one.message != Trigger(0, 0)]
+        )
         carrier.run()
     assert distributed(as_written).seps[1:] == newest.greedy().seps[1:]
     assert newest.violation(distributed(as_written)) > 1.0

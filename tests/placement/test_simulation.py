@@ -14,7 +14,9 @@ from eddy.placement.simulation import Simulation
 from tests.placement.chains import batches, chain, expected, results, rows, star
 
 
-@pytest.mark.parametrize("nodes, placement", [(None, "greedy"), (4, "grid"), (6, "grid"), (5, "hops"), (8, "auto"), (1, "auto")])
+@pytest.mark.parametrize(
+    ("nodes", "placement"), [(None, "greedy"), (4, "grid"), (6, "grid"), (5, "hops"), (8, "auto"), (1, "auto")]
+)
 @pytest.mark.parametrize("shape", ["chain", "star", "text"])
 def test_results_are_those_of_one_engine(nodes: int | None, placement: str, shape: str) -> None:
     query = star(4) if shape == "star" else chain(4, text=shape == "text")
@@ -32,7 +34,11 @@ def drawn_plan(query: Query, draw: random.Random) -> dict[str, list[tuple[str, s
     for head in names:
         reached, hops = {head}, []
         while len(reached) < len(names):
-            near = [n for n in names if n not in reached and any(reached & one.columns.keys() and n in one.columns for one in query.classes)]
+            near = [
+                n
+                for n in names
+                if n not in reached and any(reached & one.columns.keys() and n in one.columns for one in query.classes)
+            ]
             hops.append((draw.choice(near), draw.choice(("ship", "window"))))
             reached.add(hops[-1][0])
         plan[head] = hops
@@ -56,7 +62,9 @@ def test_results_through_changes_at_random_moments(data: st.DataObject, seed: in
     else:
         nodes, placement = None, data.draw(st.sampled_from(("greedy", drawn_plan(query, draw))))
     update = data.draw(st.sampled_from(("central", "distributed")))
-    cluster = Simulation(query, nodes, placement=placement, update=update, migration=migration, faults=faults, seed=seed)
+    cluster = Simulation(
+        query, nodes, placement=placement, update=update, migration=migration, faults=faults, seed=seed
+    )
     tables = []
     for one in epochs:
         if data.draw(st.booleans()):
