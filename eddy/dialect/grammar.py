@@ -75,15 +75,12 @@ class Source:
     def offset(self, node: exp.Expression) -> int:
         """Return where a node begins: at its keyword, or at the first of its parts whose place is known."""
         own = [one.meta["start"] for one in node.walk() if "start" in one.meta]
-        if not own:
-            above = node.parent
-            return 0 if above is None else self.offset(above)
-        first = min(own)
+        first = int(min(own)) if own else 0 if node.parent is None else self.offset(node.parent)
         word = _WORDS.get(type(node).__name__)
         if word is None or "start" in node.meta:
-            return int(first)
+            return first
         before = list(re.finditer(rf"\b{word}\b", self.text[: first + 1], re.IGNORECASE))
-        return before[-1].start() if before else int(first)
+        return before[-1].start() if before else first
 
 
 _WORDS = {
@@ -134,7 +131,9 @@ def parse(source: Source) -> exp.Expression:
         what = _MARKS.sub("", str(known.get("description") or error)).splitlines()[0].rstrip(".")
         found_text = known.get("highlight") or ""
         start = len(known.get("start_context") or "")
-        raise _parse_error(source, what, str(found_text), int(known.get("line") or 1), int(known.get("col") or 1), start)
+        raise _parse_error(
+            source, what, str(found_text), int(known.get("line") or 1), int(known.get("col") or 1), start
+        )
     except sqlglot.errors.SqlglotError as error:
         raise source.error(None, f"the text cannot be split into words: {str(error).splitlines()[0]}") from error
     if len(found) != 1:

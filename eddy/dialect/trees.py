@@ -31,7 +31,14 @@ def place_of(node: exp.Expression) -> Place | None:
 
 def own_columns(node: exp.Expression) -> list[exp.Column]:
     """Return the columns of a tree, those of subqueries left out."""
-    return [one for one in node.find_all(exp.Column) if not _in_subquery(one, node)]
+    return [one for one in node.find_all(exp.Column) if not _in_subquery(one, node) and not _is_unit(one)]
+
+
+def _is_unit(one: exp.Column) -> bool:
+    """Return whether a column is the unit of TIMESTAMPDIFF(MINUTE, …)."""
+    above = one.parent
+    named = isinstance(above, exp.Anonymous) and str(above.this).upper() == "TIMESTAMPDIFF"
+    return named and one.arg_key == "expressions" and one.index == 0
 
 
 def _in_subquery(one: exp.Expression, root: exp.Expression) -> bool:

@@ -71,5 +71,9 @@ class UnionAll:
         """
         tables = [results[name] for name in names] if isinstance(results, Mapping) else list(results)
         if len(tables) != len(self.queries):
-            raise QueryError(f"{len(self.queries)} queries have {len(tables)} tables of results; give one for each query")
-        return pa.concat_tables([table.rename_columns(self.output_schema.names).cast(self.output_schema) for table in tables])
+            raise QueryError(
+                f"{len(self.queries)} queries have {len(tables)} tables of results; give one for each query"
+            )
+        return pa.concat_tables(
+            [table.rename_columns(self.output_schema.names).cast(self.output_schema) for table in tables]
+        )

@@ -126,7 +126,8 @@ def cast(value: Value, kind: pa.DataType) -> Value | None:
     if source == "integer" and target == "decimal":
         return converted(value, kind)
     if source == target == "decimal":
-        rounded = pc.round(arrow, ndigits=kind.scale, round_mode="half_towards_infinity")
+        room = pa.decimal128(min(own.precision + 1, MOST_DIGITS), own.scale)
+        rounded = pc.round(arrow.cast(room), ndigits=kind.scale, round_mode="half_towards_infinity")
         return Value((rounded if kind.scale < own.scale else arrow).cast(kind), kind)
     if source == "string" and target in ("integer", "float", "decimal", "boolean", "date", "timestamp"):
         trimmed = pc.utf8_trim(arrow.cast(wide(own)), characters=" ")
