@@ -1,8 +1,9 @@
 """NEXMark: persons, auctions and bids, and the queries of the benchmark that are joins, or aggregates on joins.
 
-The streams have the columns and the shares of the benchmark: of 50 events 1 is a person, 3 are auctions and 46 are bids.
+The streams have the columns and the shares of the benchmark: of 50 events, 1 is a person, 3 are auctions and 46 bids.
 Keys are drawn as there: sellers and bidders are among the newest persons, half of them hot; bids are for the newest
-auctions. (The hot persons change ten times as often, so that short runs have many.) The queries are those of github.com/nexmark/nexmark, in the dialect of `eddy.sql`.
+auctions. (The hot persons change ten times as often, so that short runs have many.) The queries are those of
+github.com/nexmark/nexmark, in the dialect of `eddy.sql`.
 Source: Tucker, Tufte, Papadimos, Maier, "NEXMark, a benchmark for queries over data streams", 2002.
 """
 
@@ -17,17 +18,41 @@ from eddy import Stream, Unbounded
 
 AT = pa.timestamp("ms")
 PERSON = pa.schema(
-    [("id", pa.int64()), ("name", pa.string()), ("emailAddress", pa.string()), ("creditCard", pa.string())]
-    + [("city", pa.string()), ("state", pa.string()), ("dateTime", AT), ("extra", pa.string())]
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("emailAddress", pa.string()),
+        ("creditCard", pa.string()),
+        ("city", pa.string()),
+        ("state", pa.string()),
+        ("dateTime", AT),
+        ("extra", pa.string()),
+    ]
 )
 AUCTION = pa.schema(
-    [("id", pa.int64()), ("itemName", pa.string()), ("description", pa.string()), ("initialBid", pa.int64())]
-    + [("reserve", pa.int64()), ("dateTime", AT), ("expires", AT), ("seller", pa.int64())]
-    + [("category", pa.int64()), ("extra", pa.string())]
+    [
+        ("id", pa.int64()),
+        ("itemName", pa.string()),
+        ("description", pa.string()),
+        ("initialBid", pa.int64()),
+        ("reserve", pa.int64()),
+        ("dateTime", AT),
+        ("expires", AT),
+        ("seller", pa.int64()),
+        ("category", pa.int64()),
+        ("extra", pa.string()),
+    ]
 )
 BID = pa.schema(
-    [("auction", pa.int64()), ("bidder", pa.int64()), ("price", pa.int64()), ("channel", pa.string())]
-    + [("url", pa.string()), ("dateTime", AT), ("extra", pa.string())]
+    [
+        ("auction", pa.int64()),
+        ("bidder", pa.int64()),
+        ("price", pa.int64()),
+        ("channel", pa.string()),
+        ("url", pa.string()),
+        ("dateTime", AT),
+        ("extra", pa.string()),
+    ]
 )
 STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 CITIES = ("Phoenix", "Los Angeles", "Boise", "Portland", "Seattle", "Cheyenne")
@@ -63,8 +88,8 @@ FROM bid AS B INNER JOIN auction AS A ON B.auction = A.id
 WHERE A.category = 10
 """
 Q23 = """
-SELECT bidder, price, channel, url, B.extra AS bid_extra, P.id AS person_id, name, emailAddress, creditCard, city, state,
-  P.extra AS person_extra, itemName, description, initialBid, reserve, A.dateTime AS auction_dateTime, expires, seller,
+SELECT bidder, price, channel, url, B.extra AS bid_extra, P.id AS person_id, name, emailAddress, creditCard, city,
+  state, P.extra AS person_extra, itemName, description, initialBid, reserve, A.dateTime AS auction_dateTime, expires, seller,
   category, A.extra AS auction_extra
 FROM bid B JOIN person P ON P.id = B.bidder JOIN auction A ON A.seller = B.bidder
 """

@@ -98,7 +98,7 @@ def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) 
         if _called(tree) in WINDOWS:
             if groups.window is not None:
                 raise source.error(one, "GROUP BY takes one window")
-            groups.window = tree  # type: ignore[assignment]
+            groups.window = tree
         else:
             found = next(_aggregates(tree), None)
             if found is not None:
@@ -151,7 +151,8 @@ def with_distinct(
     ):
         raise source.error(
             node,
-            "a subquery with GROUP BY flattens into a join of such subqueries without aggregates only; write GROUP BY in"
+            "a subquery with GROUP BY flattens only into a join of such subqueries without aggregates; write GROUP BY"
+            " in"
             " the outer SELECT, or push the results of the subquery into a stream of another query",
         )
     groups = Groups([])

@@ -149,9 +149,9 @@ class Joins:
                 self._filters.setdefault(i, []).append(own)
                 return
         if read & set(part.own):
-            text = self._predicate(node)
-            if text is not None:
-                found.on.append(text)
+            own_text = self._predicate(node)
+            if own_text is not None:
+                found.on.append(own_text)
                 return
         found.where.append(self.condition(node))
 
@@ -176,7 +176,8 @@ class Joins:
             raise self.source.error(
                 node,
                 f"nothing connects {self.streams[apart].name} with the other streams: a join needs an equality of"
-                " columns, or a comparison such as a.x BETWEEN b.y - 5 AND b.y + 5; a condition with functions may come in"
+                " columns, or a comparison such as a.x BETWEEN b.y - 5 AND b.y + 5; a condition with functions may come"
+                " in"
                 " addition",
             )
 

@@ -1,6 +1,6 @@
 """Parts: the relational form of a statement, a tree of inner joins that hang on each other, as branches of a query do.
 
-A part is an inner join of occurrences of tables. Outer joins, semi joins and anti joins hang on it as further parts. Two
+A part is an inner join of occurrences of tables. Outer, semi and anti joins hang on it as further parts. Two
 rules of relational algebra keep the form simple:
 
 - an outer join whose missing rows a later condition rejects is an inner join;

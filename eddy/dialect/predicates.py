@@ -119,10 +119,9 @@ def predicate(node: exp.Expression, type_of: Type, name_of: Callable[[Place], st
     operator = OPERATORS.get(type(node))
     if operator is None:
         return None
-    sides = linear(node.args["this"], source), linear(node.args["expression"], source)
-    if sides[0] is None or sides[1] is None:
+    left, right = linear(node.args["this"], source), linear(node.args["expression"], source)
+    if left is None or right is None:
         return None
-    left, right = sides
     places = list(chain(left.plus, left.minus, right.plus, right.minus))
     if len(places) != 2 or places[0][0] == places[1][0]:
         return None

@@ -232,4 +232,4 @@ def _column(stream: str, column: str) -> str:
 def _in_and(text: str) -> str:
     """Return a condition as it stands beside AND."""
     tree = parse(Source(f"SELECT {text}"))
-    return f"({text})" if isinstance(tree.expressions[0], exp.Or) else text  # type: ignore[attr-defined]
+    return f"({text})" if isinstance(tree.expressions[0], exp.Or) else text

@@ -1,7 +1,7 @@
 """Scalar expressions: a tree whose names are resolved, as an Arrow expression with a checked type.
 
 Nulls follow SQL: operators and functions of a null are null unless docs/guide/sql.md says otherwise, AND and OR are
-three-valued, and IN is a chain of equalities. Division by zero is null. All branches of CASE are evaluated on every row.
+three-valued, and IN is a chain of equalities. Division by zero is null. Every row evaluates all branches of CASE.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Scalars:
         found = like(text, str(pattern.this), escape and str(escape.this), isinstance(inner, exp.ILike))
         if found is None:
             raise self.error(
-                pattern, f"the pattern ends with, or uses before another character, its escape {escape.this}"
+                pattern, "the escape character stands at the end of the pattern, or before a character that needs none"
             )
         return Value(pc.invert(found) if inner.args.get("negate") else found, pa.bool_())
 

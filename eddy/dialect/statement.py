@@ -39,13 +39,14 @@ def sql(
     lateness, late, late_rows   as in `Query`
 
     A stream of the query has the name of its table, or the alias where the statement names the table more than once;
-    `Query.tables` has the table of each stream, and `Query.inputs` the rows of each. Raises SqlError, which has the line
-    and the column, for text that is no SQL, unknown names, types that do not fit, and constructs that the dialect lacks.
+    `Query.tables` has the table of each stream, and `Query.inputs` the rows of each. Raises SqlError, which has the
+    line and the column, for text that is no SQL, unknown names, types that do not fit, and what the dialect lacks.
 
     >>> import pyarrow as pa
     >>> rows = pa.schema([("k", pa.int64()), ("at", pa.int64())])
     >>> streams = [Stream("a", rows, time="at"), Stream("b", rows, time="at")]
-    >>> query = sql("SELECT a.k, b.at - a.at AS age FROM a JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.at + 60", streams)
+    >>> on = "a.k = b.k AND b.at BETWEEN a.at AND a.at + 60"
+    >>> query = sql(f"SELECT a.k, b.at - a.at AS age FROM a JOIN b ON {on}", streams)
     >>> query
     Query(a [RANGE 60], b [RANGE 0]; a.k = b.k AND b.at >= a.at AND b.at <= a.at + 60)
     >>> query.output_schema.names

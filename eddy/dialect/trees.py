@@ -1,7 +1,7 @@
 """Trees whose names are resolved: columns by their place, conjuncts, the places that a tree reads, and its nulls.
 
-A resolved column has the number of its *occurrence* of a table and its name in `meta["place"]`. A table that a statement
-names twice has two occurrences.
+A resolved column has the number of its *occurrence* of a table, and its name, in `meta["place"]`. A table that a
+statement names twice has two occurrences.
 """
 
 from __future__ import annotations

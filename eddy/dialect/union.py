@@ -18,8 +18,8 @@ class UnionAll:
     queries         one for each SELECT, in order
     output_schema   the schema of the results: the names of the first SELECT
 
-    Run each query in a `Runtime` of its own, or all of them in one `Engine`, which shares their windows; `together` then
-    returns the results as one table.
+    Run each query in a `Runtime` of its own, or all of them in one `Engine`, which shares their windows; `together`
+    then returns the results as one table.
 
     >>> from eddy import Stream, Unbounded, sql
     >>> rows = pa.schema([("k", pa.int64()), ("v", pa.int64())])

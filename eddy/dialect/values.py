@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from eddy.dialect.kinds import DIGITS, MOST_DIGITS, as_decimal, common, decimal as decimal_type, digits_of, family, wide
+from eddy.dialect.kinds import DIGITS, MOST_DIGITS, as_decimal, common, digits_of, family, wide
+from eddy.dialect.kinds import decimal as decimal_type
 from eddy.query.key_types.times import UNITS
 
 FLOOR_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}

@@ -10,13 +10,20 @@ import pyarrow.compute as pc
 import pytest
 
 import eddy
-from eddy import Branch, Engine, Query, Range, Rows, Runtime, SqlError, Stream, UnionAll, Unbounded, sql
+from eddy import Branch, Engine, Query, Range, Rows, Runtime, SqlError, Stream, Unbounded, UnionAll, sql
 from eddy.dialect.printing import table_streams
 from eddy.query.text import query_text
 
 SCHEMA = pa.schema(
-    [("k", pa.int64()), ("v", pa.int32()), ("d", pa.decimal128(6, 2)), ("x", pa.float32()), ("s", pa.string())]
-    + [("f", pa.bool_()), ("at", pa.timestamp("s"))]
+    [
+        ("k", pa.int64()),
+        ("v", pa.int32()),
+        ("d", pa.decimal128(6, 2)),
+        ("x", pa.float32()),
+        ("s", pa.string()),
+        ("f", pa.bool_()),
+        ("at", pa.timestamp("s")),
+    ]
 )
 STREAMS = [Stream(name, SCHEMA, window=Unbounded(), time="at") for name in "abcd"]
 TIMED = [Stream(name, SCHEMA, time="at") for name in "abcd"]

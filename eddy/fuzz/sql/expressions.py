@@ -119,9 +119,7 @@ class Expressions:
             lambda: f"SUBSTRING({self.text(d)} FROM {self._source.randint(1, 3)})",
             lambda: f"{self._source.choice(('LEFT', 'RIGHT'))}({self.text(d)}, {self._source.randint(0, 3)})",
             lambda: f"{self._source.choice(('LPAD', 'RPAD'))}({self.text(d)}, {self._source.randint(0, 6)}, '*')",
-            lambda: (
-                f"REPLACE({self.text(d)}, '{self._source.choice(('a', 'b', 'ab'))}', '{self._source.choice(('', 'z'))}')"
-            ),
+            lambda: f"REPLACE({self.text(d)}, '{self._source.choice(('a', 'b', 'ab'))}', 'z')",
             lambda: f"REPEAT({self.text(d)}, {self._source.randint(0, 2)})",
             lambda: f"CASE WHEN {self.condition(d)} THEN {self.text(d)} ELSE {self.text(d)} END",
             lambda: f"COALESCE({self.text(d)}, 'none')",

@@ -45,7 +45,7 @@ def _aggregate(source: Random, made: Expressions) -> str:
             f"SUM({made.column('decimal')})",
             f"AVG({made.number(1)})",
             f"AVG({made.column('float')})",
-            f"{source.choice(('MIN', 'MAX'))}({source.choice((made.number(2), made.text(1), made.time(1), made.exact(1)))})",
+            f"{source.choice(('MIN', 'MAX'))}({source.choice((made.number(2), made.text(1), made.time(1)))})",
         )
     )
     return call + keep
@@ -66,7 +66,8 @@ def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: s
         start = f"{ticks} - {ticks} % {size}"
         return (
             own,
-            f"{before}SELECT MAKE_TIMESTAMP(({start}) * 1000000) AS w, {key} AS g, {calls} {text} GROUP BY {start}, {key}",
+            f"{before}SELECT MAKE_TIMESTAMP(({start}) * 1000000) AS w, {key} AS g, {calls} {text}"
+            f" GROUP BY {start}, {key}",
         )
     hop = source.choice((3, 5, 10))
     call = f"({time}, INTERVAL '{hop}' SECOND, INTERVAL '{size}' SECOND)"
