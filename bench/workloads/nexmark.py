@@ -89,8 +89,8 @@ WHERE A.category = 10
 """
 Q23 = """
 SELECT bidder, price, channel, url, B.extra AS bid_extra, P.id AS person_id, name, emailAddress, creditCard, city,
-  state, P.extra AS person_extra, itemName, description, initialBid, reserve, A.dateTime AS auction_dateTime, expires, seller,
-  category, A.extra AS auction_extra
+  state, P.extra AS person_extra, itemName, description, initialBid, reserve, A.dateTime AS auction_dateTime,
+  expires, seller, category, A.extra AS auction_extra
 FROM bid B JOIN person P ON P.id = B.bidder JOIN auction A ON A.seller = B.bidder
 """
 QUERIES = {"q3": Q3, "q4-inner": Q4_INNER, "q8": Q8, "q20": Q20, "q23": Q23}
