@@ -18,6 +18,7 @@ from bench.workloads.families import SHAPES
 from bench.workloads.shapes import Push
 from bench.workloads.sources import permutations
 from eddy import Query, Runtime
+from eddy.routing.strategies import strategy_name
 from jisc.plan.tree import default_plan, left_deep
 from jisc.strategies import STRATEGIES
 
@@ -76,7 +77,9 @@ def run_of(work: Work, strategy: str) -> Run:
     if strategy == "eddy":
         runtime = Runtime(work.query, count_only=True)
     else:
-        runtime = Runtime(work.query, work.plans[0], strategy=strategy, statistics=False, count_only=True)
+        runtime = Runtime(
+            work.query, work.plans[0], strategy=strategy_name(strategy), statistics=False, count_only=True
+        )
     for rows, order in work.warm:
         runtime.push(rows, order)
     before = runtime.metrics()

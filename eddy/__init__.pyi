@@ -23,6 +23,7 @@ from .query.query import Query
 from .query.stream import Stream
 from .query.windows import Range, Rows, Unbounded
 from .runtime import Runtime
+from .show.serve import serve
 
 __version__: str
 
@@ -53,6 +54,7 @@ __all__ = [
     "UnionAll",
     "__version__",
     "agg",
+    "serve",
     "sql",
     "warmup",
 ]

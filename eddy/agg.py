@@ -4,8 +4,9 @@
 
     Query(streams, on, group_by=["users.country"], aggregates={"n": agg.count(), "revenue": agg.sum("orders.amount")})
 
-An argument is a column, "stream.column", or a pyarrow expression over columns of such names. Every function but `count()`
-leaves nulls out, and is null for a group without other values; counts are 0 then. docs/guide/semantics.md defines each.
+An argument is a column, "stream.column", or a pyarrow expression over columns of such names. Every function but
+`count()` leaves nulls out, and is null for a group without other values; counts are 0 then. docs/guide/semantics.md
+defines each.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ EXTRAS = {"bench": "bench", "demo": "spark", "fuzz": "fuzz"}
 """The extra that has the dependencies of each command."""
 BENCH = EntryPoint("bench", "bench.cli:app", GROUP)
 """The benchmarks, which are in the repository and not in the wheel."""
+OWN = (EntryPoint("replay", "eddy.replay.command:app", GROUP), EntryPoint("top", "eddy.show.top:app", GROUP))
+"""The commands of this package that need nothing but its dependencies."""
 HOME = Path(__file__).resolve().parents[1]
 """The folder of this package: the repository in an editable installation, else site-packages."""
 BENCH_MISSING = "the benchmarks are not in the wheel: clone the repository of eddy-join and run `make bench` there"
@@ -30,7 +32,7 @@ BENCH_MISSING = "the benchmarks are not in the wheel: clone the repository of ed
 
 def registered() -> dict[str, EntryPoint]:
     """Return the entry points of commands by name."""
-    return {BENCH.name: BENCH, **{entry.name: entry for entry in entry_points(group=GROUP)}}
+    return {entry.name: entry for entry in (BENCH, *OWN, *entry_points(group=GROUP))}
 
 
 class Commands(TyperGroup):

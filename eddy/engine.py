@@ -197,6 +197,8 @@ class Engine:
         """Raise StateError unless all invariants of all parts hold. O(state), for tests."""
         self.modules.check()
         self.strategy.check()
+        if self.groups is not None:
+            self.groups.state.check()
         if self.payload.room != self.modules.capacity:
             raise StateError(f"rings of payload {self.payload.room} and of records {self.modules.capacity} differ")
 

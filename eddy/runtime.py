@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -11,24 +11,28 @@ from eddy.aggregates.groups import groups_now
 from eddy.branches.parts import branched_options, load_branched
 from eddy.engine import Engine, Options
 from eddy.filters.figures import filter_lines, filter_table
-from eddy.inspect.explain import explain
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
-from eddy.inspect.reasons import reason_lines
 from eddy.inspect.statistics import stats_table
 from eddy.live.engine_parts import load_engine, options_from, to_parts
 from eddy.log import refusals
 from eddy.push.push import end, load, push
 from eddy.push.records import LastPush
 from eddy.push.transaction import recover
+from eddy.push.trim import spare_bytes, trim
 from eddy.push.turn import Turn, in_logged_turn, in_turn, refuse_copy
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
-from eddy.routing.policies import Policy
+from eddy.routing.policies import Policy, PolicyName
+from eddy.show.describe import described, time_text
+from eddy.show.description import Description
+from eddy.show.formats import FORMATS, Format, checked_format
+from eddy.show.html import Timeline, as_html
+from eddy.show.text import bytes_text
 from eddy.snapshot.restore import Choices, fill_engine, restored_options
 from eddy.snapshot.snapshot import Snapshot, snapshot_of
-from jisc.strategies import Transition
+from jisc.strategies import StrategyName, Transition
 from stairs.errors import InputError
 from stairs.stair import Stair
 from stairs.stems import RENUMBER_AT
@@ -83,14 +87,14 @@ class Runtime:
         query: Query,
         plan: str | None = None,
         *,
-        policy: str | Policy | None = None,
-        strategy: str = "eddy",
+        policy: PolicyName | Policy | None = None,
+        strategy: StrategyName = "eddy",
         store: Iterable[str] | None = None,
         max_bytes: int | None = None,
         decide_every: int | None = None,
         statistics: bool = True,
         background: int = 0,
-        output: str = "append",
+        output: Literal["append", "changelog"] = "append",
         count_only: bool = False,
         ids_only: bool = False,
         renumber_at: int = RENUMBER_AT,
@@ -111,7 +115,8 @@ class Runtime:
             renumber_at=renumber_at,
             bounded=bounded,
         )
-        self.query, self.output, self.count_only, self.ids_only = query, output, count_only, ids_only
+        self.query, self.count_only, self.ids_only = query, count_only, ids_only
+        self.output: str = output
         self._turn = Turn()
         self._engine = Engine(query, options)
         self.output_schema = self._engine.output_schema
@@ -297,9 +302,9 @@ class Runtime:
         data: bytes,
         query: Query,
         plan: str | None = None,
-        strategy: str | None = None,
+        strategy: StrategyName | None = None,
         background: int | None = None,
-        policy: str | Policy | None = None,
+        policy: PolicyName | Policy | None = None,
     ) -> Runtime:
         """Return a runtime that resumes where a snapshot was taken. O(live tuples).
 
@@ -394,6 +399,21 @@ class Runtime:
         """Bytes of all state: SteMs, STAIRs, key directories, payload, late rows kept and the room for results."""
         return self._engine.nbytes
 
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that `trim` gives back at most: a part of `nbytes`."""
+        return spare_bytes(self._engine)
+
+    @in_turn
+    def trim(self) -> None:
+        """Give back memory that the next pushes make again: stored states, bands, and room for input and results.
+
+        The results of later pushes stay the same. Stored states stay chosen and return empty; each key is completed at
+        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "symmetric-hash") keep them.
+        O(states).
+        """
+        trim(self._engine)
+
     @in_turn
     def metrics(self) -> dict[str, Any]:
         """Return counts since the start, in total and per state: arrivals, probes, results, expired, late, bytes, …"""
@@ -409,12 +429,52 @@ class Runtime:
         return stats_table(self._engine.modules, self._engine.strategy, self._engine.router)
 
     @in_turn
-    def explain(self) -> str:
-        """Return the plan as a tree with live figures, then predictions, alternatives and stored states."""
+    def explain(self, format: Format = "text") -> str:
+        """Return the plan as a tree with live figures, then predictions, alternatives and stored states.
+
+        format   "text"; "json": the same figures as `eddy.show.description` names them; "dot": the join graph and the
+                 plan for Graphviz; "svg": both as a drawing
+
+        Raises InputError for another format. Cost: that of trying the present plan once.
+        """
+        return FORMATS[checked_format(format)](self._description())
+
+    def _description(self, predict: bool = True) -> Description:
+        """Return what runs, with its figures; `predict` adds predicted costs. To be called in turn."""
         engine = self._engine
-        lines = [explain(self.query, engine.strategy, metrics(engine))]
-        lines += reason_lines(engine.strategy, engine.router, engine.bound)
-        return "\n".join([*lines, *filter_lines(engine.filters())])
+        join = described(engine, "", predict)
+        return Description(
+            title="Runtime",
+            query=repr(self.query),
+            joins=(join,),
+            arrivals=join.arrivals,
+            results=join.results,
+            late=sum(engine.late.rows.counts),
+            bytes=join.bytes,
+            watermark=engine.watermark,
+            watermark_time=time_text(engine.watermark, self.query.time_type),
+            filters=tuple(filter_lines(engine.filters())),
+        )
+
+    def _timelines(self) -> list[Timeline]:
+        """Return the changes of each join. To be called in turn."""
+        changes = history_table(self._engine.strategy.history.transitions).to_pylist()
+        return [Timeline(changes, self.position, self.plan)]
+
+    @in_turn
+    def _repr_html_(self) -> str:
+        return as_html(self._description(), self._timelines())
+
+    def __repr__(self) -> str:
+        name, streams = "Runtime", ", ".join(self.query.graph.names)
+        if self._turn.ended:
+            return f"{name} of {streams}, which cannot be used any more"
+        return (
+            f"{name} of {streams}\n"
+            f"  plan {self.plan}, strategy {self.strategy}, policy {self.policy}, {self.changes:,} changes\n"
+            f"  {self.position:,} arrivals, {self._engine.n_results:,} results,"
+            f" {sum(self.late_counts.values()):,} late, state {bytes_text(self.nbytes)}"
+        )
 
     @in_turn
     def filters(self) -> pa.Table:

@@ -20,7 +20,7 @@ from bench.harness.figure import Say
 from bench.harness.turns import Mismatch, Taken, agree, without_gc
 from bench.ways.runners import open_push
 from bench.workloads.sources import Columns, Order, Pushes, Turnover, permutations
-from eddy.routing.strategies import make_strategy
+from eddy.routing.strategies import make_strategy, strategy_name
 from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES, Transition
 from stairs.modules import Modules
@@ -71,7 +71,7 @@ class Run:
     """
 
     def __init__(self, turnover: Turnover, pushes: Pushes, strategy: str) -> None:
-        self.runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy, count_only=True)
+        self.runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy_name(strategy), count_only=True)
         self.changed: Transition | None = None
         self._pushes = pushes
         self._next = 0
@@ -174,7 +174,7 @@ def pauses(
     turnover: Turnover, pushes: Pushes, strategy: str, transitions: int, least: int = LEAST_PUSHES
 ) -> tuple[list[Pause], list[int]]:
     """Return some transitions back and forth, and the results of each turnover; `least` as in `timed_pushes`."""
-    runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy, count_only=True)
+    runtime = eddy.Runtime(turnover.query, turnover.plan, strategy=strategy_name(strategy), count_only=True)
     plans = [turnover.reversed_plan, turnover.plan]
     counts = [timed_pushes(runtime, pushes)[1]]
     found = []

@@ -91,7 +91,9 @@ class Groups:
         self.buckets = None if window is None else buckets_of(window)
         self.state = State(aggregation, changelog and not query.unretracted, window is not None, allowance)
         self.progress = Progress()
-        self._having = AdaptiveFilter(aggregation.conditions, place="having", rows="groups") if aggregation.conditions else None
+        self._having = (
+            AdaptiveFilter(aggregation.conditions, place="having", rows="groups") if aggregation.conditions else None
+        )
         self._always = not aggregation.keys and window is None
         """Whether the one group is there without results, too, as in SQL."""
         self._change: Change | None = None
@@ -123,11 +125,11 @@ class Groups:
         progress = self.progress._replace(finished=finished)
         if self.buckets is not None:
             assert rows.times is not None
-            covered = self.buckets.covered(rows.times[0])
-            if covered is not None and not covered.all():
-                rows = rows.taken(np.flatnonzero(covered))
-                assert rows.times is not None
             times = rows.times[0]
+            covered = self.buckets.covered(times)
+            if covered is not None and not covered.all():
+                kept = np.flatnonzero(covered)
+                rows, times = rows.taken(kept), times[kept]
             buckets = self.buckets.of(times)
             if len(times):
                 progress = progress._replace(next=min(progress.next, self.buckets.next_end(times)))

@@ -1,7 +1,7 @@
 """Kernels of groups: a hash table of keys of several words, lists of values, exact sums.
 
-A key is a row of int64 words. Keys, cells and links lie in arrays over *slots*; a table of open addressing maps keys to
-slots. `meta` has the counters M_NEXT (slots assigned so far) and M_FREE (slots on the free stack).
+A key is a row of int64 words. Keys, cells and links lie in arrays over *slots*; a table of open addressing maps keys
+to slots. `meta` has the counters M_NEXT (slots assigned so far) and M_FREE (slots on the free stack).
 
 A sum is a number in limbs of 32 bits, least first, each in an int64; only the last limb is signed. So sums of as many as
 2^31 numbers need no carry, and adding and subtracting a number leaves no trace.
@@ -10,6 +10,7 @@ A sum is a number in limbs of 32 bits, least first, each in an int64; only the l
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ MASK = (1 << LIMB) - 1
 
 
 @inlined
-def hash_of(keys: Int64s, row: int) -> int:
+def hash_of(keys: Int64s, row: int) -> Any:
     """Return a hash of a key, whose low bits are well mixed."""
     x = u64(0x9E3779B97F4A7C15)
     for k in range(keys.shape[1]):

@@ -118,7 +118,7 @@ class Layout:
         """By inputs the field that counts results without a null in them."""
         self.distinct = {inputs: next(fields) for inputs in distinct}
         """By inputs the field that counts their values."""
-        self.extremes = {key: [next(fields) for _ in key[0]][0] for key in extremes}
+        self.extremes = {key: min([next(fields) for _ in key[0]]) for key in extremes}
         """By inputs, and whether it is the greatest, the first field of an extreme value."""
         self.values = tuple(values)
         """The inputs whose values are kept."""
@@ -239,7 +239,12 @@ class Layout:
             self.settle_extreme(cells, inputs, greatest, words, own, texts)
 
     def follow_values(
-        self, cells: Int64s, old: Int64s, slots: Int64s, changes: Sequence[ValueChange], stored: Sequence[Values],
+        self,
+        cells: Int64s,
+        old: Int64s,
+        slots: Int64s,
+        changes: Sequence[ValueChange],
+        stored: Sequence[Values],
         texts: BytesDirectory,
     ) -> None:
         """Write extremes and counts of values into cells, after changes of the values of the groups in `slots`."""

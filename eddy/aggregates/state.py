@@ -1,8 +1,8 @@
 """The state of all groups of a query: their keys, their cells, their values.
 
-The key of a group is the words of its group columns, a word with a bit for each null, and, in windows of event time, the
-*bucket*: the piece of time that its results come from. A change consists of the cells of some keys before and after;
-writing it and taking it back are the same operation, and may be repeated.
+The key of a group is the words of its group columns, a word with a bit for each null, and, in windows of event time,
+the *bucket*: the piece of time that its results come from. A change consists of the cells of some keys before and
+after; writing it and taking it back are the same operation, and may be repeated.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class State:
         self.stored = Stored(self.layout, groups, found)
 
     def text_places(self) -> tuple[list[int], list[tuple[int, int]], list[list[int]]]:
-        """Return where ids of byte strings are: words of keys; fields of cells, with that of their count; words of values."""
+        """Return where ids of byte strings are: words of keys; fields of cells with their counts; words of values."""
         keys = [k for k, one in enumerate(self.key_types) if one.text]
         fields = [
             (at + k, self.layout.present[inputs])
@@ -306,4 +306,3 @@ class State:
         self.groups.check()
         for values in self.values:
             values.check(self.groups.slots)
-

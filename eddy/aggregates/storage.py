@@ -60,9 +60,9 @@ def contents(groups: Groups) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]
     for part, rows, k in texts:
         part[rows, k] = np.searchsorted(ids, part[rows, k])
     offsets, text = state.texts.read(ids)
-    parts = {"keys": keys, "cells": cells, "text offsets": offsets, "text": text}
+    parts: dict[str, npt.NDArray[Any]] = {"keys": keys, "cells": cells, "text offsets": offsets, "text": text}
     parts.update({f"values {k}": rows for k, rows in enumerate(listed)})
-    header = {
+    header: dict[str, Any] = {
         "finished": groups.progress.finished,
         "sums": [[one.base, one.limbs] for one in layout.sums.values()],
     }
@@ -80,9 +80,7 @@ def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> l
     return found
 
 
-def fill(
-    groups: Groups, header: dict[str, Any], numbers: Numbers, watermark: int | None, require: Require
-) -> None:
+def fill(groups: Groups, header: dict[str, Any], numbers: Numbers, watermark: int | None, require: Require) -> None:
     """Fill the groups of a new runtime with parts that `contents` returned, of the form HEADER.
 
     watermark   that of the runtime
@@ -182,7 +180,8 @@ def _check_words(
             return
         try:
             array = own.array(words, valid, state.texts)
-            array.validate(full=True)
+            # Text need not be UTF-8: such text may have been pushed.
+            array.validate(full=own.wide or not own.text)
             same = np.array_equal(own.of(array, state.texts)[valid], words[valid])
         except (pa.ArrowException, OverflowError):
             same = False
@@ -229,11 +228,14 @@ def _progress(groups: Groups, keys: Int64s, finished: bool, watermark: int | Non
     return progress._replace(next=due.next)
 
 
-
 def groups_to_parts(groups: Groups) -> Plain:
     """Return all from which `load_groups` resumes."""
     header, parts = contents(groups)
-    return {"finished": header["finished"], "sums": header["sums"], **{f"groups {name}": one for name, one in parts.items()}}
+    return {
+        "finished": header["finished"],
+        "sums": header["sums"],
+        **{f"groups {name}": one for name, one in parts.items()},
+    }
 
 
 def load_groups(groups: Groups, parts: Parts, watermark: int | None) -> None:

@@ -180,7 +180,7 @@ class Sum:
 
 def valid_range(base: int, limbs: int, floats: bool) -> bool:
     """Return whether a sum of floats can have this base and so many limbs."""
-    return floats and _LEAST_BASE <= base and 1 <= limbs <= _MAX_LIMBS and base + limbs <= 35
+    return floats and base >= _LEAST_BASE and 1 <= limbs <= _MAX_LIMBS and base + limbs <= 35
 
 
 def _limbs(column: pa.Array) -> Int64s:

@@ -1,8 +1,8 @@
 """Windows of event time: the buckets that results fall into, and the windows that buckets belong to.
 
-Hopping windows share *panes*, as long as the greatest common divisor of size and hop: a result changes one bucket, however
-many windows it is in (Li et al., "No pane, no gain", SIGMOD Record 34(1), 2005). The bucket of a result in a session is
-its event time; sessions are found when they can have ended.
+Hopping windows share *panes*, as long as the greatest common divisor of size and hop: a result changes one bucket,
+however many windows it is in (Li et al., "No pane, no gain", SIGMOD Record 34(1), 2005). The bucket of a result in a
+session is its event time; sessions are found when they can have ended.
 
 A window is *due* when no result to come can fall into it: its end is at most the *limit*, which is the watermark minus
 the slack of the query (`Query.slack`).

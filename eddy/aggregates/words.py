@@ -62,12 +62,13 @@ def float_values(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def decimal_words(column: pa.Array) -> Int64s:
-    """Return int64[n, words] of a plain column of decimals, the least significant word first; the last one is signed."""
+    """Return int64[n, words] of a plain column of decimals, the least significant word first, the last one signed."""
     width = column.type.bit_width // 8
+    words, number = max(width // 8, 1), np.dtype("i4" if width == 4 else "i8")
     data = column.buffers()[1]
     if data is None or not len(column):
-        return np.zeros((len(column), max(width // 8, 1)), np.int64)
-    raw = np.frombuffer(data, np.dtype("i4" if width == 4 else "i8"), len(column) * max(width // 8, 1), column.offset * width)
+        return np.zeros((len(column), words), np.int64)
+    raw = np.frombuffer(data, number, len(column) * words, column.offset * width)
     return raw.astype(np.int64).reshape(len(column), -1)
 
 

@@ -14,16 +14,18 @@ from eddy.branches.snapshot import branched_snapshot
 from eddy.engine import Engine, Options
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.figures import filter_lines, filter_table
-from eddy.inspect.explain import explain
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
-from eddy.inspect.reasons import reason_lines
 from eddy.inspect.statistics import stats_table
+from eddy.push.trim import spare_bytes, trim
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.runtime import Runtime
+from eddy.show.describe import described, time_text
+from eddy.show.description import Description
+from eddy.show.html import Timeline
 from jisc.strategies import Transition
 from stairs.errors import InputError
 from stairs.stair import Stair
@@ -148,6 +150,17 @@ class BranchedRuntime(Runtime):
         """Return all that another process needs to resume, as plain parts."""
         return branched_parts(self._engine)
 
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that `trim` gives back at most."""
+        return sum(spare_bytes(engine) for engine in self._engine.joins.values())
+
+    @in_turn
+    def trim(self) -> None:
+        """Give back memory that the next pushes make again in all inner joins; see `Runtime.trim`."""
+        for engine in self._engine.joins.values():
+            trim(engine)
+
     @in_turn
     def metrics(self) -> dict[str, Any]:
         """Return counts since the start, and those of each inner join under "joins"."""
@@ -169,16 +182,31 @@ class BranchedRuntime(Runtime):
         """Return the figures of all inner joins, one join after the other, with a column `join`."""
         return self._by_join({name: stats_table(one.modules, one.strategy, one.router) for name, one in self._joins()})
 
-    @in_turn
-    def explain(self) -> str:
-        """Return the branches, then plan, figures and decisions of each inner join."""
-        engine, lines = self._engine, [repr(self.query)]
-        waiting = sum(len(ledger) for ledger in engine.ledgers)
-        lines.append(f"{waiting:,} matches whose partners are counted")
-        for name, one in self._joins():
-            lines += ["", f"join of {name}", explain(one.query, one.strategy, metrics(one))]
-            lines += reason_lines(one.strategy, one.router, one.bound)
-        return "\n".join([*lines, *filter_lines(self._filters())])
+    def _description(self, predict: bool = True) -> Description:
+        engine = self._engine
+        return Description(
+            title="Runtime",
+            query=repr(self.query),
+            joins=tuple(described(one, f"join of {name}", predict) for name, one in self._joins()),
+            arrivals=engine.position,
+            results=engine.n_results,
+            late=sum(engine.late.rows.counts),
+            bytes=engine.nbytes,
+            watermark=engine.watermark,
+            watermark_time=time_text(engine.watermark, self.query.time_type),
+            waiting=sum(len(ledger) for ledger in engine.ledgers),
+            filters=tuple(filter_lines(self._filters())),
+        )
+
+    def _timelines(self) -> list[Timeline]:
+        return [
+            Timeline(
+                history_table(one.strategy.history.transitions).to_pylist(),
+                one.position,
+                one.strategy.tree.text(one.query.graph.names),
+            )
+            for _, one in self._joins()
+        ]
 
     @in_turn
     def filters(self) -> pa.Table:
@@ -196,3 +224,5 @@ class BranchedRuntime(Runtime):
             engine.check()
         for ledger in self._engine.ledgers:
             ledger.check()
+        if self._engine.groups is not None:
+            self._engine.groups.state.check()

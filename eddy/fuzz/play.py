@@ -16,7 +16,9 @@ from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Rel
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
 from eddy.fuzz.oracle import Oracle, Outcome, Result
-from eddy.routing.policies import Policy
+from eddy.routing.policies import Policy, PolicyName
+from eddy.routing.router import policy_name
+from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import C_NEXT
@@ -202,7 +204,8 @@ class Game:
         """Continue with a runtime restored from a snapshot."""
         policy = policy_of(step.policy, step.seed)
         snapshot = self.runtime.snapshot()
-        self.runtime = Runtime.restore(snapshot, self.query, step.plan, step.strategy, policy=policy)
+        strategy = None if step.strategy is None else strategy_name(step.strategy)
+        self.runtime = Runtime.restore(snapshot, self.query, step.plan, strategy, policy=policy)
         self.use_bands()
         self.model.reload(step)
         self.tally.snapshots += 1
@@ -263,9 +266,9 @@ def counted(runtime: Runtime) -> tuple[int, int, int, list[tuple[int, str]]]:
     return runtime.position, figures["results"], figures["late"], runtime.scheduled()
 
 
-def policy_of(name: str | None, seed: int) -> Policy | str | None:
+def policy_of(name: str | None, seed: int) -> Policy | PolicyName | None:
     """Return the argument `policy` of a runtime."""
-    return Chaos(seed) if name == CHAOS else name
+    return Chaos(seed) if name == CHAOS else None if name is None else policy_name(name)
 
 
 def compare_late(got: dict[str, list[int]], late: dict[str, list[int]], dropped: int) -> None:

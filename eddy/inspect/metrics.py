@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from eddy.engine import Engine
+from eddy.inspect.hops import hop_figures
 from stairs.descriptors import (
     A_MARKS,
-    H_MATCHES,
-    H_PROBES,
-    H_STATE,
-    H_TARGET,
     M_ARRIVALS,
     M_RESULTS,
-    R_END,
-    R_TRUNK,
     S_ATTR0,
     S_ATTR1,
     S_BASE,
@@ -41,7 +36,10 @@ def metrics(engine: Engine) -> Counts:
                counters since the state was made
     """
     modules, strategy, late = engine.modules, engine.strategy, engine.late.rows
-    hops = _hops(engine)
+    hops: list[Counts] = [
+        {"from": one.stream, "to": " ".join(one.to), "probes": one.probes, "matches": one.matches}
+        for one in hop_figures(modules, strategy)
+    ]
     states = {
         name: _state(engine, i, [hop for hop in hops if hop["to"] == name])
         for i, name in enumerate(modules.graph.names)
@@ -75,21 +73,6 @@ def metrics(engine: Engine) -> Counts:
             for stair in strategy.stairs
         ],
     }
-
-
-def _hops(engine: Engine) -> list[Counts]:
-    graph, strategy, routes = engine.query.graph, engine.strategy, engine.strategy.routes
-    stairs = {stair.row: stair for stair in strategy.stairs}
-    hops: list[Counts] = []
-    for route in range(len(strategy.trees) * graph.n_streams):
-        name = graph.names[route % graph.n_streams]
-        for h in range(int(routes.span[route, R_TRUNK]), int(routes.span[route, R_END])):
-            target, stair = graph.names[int(routes.hops[h, H_TARGET])], int(routes.hops[h, H_STATE])
-            if stair >= 0:
-                target = " ".join(graph.names[j] for j in stairs[stair].streams)
-            probes, matches = int(routes.hops[h, H_PROBES]), int(routes.hops[h, H_MATCHES])
-            hops.append({"from": name, "to": target, "probes": probes, "matches": matches})
-    return hops
 
 
 def _state(engine: Engine, i: int, hops: list[Counts]) -> Counts:

@@ -20,25 +20,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from eddy.routing.costs import CLIMB_PROBE, CLIMB_VISIT, LEAF, LEAF_VISIT, PROBE, STORE, VISIT
+from eddy.inspect.hops import hop_figures
 from eddy.routing.router import Router
 from jisc.strategies import Strategy
-from stairs.descriptors import (
-    H_CLASS,
-    H_MATCHES,
-    H_PROBES,
-    H_STATE,
-    H_STORE,
-    H_TARGET,
-    M_ARRIVALS,
-    R_END,
-    R_LEAF,
-    R_TRUNK,
-    ROUTED,
-    S_BASE,
-    S_NEXT,
-    VIRTUAL,
-)
+from stairs.descriptors import M_ARRIVALS, S_BASE, S_NEXT
 from stairs.modules import Modules
 from stairs.samples import Floats
 
@@ -191,35 +176,17 @@ def _size(partners: Floats, rows: int) -> Row:
 
 
 def _hops(modules: Modules, strategy: Strategy) -> Iterator[Row]:
-    graph, routes = modules.graph, strategy.routes
-    stairs = {stair.row: stair for stair in strategy.stairs}
-    for route in range(len(strategy.trees) * graph.n_streams):
-        span = routes.span[route]
-        for h in range(int(span[R_TRUNK]), int(span[R_END])):
-            hop = routes.hops[h]
-            target, probes, matches = int(hop[H_TARGET]), int(hop[H_PROBES]), int(hop[H_MATCHES])
-            state = int(hop[H_STATE])
-            to = graph.names[target] if state < 0 else " ".join(graph.names[j] for j in stairs[state].streams)
-            leaf = strategy.mode == VIRTUAL and h >= span[R_LEAF]
-            yield {
-                "kind": "hop",
-                "from": graph.names[route % graph.n_streams],
-                "to": to,
-                # CACQ chooses the class tuple by tuple.
-                "classes": None if strategy.mode == ROUTED else [int(hop[H_CLASS]) + 1],
-                "probes": probes,
-                "matches": matches,
-                "selectivity": matches / probes if probes else None,
-                "ns": _spent(strategy.mode == VIRTUAL, leaf, probes, matches, int(hop[H_STORE]) >= 0),
-            }
-
-
-def _spent(virtual: bool, leaf: bool, probes: int, matches: int, stores: bool) -> float:
-    if leaf:
-        return LEAF * probes + LEAF_VISIT * matches
-    if virtual:
-        return PROBE * probes + VISIT * matches
-    return CLIMB_PROBE * probes + CLIMB_VISIT * matches + STORE * matches * stores
+    for hop in hop_figures(modules, strategy):
+        yield {
+            "kind": "hop",
+            "from": hop.stream,
+            "to": " ".join(hop.to),
+            "classes": None if hop.by is None else [hop.by + 1],
+            "probes": hop.probes,
+            "matches": hop.matches,
+            "selectivity": hop.matches / hop.probes if hop.probes else None,
+            "ns": hop.ns,
+        }
 
 
 def _cost(modules: Modules, router: Router) -> Row:

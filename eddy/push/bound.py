@@ -8,9 +8,9 @@ kept as Arrow arrays is counted at the end of the push.
 Late rows may take what all of these leave (`left`). They never cause a push to fail: after the commit, the oldest late
 rows are dropped until the rest fits. During the push they may exceed the bound.
 
-Records, times, key directories, payload, bands, groups, stored states and late rows count. Bands (`stairs.bands`) are given up
-first, since scans can do without them. The input and the results of a push do not count, nor does the sample of the
-router, whose size is constant.
+Records, times, key directories, payload, bands, groups, stored states and late rows count. Bands (`stairs.bands`) are
+given up first, since scans can do without them. The input and the results of a push do not count, nor does the sample
+of the router, whose size is constant.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None, ends: bool = False) -> Prepared:
-    """Compute a push, the last one if `ends`. After an exception, and until it is settled, `roll_back` takes it back."""
+    """Compute a push, the last one if `ends`. After an exception, until it is settled, `roll_back` takes it back."""
     if engine.groups is not None and engine.groups.progress.finished:
         raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
     began = perf_counter()

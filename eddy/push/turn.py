@@ -4,6 +4,9 @@ A turn is held by a frame: that of the running call. A flag or a lock would stay
 example) came right after it was taken. A frame that no thread runs any more holds nothing, whatever the exception left
 behind, so the next call takes the turn. Frames are searched only when two calls meet; otherwise a turn costs two
 operations on a dictionary, each of which is atomic.
+
+Another thread may want figures (`eddy.show.board`). It asks for them, and the thread of the next call answers at its
+end; or it reads them itself while nobody calls, and a call that comes meanwhile waits for it.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import wraps
 from types import FrameType
@@ -27,6 +31,8 @@ T = TypeVar("T")
 _HOLDER = "holder"
 _SEARCH = threading.Lock()
 """Held while a thread finds out whether a holder still runs."""
+NAP, LONGEST = 0.0002, 10.0
+"""Seconds between two looks whether a reader has finished; seconds after which a call is refused."""
 
 
 class Turn:
@@ -36,6 +42,10 @@ class Turn:
         self._what = what
         self._held: dict[str, FrameType] = {}
         self._ended: str | None = None
+        self._reading = threading.Lock()
+        self._reader: FrameType | None = None
+        self.asked: Callable[[], None] | None = None
+        """Called once at the end of the next call, in its thread. It raises nothing of its own."""
 
     def take(self, frame: FrameType, call: str) -> None:
         """Give the turn to a frame that runs `call`. Raises StateError if another frame has it."""
@@ -43,6 +53,7 @@ class Turn:
             return
         if self._ended:
             raise StateError(f"{call}: {self._ended}")
+        self._wait_for_reader()
         with _SEARCH:
             holder = self._held.get(_HOLDER)
             thread = None if holder is None else _thread_of(holder)
@@ -50,6 +61,45 @@ class Turn:
                 del self._held[_HOLDER]
             if self._held.setdefault(_HOLDER, frame) is not frame:
                 raise StateError(_refusal(call, self._what, thread))
+
+    def answer(self) -> None:
+        """Call what was asked for, at the end of a call."""
+        asked, self.asked = self.asked, None
+        if asked is not None:
+            asked()
+
+    def read(self, act: Callable[[], None]) -> bool:
+        """Call a function that reads, if nobody has the turn; return whether that happened.
+
+        A call of another thread waits until it is over, so it should take no longer than milliseconds.
+        """
+        if not self._reading.acquire(blocking=False):
+            return False
+        try:
+            # First, so that whoever meets this frame as the holder knows that it only reads.
+            self._reader = frame = sys._getframe()
+            if self._held.setdefault(_HOLDER, frame) is not frame:
+                return False
+            try:
+                act()
+            finally:
+                self.give_back()
+            return True
+        finally:
+            self._reader = None
+            self._reading.release()
+
+    def _wait_for_reader(self) -> None:
+        until = time.monotonic() + LONGEST
+        while (holder := self._held.get(_HOLDER)) is not None and holder is self._reader:
+            if time.monotonic() > until:
+                return
+            time.sleep(NAP)
+
+    @property
+    def ended(self) -> bool:
+        """Whether every turn is refused."""
+        return self._ended is not None
 
     def end(self, why: str) -> None:
         """Refuse every turn from now on, with this message."""
@@ -109,7 +159,10 @@ def in_turn(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P
         self._turn.take(sys._getframe(), name)
         try:
             self._settle()
-            return method(self, *args, **kwargs)
+            result = method(self, *args, **kwargs)
+            if self._turn.asked is not None:
+                self._turn.answer()
+            return result
         except BaseException:
             self._settle()
             raise

@@ -16,13 +16,18 @@ from eddy.queries.life import Life
 from eddy.queries.owner import Owner
 from eddy.queries.query import RunningQuery
 from eddy.queries.savepoint import Savepoint
+from eddy.queries.shared_join import SharedJoin
 from eddy.queries.sharing import Sharing
+from eddy.queries.shown import engine_description, engine_timelines
 from eddy.queries.sources import Push, Sources, placed
 from eddy.queries.version import Version
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.routing.change import ASKED_FOR, change_plan
+from eddy.show.description import Description
+from eddy.show.formats import FORMATS, Format, checked_format
+from eddy.show.html import Timeline, as_html
 from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
@@ -228,6 +233,44 @@ class Engine:
         """The number of late rows of each stream."""
         return dict(self._late)
 
+    @property
+    def watermark(self) -> int | None:
+        """The watermark in ticks: older rows are late. None before the first row, and without event times."""
+        greatest = max(self._newest)
+        return None if greatest == -FOREVER else greatest - self.sources.graph.lateness
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all state: SteMs, stored states, and the rows that are kept for later starts."""
+        own = sum(one.runtime.nbytes for one in self._families.values() if one.runtime is not None)
+        pool = self._sharing.pool
+        return own + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self._kept)
+
+    @in_turn
+    def explain(self, format: Format = "text") -> str:
+        """Return the queries, then of each join its plan with live figures; `format` as in `Runtime.explain`.
+
+        The bytes of SteMs that several joins share belong to none of them: `metrics` has them.
+        """
+        return FORMATS[checked_format(format)](self._description())
+
+    def _description(self, predict: bool = True) -> Description:
+        return engine_description(self, predict)
+
+    def _timelines(self) -> list[Timeline]:
+        return engine_timelines(self)
+
+    @in_turn
+    def _repr_html_(self) -> str:
+        return as_html(self._description(), self._timelines())
+
+    def __repr__(self) -> str:
+        lines = [f"Engine of {', '.join(self.sources.graph.names)}: {self.position:,} arrivals"]
+        lines += [
+            f"  {one.name}: {one.state}, {one.n_results:,} results, {one.query!r}" for one in self.queries.values()
+        ]
+        return "\n".join(lines)
+
     # Pushes
 
     @in_turn
@@ -326,6 +369,15 @@ class Engine:
             family.runtime.transition(plan)
         else:  # the next push makes the join
             family.tree = read_plan(plan, family.query.graph)
+
+    @property
+    def families(self) -> list[Family]:
+        """The joins of all queries."""
+        return list(self._families.values())
+
+    def shared_join(self, family: Family) -> SharedJoin | None:
+        """Return the join of a family over shared SteMs, None if it has none, or none yet."""
+        return self._sharing.join(family)
 
     def plan_of(self, family: Family) -> str:
         """Return the plan of a join as text."""

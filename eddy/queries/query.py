@@ -15,6 +15,8 @@ from eddy.queries.life import Life, Stop
 from eddy.queries.owner import Positions
 from eddy.queries.version import Version
 from eddy.query.query import Query
+from eddy.show.describe import planned
+from eddy.show.html import drawn
 from stairs.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +35,11 @@ class RunningQuery(Life):
         """The results so far."""
 
     def __repr__(self) -> str:
-        return f"RunningQuery({self.name!r}, {self.state}, {self.query!r})"
+        return f"RunningQuery({self.name!r}, {self.state}, {self.n_results:,} results, {self.query!r})"
+
+    def _repr_html_(self) -> str:
+        title = f"query {self.name}: {self.state}, version {self.versions[-1].number}, {self.n_results:,} results"
+        return drawn(title, repr(self.query), [planned(self.query)])
 
     # Control elements
 

@@ -25,7 +25,7 @@ from eddy.query.predicates import AttributeClass, attribute_classes
 from eddy.query.query import Query, listed
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Unbounded
-from stairs.errors import QueryError
+from stairs.errors import InputError, QueryError
 from stairs.graph import FOREVER, JoinGraph, Window, WindowKind
 
 Path = tuple[int, ...]
@@ -375,6 +375,17 @@ class BranchedQuery(Query):
     def may_lack(self, name: str) -> bool:
         """Return whether results may have no component of a stream: those of left branches, and of full outer joins."""
         return self.index(name) in self._nullable
+
+    def plans(self, stats: pa.Table, most: int = 20) -> pa.Table:
+        """Raise InputError: each inner join has plans of its own."""
+        raise InputError(
+            "plans: a query with branches has several inner joins, each with a plan of its own; write one of them as a"
+            " Query without branches"
+        )
+
+    def _inner_joins(self) -> list[tuple[str, Query]]:
+        names = self.graph.names
+        return [(f"join of {' '.join(names[i] for i in path)}", join) for path, join in self.joins.items()]
 
     def __repr__(self) -> str:
         def text(node: Node) -> str:

@@ -199,6 +199,16 @@ class Query:
         streams = ", ".join(f"{stream.name} [{stream.window}]" for stream in self.streams)
         return f"Query({streams}; {' AND '.join(str(one) for one in (*self.classes, *self.comparisons))})"
 
+    def _repr_html_(self) -> str:
+        from eddy.show.describe import planned  # it shows queries
+        from eddy.show.html import drawn
+
+        return drawn("Query", repr(self), [planned(one, title=title) for title, one in self._inner_joins()])
+
+    def _inner_joins(self) -> list[tuple[str, Query]]:
+        """Return the inner joins that find the results, each with a title, which is empty for a single one."""
+        return [("", self)]
+
     def inputs(self, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Return rows by stream, given the rows of tables: a query made from SQL may read a table as several streams.
 
@@ -227,6 +237,21 @@ class Query:
     def stream(self, name: str) -> Stream:
         """Return the stream of this name. Raises QueryError for an unknown name."""
         return self.streams[self.index(name)]
+
+    def plans(self, stats: pa.Table, most: int = 20) -> pa.Table:
+        """Return the plans with the least predicted cost under given statistics, cheapest first.
+
+        stats   the table of `Runtime.stats()`, of this run or of an earlier one
+        most    upper bound on the plans returned; of plans that route rows alike there is one
+
+        Columns: plan; ns, the predicted nanoseconds per arrival with no state stored; times, ns relative to the
+        cheapest plan; results, the predicted results per arrival. All plans of up to 6 streams are tried, of more 500
+        random left-deep ones. `eddy.routing.estimates` says how costs are predicted; `Runtime.explain` has the costs of
+        plans tried over live rows. Raises InputError for a table of another form or of other streams.
+        """
+        from eddy.routing.estimates import plan_table  # it needs the strategies
+
+        return plan_table(self, stats, most)
 
     @property
     def unwindowed(self) -> frozenset[str]:

@@ -43,9 +43,8 @@ QUERY_FORM = fields(
         "lateness": integer(0),
         "branches": text,
         "conditions": list_of(FILTER_FORM),
-        "groups": list_of(text),
-        "having": FILTER_FORM,
-    }
+    },
+    others=("groups",),
 )
 """The form of the result of `query_text`."""
 
@@ -67,7 +66,9 @@ def query_text(query: Query) -> Text:
                 "filter": filter_text(stream.conditions),
             }
         )
+    groups = _groups(query)
     return {
+        **({"groups": groups} if groups else {}),
         "streams": streams,
         "classes": [
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
@@ -79,8 +80,6 @@ def query_text(query: Query) -> Text:
         "lateness": query.graph.lateness,
         "branches": _branches(query),
         "conditions": [filter_text(one) for one in _conditions(query)],
-        "groups": _groups(query),
-        "having": None if query.aggregation is None else filter_text(query.aggregation.conditions),
     }
 
 
@@ -91,11 +90,11 @@ def _output_text(name: str, one: tuple[str, str] | Computed) -> list[str]:
     return [name, "", _expression_text(one.expression)]
 
 
-def _groups(query: Query) -> list[str]:
-    """Return the group columns, aggregates and windows of a query as texts; none without aggregates."""
+def _groups(query: Query) -> str:
+    """Return the groups, aggregates, windows, `having` and output of a query as text; empty without aggregates."""
     own = query.aggregation
     if own is None:
-        return []
+        return ""
     names = [one.name if one.expression is None else _expression_text(one.expression) for one in own.inputs]
     found = [f"{names[k]} as {name!r}" for name, k in own.keys]
     for one in own.functions:
@@ -107,16 +106,23 @@ def _groups(query: Query) -> list[str]:
         of = "the greatest" if w.time is None else query.graph.names[w.time]
         span = f"sessions of gap {w.gap}" if w.gap else f"windows of {w.size} every {w.hop}"
         found.append(f"{span} ticks, event time: {of}, columns {own.group_window.start!r}, {own.group_window.end!r}")
+    having = [_identity(one) for one in own.conditions]
+    if having:
+        found.append("having " + " and ".join(having))
     if query.group_outputs is not None:
         for name, output in query.group_outputs.outputs.items():
             shown = _expression_text(output.expression) if isinstance(output, Computed) else repr(output)
             found.append(f"select {shown} as {name!r}")
-    return found
+    return "; ".join(found)
 
 
 def _expression_text(expression: pc.Expression) -> str:
-    """Return the identity of an expression: its text, and a digest of its values, which Arrow may shorten."""
-    own = _condition_text(Predicate(expression))
+    return _identity(Predicate(expression))
+
+
+def _identity(condition: Predicate) -> str:
+    """Return the identity of a condition: its text, and a digest of its values, which Arrow may shorten in the text."""
+    own = _condition_text(condition)
     return f"{own['text']} [{own['values']}]"
 
 
@@ -250,11 +256,8 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
     if saved["branches"] != own["branches"]:
         return differ("branches", saved["branches"] or "none", own["branches"] or "none")
-    if results and saved["groups"] != own["groups"]:
-        return differ("groups", *("; ".join(text["groups"]) or "none" for text in (saved, own)))
-    having = () if query.aggregation is None else query.aggregation.conditions
-    if results and not same_filter(saved["having"], having):
-        return differ("having", filter_shown(saved["having"]), filter_shown(own["having"]))
+    if results and saved.get("groups") != own.get("groups"):
+        return differ("groups", *(text.get("groups", "none") for text in (saved, own)))
     joins = _conditions(query)
     if len(saved["conditions"]) != len(joins):
         return differ("conditions of branches", len(saved["conditions"]), len(joins))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from time import thread_time
+from typing import cast
 
 import numpy as np
 
 from eddy.routing.pace import LEAST, Pace
-from eddy.routing.policies import POLICIES, Decision, Learning, Policy
+from eddy.routing.policies import POLICIES, Decision, Learning, Policy, PolicyName
 from eddy.routing.preference import preference
 from eddy.routing.strategies import resolve
 from eddy.routing.view import Tables, View
@@ -44,14 +45,19 @@ class Choice:
     prefer: Preference | None
 
 
+def policy_name(text: str) -> PolicyName:
+    """Return the name of a policy as a type checker knows it. Raises InputError for an unknown one."""
+    if text not in POLICIES:
+        raise InputError(f"there is no policy {text!r}; choose one of {', '.join(POLICIES)}, or give an object")
+    return cast(PolicyName, text)
+
+
 def make_policy(policy: str | Policy | None, strategy: Strategy) -> Policy:
     """Return the policy of a name, or the given one; None = the default of the strategy. Raises InputError."""
     if policy is None:
         policy = "cost" if strategy.can_store else "fixed"
     if isinstance(policy, str):
-        if policy not in POLICIES:
-            raise InputError(f"there is no policy {policy!r}; choose one of {', '.join(POLICIES)}, or give an object")
-        return POLICIES[policy]()
+        return POLICIES[policy_name(policy)]()
     if isinstance(policy, type):
         raise InputError(f"policy is an object, not the class {policy.__name__}: write {policy.__name__}()")
     if not callable(getattr(policy, "decide", None)) or not isinstance(getattr(policy, "name", None), str):

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 from eddy.query.numbers import at_least
 from jisc.plan.states import Masks, StateId, states_of
 from jisc.plan.tree import Tree, names_in, quoted
-from jisc.strategies import STRATEGIES, Strategy
+from jisc.strategies import STRATEGIES, Strategy, StrategyName
 from stairs.errors import InputError, PlanError
 from stairs.graph import JoinGraph
 from stairs.modules import Modules
+
+
+def strategy_name(text: str) -> StrategyName:
+    """Return the name of a strategy as a type checker knows it. Raises InputError for an unknown one."""
+    if text not in STRATEGIES:
+        raise InputError(f"there is no strategy {text!r}; choose one of {', '.join(sorted(STRATEGIES))}")
+    return cast(StrategyName, text)
 
 
 def make_strategy(
@@ -23,9 +31,7 @@ def make_strategy(
     Raises InputError for an unknown name or a wrong `background`, PlanError for states that the plan does not have or
     that the strategy does not let the caller choose.
     """
-    if name not in STRATEGIES:
-        raise InputError(f"there is no strategy {name!r}; choose one of {', '.join(sorted(STRATEGIES))}")
-    kind = STRATEGIES[name]
+    kind = STRATEGIES[strategy_name(name)]
     return kind(modules, tree, check_background(kind, background), check_store(kind, tree, modules.graph, store))
 
 

@@ -99,7 +99,9 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
 
 def check_groups(header: dict[str, Any], query: Query, kind: FileKind) -> None:
     """Raise the error of a kind of file unless a runtime of a query can have the groups and options of a header."""
-    kind.require((header["groups"] is None) == (query.aggregation is None), "only one of the snapshot and the query has groups")
+    kind.require(
+        (header["groups"] is None) == (query.aggregation is None), "only one of the snapshot and the query has groups"
+    )
     if query.aggregation is None:
         return
     options = header["options"]

@@ -14,9 +14,13 @@ eddy             the chosen states   key by key, on the first probe of each
 from __future__ import annotations
 
 from pkgutil import resolve_name
+from typing import Literal
 
 from jisc.strategies.base import Strategy
 from jisc.strategies.transition import Transition
+
+StrategyName = Literal["eddy", "mjoin", "jisc", "moving-state", "parallel-track", "cacq", "stairs", "symmetric-hash"]
+"""The names of the strategies, so that a type checker finds a typo."""
 
 STRATEGIES: dict[str, type[Strategy]] = {
     kind.name: kind
@@ -36,4 +40,4 @@ STRATEGIES: dict[str, type[Strategy]] = {
 }
 """Every strategy by its name."""
 
-__all__ = ["STRATEGIES", "Strategy", "Transition"]
+__all__ = ["STRATEGIES", "Strategy", "StrategyName", "Transition"]

@@ -78,6 +78,11 @@ class History:
         """The newest transition, or None before the first. O(1)."""
         return self._newer[-1] if self._newer else None
 
+    @property
+    def recent(self) -> tuple[PushFigures, ...]:
+        """The last pushes, at most AROUND, oldest first."""
+        return tuple(self._recent)
+
     # A new transition, and what follows it
 
     def watch(self, done: Transition) -> None:

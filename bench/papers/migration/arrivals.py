@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from bench.harness.figure import Row, number
 from eddy import Query, Range, Runtime, Stream
+from eddy.routing.strategies import strategy_name
 
 NAMES = "ABCD"
 PAIRS = ("ab", "bc", "cd")
@@ -170,7 +171,7 @@ class Run:
 
 def run(setting: Setting, pushes: Sequence[Push], strategy: str, change: int | None, plan: str = OLD) -> Run:
     """Take the pushes, and change from `plan` to the new one before push number `change`."""
-    runtime = Runtime(setting.query(), plan, strategy=strategy, count_only=True)
+    runtime = Runtime(setting.query(), plan, strategy=strategy_name(strategy), count_only=True)
     seconds, stall, results, entries, made = [], [], [], [], 0
     for k, push in enumerate(pushes):
         start = thread_time()

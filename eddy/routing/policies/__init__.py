@@ -13,9 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pkgutil import resolve_name
+from typing import Literal
 
 from eddy.routing.policies.base import Decision, Learning, Policy
 from eddy.routing.view import View
+
+PolicyName = Literal["fixed", "lottery", "rank", "a-greedy", "cost", "bandit"]
+"""The names of the policies, so that a type checker finds a typo."""
 
 POLICIES: dict[str, Callable[[], Policy]] = {
     kind.name: kind
@@ -33,4 +37,4 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 """Every policy by its name."""
 
-__all__ = ["POLICIES", "Decision", "Learning", "Policy", "View"]
+__all__ = ["POLICIES", "Decision", "Learning", "Policy", "PolicyName", "View"]

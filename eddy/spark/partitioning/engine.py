@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.query.query import Query
-from eddy.routing.policies import Policy
+from eddy.routing.policies import Policy, PolicyName
 from eddy.runtime import Runtime
 from eddy.spark.types import spark_schema
+from jisc.strategies import StrategyName
 
 OUTPUT_ROWS = 65_536
 
@@ -31,8 +32,8 @@ class EngineOptions:
     """
 
     plan: str | None = None
-    strategy: str = "eddy"
-    policy: str | Policy | None = None
+    strategy: StrategyName = "eddy"
+    policy: PolicyName | Policy | None = None
     max_bytes: int | None = None
 
     def runtime(self, query: Query, plan: str | None = None, *, bounded: bool = False) -> Runtime:
@@ -46,7 +47,7 @@ class EngineOptions:
             bounded=bounded,
         )
 
-    def new_policy(self) -> str | Policy | None:
+    def new_policy(self) -> PolicyName | Policy | None:
         """Return the policy for another engine: a copy, because each engine's policy learns on its own."""
         return copy.deepcopy(self.policy)
 

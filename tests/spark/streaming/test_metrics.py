@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -180,8 +181,11 @@ def test_prometheus_reads_the_figures_of_a_running_join(spark: SparkSession, tmp
     from prometheus_client.parser import text_string_to_metric_families
 
     frames = filled(tmp_path).frames(spark)
-    writer = join(query(), frames, checkpoint=tmp_path / "state", key_groups=4).writeStream.format("noop")
-    running = writer.queryName("orders").start()
+    joined = join(query(), frames, checkpoint=tmp_path / "state", key_groups=4)
+    assert "not started" in repr(joined)
+    assert "4 key groups" in repr(joined)
+    assert "<svg" in joined._repr_html_()
+    running = joined.writeStream.format("noop").queryName("orders").start()
     port = running.serve_metrics(0)
     running.processAllAvailable()
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -197,10 +201,27 @@ def test_prometheus_reads_the_figures_of_a_running_join(spark: SparkSession, tmp
     assert abs(time.time() - found["eddy_published_timestamp_seconds"]) < 600
     steps = {sample.labels["step"] for sample in samples if sample.name == "eddy_seconds_total"}
     assert steps == {"log", "join", "commit", "publish"}
-    with pytest.raises(SparkJoinError, match=f"cannot listen on 127.0.0.1 port {port}: .*; pass another port"):
+    with pytest.raises(SparkJoinError, match=f"serve_metrics: cannot listen on 127.0.0.1 port {port}: .*; pass"):
         running.serve_metrics(port)
+    server = running.serve(0)
+    with urlopen(f"{server.url}figures") as answer:
+        sheet = json.load(answer)
+    assert (sheet["title"], sheet["name"]) == ("streaming join", "orders")
+    shown = {one["name"]: one["value"] for one in sheet["figures"]}
+    assert (shown["rows"], shown["batch"], shown["watermark"]) == (sum(batches["rows"].to_pylist()), 2, 69)
+    tables = {one["title"]: one["rows"] for one in sheet["tables"]}
+    groups = running.groups().to_pylist()
+    assert {row[0] for row in tables["Key groups"]} == {one["group"] for one in groups}
+    assert [row[0] for row in tables["Micro-batches, newest first"]] == [2, 1, 0]
+    assert {one["plan"] for one in sheet["plans"]} == {one["plan"] for one in groups}
+    with urlopen(f"{server.url}events") as answer:
+        drawn = json.loads(answer.readline().removeprefix(b"data: "))
+    assert all(svg.startswith("<svg") for one in drawn["plans"] for svg in one["svgs"])
+    assert "orders, running, after micro-batch 2" in repr(running)
+    assert "key groups" in running._repr_html_()
     running.stop()
-    with pytest.raises(URLError):
-        urlopen(f"http://127.0.0.1:{port}/metrics")
+    for url in (f"http://127.0.0.1:{port}/metrics", server.url):
+        with pytest.raises(URLError):
+            urlopen(url)
     with pytest.raises(SparkJoinError, match="the join orders has ended"):
         running.serve_metrics(0)

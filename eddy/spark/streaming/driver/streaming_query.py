@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eddy.log import LOG
+from eddy.show.html import sheet_html
+from eddy.show.server import PATHS, PORT, Server
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.streaming.driver.progress import completed
+from eddy.spark.streaming.driver.sheet import join_sheet
 from eddy.spark.types import struct_type
-from stairs.errors import EddyError
+from stairs.errors import EddyError, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from eddy.spark.streaming.driver.micro_batch import MicroBatches
+    from eddy.spark.streaming.driver.move_records import How
     from eddy.spark.streaming.driver.partition_map import PartitionMap
 
 
@@ -164,7 +168,7 @@ class StreamingJoinQuery:
     # Of the join
 
     def explain(self) -> str:
-        """Return a text on how the join runs: key groups, tasks, transport, watermark, and the plan of each key group.
+        """Return a text on how the join runs: key groups, tasks, transport, watermark, plans and memory of key groups.
 
         It describes the state after the newest batch. `inner.explain()` prints Spark's plan, which knows nothing of it.
         """
@@ -173,25 +177,43 @@ class StreamingJoinQuery:
     def batches(self) -> pa.Table:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
-        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), loaded (those loaded from the
-        log), moved (to another partition), transitions (changes of plans and stored states), state_rows (that the log
-        keeps for all groups), state_bytes (of the engines of these groups); slowest_group and slowest_share (its time
-        over the mean time); watermark (of the engines, in ticks of the query's common time type, null while unknown);
-        log_seconds, join_seconds, commit_seconds, publish_seconds. A replayed batch that was only published has no row.
+        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), live, mapped and loaded (those of
+        them whose engine was in memory, in a file of the host, or loaded from the log), moved (to another partition),
+        split (key groups that were split), hot_keys (key groups whose load is that of one key),
+        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups), state_bytes
+        (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after the batch),
+        memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops (evictions
+        by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines, in
+        ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
+        publish_seconds. A replayed batch that was only published has no row.
         """
         return self._batches.metrics.batches()
 
     def groups(self) -> pa.Table:
         """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
 
-        Columns: batch, group, partition; source of its engine ("live", kept by a worker; "loaded", from the log;
-        "new"); rows (without late rows), late, results, state_bytes; plan after the batch; transitions, and the reason
-        of the last one, null without any; ready_seconds (to get the engine), join_seconds.
+        Columns: batch, group, partition; source of its engine ("live", kept by a worker; "mapped", from a file of the
+        host to which it was spilled; "loaded", from the log; "new"); rows (without late rows), late, results,
+        state_bytes; plan after the batch; transitions, and the reason of the last one, null without any; ready_seconds
+        (to get the engine), join_seconds; received_bytes (of the file or the log from which the engine came), key_share
+        (rows of the most frequent key over all rows, null unless the group has too much load).
         """
         return self._batches.metrics.groups()
 
-    def serve_metrics(self, port: int = 9108, address: str = "127.0.0.1") -> int:
-        """Serve the figures of this join for Prometheus at http://address:port/metrics; return the port.
+    def serve(
+        self, port: int = PORT, *, address: str = "127.0.0.1", hosts: Sequence[str] = (), every: float = 1.0
+    ) -> Server:
+        """Serve a live page of this join, as `eddy.serve` does for an engine; return the server.
+
+        The page shows the newest micro-batches, the plan of each key group and why it changed, the watermark, late
+        rows, the state, and the queries of a hub. `/metrics` has the figures of `serve_metrics`. The server ends with
+        the join. The arguments are those of `eddy.serve`. Raises SparkJoinError if it cannot listen there, or if the
+        join has ended.
+        """
+        return self._served(port, address, hosts, every, PATHS, "serve")
+
+    def serve_metrics(self, port: int = PORT, address: str = "127.0.0.1") -> int:
+        """Serve the figures of this join for Prometheus at http://address:port/metrics, and no page; return the port.
 
         The server ends with the join. Counters count from this start. Figures: the sums of `batches()` as counters
         (`eddy_rows_total`, …; `eddy_seconds_total` by step), the state of the newest micro-batch as gauges, and
@@ -201,18 +223,35 @@ class StreamingJoinQuery:
         port     0: a free one
         address  of the interface to listen on; "0.0.0.0": all interfaces. There is no authentication
 
-        Needs prometheus-client (`pip install 'eddy-join[metrics]'`). Raises SparkJoinError if the package is missing or
-        the port is taken, or if the join has ended.
+        Raises SparkJoinError if it cannot listen there, or if the join has ended.
         """
-        if find_spec("prometheus_client") is None:
-            raise SparkJoinError("serve_metrics needs the package prometheus-client: pip install 'eddy-join[metrics]'")
-        from eddy.spark.streaming.driver.prometheus import MetricsServer
+        # Another host knows this one by any name. It gets numbers and names of streams, which is all there is.
+        hosts = () if address in ("127.0.0.1", "::1", "localhost") else ("*",)
+        return self._served(port, address, hosts, 1.0, ("/metrics",), "serve_metrics").port
 
+    def _served(
+        self, port: int, address: str, hosts: Sequence[str], every: float, paths: Sequence[str], call: str
+    ) -> Server:
         name = self.name or str(self._batches.checkpoint)
-        server = MetricsServer(name, self._batches.metrics, port, address)
+        try:
+            server = Server(partial(join_sheet, name, self._batches), port, address, hosts, every, paths, call)
+        except InputError as problem:
+            raise SparkJoinError(str(problem)) from problem.__cause__
         if not self._batches.at_end(server.close):
-            raise SparkJoinError(f"serve_metrics: the join {name} has ended; call it while the join runs")
-        return server.port
+            raise SparkJoinError(f"{call}: the join {name} has ended; call it while the join runs")
+        return server
+
+    def __repr__(self) -> str:
+        sheet = join_sheet(self.name or str(self._batches.checkpoint), self._batches)
+        batch = sheet.value("batch")
+        state = "no micro-batch has run" if batch is None else f"after micro-batch {batch:.0f}"
+        lines = [f"StreamingJoinQuery {sheet.name}, {'ended' if self._batches.closed else 'running'}, {state}"]
+        lines.append(f"  {', '.join(f'{sheet.value(name) or 0:,.0f} {name}' for name in ('rows', 'results', 'late'))}")
+        return "\n".join([*lines, *(f"  plan {one.plan}: {one.title}" for one in sheet.plans)])
+
+    def _repr_html_(self) -> str:
+        sheet = join_sheet(self.name or str(self._batches.checkpoint), self._batches)
+        return sheet_html(sheet)
 
     def late(self, stream: str) -> DataFrame:
         """Return the late rows of a stream, of all committed batches, as a batch DataFrame.
@@ -259,16 +298,54 @@ class StreamingJoinQuery:
     @property
     def partition_map(self) -> PartitionMap:
         """The partition of each key group."""
-        return self._batches.partition_map
+        return self._batches.key_groups.partition_map
 
-    def move(self, moves: Mapping[int, int]) -> None:
-        """Move key groups to other partitions, {group: partition}, from the next micro-batch on.
+    def move(self, groups: int | Iterable[int], to: int, how: How = "state") -> None:
+        """Move one or several key groups to a partition, from the next micro-batch on. No other group waits.
 
-        No other group waits. If the engine of a moved group is not on the host, it is loaded from the log and completes
-        its states just in time. Raises SparkJoinError for a group or partition that does not exist.
+        how  "state", the engine moves with its plan and its stored states, through a file on the host (the protocol
+             MSLB of Zhu and Rundensteiner); as "jit" if no worker of the host has the engine. "jit", the receiver
+             loads the rows from the log: the group keeps its plan, and its states are completed just in time.
+             "parallel", two tracks until the old rows are purged (PTLB), is refused: between two micro-batches no row
+             is on its way
+
+        If one worker serves both partitions, the engine stays where it is. Raises SparkJoinError for a group or
+        partition that does not exist, and for another `how`.
         """
-        self._batches.move(moves)
+        self._batches.key_groups.move(groups, to, how)
+
+    def split(self, group: int) -> None:
+        """Split a key group in two by the next bit of the hash of its keys, from the next micro-batch on.
+
+        The half with bit 0 keeps the number of the group, the other half gets the next free number and the partition
+        with the least load. Both are loaded from the log. In a query whose streams do not all share a key, streams
+        without the key are copied to both halves; the key that copies least is chosen. A split is final. Raises
+        SparkJoinError for a group that does not exist, a query without equalities, and a group that was split too
+        often.
+        """
+        self._batches.key_groups.split(group)
+
+    def messages(self) -> pa.Table:
+        """Return the messages of moves and splits since the start, oldest first.
+
+        Columns: move (its number), batch, group; step and kind, the number and the name of the message in the protocol
+        MSLB of Zhu and Rundensteiner (PartitionsToMove, SendPartitions, ReceivePartitions, Received,
+        ReactivatePartitions), or SplitGroup; from, to; bytes, and seconds where they are known. The boundary of a
+        micro-batch stands for DeactivatePartitions. A group without rows is received when it next has some. The newest
+        10,000 are kept.
+        """
+        return self._batches.key_groups.records.messages()
+
+    def history(self) -> pa.Table:
+        """Return the moves and splits since the start, oldest first, with the gain that was predicted and measured.
+
+        Columns: move, batch, kind ("move" or "split"), group, from and to (partitions), child (the new group of a
+        split), how, by ("request" or "rule"); the load of the fullest partition over the mean load: fullness_before,
+        fullness_predicted for the moves and splits of the batch together, and fullness_measured four batches later,
+        null until then. The newest 10,000 are kept.
+        """
+        return self._batches.key_groups.records.history()
 
     def rebalance(self) -> None:
         """Distribute the key groups by their load, from the next micro-batch on."""
-        self._batches.rebalance()
+        self._batches.key_groups.rebalance()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG, refusals
+from eddy.show.describe import planned
+from eddy.show.html import drawn
 from eddy.spark.environment.session import missing_settings
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
@@ -32,7 +34,7 @@ _warned: set[str] = set()
 """Spark applications whose settings a warning has named."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StreamingJoin:
     """A join of streaming DataFrames that has not started; `eddy.spark.join` creates it, `writeStream` starts it.
 
@@ -54,6 +56,16 @@ class StreamingJoin:
     carried: Carried
     settings: Settings
     checkpoint: Path
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamingJoin of {', '.join(self.job.query.graph.names)}, not started; writeStream starts it\n"
+            f"  {self.job.query!r}\n"
+            f"  {self.job.shares.partitions} key groups, {self.settings.partitions} tasks, checkpoint {self.checkpoint}"
+        )
+
+    def _repr_html_(self) -> str:
+        return drawn("StreamingJoin, not started", repr(self), [planned(self.job.query)])
 
     @property
     def writeStream(self) -> JoinWriter:

@@ -58,6 +58,10 @@ class HubBatches(MicroBatches):
                 " new checkpoint"
             )
 
+    def query_rows(self) -> list[tuple[str, str, int, int, str]]:
+        """Return name, state, newest version, results and text of each query."""
+        return self._queries.rows()
+
     def explain(self) -> str:
         """Return a text on the job, its queries, and its state after the newest batch."""
         return "\n".join([*self._queries.lines(), super().explain()])
@@ -69,7 +73,7 @@ class HubBatches(MicroBatches):
         return self._queries.versions(batch)
 
     def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
-        works = distribute(plan.tasks, plan.partition_map.n, holdings, plan.groups, movable=False)
+        works = distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups, movable=False)
         blobs = self._queries.blobs()
         return [
             replace(

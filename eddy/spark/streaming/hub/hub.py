@@ -16,7 +16,8 @@ from eddy.queries.changes import CHANGES, How
 from eddy.queries.life import State, Stop
 from eddy.query.numbers import whole
 from eddy.query.query import Query
-from eddy.routing.policies import Policy
+from eddy.routing.policies import Policy, PolicyName
+from eddy.show.html import table
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.streaming.driver.prepare import prepare
@@ -29,6 +30,7 @@ from eddy.spark.streaming.hub.query_sinks import QuerySinks
 from eddy.spark.streaming.hub.sources import HubStreams, Source
 from eddy.spark.streaming.sinks import ParquetSink, Sink
 from eddy.spark.streaming.sinks.staging import local_path
+from jisc.strategies import StrategyName
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
@@ -79,8 +81,8 @@ class Hub:
         sources: Sequence[Source],
         checkpoint: str | Path,
         *,
-        strategy: str = "eddy",
-        policy: str | Policy | None = None,
+        strategy: StrategyName = "eddy",
+        policy: PolicyName | Policy | None = None,
         partitions: int | None = None,
         transport: str = "auto",
         key_groups: int | None = None,
@@ -89,6 +91,7 @@ class Hub:
         idle_after: timedelta | float | None = None,
         rebalance: Literal["auto", "off"] | Rebalancer = "auto",
         keep: int = 10,
+        memory: int | str | None = None,
     ) -> None:
         self._streams = HubStreams(sources)
         for one in sources:
@@ -107,6 +110,7 @@ class Hub:
             idle_after=idle_after,
             rebalance=rebalance,
             keep=keep,
+            memory=memory,
         )
         self._sinks = QuerySinks()
         self._queries = Queries(self._streams, self._sinks)
@@ -204,6 +208,17 @@ class Hub:
         Columns: batch, the first micro-batch for which it holds; query; version; event.
         """
         return self._queries.history()
+
+    def __repr__(self) -> str:
+        running = self._running
+        state = "not started" if running is None else "running" if running.isActive else "ended"
+        lines = [f"Hub of {', '.join(self._streams.keys)}, {state}"]
+        lines += [f"  {one.name}: {one.state}, {one.results:,} results, {one.query!r}" for one in self.queries.values()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, one.state, f"{one.results:,}", repr(one.query)) for one in self.queries.values()]
+        return f"<div>{table(('query', 'state', 'results', 'text'), rows)}</div>"
 
     # For the handles
 

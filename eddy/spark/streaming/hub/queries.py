@@ -134,6 +134,14 @@ class Queries:
         with self.lock:
             return list(dict.fromkeys([*self._lives, *(one.name for one in self._elements.waiting)]))
 
+    def rows(self) -> list[tuple[str, str, int, int, str]]:
+        """Return name, state, newest version, results and text of each query that has begun."""
+        with self.lock:
+            return [
+                (one.name, one.state, one.versions[-1].number, self.results[one.name], repr(one.query))
+                for one in self._lives.values()
+            ]
+
     def lines(self) -> list[str]:
         """Return a line of text on each query."""
         with self.lock:

@@ -1,0 +1,67 @@
+"""Figures of the probes of the routes that run: the common part of `Runtime.metrics`, `stats` and `explain`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eddy.routing.costs import CLIMB_PROBE, CLIMB_VISIT, LEAF, LEAF_VISIT, PROBE, STORE, VISIT
+from jisc.strategies import Strategy
+from stairs.descriptors import (
+    H_CLASS,
+    H_MATCHES,
+    H_PROBES,
+    H_STATE,
+    H_STORE,
+    H_TARGET,
+    R_END,
+    R_LEAF,
+    R_TRUNK,
+    ROUTED,
+    VIRTUAL,
+)
+from stairs.modules import Modules
+
+
+class HopFigures(NamedTuple):
+    """One probe of a route, since its plan began.
+
+    plan     the number of the plan, in the order in which the plans that run began
+    stream   the stream whose tuples take it
+    to       the stream probed, or the streams of the STAIR probed
+    by       the class probed by; None where the eddy chooses it tuple by tuple (CACQ)
+    probes   chains walked;  matches  tuples in them that passed the checks
+    ns       nanoseconds, by the weights of `eddy.routing.costs`
+    """
+
+    plan: int
+    stream: str
+    to: tuple[str, ...]
+    by: int | None
+    probes: int
+    matches: int
+    ns: float
+
+
+def hop_figures(modules: Modules, strategy: Strategy) -> list[HopFigures]:
+    """Return the hops of all plans that run, oldest plan first, then by stream, then in the order of the route."""
+    names, routes = modules.graph.names, strategy.routes
+    stairs = {stair.row: stair for stair in strategy.stairs}
+    virtual, found = strategy.mode == VIRTUAL, list[HopFigures]()
+    for route in range(len(strategy.trees) * len(names)):
+        span = routes.span[route]
+        for h in range(int(span[R_TRUNK]), int(span[R_END])):
+            hop = routes.hops[h]
+            state, probes, matches = int(hop[H_STATE]), int(hop[H_PROBES]), int(hop[H_MATCHES])
+            to = (names[int(hop[H_TARGET])],) if state < 0 else tuple(names[j] for j in stairs[state].streams)
+            by = None if strategy.mode == ROUTED else int(hop[H_CLASS])
+            ns = _spent(virtual, virtual and h >= span[R_LEAF], probes, matches, int(hop[H_STORE]) >= 0)
+            found.append(HopFigures(route // len(names), names[route % len(names)], to, by, probes, matches, ns))
+    return found
+
+
+def _spent(virtual: bool, leaf: bool, probes: int, matches: int, stores: bool) -> float:
+    if leaf:
+        return LEAF * probes + LEAF_VISIT * matches
+    if virtual:
+        return PROBE * probes + VISIT * matches
+    return CLIMB_PROBE * probes + CLIMB_VISIT * matches + STORE * matches * stores

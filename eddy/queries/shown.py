@@ -1,0 +1,87 @@
+"""An engine as a description: its queries, and each join with its plan and figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eddy.inspect.history import history_table
+from eddy.queries.shared_join import SharedJoin
+from eddy.show.describe import described, described_share, planned, time_text
+from eddy.show.description import Description, Element, JoinPlan, Query
+from eddy.show.html import Timeline
+from jisc.strategies import Strategy
+
+if TYPE_CHECKING:
+    from eddy.engine import Engine as Joining
+    from eddy.queries.engine import Engine
+    from eddy.queries.family import Family
+
+ELEMENTS = 30
+"""Control elements in a description: the newest ones."""
+
+
+class _Running(NamedTuple):
+    """A join of an engine: its title, its family, and what runs it (None before its first push)."""
+
+    title: str
+    family: Family
+    join: SharedJoin | Joining | None
+
+    @property
+    def strategy(self) -> Strategy | None:
+        """Its strategy, None before its first push."""
+        return None if self.join is None else self.join.strategy
+
+
+def engine_joins(engine: Engine) -> list[_Running]:
+    """Return the joins of an engine, each with the queries that it serves in its title."""
+    found = []
+    for family in engine.families:
+        sharing = {owner.version for owner in family.owners}
+        names = [one.name for one in engine.queries.values() if sharing.intersection(one.live)]
+        shared = engine.shared_join(family)
+        title = f"join of {' '.join(family.names)} for {', '.join(names)}{', over shared SteMs' * family.shared}"
+        alone = None if family.runtime is None else family.runtime._engine
+        found.append(_Running(title, family, alone if shared is None else shared))
+    return found
+
+
+def engine_description(engine: Engine, predict: bool = True) -> Description:
+    """Return what an engine runs. To be called in turn."""
+    queries, elements = engine.queries.values(), engine.history()
+    return Description(
+        title="Engine",
+        query=None,
+        joins=tuple(_described(one, predict) for one in engine_joins(engine)),
+        queries=tuple(
+            Query(one.name, one.state, one.versions[-1].number, len(one.live), one.n_results, repr(one.query))
+            for one in queries
+        ),
+        elements=tuple(
+            Element(one["position"], one["query"], one["version"], one["event"])
+            for one in elements.slice(max(len(elements) - ELEMENTS, 0)).to_pylist()
+        ),
+        arrivals=engine.position,
+        results=sum(one.n_results for one in queries),
+        late=sum(engine.late_counts.values()),
+        bytes=engine.nbytes,
+        watermark=engine.watermark,
+        watermark_time=time_text(engine.watermark, engine.sources.time_type),
+    )
+
+
+def _described(one: _Running, predict: bool) -> JoinPlan:
+    if one.join is None:
+        return planned(one.family.query, one.family.tree, title=one.title)
+    if isinstance(one.join, SharedJoin):
+        return described_share(one.join, one.title, predict)
+    return described(one.join, one.title, predict)
+
+
+def engine_timelines(engine: Engine) -> list[Timeline]:
+    """Return the changes of plan of each join. To be called in turn."""
+    found = []
+    for one in engine_joins(engine):
+        changes = [] if one.strategy is None else history_table(one.strategy.history.transitions).to_pylist()
+        found.append(Timeline(changes, engine.position, engine.plan_of(one.family)))
+    return found

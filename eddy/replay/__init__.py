@@ -1,0 +1,1 @@
+"""`eddy replay`: recorded streams under several plans, strategies and policies, side by side."""

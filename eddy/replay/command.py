@@ -1,0 +1,98 @@
+"""`eddy replay FILES --query Q`: what plans, strategies and policies make of recorded streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eddy.replay.recorded import feed_of, query_of, read_streams
+from eddy.replay.ways import Outcome, Replay, asked_ways
+from eddy.show.drawing import printable
+from eddy.show.text import bytes_text
+from stairs.errors import EddyError
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def replay(
+    files: Annotated[list[str], typer.Argument(help="Parquet or CSV files, each a stream: PATH or STREAM=PATH.")],
+    query: Annotated[
+        str, typer.Option("--query", "-q", help="Predicates such as 'R.a = S.a', or a Python file that sets `query`.")
+    ],
+    time: Annotated[list[str] | None, typer.Option(help="Event times: COLUMN, or STREAM=COLUMN.")] = None,
+    window: Annotated[
+        list[str] | None, typer.Option(help="A window: STREAM=1000 rows, STREAM=10 min, STREAM=unbounded.")
+    ] = None,
+    lateness: Annotated[str | None, typer.Option(help="Lateness, such as 5 s.")] = None,
+    strategy: Annotated[list[str] | None, typer.Option(help="A strategy to try; may be repeated.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="A policy to try; may be repeated.")] = None,
+    plan: Annotated[list[str] | None, typer.Option(help="A plan to begin with; may be repeated.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of a push.")] = 10_000,
+    limit: Annotated[int | None, typer.Option(min=1, help="Rows of all streams together.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Rounds; the fastest one of each way counts.")] = 1,
+    count_only: Annotated[bool, typer.Option("--count", help="Count results instead of building them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Run recorded streams in several ways, and show the results, times, changes and state of each.
+
+    Without --strategy, --policy and --plan: the default, and fixed plans to compare it with. Rows come by event time,
+    or, without event times, evenly mixed.
+    """
+    try:
+        tables = read_streams(files)
+        asked = query_of(query, tables, time or (), window or (), lateness)
+        feed = feed_of(asked, tables, limit)
+        runs = Replay(asked, feed, batch, count_only)
+        ways = asked_ways(strategy or (), policy or (), plan or ()) if strategy or policy or plan else None
+        found = runs.compare(list(runs.usual_ways()) if ways is None else ways, repeat)
+    except EddyError as problem:
+        typer.echo(f"eddy replay: {problem}".replace("eddy replay: replay: ", "eddy replay: "), err=True)
+        raise typer.Exit(1) from None
+    if as_json:
+        typer.echo(json.dumps({"rows": feed.rows, "ways": [asdict(one) for one in found]}, indent=2))
+    else:
+        show(found, feed.rows)
+    if len({one.results for one in found}) > 1:
+        typer.echo(
+            "eddy replay: the ways have different numbers of results; that is a defect, please report it", err=True
+        )
+        raise typer.Exit(1)
+
+
+def show(found: Sequence[Outcome], rows: int) -> None:
+    """Print a table of outcomes: a line for each way, with its plan at the end below it."""
+    console = Console()
+    table = Table(box=None, padding=(0, 2, 0, 0), title=f"{rows:,} rows", title_justify="left")
+    for column in ("strategy", "policy"):
+        table.add_column(column)
+    for column in ("results", "late", "seconds", "CPU s", "rows/s", "longest push", "changes", "state"):
+        table.add_column(column, justify="right")
+    table.add_column("way", overflow="fold")
+    for one in found:
+        table.add_row(
+            one.way.strategy,
+            one.policy,
+            f"{one.results:,}",
+            f"{one.late:,}",
+            f"{one.seconds:.3f}",
+            f"{one.cpu_seconds:.3f}",
+            f"{rows / one.seconds:,.0f}" if one.seconds else "-",
+            f"{1e3 * one.longest:,.1f} ms",
+            f"{one.changes:,}",
+            bytes_text(one.state_bytes),
+            Text(f"{printable(one.way.about)}\n{printable(one.plan)}"),
+        )
+    console.print(table)
+    first, *others = found
+    for one in others:
+        if first.cpu_seconds:
+            times = one.cpu_seconds / first.cpu_seconds
+            console.print(Text(f"{one.way.about} took {times:.2f} times the CPU time of: {first.way.about}"))

@@ -1,0 +1,176 @@
+"""Plans with costs predicted from a table of statistics, without a running join: the result of `Query.plans`.
+
+The policy "cost" tries plans on recent tuples over the live state (`eddy.routing.view`). Here there is only what
+`Runtime.stats` has told: how many partners a tuple of one stream has in another one, class by class. So the numbers of
+partners along a route are multiplied as if they were independent, which correlated attributes are not; comparisons are
+taken to let everything pass. The weights of the steps are the same (`eddy.routing.costs`). No state is stored.
+Source of the product of fan-outs: Selinger et al., "Access path selection in a relational database management system",
+SIGMOD 1979.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.routing.costs import ARRIVAL, ATTRIBUTE, CHECK, LEAF, LEAF_VISIT, PROBE, VISIT
+from jisc.plan.orders import random_order
+from jisc.plan.routes import Hop, route
+from jisc.plan.states import Masks
+from jisc.plan.tree import Tree, default_plan, join, left_deep
+from stairs.errors import InputError
+from stairs.graph import JoinGraph
+
+if TYPE_CHECKING:
+    from eddy.query.query import Query
+
+ALL = 6
+"""Streams up to which all plans are listed, left-deep and bushy; with more, DRAWN random left-deep ones."""
+DRAWN = 500
+SCHEMA = pa.schema([("plan", pa.string()), ("ns", pa.float64()), ("times", pa.float64()), ("results", pa.float64())])
+"""The columns of `Query.plans()`."""
+
+
+class Partners(NamedTuple):
+    """The partners of a tuple in another stream by one class: their mean number, and the share of tuples with any."""
+
+    fanout: float
+    hit: float
+
+
+class Statistics:
+    """What a table of `Runtime.stats` says about a query.
+
+    Raises InputError for a table of another form or of other streams, and for one without pairs of live tuples.
+    """
+
+    def __init__(self, table: pa.Table, graph: JoinGraph) -> None:
+        names, needed = graph.names, {"kind", "from", "to", "classes", "share", "rows", "fanout", "hit"}
+        if not isinstance(table, pa.Table) or not needed <= set(table.column_names):
+            raise InputError("plans: stats is the table of Runtime.stats(), or one that was saved and read again")
+        rows = table.select(sorted(needed)).to_pylist()
+        streams = {one["from"]: one for one in rows if one["kind"] == "stream"}
+        if set(streams) != set(names):
+            raise InputError(
+                f"plans: stats describes the streams {', '.join(sorted(streams)) or 'none'}, the query has"
+                f" {', '.join(names)}"
+            )
+        number = {name: i for i, name in enumerate(names)}
+        shares = np.array([streams[name]["share"] or 0.0 for name in names])
+        self.shares = shares / shares.sum() if shares.sum() else np.full(len(names), 1 / len(names))
+        self.rows = np.array([streams[name]["rows"] or 0 for name in names], np.float64)
+        self.pairs: dict[tuple[int, int, int], Partners] = {
+            (number[one["from"]], number[one["to"]], one["classes"][0] - 1): Partners(one["fanout"], one["hit"])
+            for one in rows
+            if one["kind"] == "pair" and one["fanout"] is not None and one["hit"] is not None
+        }
+        if not self.pairs:
+            raise InputError("plans: stats has no figures of pairs of streams; take it once rows have arrived")
+
+
+class _Work(NamedTuple):
+    """The predicted work of an arrival of one stream: nanoseconds of its probes, and results."""
+
+    ns: float
+    results: float
+
+
+def plan_table(query: Query, stats: pa.Table, most: int) -> pa.Table:
+    """Return the plans with the least predicted cost; see `Query.plans`."""
+    graph = query.graph
+    known = Statistics(stats, graph)
+    base = ARRIVAL + ATTRIBUTE * sum(float(s) * len(own) for s, own in zip(known.shares, graph.attributes, strict=True))
+    rows, seen = list[dict[str, Any]](), set()
+    for tree in plans_of(graph):
+        routes = [route(tree, i, graph) for i in range(graph.n_streams)]
+        kind = tuple(tuple((hop.stream, hop.by) for hop in own) for own in routes)
+        if kind in seen:
+            continue
+        seen.add(kind)
+        work = [_walk(i, own, graph, known) for i, own in enumerate(routes)]
+        ns = base + sum(float(share) * one.ns for share, one in zip(known.shares, work, strict=True))
+        results = sum(float(share) * one.results for share, one in zip(known.shares, work, strict=True))
+        rows.append({"plan": tree.text(graph.names), "ns": ns, "results": results})
+    rows.sort(key=lambda one: (one["ns"], one["plan"]))
+    least = rows[0]["ns"]
+    return pa.Table.from_pylist([{**one, "times": one["ns"] / least} for one in rows[:most]], schema=SCHEMA)
+
+
+def plans_of(graph: JoinGraph) -> Iterator[Tree]:
+    """Yield plans without cross products: the default one first, then all, or many random ones (ALL).
+
+    Several may route tuples alike.
+    """
+    yield default_plan(graph)
+    if graph.n_streams <= ALL:
+        yield from _trees((1 << graph.n_streams) - 1, graph, {})
+        return
+    masks, rng = Masks(graph), np.random.default_rng(0)
+    for _ in range(DRAWN):
+        yield left_deep(random_order(masks, rng))
+
+
+def _trees(mask: int, graph: JoinGraph, known: dict[int, list[Tree]]) -> list[Tree]:
+    """Return all trees over some streams, each pair of children in one order."""
+    if mask in known:
+        return known[mask]
+    if not mask & (mask - 1):
+        return [Tree(mask.bit_length() - 1)]
+    found, first = list[Tree](), mask & -mask
+    part = (mask - 1) & mask
+    while part:
+        # The side with the first stream is the left one.
+        if part & first and _meet(part, mask ^ part, graph):
+            lefts, rights = _trees(part, graph, known), _trees(mask ^ part, graph, known)
+            found += [join(left, right) for left in lefts for right in rights]
+        part = (part - 1) & mask
+    known[mask] = found
+    return found
+
+
+def _meet(left: int, right: int, graph: JoinGraph) -> bool:
+    sides = []
+    for mask in (left, right):
+        classes = 0
+        for i, own in enumerate(graph.class_bits):
+            if mask >> i & 1:
+                classes |= own
+        sides.append(classes)
+    return bool(sides[0] & sides[1])
+
+
+def _walk(stream: int, hops: list[Hop], graph: JoinGraph, known: Statistics) -> _Work:
+    """Return the expected work of an arrival along its route: trunk hops nest, leaf hops multiply and may end it."""
+    trunk = [hop for hop in hops if not hop.leaf]
+    binder = dict.fromkeys(graph.attributes[stream], stream)
+    spent, tuples, product = 0.0, 1.0, 1.0
+    for level in range(len(trunk) + 1):
+        if level:
+            hop = trunk[level - 1]
+            found = _partners(binder, hop, known)
+            visits = tuples * found.fanout
+            spent += PROBE * tuples + VISIT * visits + CHECK * visits * (len(hop.checks) + len(hop.compares))
+            for c in hop.checks:
+                # Of all tuples in the window, those with the key are the fan-out of the other class.
+                other = known.pairs.get((binder[c], hop.stream, c), _NONE)
+                visits *= min(other.fanout / max(known.rows[hop.stream], 1.0), 1.0)
+            tuples = visits
+            for c in hop.binds:
+                binder.setdefault(c, hop.stream)
+        for hop in hops:
+            if hop.leaf and hop.after == level:
+                found = _partners(binder, hop, known)
+                spent += tuples * (LEAF + LEAF_VISIT * found.fanout)
+                product *= found.fanout / found.hit if found.hit else 0.0
+                tuples *= found.hit
+    return _Work(spent, tuples * product)
+
+
+_NONE = Partners(0.0, 0.0)
+
+
+def _partners(binder: Mapping[int, int], hop: Hop, known: Statistics) -> Partners:
+    return known.pairs.get((binder[hop.by], hop.stream, hop.by), _NONE)

@@ -1,0 +1,72 @@
+"""The figures of an engine, published for the threads of a server.
+
+No other thread may read an engine while it works. So a server asks for figures, and the thread that works publishes
+them at the end of its push: a push pays one look at an attribute, and the figures only if somebody has asked. If no
+push ends within PATIENCE, the server reads the engine itself, provided nobody works on it; a push that begins meanwhile
+waits for it (`eddy.push.turn`). However many look, figures are at least `every` seconds apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from eddy.log import LOG
+from eddy.show.embedded import Observed, Shown, observe, sheet_of
+from eddy.show.sheet import Sheet
+
+PATIENCE = 0.05
+"""Seconds to wait for the end of a push."""
+
+
+class Board:
+    """The newest figures of a runtime or engine; any thread may ask for them.
+
+    name    a label of the figures
+    every   seconds between two figures, at least
+    """
+
+    def __init__(self, shown: Shown, name: str, every: float) -> None:
+        self._shown, self._name, self._every = shown, name, every
+        self._changed = threading.Condition()
+        self._seen: Observed | None = None
+        self._read_at = -float("inf")
+        self._sheet: tuple[Observed, Sheet] | None = None
+        shown._turn.read(self.publish)
+
+    def publish(self) -> None:
+        """Publish the present figures; in turn. Raises nothing: a push does not fail because of its figures."""
+        try:
+            seen = observe(self._shown)
+        except Exception:
+            # While a push that was interrupted has not been taken back, figures may not fit together.
+            LOG.log(logging.DEBUG, "the figures of %s could not be read", self._name, exc_info=True)
+            return
+        with self._changed:
+            self._seen, self._read_at = seen, time.monotonic()
+            self._changed.notify_all()
+
+    def sheet(self) -> Sheet | None:
+        """Return figures that are as new as they can be without waiting for a push under way; None before the first."""
+        self._refresh()
+        with self._changed:
+            seen, known = self._seen, self._sheet
+        if seen is None:
+            return None
+        if known is None or known[0] is not seen:
+            known = seen, sheet_of(seen, self._name)
+            self._sheet = known
+        return known[1]
+
+    def _refresh(self) -> None:
+        with self._changed:
+            before = self._seen
+            if time.monotonic() < self._read_at + self._every:
+                return
+            turn = self._shown._turn
+            turn.asked = self.publish
+            if self._changed.wait_for(lambda: self._seen is not before, PATIENCE):
+                return
+        if turn.read(self.publish) and turn.asked == self.publish:
+            turn.asked = None

@@ -1,0 +1,322 @@
+"""The description of what runs: plans with their figures, as a tree of values.
+
+`eddy.show.describe` makes it; text, JSON, DOT, SVG and HTML are all rendered from it, so they show the same figures. It
+holds no reference to the engine, so another thread may render it while the engine works. None stands for a figure that
+is not known: of a plan that does not run, or of statistics that are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class StemFigures:
+    """Figures of the window of a stream.
+
+    arrivals, expired, late   since the start
+    rows      live tuples;  bytes  of the window, with its payload;  marks  no-good marks: keys that probes skip
+    probes    chains of it that the routes of the plan walked;  matches  tuples in them that passed the checks
+    share     share of the stream in recent arrivals
+    time      share of the time of all probes of the plan
+
+    Where several joins share SteMs, `late` and `bytes` belong to none of them, and are None.
+    """
+
+    rows: int
+    arrivals: int
+    expired: int
+    late: int | None
+    bytes: int | None
+    marks: int
+    probes: int
+    matches: int
+    share: float | None
+    time: float | None
+
+
+@dataclass(frozen=True)
+class Stem:
+    """A leaf of a plan: the SteM of a stream. `derived` says whether its window follows from intervals."""
+
+    stream: str
+    window: str
+    derived: bool
+    figures: StemFigures | None = None
+    kind: Literal["stem"] = "stem"
+
+
+@dataclass(frozen=True)
+class Stair:
+    """A stored state: the key by whose number it is probed, its live entries, keys to complete, and bytes.
+
+    probes, matches, time   as in `StemFigures`
+    """
+
+    by: int
+    entries: int
+    pending: int
+    bytes: int
+    probes: int
+    matches: int
+    time: float | None
+
+
+@dataclass(frozen=True)
+class Join:
+    """An inner node of a plan.
+
+    on      numbers of the keys that both sides share
+    root    whether it has the results
+    stair   its stored state, None if it is virtual: computed on each probe
+    """
+
+    streams: tuple[str, ...]
+    on: tuple[int, ...]
+    left: Stem | Join
+    right: Stem | Join
+    root: bool
+    stair: Stair | None = None
+    kind: Literal["join"] = "join"
+
+
+Node = Stem | Join
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that streams share, numbered from 1: an equality, or a pair of streams that comparisons connect (`scan`).
+
+    keys, bytes   of its directory
+    """
+
+    number: int
+    text: str
+    streams: tuple[str, ...]
+    scan: bool
+    keys: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison between two streams."""
+
+    left: str
+    right: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A probe of a route; `time` is its share of the time of all probes of the plan."""
+
+    to: tuple[str, ...]
+    probes: int
+    matches: int
+    time: float | None
+
+    @property
+    def selectivity(self) -> float | None:
+        """Matches per probe."""
+        return self.matches / self.probes if self.probes else None
+
+
+@dataclass(frozen=True)
+class Route:
+    """The probes of the arrivals of a stream, in order.
+
+    walked   share of arrivals with a match at each leaf hop; None where routes have none
+    virtual  whether its plan runs over SteMs only
+    """
+
+    stream: str
+    hops: tuple[Hop, ...]
+    walked: float | None
+    virtual: bool
+
+
+@dataclass(frozen=True)
+class Pushes:
+    """The last pushes (at most `jisc.strategies.history.AROUND`): their totals, and the seconds of the longest."""
+
+    count: int
+    arrivals: int
+    results: int
+    seconds: float
+    longest: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a plan or of its stored states."""
+
+    position: int
+    old: str
+    new: str
+    stored: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A plan that was considered: its stored states, and its predicted nanoseconds per arrival.
+
+    alike   whether arrivals take the same routes as now
+    """
+
+    plan: str
+    stored: tuple[str, ...]
+    ns: float
+    alike: bool = False
+
+
+@dataclass(frozen=True)
+class Benefit:
+    """The predicted nanoseconds per arrival that storing an inner state saves and costs, and its predicted size."""
+
+    state: str
+    saved: float
+    upkeep: float
+    entries: float
+    bytes: int
+    stored: bool
+
+    @property
+    def net(self) -> float:
+        """Nanoseconds saved minus upkeep."""
+        return self.saved - self.upkeep
+
+
+@dataclass(frozen=True)
+class Room:
+    """The bound on bytes, what windows, keys and payload take, and what stored states take."""
+
+    max_bytes: int
+    base: int
+    stored: int
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Why the plan is as it is.
+
+    sampling          whether statistics are kept;  the next four are figures of the policy since the start
+    room              the bound on bytes, None without one
+    present           the present plan as predicted now; None if it was not predicted, or nothing has arrived
+    measured          nanoseconds per arrival, None = too few arrivals
+    considered_at     the position of the last decision, None before the first
+    own               the cost of the present plan as it was predicted then
+    considered        the cheapest other plans of that decision; `more` others follow
+    benefits          inner states of the present plan; `more_states` others follow
+    predicted         whether predictions were asked for
+    """
+
+    policy: str
+    sampling: bool
+    samples: int
+    decisions: int
+    changes: int
+    seconds: float
+    room: Room | None
+    predicted: bool = False
+    present: Predicted | None = None
+    measured: float | None = None
+    considered_at: int | None = None
+    own: float | None = None
+    considered: tuple[Predicted, ...] = ()
+    more: int = 0
+    benefits: tuple[Benefit, ...] = ()
+    more_states: int = 0
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """One join and the plan that it runs.
+
+    title          its name where there are several joins, else empty
+    streams        in the order of the query
+    old_plans      plans that run until their tuples have expired
+    arrivals, results, bytes   since the start, and now; None for a plan that does not run
+    last           the newest change, None before the first;  changes  the number of changes
+    """
+
+    title: str
+    plan: str
+    strategy: str
+    streams: tuple[str, ...]
+    old_plans: tuple[str, ...]
+    tree: Node
+    keys: tuple[Key, ...]
+    comparisons: tuple[Compared, ...]
+    where: tuple[str, ...]
+    routes: tuple[Route, ...] = ()
+    arrivals: int | None = None
+    results: int | None = None
+    bytes: int | None = None
+    pushes: Pushes | None = None
+    changes: int = 0
+    last: Change | None = None
+    reasons: Reasons | None = None
+
+    def stems(self) -> Iterator[Stem]:
+        """Yield the leaves of the plan from left to right."""
+        waiting: list[Node] = [self.tree]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, Stem):
+                yield node
+            else:
+                waiting += (node.right, node.left)
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query of an engine: where it is in its life, its newest version, its results so far, and the query as text."""
+
+    name: str
+    state: str
+    version: int
+    versions: int
+    results: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Element:
+    """A control element of a query of an engine, and the position from which it holds."""
+
+    position: int
+    query: str
+    version: int
+    event: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """What runs.
+
+    title      "Runtime", "Engine", …
+    query      the query as text, None where there are several
+    elements   the newest control elements of queries, oldest first
+    arrivals, results, late, bytes, watermark   of all joins together; the watermark is in ticks
+    watermark_time   the watermark as a time, None where event times are no timestamps
+    waiting    matches whose partners are counted (queries with branches)
+    filters    lines on filters of several predicates
+    """
+
+    title: str
+    query: str | None
+    joins: tuple[JoinPlan, ...]
+    queries: tuple[Query, ...] = ()
+    elements: tuple[Element, ...] = ()
+    arrivals: int | None = None
+    results: int | None = None
+    late: int | None = None
+    bytes: int | None = None
+    watermark: int | None = None
+    watermark_time: str | None = None
+    waiting: int | None = None
+    filters: tuple[str, ...] = ()

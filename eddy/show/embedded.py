@@ -1,0 +1,159 @@
+"""The sheet of a runtime or an engine in this process.
+
+`observe` reads the engine, in its thread or in turn; `sheet_of` renders what it returned, in any thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Protocol
+
+from eddy.push.turn import Turn
+from eddy.show.description import Description, JoinPlan
+from eddy.show.graph_svg import graph_svg
+from eddy.show.html import Timeline
+from eddy.show.plan_svg import plan_svg
+from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table
+from eddy.show.timeline_svg import timeline_svg
+
+NEWEST = 30
+"""Changes in a table."""
+
+
+class Shown(Protocol):
+    """A runtime, or an engine of several queries."""
+
+    _turn: Turn
+
+    def _description(self, predict: bool = True) -> Description: ...
+
+    def _timelines(self) -> list[Timeline]: ...
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that is read of an engine at one moment."""
+
+    at: float
+    description: Description
+    timelines: tuple[Timeline, ...]
+
+
+def observe(shown: Shown) -> Observed:
+    """Return the present figures, without predictions. O(streams + hops + changes)."""
+    return Observed(time.time(), shown._description(predict=False), tuple(shown._timelines()))
+
+
+def sheet_of(seen: Observed, name: str) -> Sheet:
+    """Return the sheet of an engine of this name."""
+    shown = seen.description
+    return Sheet(
+        title=shown.title,
+        name=name,
+        label="engine",
+        at=seen.at,
+        figures=tuple(_figures(seen)),
+        plans=tuple(_drawn(join, line) for join, line in zip(shown.joins, seen.timelines, strict=True)),
+        tables=tuple(table for table in _tables(seen) if table.rows),
+        note=shown.query or "",
+    )
+
+
+def _drawn(join: JoinPlan, line: Timeline) -> Drawn:
+    svgs = graph_svg(join), plan_svg(join), timeline_svg(line.history, line.position, line.plan)
+    return Drawn(join.title, join.plan, svgs)
+
+
+def _figures(seen: Observed) -> Iterator[Figure]:
+    shown, joins = seen.description, seen.description.joins
+    yield Figure("arrivals", "Rows that arrived", shown.arrivals, counter=True)
+    yield Figure("results", "Results", shown.results, counter=True)
+    yield Figure("late", "Late rows", shown.late, counter=True)
+    yield Figure("changes", "Changes of plans and stored states", sum(one.changes for one in joins), counter=True)
+    yield Figure("state_bytes", "Bytes of all state", shown.bytes, unit="bytes")
+    pushes = [one.pushes for one in joins if one.pushes is not None]
+    if pushes:
+        mean = sum(one.seconds / one.count for one in pushes)
+        yield Figure("push_seconds", "Mean time of the last pushes", mean, unit="seconds")
+        yield Figure(
+            "push_longest_seconds", "Longest of the last pushes", max(one.longest for one in pushes), unit="seconds"
+        )
+        seconds, arrivals = sum(one.seconds for one in pushes), sum(one.arrivals for one in pushes)
+        if arrivals:
+            yield Figure("arrival_ns", "Time of an arrival in the last pushes", 1e9 * seconds / arrivals, unit="ns")
+    yield Figure("watermark", "Watermark in ticks", shown.watermark, shown=shown.watermark_time)
+    yield Figure("figures_timestamp_seconds", "When these figures were read", seen.at, unit="time")
+    several = len(joins) > 1
+    for join in joins:
+        own = (("join", join.title),) if several else ()
+        for stem in join.stems():
+            if stem.figures is None:
+                continue
+            labels = (*own, ("stream", stem.stream))
+            yield Figure("stream_arrivals", "Rows of a stream that arrived", stem.figures.arrivals, True, "", labels)
+            yield Figure("stream_rows", "Rows in the window of a stream", stem.figures.rows, False, "", labels)
+    for query in shown.queries:
+        labels = (("query", query.name),)
+        yield Figure("query_results", "Results of a query", query.results, True, "", labels)
+
+
+def _tables(seen: Observed) -> Iterator[Table]:
+    shown = seen.description
+    yield Table(
+        "Queries",
+        ("query", "state", "newest version", "live versions", "results", "text"),
+        [(one.name, one.state, one.version, one.versions, one.results, one.text) for one in shown.queries],
+    )
+    yield Table(
+        "Changes of plan, newest first",
+        ("arrival", "join", "plan", "stored", "why", "ns per arrival before", "after"),
+        _changes(seen),
+    )
+    yield Table(
+        "Control elements, newest first",
+        ("arrival", "query", "version", "event"),
+        [(one.position, one.query, one.version, one.event) for one in reversed(shown.elements)],
+    )
+    yield Table(
+        "Streams",
+        ("join", "stream", "window", "rows", "bytes", "arrivals", "late", "no-good marks", "matches per probe",
+         "share of probe time"),
+        [row for join in shown.joins for row in _stems(join)],
+    )  # fmt: skip
+    yield Table(
+        "Decisions",
+        ("join", "strategy", "policy", "samples", "decisions", "changes", "seconds"),
+        [
+            (one.title, one.strategy, why.policy, why.samples, why.decisions, why.changes, round(why.seconds, 3))
+            for one in shown.joins
+            if (why := one.reasons) is not None
+        ],
+    )
+    yield Table("Filters", ("filter",), [(line,) for line in shown.filters])
+
+
+def _stems(join: JoinPlan) -> Iterator[tuple[Cell, ...]]:
+    for stem in join.stems():
+        own = stem.figures
+        if own is not None:
+            found = round(own.matches / own.probes, 3) if own.probes else None
+            time_share = None if own.time is None else f"{own.time:.0%}"
+            yield (
+                join.title, stem.stream, stem.window, own.rows, own.bytes, own.arrivals, own.late, own.marks, found,
+                time_share,
+            )  # fmt: skip
+
+
+def _changes(seen: Observed) -> list[tuple[Cell, ...]]:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            row["position"], join.title, row["new"], row["stored"], row["reason"],
+            round(row["ns_before"]) or None, round(row["ns_after"]) or None,
+        )
+        for join, line in zip(seen.description.joins, seen.timelines, strict=True)
+        for row in line.history[-NEWEST:]
+    ]  # fmt: skip
+    return sorted(rows, key=itemgetter(0), reverse=True)[:NEWEST]

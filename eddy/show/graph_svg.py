@@ -1,0 +1,80 @@
+"""The join graph as SVG: streams on an ellipse, a line for each key of two streams, a star for a key of more.
+
+Dashed lines are comparisons. Below the graph, the keys and comparisons in words.
+"""
+
+from __future__ import annotations
+
+from math import cos, pi, sin
+
+from eddy.show.description import JoinPlan
+from eddy.show.drawing import FAINT, INK, KEYS, LINE, PAPER, STEM, element, picture, tip, words
+from eddy.show.labels import cut
+
+CHARACTER, HEIGHT, LEGEND = 7, 28, 16
+SHOWN = 24
+"""Keys and comparisons in the legend."""
+
+
+def graph_svg(join: JoinPlan) -> str:
+    """Return a drawing of the join graph. O(streams + keys)."""
+    names = join.streams
+    widest = max(60, CHARACTER * max(len(cut(name, 24)) for name in names) + 16)
+    n = len(names)
+    across = max(widest + 80, round(n * (widest + 36) / pi))
+    down = 0 if n == 2 else max(100, round(n * (HEIGHT + 36) / pi))
+    legend = [(KEYS[(key.number - 1) % len(KEYS)], f"[{key.number}] {key.text}") for key in join.keys]
+    legend += [(FAINT, one.text) for one in join.comparisons]
+    more = len(legend) - SHOWN
+    legend = legend[:SHOWN] + [(FAINT, f"and {more} more")] * (more > 0)
+    lines = [(colour, cut(text, 90)) for colour, text in legend]
+    width = max(across + widest + 40, 6 * max((len(text) for _, text in lines), default=0) + 40)
+    top = down + HEIGHT + 30
+    middle_x, middle_y = width // 2, top // 2
+    # Two streams lie side by side; more begin at the top.
+    start = pi if n == 2 else -pi / 2
+    places = {
+        name: (
+            middle_x + round(across / 2 * cos(start + 2 * pi * k / n)),
+            middle_y + round(down / 2 * sin(start + 2 * pi * k / n)),
+        )
+        for k, name in enumerate(names)
+    }
+    parts = list[str]()
+    for key in join.keys:
+        parts += _key(key.number, key.text, [places[name] for name in key.streams])
+    for one in join.comparisons:
+        (x1, y1), (x2, y2) = places[one.left], places[one.right]
+        # Beside a line of a key between the same streams.
+        line = element(
+            "path",
+            tip(one.text),
+            d=f"M{x1} {y1} Q{(x1 + x2) // 2 + 14} {(y1 + y2) // 2 + 22} {x2} {y2}",
+            fill="none",
+            stroke=LINE,
+            stroke_dasharray="4 3",
+        )
+        parts.append(line)
+    for name, (x, y) in places.items():
+        own = max(44, CHARACTER * len(cut(name, 24)) + 16)
+        oval = element(
+            "rect", x=x - own // 2, y=y - HEIGHT // 2, width=own, height=HEIGHT, rx=14, fill=STEM, stroke=INK
+        )
+        parts.append(element("g", tip(name), oval, words(cut(name, 24), x, y + 4, weight=600)))
+    for k, (colour, text) in enumerate(lines):
+        parts.append(words(text, 16, top + 12 + LEGEND * k, anchor="start", fill=colour))
+    return picture(width, top + LEGEND * len(lines) + 10, parts, f"join graph of {cut(', '.join(names), 400)}")
+
+
+def _key(number: int, text: str, ends: list[tuple[int, int]]) -> list[str]:
+    colour = KEYS[(number - 1) % len(KEYS)]
+    x, y = (sum(values) // len(ends) for values in zip(*ends, strict=True))
+    if len(ends) == 2:
+        (x1, y1), (x2, y2) = ends
+        lines = [element("line", tip(text), x1=x1, y1=y1, x2=x2, y2=y2, stroke=colour, stroke_width=2)]
+    else:
+        # Keys of the same streams would meet in one point.
+        x, y = x + 18 * ((number - 1) % 3), y + 12 * ((number - 1) % 5)
+        lines = [element("line", tip(text), x1=x, y1=y, x2=a, y2=b, stroke=colour, stroke_width=2) for a, b in ends]
+    label = element("circle", cx=x, cy=y, r=10, fill=PAPER, stroke=colour)
+    return [*lines, element("g", tip(text), label, words(str(number), x, y + 4, size=10, fill=colour))]

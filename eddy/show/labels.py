@@ -1,0 +1,62 @@
+"""Labels of the parts of a plan, which DOT and SVG show alike."""
+
+from __future__ import annotations
+
+from eddy.show.description import Join, Stair, Stem, StemFigures
+from eddy.show.text import bytes_text
+
+LONGEST = 40
+"""Characters of a line; a longer one is cut."""
+
+
+def cut(text: str, longest: int = LONGEST) -> str:
+    """Return a text of at most this many characters, in one line.
+
+    >>> cut("impressions of all users", 12)
+    'impressions…'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def short(count: float) -> str:
+    """Return a number in at most five characters and a unit.
+
+    >>> short(12345), short(999), short(2_500_000)
+    ('12.3 k', '999', '2.5 M')
+    """
+    for unit in ("", " k", " M", " G"):
+        if abs(count) < 1000 or unit == " G":
+            return f"{count:.3g}{unit}" if count != int(count) or unit else f"{int(count)}"
+        count /= 1000
+    raise AssertionError
+
+
+def node_lines(node: Stem | Join) -> list[str]:
+    """Return the lines of a node: its name, its figures, the work on it; one line without figures."""
+    if isinstance(node, Stem):
+        lines = [cut(node.stream), cut(f"{node.window}{' (from the intervals)' if node.derived else ''}")]
+        own = node.figures
+        if own is not None:
+            share = "" if own.share is None else f", {own.share:.0%} of arrivals"
+            size = "" if own.bytes is None else f", {bytes_text(own.bytes)}"
+            lines.append(f"{short(own.rows)} rows{size}{share}")
+            lines += [line for line in [_work(own)] if line]
+            if own.marks:
+                lines.append(f"{short(own.marks)} no-good marks")
+        return lines
+    lines = [f"⋈ {', '.join(f'[{c}]' for c in node.on)}"]
+    if node.stair is None:
+        return [*lines, "results" if node.root else "not stored"]
+    pending = f", {short(node.stair.pending)} keys to complete" if node.stair.pending else ""
+    lines.append(f"stored by [{node.stair.by}]{pending}")
+    lines.append(f"{short(node.stair.entries)} entries, {bytes_text(node.stair.bytes)}")
+    return [*lines, *(line for line in [_work(node.stair)] if line)]
+
+
+def _work(own: StemFigures | Stair) -> str:
+    """Return the selectivity of the probes of a state, and their share of the time."""
+    if not own.probes:
+        return ""
+    time = "" if own.time is None else f", {own.time:.0%} of probe time"
+    return f"{own.matches / own.probes:.3g} per probe{time}"

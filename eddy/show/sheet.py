@@ -1,0 +1,72 @@
+"""A sheet: all that a page, a terminal or Prometheus shows of something that runs, at one moment.
+
+A sheet is made once for each moment, of values that do not change, and rendered in the threads of a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Cell = str | int | float | None
+Unit = Literal["", "bytes", "seconds", "ns", "time"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number that Prometheus reads as eddy_<name>, with "_total" after it if it is a counter.
+
+    text     its meaning, in a few words
+    counter  whether it only grows
+    labels   further labels, as (name, value); the page shows figures without any
+    shown    how the page shows it, if not as a number
+    """
+
+    name: str
+    text: str
+    value: float | None
+    counter: bool = False
+    unit: Unit = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    shown: str | None = None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A plan: its title, its text, and drawings of the join graph, the plan and its history."""
+
+    title: str
+    plan: str
+    svgs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What a page shows.
+
+    title    what runs;  name  its name, a label of its figures (`label` is that label's name)
+    at       Unix time of the figures;  note  a remark on their state, often empty
+    """
+
+    title: str
+    name: str
+    label: str
+    at: float
+    figures: tuple[Figure, ...]
+    plans: tuple[Drawn, ...] = ()
+    tables: tuple[Table, ...] = field(default=())
+    note: str = ""
+
+    def value(self, name: str) -> float | None:
+        """Return the value of a figure without further labels, None if there is none."""
+        return next((one.value for one in self.figures if one.name == name and not one.labels), None)

@@ -1,0 +1,147 @@
+"""`eddy top`: the figures of a served engine or join in the terminal.
+
+It asks the `/figures` of a page (`eddy.serve`, or `serve` of a running join on Spark), so it needs no access to the
+process but that address, and works through an SSH tunnel as the page does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from eddy.show.drawing import printable
+from eddy.show.labels import short
+from eddy.show.server import PORT
+from eddy.show.text import bytes_text
+from stairs.errors import InputError
+
+SECONDS = 5.0
+"""Time to wait for an answer."""
+MOST_BYTES = 1 << 24
+"""Bytes of an answer that are read; more is no page of eddy."""
+
+app = typer.Typer(add_completion=False)
+
+
+def figures_url(given: str) -> str:
+    """Return the address of the figures of a page. Raises InputError for what is no address of a page.
+
+    >>> figures_url("localhost:9108"), figures_url("9108"), figures_url("http://host:1/")
+    ('http://localhost:9108/figures', 'http://127.0.0.1:9108/figures', 'http://host:1/figures')
+    """
+    text = f"127.0.0.1:{given}" if given.isdecimal() else given
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/", "/figures"):
+        raise InputError(f"eddy top: {given!r} is no address of a page; pass its port, host:port, or http://host:port/")
+    return f"{parts.scheme}://{parts.netloc}/figures"
+
+
+def figures(url: str) -> dict[str, Any]:
+    """Return the figures at an address. Raises InputError if nothing serves them there."""
+    try:
+        with urlopen(Request(url, headers={"Accept": "application/json"}), timeout=SECONDS) as answer:
+            found = json.loads(answer.read(MOST_BYTES))
+        if not isinstance(found, dict) or not {"title", "name", "at", "figures", "plans", "tables"} <= found.keys():
+            raise ValueError("the answer has no figures")
+    except HTTPError as problem:
+        said = problem.read(500).decode(errors="replace").strip()
+        raise InputError(f"eddy top: {url} answers {problem.code}: {said}") from problem
+    except (OSError, URLError, ValueError) as problem:
+        raise InputError(
+            f"eddy top: there are no figures at {url}: {problem}; start a page with eddy.serve(engine), or"
+            " running.serve() on Spark"
+        ) from problem
+    return found
+
+
+def view(sheet: Mapping[str, Any]) -> RenderableType:
+    """Return the figures for a terminal: those without labels in a grid, then the plans, then the tables."""
+    age = time.time() - float(sheet["at"])
+    head = _text(f"{sheet['title']} {sheet['name']}", "bold")
+    head.append(f"   figures of {time.strftime('%H:%M:%S', time.localtime(sheet['at']))}")
+    if age > 5:
+        head.append(f", {age:.0f} s ago", "red")
+    grid = Table.grid(padding=(0, 3))
+    cells = [cell for one in sheet["figures"] if (cell := _figure(one)) is not None]
+    for row in range(0, len(cells), 4):
+        grid.add_row(*cells[row : row + 4])
+    parts: list[RenderableType] = [head, grid]
+    parts += [_text(f"plan {one['plan']}{'   ' + one['title'] if one['title'] else ''}") for one in sheet["plans"]]
+    return Group(*parts, *map(_table, sheet["tables"]))
+
+
+def _text(value: object, style: str = "") -> Text:
+    """Return a text without control characters, which the terminal would obey."""
+    return Text(printable(str(value)), style)
+
+
+def _figure(one: Mapping[str, Any]) -> Text | None:
+    value, unit = one["value"], one["unit"]
+    if value is None or unit == "time":
+        return None
+    if one["shown"] is not None:
+        shown = str(one["shown"])
+    elif unit == "bytes":
+        shown = bytes_text(int(value))
+    elif unit == "seconds":
+        shown = f"{1e3 * value:,.1f} ms" if value < 1 else f"{value:,.1f} s"
+    else:
+        shown = f"{value:,.0f}{' ns' if unit == 'ns' else ''}"
+    found = _text(one["text"], "dim")
+    found.append(f"\n{printable(shown)}", "bold")
+    if one["rate"] is not None:
+        found.append(f"  {short(round(one['rate'], 1))}/s", "cyan")
+    return found
+
+
+def _table(one: Mapping[str, Any]) -> Table:
+    rows = one["rows"]
+    used = [k for k in range(len(one["columns"])) if any(row[k] not in (None, "") for row in rows)]
+    numbers = {k for k in used if all(row[k] is None or isinstance(row[k], int | float) for row in rows)}
+    found = Table(title=_text(one["title"]), title_justify="left", box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for k in used:
+        found.add_column(_text(one["columns"][k]), justify="right" if k in numbers else "left", overflow="fold")
+    for row in rows:
+        found.add_row(*(_cell(row[k], str(one["columns"][k])) for k in used))
+    return found
+
+
+def _cell(value: object, column: str) -> Text:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _text(bytes_text(int(value)) if column.endswith("bytes") else f"{value:,}")
+    return _text("" if value is None else value)
+
+
+@app.command()
+def top(
+    address: Annotated[str, typer.Argument(help="Port, host:port or URL of the page.")] = str(PORT),
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the figures once and exit.")] = False,
+) -> None:
+    """Show the figures of a served engine or join, as `eddy.serve` or `running.serve()` serves them."""
+    console = Console()
+    try:
+        url = figures_url(address)
+        if once:
+            console.print(view(figures(url)))
+            return
+        with Live(view(figures(url)), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                time.sleep(every)
+                live.update(view(figures(url)), refresh=True)
+    except InputError as problem:
+        typer.echo(str(problem), err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        return
