@@ -47,5 +47,3 @@ def _computed(source: Source, field: Field) -> Computed:
 
 def _clauses(tree: exp.Select) -> bool:
     return any(value for name, value in tree.args.items() if name != "expressions")
-
-

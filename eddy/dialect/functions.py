@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from eddy.dialect.kinds import TIMES, family, name_of
+from eddy.dialect.kinds import MOST_DIGITS, TIMES, family, name_of
 from eddy.dialect.patterns import position, regular
 from eddy.dialect.values import Value, converted, null, unified, widened
 from eddy.query.key_types.times import UNITS
@@ -82,6 +82,8 @@ def _kept(make: Callable[[pc.Expression], pc.Expression], whole: bool = False) -
         value = widened(scalars.numbers(node, *parts)[0])
         if value.family == "null" or (whole and value.family == "integer"):
             return value
+        if whole:
+            value = _with_room(value)
         return Value(make(value.arrow), value.kind)
 
     return Call(1, 1, made)
@@ -111,6 +113,13 @@ def _part(make: Callable[[pc.Expression, str], pc.Expression], kind: pa.DataType
 # Numbers
 
 
+def _with_room(value: Value) -> Value:
+    """Return a number with room for one more digit, which rounding may need."""
+    if value.family != "decimal":
+        return value
+    return converted(value, pa.decimal128(min(value.kind.precision + 1, MOST_DIGITS), value.kind.scale))
+
+
 def _round(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
     value = widened(scalars.numbers(node, parts[0])[0])
     digits = _whole(scalars, parts[1], "the number of digits") if len(parts) > 1 else 0
@@ -118,6 +127,7 @@ def _round(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
         return value
     if value.family == "decimal" and digits >= value.kind.scale:
         return value
+    value = _with_room(value)
     return Value(pc.round(value.arrow, ndigits=digits, round_mode="half_towards_infinity"), value.kind)
 
 
@@ -339,6 +349,33 @@ def _date_trunc(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
     return Value(pc.floor_temporal(value.arrow, unit=unit), value.kind)
 
 
+def _tumble(end: bool) -> Call:
+    """TUMBLE_START and TUMBLE_END of a time: multiples of the size, counted from 1970."""
+
+    def made(scalars: Scalars, node: exp.Expression, parts: Parts) -> Value:
+        value, size = widened(scalars.value(parts[0])), scalars.value(parts[1])
+        if value.family == "timestamp" and size.family == "interval":
+            found = unified([Value(pc.scalar(0), pa.duration(value.kind.unit)), size])
+            assert found is not None
+            kind = pa.timestamp(found[1].unit, value.kind.tz)
+            span = int(size.literal * 10 ** (3 * UNITS.index(kind.unit)))
+        elif value.family == "integer" and size.family == "integer" and size.literal:
+            kind, span = pa.int64(), size.literal
+        else:
+            raise scalars.error(node, "TUMBLE_START takes a time and a constant size, such as INTERVAL '10' MINUTE")
+        if span <= 0:
+            raise scalars.error(parts[1], "the size of a window must be greater than 0")
+        ticks, size_ticks = value.arrow.cast(kind).cast(pa.int64()), pc.scalar(pa.scalar(span, pa.int64()))
+        # Towards zero, so times before 1970 are moved by a window.
+        rest = pc.subtract_checked(ticks, pc.multiply_checked(pc.divide_checked(ticks, size_ticks), size_ticks))
+        zero = pc.scalar(pa.scalar(0, pa.int64()))
+        rest = pc.if_else(pc.less(rest, zero), pc.add_checked(rest, size_ticks), rest)
+        start = pc.subtract_checked(ticks, rest)
+        return Value((pc.add_checked(start, size_ticks) if end else start).cast(kind), kind)
+
+    return Call(2, 2, made)
+
+
 _BETWEEN: dict[str, int] = {"SECOND": 1, "MINUTE": 60, "HOUR": 3_600, "DAY": 86_400, "WEEK": 604_800}
 
 
@@ -431,6 +468,8 @@ CALLS: dict[str, Call] = {
     "DAYOFYEAR": _field("DOY"),
     "WEEKOFYEAR": _field("WEEK"),
     "DATE_TRUNC": Call(2, 2, _date_trunc),
+    "TUMBLE_START": _tumble(False),
+    "TUMBLE_END": _tumble(True),
     "TIMESTAMPDIFF": Call(3, 3, _timestampdiff),
 }
 """The functions by name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp, generator, parser, tokens
@@ -37,7 +37,7 @@ class Eddy(Dialect):
     class Parser(parser.Parser):
         """Functions with a syntax of their own, such as CAST, are parsed; all others stay `exp.Anonymous`."""
 
-        FUNCTIONS: ClassVar = {}
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
 
     class Generator(generator.Generator):
         """Prints what the parser reads back."""
@@ -75,15 +75,12 @@ class Source:
     def offset(self, node: exp.Expression) -> int:
         """Return where a node begins: at its keyword, or at the first of its parts whose place is known."""
         own = [one.meta["start"] for one in node.walk() if "start" in one.meta]
-        if not own:
-            above = node.parent
-            return 0 if above is None else self.offset(above)
-        first = min(own)
+        first = int(min(own)) if own else 0 if node.parent is None else self.offset(node.parent)
         word = _WORDS.get(type(node).__name__)
         if word is None or "start" in node.meta:
-            return int(first)
+            return first
         before = list(re.finditer(rf"\b{word}\b", self.text[: first + 1], re.IGNORECASE))
-        return before[-1].start() if before else int(first)
+        return before[-1].start() if before else first
 
 
 _WORDS = {
@@ -133,8 +130,8 @@ def parse(source: Source) -> exp.Expression:
         known = error.errors[0] if error.errors else {}
         what = _MARKS.sub("", str(known.get("description") or error)).splitlines()[0].rstrip(".")
         found_text = known.get("highlight") or ""
-        start = len(known.get("start_context") or "")
-        raise _parse_error(source, what, str(found_text), int(known.get("line") or 1), int(known.get("col") or 1), start)
+        place = int(known.get("line") or 1), int(known.get("col") or 1)
+        raise _parse_error(source, what, str(found_text), *place) from error
     except sqlglot.errors.SqlglotError as error:
         raise source.error(None, f"the text cannot be split into words: {str(error).splitlines()[0]}") from error
     if len(found) != 1:
@@ -142,7 +139,7 @@ def parse(source: Source) -> exp.Expression:
     return found[0]
 
 
-def _parse_error(source: Source, what: str, found: str, line: int, column: int, start: int) -> SqlError:
+def _parse_error(source: Source, what: str, found: str, line: int, column: int) -> SqlError:
     """Return the error at a word that the parser did not expect; sqlglot counts columns to the end of the word."""
     lines = source.text.split("\n")
     offset = sum(len(one) + 1 for one in lines[: line - 1]) + max(column - len(found), 0)
@@ -155,6 +152,10 @@ def _parse_error(source: Source, what: str, found: str, line: int, column: int, 
 
 
 UNPARSED = {
+    "ORDER BY": "; sort the table of a push. (Patterns of rows are not supported: write joins with intervals.)",
+    "SECOND": "; windows stand in GROUP BY: GROUP BY TUMBLE(at, INTERVAL '10' SECOND)",
+    "MINUTE": "; windows stand in GROUP BY: GROUP BY TUMBLE(at, INTERVAL '10' MINUTE)",
+    "HOUR": "; windows stand in GROUP BY: GROUP BY TUMBLE(at, INTERVAL '1' HOUR)",
     "MATCH_RECOGNIZE": "; patterns of rows are not supported: write a join with intervals between event times",
 }
 """Remedies for words at which the parser stops."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -79,27 +79,32 @@ def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) 
                 raise source.error(call, f"{_called(call)} is not supported; write {_OTHERS[_called(call)]}")
     if given is None and having is None and not calls:
         return None
-    if inside:
+    if inside and (calls or having is not None or not _is_distinct(given, block, source)):
         node = given or having or calls[0]
         raise source.error(
-            node, "a subquery with groups does not flatten into a join: a query aggregates over the join of its streams;"
-            " write GROUP BY in the outer SELECT, or push the results of this query into a stream of another one"
+            node,
+            "a subquery with groups does not flatten into a join: a query aggregates over the join of its streams;"
+            " write GROUP BY in the outer SELECT, or push the results of this query into a stream of another one",
         )
     groups = Groups([])
     if given is not None:
         for name in ("rollup", "cube", "grouping_sets", "all", "totals"):
             if given.args.get(name):
-                raise source.error(given, f"GROUP BY {name.upper()} is not supported; write a SELECT for each, with UNION ALL")
+                raise source.error(
+                    given, f"GROUP BY {name.upper()} is not supported; write a SELECT for each, with UNION ALL"
+                )
     for one in [] if given is None else given.expressions:
         tree = _key(one, block, source)
         if _called(tree) in WINDOWS:
             if groups.window is not None:
                 raise source.error(one, "GROUP BY takes one window")
-            groups.window = tree  # type: ignore[assignment]
+            groups.window = tree
         else:
             found = next(_aggregates(tree), None)
             if found is not None:
-                raise source.error(one, f"{printed(found)} is an aggregate, which GROUP BY cannot take; write it in HAVING")
+                raise source.error(
+                    one, f"{printed(found)} is an aggregate, which GROUP BY cannot take; write it in HAVING"
+                )
             groups.keys.append(tree)
     if having is not None:
         groups.having = block.scope.resolve(having.this, source)
@@ -119,6 +124,49 @@ def _key(node: exp.Expression, block: Block, source: Source) -> exp.Expression:
         if not known and node.name not in block.scope.merged:
             return block.outputs[node.name]
     return block.scope.resolve(node, source)
+
+
+def _is_distinct(given: exp.Expression | None, block: Block, source: Source) -> bool:
+    """Return whether a SELECT with groups and without aggregates has its group columns as output columns."""
+    if given is None:
+        return False
+    keys = [_key(one, block, source) for one in given.expressions]
+    bounds = {name for name, bound in _BOUNDS.items() if bound}
+    return all(tree in keys or _called(tree) in bounds for tree in block.outputs.values())
+
+
+def with_distinct(
+    block: Block, found: Sequence[tuple[Groups, frozenset[int]]], source: Source, node: exp.Expression
+) -> None:
+    """Give a SELECT over subqueries of different rows the groups that make its own rows different.
+
+    The join of subqueries with different rows has different rows, too: one for each combination of their group columns.
+    So it is the join of all rows, grouped by all of these columns. Raises SqlError for anything else.
+    """
+    covered = frozenset().union(*(own for _, own in found))
+    if (
+        block.groups is not None
+        or not set(block.part.own) <= covered
+        or any(b.how != "semi" for b in block.part.branches if b.how != "anti")
+    ):
+        raise source.error(
+            node,
+            "a subquery with GROUP BY flattens only into a join of such subqueries without aggregates; write GROUP BY"
+            " in"
+            " the outer SELECT, or push the results of the subquery into a stream of another query",
+        )
+    groups = Groups([])
+    for own, _ in found:
+        groups.keys += own.keys
+        if own.window is None:
+            continue
+        if groups.window is None:
+            groups.window = own.window
+        else:
+            start = own.window.copy()
+            start.set("this", f"{_called(own.window)}_START")
+            groups.keys.append(start)
+    block.groups = groups
 
 
 class _Grouping:
@@ -174,7 +222,9 @@ class _Grouping:
         inner = parts[0]
         nested = next(_aggregates(inner), None)
         if nested is not None:
-            raise self.source.error(nested, "an aggregate of an aggregate needs a second query: push the results of this one into it")
+            raise self.source.error(
+                nested, "an aggregate of an aggregate needs a second query: push the results of this one into it"
+            )
         if isinstance(inner, exp.Star):
             if name != "COUNT":
                 raise self.source.error(node, f"{name}(*) is not supported; name a column")
@@ -234,8 +284,12 @@ class _Grouping:
         if window is None:
             raise self.source.error(node, f"{name} needs TUMBLE, HOP or SESSION in GROUP BY")
         own = name.rpartition("_")[0]
+        if own == "WINDOW" and node.expressions:
+            raise self.source.error(node, f"{name} takes no arguments")
         if own != "WINDOW":
-            same = [self.joins.text(one) for one in node.expressions] == [self.joins.text(one) for one in window.expressions]
+            same = [self.joins.text(one) for one in node.expressions] == [
+                self.joins.text(one) for one in window.expressions
+            ]
             if own != _called(window) or not same:
                 raise self.source.error(node, f"{printed(node)} is not the window of GROUP BY, {printed(window)}")
         bound = _BOUNDS[name]
@@ -256,8 +310,9 @@ class _Grouping:
             return _group_column(self._bound(node), node)
         if place_of(node) is not None:
             raise self.source.error(
-                node, f"{printed(node)} is neither in GROUP BY nor inside of an aggregate; add it to GROUP BY, or take its"
-                " MIN, MAX, FIRST_VALUE or LAST_VALUE"
+                node,
+                f"{printed(node)} is neither in GROUP BY nor inside of an aggregate; add it to GROUP BY, or take its"
+                " MIN, MAX, FIRST_VALUE or LAST_VALUE",
             )
         new = node.copy()
         for name, value in node.args.items():
@@ -283,7 +338,10 @@ def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str,
     outputs = {name: grouping.over_groups(tree) for name, tree in block.outputs.items()}
     having = [(tree, grouping.over_groups(tree)) for tree in conjuncts(block.groups.having)]
     arguments = {
-        "group_by": grouping.group_by, "aggregates": grouping.aggregates, "group_window": grouping.window(), **options
+        "group_by": grouping.group_by,
+        "aggregates": grouping.aggregates,
+        "group_window": grouping.window(),
+        **options,
     }
     # The types of the groups are known when there is a query.
     plain = Query(found.streams, found.on, **arguments)

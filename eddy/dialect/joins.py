@@ -12,7 +12,7 @@ from sqlglot import exp
 from eddy.dialect.conditions import SqlPredicate
 from eddy.dialect.grammar import Source, identifier, printed
 from eddy.dialect.parts import Hung, Part
-from eddy.dialect.predicates import bands, predicate
+from eddy.dialect.predicates import bands, implied, predicate
 from eddy.dialect.relations import Occurrence
 from eddy.dialect.scalars import Scalars
 from eddy.dialect.trees import Place, own_columns, place_of, reads, replaced
@@ -127,7 +127,9 @@ class Joins:
 
     def _split(self, condition: exp.Expression) -> list[exp.Expression]:
         """Return |x - y| < c as two comparisons if these are predicates, any other condition as it is."""
-        found = bands(condition)
+        found = [*bands(condition), *implied(condition)]
+        if isinstance(condition, exp.EQ):
+            return found
         if len(found) == 1 or any(self._predicate(one) is None for one in found):
             return [condition]
         return found
@@ -147,9 +149,9 @@ class Joins:
                 self._filters.setdefault(i, []).append(own)
                 return
         if read & set(part.own):
-            text = self._predicate(node)
-            if text is not None:
-                found.on.append(text)
+            own_text = self._predicate(node)
+            if own_text is not None:
+                found.on.append(own_text)
                 return
         found.where.append(self.condition(node))
 
@@ -172,9 +174,11 @@ class Joins:
         apart = self._apart(part)
         if apart is not None:
             raise self.source.error(
-                node, f"nothing connects {self.streams[apart].name} with the other streams: a join needs an equality of"
-                " columns, or a comparison such as a.x BETWEEN b.y - 5 AND b.y + 5; a condition with functions may come in"
-                " addition"
+                node,
+                f"nothing connects {self.streams[apart].name} with the other streams: a join needs an equality of"
+                " columns, or a comparison such as a.x BETWEEN b.y - 5 AND b.y + 5; a condition with functions may come"
+                " in"
+                " addition",
             )
 
     def _apart(self, part: Part) -> int | None:
@@ -200,5 +204,3 @@ def _unused(name: str, names: set[str]) -> str:
         k += 1
         found = f"{name}_{k}"
     return found
-
-

@@ -1,7 +1,7 @@
 """Types: the families that SQL knows, the wide type of each, and the common type of two.
 
-Integers of all widths are computed as int64 and floats as float64, so a sum of small columns does not overflow. Decimals
-keep their digits. A timestamp keeps its unit.
+Integers of all widths are computed as int64 and floats as float64, so a sum of small columns does not overflow.
+Decimals keep their digits. A timestamp keeps its unit.
 """
 
 from __future__ import annotations

@@ -57,7 +57,9 @@ class Scope:
         if isinstance(node.this, exp.Star):
             raise source.error(node, "* stands in the SELECT list only, or in COUNT(*)")
         if node.args.get("db") is not None or not isinstance(node.this, exp.Identifier):
-            raise source.error(node, f"{printed(node)}: fields of nested columns cannot be named; make them columns before")
+            raise source.error(
+                node, f"{printed(node)}: fields of nested columns cannot be named; make them columns before"
+            )
         scope: Scope | None = self
         while scope is not None:
             found = scope._own(node, source)
@@ -84,7 +86,9 @@ class Scope:
             found = known(name, aliases[alias].columns)
             if found is None:
                 have = ", ".join(aliases[alias].columns)
-                raise source.error(node, f"{alias} has no column {name!r}{_near(name, aliases[alias].columns)}; it has {have}")
+                raise source.error(
+                    node, f"{alias} has no column {name!r}{_near(name, aliases[alias].columns)}; it has {have}"
+                )
             return aliases[alias].columns[found]
         having = [one for one in self.relations if known(name, one.columns) is not None]
         if len(having) > 1:
@@ -101,11 +105,14 @@ class Scope:
         if node.table:
             aliases = ", ".join(dict.fromkeys(one.alias for one in everywhere))
             return source.error(
-                node, f"there is no relation {node.table!r} here for {printed(node)}; there are {aliases}, and the columns"
-                " of a semi or anti join, or of EXISTS, are not seen outside of it"
+                node,
+                f"there is no relation {node.table!r} here for {printed(node)}; there are {aliases}, and the columns"
+                " of a semi or anti join, or of EXISTS, are not seen outside of it",
             )
         names = {name: None for one in everywhere for name in one.columns}
-        return source.error(node, f"there is no column {node.name!r}{_near(node.name, names)}; there are {', '.join(names)}")
+        return source.error(
+            node, f"there is no column {node.name!r}{_near(node.name, names)}; there are {', '.join(names)}"
+        )
 
     def _all(self) -> Iterator[Relation]:
         yield from self.relations
@@ -117,7 +124,9 @@ class Scope:
         found = [] if table else [("", name, tree) for name, tree in self.merged.items()]
         chosen = [one for one in self.relations if not table or one.alias.lower() == table.lower()]
         if not chosen:
-            raise source.error(node, f"there is no relation {table!r}; there are {', '.join(r.alias for r in self.relations)}")
+            raise source.error(
+                node, f"there is no relation {table!r}; there are {', '.join(r.alias for r in self.relations)}"
+            )
         for one in chosen:
             found += [(one.alias, n, t) for n, t in one.columns.items() if table or known(n, self.merged) is None]
         return found

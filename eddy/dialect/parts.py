@@ -1,6 +1,6 @@
 """Parts: the relational form of a statement, a tree of inner joins that hang on each other, as branches of a query do.
 
-A part is an inner join of occurrences of tables. Outer joins, semi joins and anti joins hang on it as further parts. Two
+A part is an inner join of occurrences of tables. Outer, semi and anti joins hang on it as further parts. Two
 rules of relational algebra keep the form simple:
 
 - an outer join whose missing rows a later condition rejects is an inner join;
@@ -117,15 +117,17 @@ class Part:
             below = [each.part for each in host.branches if each.how == "left" and read & each.part.shown()]
             if len(below) != 1 or one.how not in ("left",):
                 raise source.error(
-                    node, "this join reads columns that may be missing because of an outer join before it; write the"
-                    " joins that it depends on as inner joins, or put them first"
+                    node,
+                    "this join reads columns that may be missing because of an outer join before it; write the"
+                    " joins that it depends on as inner joins, or put them first",
                 )
             host = below[0]
             path |= set(host.own)
         if host is not self and not any(rejects(each, host.shown()) for each in one.part.conditions):
             raise source.error(
-                node, "this join depends on columns that may be missing, and has no equality or comparison with them; add"
-                " one to its ON"
+                node,
+                "this join depends on columns that may be missing, and has no equality or comparison with them; add"
+                " one to its ON",
             )
         host.branches.append(one)
 

@@ -88,6 +88,26 @@ def bands(node: exp.Expression) -> list[exp.Expression]:
     return [kind(this=inner.copy(), expression=right.copy()), other(this=inner.copy(), expression=least)]
 
 
+def implied(node: exp.Expression) -> list[exp.Expression]:
+    """Return the intervals that follow from a condition: times in one tumbling window are less than its size apart."""
+    if not isinstance(node, exp.EQ):
+        return []
+    sides = [bare(node.left), bare(node.right)]
+    names = {str(one.this).upper() if isinstance(one, exp.Anonymous) else "" for one in sides}
+    if (
+        len(names) != 1
+        or not names <= {"TUMBLE_START", "TUMBLE_END"}
+        or any(len(one.expressions) != 2 for one in sides)
+    ):
+        return []
+    (one, size), (other, also) = (side.expressions for side in sides)
+    if size != also or place_of(one) is None or place_of(other) is None:
+        return []
+    above = exp.Add(this=other.copy(), expression=size.copy())
+    below = exp.Sub(this=other.copy(), expression=size.copy())
+    return [exp.LT(this=one.copy(), expression=above), exp.GT(this=one.copy(), expression=below)]
+
+
 Type = Callable[[Place], pa.DataType]
 
 
@@ -99,10 +119,9 @@ def predicate(node: exp.Expression, type_of: Type, name_of: Callable[[Place], st
     operator = OPERATORS.get(type(node))
     if operator is None:
         return None
-    sides = linear(node.args["this"], source), linear(node.args["expression"], source)
-    if sides[0] is None or sides[1] is None:
+    left, right = linear(node.args["this"], source), linear(node.args["expression"], source)
+    if left is None or right is None:
         return None
-    left, right = sides
     places = list(chain(left.plus, left.minus, right.plus, right.minus))
     if len(places) != 2 or places[0][0] == places[1][0]:
         return None

@@ -59,12 +59,16 @@ def _read(text: str, query: Query) -> Query:
 def _canonical(query: Query) -> object:
     """Return a value that is the same for queries that differ in the order of their streams and branches only."""
     text = query_text(query)
-    streams = sorted((one["name"], repr(_sorted(one["filter"])), repr(one)[: -len(repr(one["filter"]))])
-                     for one in text["streams"])
+    streams = sorted(
+        (one["name"], repr(_sorted(one["filter"])), repr(one)[: -len(repr(one["filter"]))]) for one in text["streams"]
+    )
     joins = list(query.joins.values()) if isinstance(query, BranchedQuery) else [query]
     inner = sorted(
-        (sorted(sorted(one.columns.items()) for one in each.classes).__repr__(),
-         sorted(" ".join(sorted(c.canonical.split())) for c in each.comparisons), repr(_sorted(query_text(each)["where"])))
+        (
+            sorted(sorted(one.columns.items()) for one in each.classes).__repr__(),
+            sorted(" ".join(sorted(c.canonical.split())) for c in each.comparisons),
+            repr(_sorted(query_text(each)["where"])),
+        )
         for each in joins
     )
     groups = text["groups"], repr(_sorted(text["having"]))
@@ -90,7 +94,9 @@ class _Printer:
             where += [text for one in core for _, text in self._filters(one)]
         groups = query.group_texts
         if query.aggregation is not None and groups is None:
-            raise QueryError("the groups of this query were made in Python, and have no text in SQL; give GROUP BY to eddy.sql")
+            raise QueryError(
+                "the groups of this query were made in Python, and have no text in SQL; give GROUP BY to eddy.sql"
+            )
         lines = [f"SELECT {', '.join(self._outputs()) if groups is None else groups[0]}"]
         lines.append(f"FROM {self._joined(core, self._predicates(query.on))}")
         for one in branches:
@@ -108,7 +114,9 @@ class _Printer:
         for name, one in self.query.outputs.items():
             if isinstance(one, Computed):
                 if one.sql is None:
-                    raise QueryError(f"output column {name!r} is the Arrow expression {one.title}, which has no text in SQL")
+                    raise QueryError(
+                        f"output column {name!r} is the Arrow expression {one.title}, which has no text in SQL"
+                    )
                 yield f"{one.sql} AS {_name(name)}"
             else:
                 yield f"{_column(*one)} AS {_name(name)}"
@@ -178,7 +186,9 @@ class _Printer:
         if isinstance(one, SqlPredicate):
             return one.sql
         title = one.title if isinstance(one, Predicate) else str(one)
-        raise QueryError(f"{place}: the condition {title} has no text in SQL; give it to eddy.sql, or keep it in Python")
+        raise QueryError(
+            f"{place}: the condition {title} has no text in SQL; give it to eddy.sql, or keep it in Python"
+        )
 
     def _predicates(self, texts: Sequence[str]) -> list[Conjunct]:
         parsed = parse_predicates(texts)
@@ -222,4 +232,4 @@ def _column(stream: str, column: str) -> str:
 def _in_and(text: str) -> str:
     """Return a condition as it stands beside AND."""
     tree = parse(Source(f"SELECT {text}"))
-    return f"({text})" if isinstance(tree.expressions[0], exp.Or) else text  # type: ignore[attr-defined]
+    return f"({text})" if isinstance(tree.expressions[0], exp.Or) else text

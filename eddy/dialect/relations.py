@@ -65,6 +65,8 @@ class Relations:
     def __init__(self, source: Source, tables: Mapping[str, Stream], subquery: Subquery) -> None:
         self.source, self.tables, self._subquery = source, tables, subquery
         self.occurrences: list[Occurrence] = []
+        self.distinct: list[tuple[Groups, frozenset[int]]] = []
+        """The groups of subqueries that have no aggregates, and the occurrences in each."""
         self.depth = 0
 
     # FROM
@@ -146,27 +148,31 @@ class Relations:
         self.depth += 1
         block = self._subquery(node, self, ctes)
         self.depth -= 1
+        if block.groups is not None:
+            self.distinct.append((block.groups, frozenset(block.part.all())))
         return block.part, [Relation(alias, self._renamed(block.outputs, place))]
 
     def _named(self, relations: list[Relation], scope: Scope, node: exp.Expression) -> Relation:
         columns: dict[str, exp.Expression] = {}
         for _, name, tree in scope.star("", node, self.source):
             if name in columns:
-                raise self.source.error(node, f"two columns of {node.alias} are named {name!r}; select them under other names")
+                raise self.source.error(
+                    node, f"two columns of {node.alias} are named {name!r}; select them under other names"
+                )
             columns[name] = tree
         return Relation(node.alias, self._renamed(columns, node))
 
     def _check_plain(self, node: exp.Expression) -> None:
         for name, (word, remedy) in _TABLE_CLAUSES.items():
             if node.args.get(name):
-                raise self.source.error(node.args[name] if isinstance(node.args[name], exp.Expression) else node,
-                                        f"{word} is not supported; {remedy}")
+                raise self.source.error(
+                    node.args[name] if isinstance(node.args[name], exp.Expression) else node,
+                    f"{word} is not supported; {remedy}",
+                )
 
     # Joins
 
-    def _join(
-        self, part: Part, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]
-    ) -> tuple[Part, Scope]:
+    def _join(self, part: Part, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]) -> tuple[Part, Scope]:
         side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
         if method:
             raise self.source.error(join, f"{method} JOIN is not supported; write JOIN … ON with the columns")
@@ -197,17 +203,31 @@ class Relations:
         return part, both
 
     def _outer(
-        self, side: str, part: Part, right: Part, scope: Scope, relations: list[Relation],
-        conditions: list[exp.Expression], join: exp.Join,
+        self,
+        side: str,
+        part: Part,
+        right: Part,
+        scope: Scope,
+        relations: list[Relation],
+        conditions: list[exp.Expression],
+        join: exp.Join,
     ) -> tuple[Part, Scope]:
         """Return the part of an outer join, and its scope."""
         if not conditions:
             raise self.source.error(join, "an outer join needs ON with an equality or a comparison")
         if side == "FULL":
-            if part.branches or right.branches or len(part.own) > 1 or len(right.own) > 1 or part.conditions or right.conditions:
+            if (
+                part.branches
+                or right.branches
+                or len(part.own) > 1
+                or len(right.own) > 1
+                or part.conditions
+                or right.conditions
+            ):
                 raise self.source.error(
-                    join, "a FULL OUTER JOIN has two streams and nothing else; LEFT JOIN keeps the rows of one side, with"
-                    " any number of joins"
+                    join,
+                    "a FULL OUTER JOIN has two streams and nothing else; LEFT JOIN keeps the rows of one side, with"
+                    " any number of joins",
                 )
             self._guard(scope.relations, part, conditions, join)
             self._guard(relations, right, conditions, join)
@@ -227,10 +247,14 @@ class Relations:
         self._branch(right, "left", part, conditions, join)
         return right, scope.with_relations(relations)
 
-    def _branch(self, part: Part, how: How, below: Part, conditions: list[exp.Expression], join: exp.Expression) -> None:
+    def _branch(
+        self, part: Part, how: How, below: Part, conditions: list[exp.Expression], join: exp.Expression
+    ) -> None:
         """Hang a part below another one, by its conditions."""
         if below.after:
-            raise self.source.error(join, "the subquery has conditions on rows of its outer join; write it as an inner join")
+            raise self.source.error(
+                join, "the subquery has conditions on rows of its outer join; write it as an inner join"
+            )
         if any(one.how == "full" for one in (*part.branches, *below.branches)):
             raise self.source.error(join, "a FULL OUTER JOIN has two streams; it cannot be joined with others")
         inside = set(below.all())
@@ -259,8 +283,9 @@ class Relations:
                 key = part.key([*conditions, *part.conditions])
                 if key is None:
                     raise self.source.error(
-                        join, f"column {name!r} of {relation.alias} may be missing, and no column in ON says when; compare a"
-                        " column of it in ON"
+                        join,
+                        f"column {name!r} of {relation.alias} may be missing, and no column in ON says when; compare a"
+                        " column of it in ON",
                     )
                 test = exp.Not(this=exp.Is(this=key.copy(), expression=exp.Null()))
                 relation.columns[name] = exp.Case(ifs=[exp.If(this=test, true=tree.copy())])
@@ -301,8 +326,9 @@ class Relations:
         elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
             if negated:
                 raise self.source.error(
-                    node, "NOT IN (SELECT …) is not supported, since one NULL in the subquery makes it never true; write NOT"
-                    " EXISTS (SELECT … WHERE …)"
+                    node,
+                    "NOT IN (SELECT …) is not supported, since one NULL in the subquery makes it never true; write NOT"
+                    " EXISTS (SELECT … WHERE …)",
                 )
             query = inner.args["query"]
             query = query.this if isinstance(query, exp.Subquery) else query
@@ -314,23 +340,34 @@ class Relations:
     def _check_values(self, node: exp.Expression) -> None:
         for one in node.find_all(exp.Exists, exp.Subquery):
             raise self.source.error(
-                one, f"{printed(one)[:40]}: a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of"
-                " WHERE joined by AND; write a LEFT JOIN for its values"
+                one,
+                f"{printed(one)[:40]}: a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of"
+                " WHERE joined by AND; write a LEFT JOIN for its values",
             )
 
     def _exists(
-        self, query: exp.Expression, how: How, equal: exp.Expression | None, part: Part, scope: Scope,
-        ctes: Mapping[str, exp.Expression], node: exp.Expression,
+        self,
+        query: exp.Expression,
+        how: How,
+        equal: exp.Expression | None,
+        part: Part,
+        scope: Scope,
+        ctes: Mapping[str, exp.Expression],
+        node: exp.Expression,
     ) -> None:
         """Hang the subquery of EXISTS or IN on a part."""
         if not isinstance(query, exp.Select):
             raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
         for name in ("group", "having", "limit", "offset", "qualify", "with_", "with"):
             if query.args.get(name) is not None:
-                raise self.source.error(query.args[name], f"{name.rstrip('_').upper()} is not supported in EXISTS and IN")
+                raise self.source.error(
+                    query.args[name], f"{name.rstrip('_').upper()} is not supported in EXISTS and IN"
+                )
         below, inner = self.read(query, ctes, scope)
         if below.after:
-            raise self.source.error(node, "the subquery has conditions on rows of its outer join; write it as an inner join")
+            raise self.source.error(
+                node, "the subquery has conditions on rows of its outer join; write it as an inner join"
+            )
         conditions = []
         if equal is not None:
             if len(query.expressions) != 1 or isinstance(query.expressions[0], exp.Star):
@@ -340,7 +377,8 @@ class Relations:
         everything = [*below.conditions, *conditions]
         if not any(reads(one) & inside and reads(one) - inside for one in everything):
             raise self.source.error(
-                node, "nothing connects the subquery with the query around it; compare a column of one with one of the other"
+                node,
+                "nothing connects the subquery with the query around it; compare a column of one with one of the other",
             )
         for one in conditions:
             below.add(one)

@@ -1,7 +1,7 @@
 """Scalar expressions: a tree whose names are resolved, as an Arrow expression with a checked type.
 
 Nulls follow SQL: operators and functions of a null are null unless docs/guide/sql.md says otherwise, AND and OR are
-three-valued, and IN is a chain of equalities. Division by zero is null. All branches of CASE are evaluated on every row.
+three-valued, and IN is a chain of equalities. Division by zero is null. Every row evaluates all branches of CASE.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class Scalars:
         if found.family == "null":
             return Value(null(pa.string()), pa.string())
         if not is_text(found.kind):
-            raise self.error(part, f"{_shown(node)} needs a string, but {printed(part)} is {name_of(found.kind)}: CAST it")
+            raise self.error(
+                part, f"{_shown(node)} needs a string, but {printed(part)} is {name_of(found.kind)}: CAST it"
+            )
         return found
 
     def same(self, node: exp.Expression, *parts: exp.Expression) -> tuple[list[Value], pa.DataType]:
@@ -111,7 +113,9 @@ class Scalars:
     def _column(self, node: exp.Column) -> Value:
         name, kind = self._field(node)
         if pt.is_run_end_encoded(kind):
-            raise self.error(node, f"{printed(node)} is run-end encoded, and Arrow has no functions for it; select it alone")
+            raise self.error(
+                node, f"{printed(node)} is run-end encoded, and Arrow has no functions for it; select it alone"
+            )
         return of_column(name, kind)
 
     def _literal(self, node: exp.Literal) -> Value:
@@ -179,7 +183,9 @@ class Scalars:
 
     def _in(self, node: exp.In) -> Value:
         if node.args.get("query") is not None:
-            raise self.error(node, "IN (SELECT …) is supported as a condition of WHERE joined by AND; else write EXISTS")
+            raise self.error(
+                node, "IN (SELECT …) is supported as a condition of WHERE joined by AND; else write EXISTS"
+            )
         parts = node.expressions
         if not parts:
             raise self.error(node, "IN needs a list of values")
@@ -200,7 +206,9 @@ class Scalars:
         text = self.text(inner, inner.this).arrow
         found = like(text, str(pattern.this), escape and str(escape.this), isinstance(inner, exp.ILike))
         if found is None:
-            raise self.error(pattern, f"the pattern ends with, or uses before another character, its escape {escape.this}")
+            raise self.error(
+                pattern, "the escape character stands at the end of the pattern, or before a character that needs none"
+            )
         return Value(pc.invert(found) if inner.args.get("negate") else found, pa.bool_())
 
     def _matches(self, node: exp.RegexpLike) -> Value:
@@ -243,7 +251,9 @@ class Scalars:
             if seconds is None or seconds % 86_400:
                 left = converted(widened(left), pa.timestamp(right.kind.unit))
                 return Value(_ticks(make, left, right, left.kind), left.kind)
-            shifted = _ticks(make, converted(left, pa.timestamp("s")), converted(right, pa.duration("s")), pa.timestamp("s"))
+            shifted = _ticks(
+                make, converted(left, pa.timestamp("s")), converted(right, pa.duration("s")), pa.timestamp("s")
+            )
             return Value(shifted.cast(pa.date32()), pa.date32())
         if kinds == ("timestamp", "interval"):
             found = unified([Value(left.arrow.cast(pa.duration(left.kind.unit)), pa.duration(left.kind.unit)), right])
@@ -261,7 +271,9 @@ class Scalars:
                 return Value(_ticks(make, left, right, pa.duration(kind.unit)), pa.duration(kind.unit))
         listed = f"{printed(node.left)} is {name_of(left.kind)}, {printed(node.right)} is {name_of(right.kind)}"
         what = "added" if plus else "subtracted"
-        raise self.error(node, f"these cannot be {what}: {listed}; write a time + INTERVAL '30' MINUTE, or a time - a time")
+        raise self.error(
+            node, f"these cannot be {what}: {listed}; write a time + INTERVAL '30' MINUTE, or a time - a time"
+        )
 
     def _times(self, node: exp.Mul) -> Value:
         left, right = self.value(node.left), self.value(node.right)
@@ -295,7 +307,9 @@ class Scalars:
         (p1, s1), (p2, s2) = ((own.kind.precision, own.kind.scale) for own in (one, other))
         total = p1 + p2 + 1 if isinstance(node, exp.Mul) else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
         if total > 38:
-            raise self.error(node, f"the result may have {total} digits, and a DECIMAL has 38: CAST an operand to fewer")
+            raise self.error(
+                node, f"the result may have {total} digits, and a DECIMAL has 38: CAST an operand to fewer"
+            )
 
     def _divided(self, node: exp.Div) -> Value:
         values = self.numbers(node, node.left, node.right)
@@ -352,15 +366,20 @@ class Scalars:
 
     def _cast(self, node: exp.Cast) -> Value:
         if isinstance(node, exp.TryCast):
-            raise self.error(node, "TRY_CAST is not supported, because Arrow has none: write CAST, which fails the push for"
-                             " values that do not fit, or keep such rows out with a filter of the stream")
+            raise self.error(
+                node,
+                "TRY_CAST is not supported, because Arrow has none: write CAST, which fails the push for"
+                " values that do not fit, or keep such rows out with a filter of the stream",
+            )
         kind = type_of(node.args["to"], self.source)
         value = self.value(node.this)
         if isinstance(node.this, exp.Literal) and node.this.is_string and family(kind) in TIMES:
             return self._time(node, str(node.this.this), kind)
         found = cast(value, kind)
         if found is None:
-            raise self.error(node, f"{printed(node.this)} is {name_of(value.kind)}, which cannot become {name_of(kind)}")
+            raise self.error(
+                node, f"{printed(node.this)} is {name_of(value.kind)}, which cannot become {name_of(kind)}"
+            )
         return found
 
     def _time(self, node: exp.Expression, text: str, kind: pa.DataType) -> Value:
@@ -372,7 +391,9 @@ class Scalars:
             else:
                 own = own.cast(pa.timestamp("us", kind.tz)).cast(kind)
         except pa.ArrowInvalid:
-            raise self.error(node, f"{text!r} is no {name_of(kind)}; write '2026-01-31' or '2026-01-31 23:59:59'") from None
+            raise self.error(
+                node, f"{text!r} is no {name_of(kind)}; write '2026-01-31' or '2026-01-31 23:59:59'"
+            ) from None
         return Value(pc.scalar(own), kind, literal=own.as_py())
 
     def _extract(self, node: exp.Extract) -> Value:
@@ -392,24 +413,30 @@ class Scalars:
     def _floor(self, node: exp.Floor | exp.Ceil) -> Value:
         if node.args.get("to") is not None and isinstance(node, exp.Floor):
             return call(self, node, "DATE_TRUNC", [exp.Literal.string(str(node.args["to"].name)), node.this])
-        return call(self, node, "FLOOR" if isinstance(node, exp.Floor) else "CEIL", [node.this, node.args.get("decimals")])
+        return call(
+            self, node, "FLOOR" if isinstance(node, exp.Floor) else "CEIL", [node.this, node.args.get("decimals")]
+        )
 
     def _call(self, node: exp.Anonymous) -> Value:
         name = str(node.this).upper()
         if name not in CALLS:
-            raise self.error(node, f"there is no function {name}{_nearest(name)}; docs/guide/sql.md lists the functions")
+            raise self.error(
+                node, f"there is no function {name}{_nearest(name)}; docs/guide/sql.md lists the functions"
+            )
         return call(self, node, name, node.expressions)
 
     def _window(self, node: exp.Window) -> Value:
         raise self.error(
-            node, "OVER (…) is not supported: a row of a stream has no last follower; write GROUP BY with TUMBLE, HOP or"
-            " SESSION, or a join of the stream with itself"
+            node,
+            "OVER (…) is not supported: a row of a stream has no last follower; write GROUP BY with TUMBLE, HOP or"
+            " SESSION, or a join of the stream with itself",
         )
 
     def _exists(self, node: exp.Expression) -> Value:
         raise self.error(
-            node, "a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of WHERE joined by AND; write a"
-            " LEFT JOIN for its values"
+            node,
+            "a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of WHERE joined by AND; write a"
+            " LEFT JOIN for its values",
         )
 
 

@@ -22,7 +22,8 @@ def seconds_of(node: exp.Expression, source: Source) -> Fraction:
     sign, this = (-1, this.this) if isinstance(this, exp.Neg) else (1, this)
     if not isinstance(this, exp.Literal) or not isinstance(unit, exp.Var):
         raise source.error(
-            node, "an interval is a constant with one unit: INTERVAL '90' MINUTE; for columns write x * INTERVAL '1' MINUTE"
+            node,
+            "an interval is a constant with one unit: INTERVAL '90' MINUTE; for columns write x * INTERVAL '1' MINUTE",
         )
     name = str(unit.this).lower()
     length = unit_seconds(name)

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from eddy.dialect.explaining import explained
 from eddy.dialect.grammar import Source, parse, printed
-from eddy.dialect.groups import grouped_query, read_groups
+from eddy.dialect.groups import grouped_query, read_groups, with_distinct
 from eddy.dialect.joins import Joins
 from eddy.dialect.relations import Block, Relations
 from eddy.dialect.union import UnionAll
@@ -39,13 +39,14 @@ def sql(
     lateness, late, late_rows   as in `Query`
 
     A stream of the query has the name of its table, or the alias where the statement names the table more than once;
-    `Query.tables` has the table of each stream, and `Query.inputs` the rows of each. Raises SqlError, which has the line
-    and the column, for text that is no SQL, unknown names, types that do not fit, and constructs that the dialect lacks.
+    `Query.tables` has the table of each stream, and `Query.inputs` the rows of each. Raises SqlError, which has the
+    line and the column, for text that is no SQL, unknown names, types that do not fit, and what the dialect lacks.
 
     >>> import pyarrow as pa
     >>> rows = pa.schema([("k", pa.int64()), ("at", pa.int64())])
     >>> streams = [Stream("a", rows, time="at"), Stream("b", rows, time="at")]
-    >>> query = sql("SELECT a.k, b.at - a.at AS age FROM a JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.at + 60", streams)
+    >>> on = "a.k = b.k AND b.at BETWEEN a.at AND a.at + 60"
+    >>> query = sql(f"SELECT a.k, b.at - a.at AS age FROM a JOIN b ON {on}", streams)
     >>> query
     Query(a [RANGE 60], b [RANGE 0]; a.k = b.k AND b.at >= a.at AND b.at <= a.at + 60)
     >>> query.output_schema.names
@@ -95,8 +96,9 @@ def _statement(source: Source, tables: Mapping[str, Stream], options: Mapping[st
         if k and queries[0].output_schema.types != queries[k].output_schema.types:
             listed_types = [", ".join(map(str, one.output_schema.types)) for one in (queries[0], queries[k])]
             raise source.error(
-                select, f"the SELECTs of UNION ALL have different types: {listed_types[0]}, and here {listed_types[1]}; CAST"
-                " their columns"
+                select,
+                f"the SELECTs of UNION ALL have different types: {listed_types[0]}, and here {listed_types[1]}; CAST"
+                " their columns",
             )
     return queries[0] if len(queries) == 1 else UnionAll(queries)
 
@@ -184,7 +186,9 @@ def read_block(
             return block
         node = node.this
     if isinstance(node, exp.SetOperation):
-        raise source.error(node, "UNION ALL is supported between whole statements only; join each of its SELECTs by itself")
+        raise source.error(
+            node, "UNION ALL is supported between whole statements only; join each of its SELECTs by itself"
+        )
     if not isinstance(node, exp.Select):
         raise source.error(node, "a subquery is a SELECT")
     _check_clauses(node, source)
@@ -228,12 +232,17 @@ def outputs(select: exp.Select, scope: Any, source: Source) -> dict[str, exp.Exp
 
 
 def _query(
-    select: exp.Select, source: Source, tables: Mapping[str, Stream], ctes: Mapping[str, exp.Expression],
+    select: exp.Select,
+    source: Source,
+    tables: Mapping[str, Stream],
+    ctes: Mapping[str, exp.Expression],
     options: Mapping[str, Any],
 ) -> Query:
     relations = Relations(source, tables, read_block)
     block = read_block(select, relations, ctes, inside=False)
     joins = Joins(source, tables, relations.occurrences)
+    if relations.distinct:
+        with_distinct(block, relations.distinct, source, relations.occurrences[0].node)
     block.part.settle()
     found = joins.join(block.part)
     start = relations.occurrences[block.part.own[-1]].node
@@ -245,8 +254,9 @@ def _query(
         else:
             if len(found.streams) == 1 and not found.branches:
                 raise source.error(
-                    start, f"a SELECT over {found.streams[0].name} alone is no join; write GROUP BY for aggregates over one"
-                    " stream, or Stream(…, filter=…) for a filter"
+                    start,
+                    f"a SELECT over {found.streams[0].name} alone is no join; write GROUP BY for aggregates over one"
+                    " stream, or Stream(…, filter=…) for a filter",
                 )
             select_list = {name: joins.output(tree) for name, tree in block.outputs.items()}
             query = Query(found.streams, found.on, select=select_list, **chosen)
@@ -256,5 +266,3 @@ def _query(
         raise source.error(start, str(error)) from error
     query.tables = {stream.name: one.table for stream, one in zip(joins.streams, relations.occurrences, strict=True)}
     return query
-
-

@@ -1,7 +1,7 @@
 """Trees whose names are resolved: columns by their place, conjuncts, the places that a tree reads, and its nulls.
 
-A resolved column has the number of its *occurrence* of a table and its name in `meta["place"]`. A table that a statement
-names twice has two occurrences.
+A resolved column has the number of its *occurrence* of a table, and its name, in `meta["place"]`. A table that a
+statement names twice has two occurrences.
 """
 
 from __future__ import annotations
@@ -31,7 +31,14 @@ def place_of(node: exp.Expression) -> Place | None:
 
 def own_columns(node: exp.Expression) -> list[exp.Column]:
     """Return the columns of a tree, those of subqueries left out."""
-    return [one for one in node.find_all(exp.Column) if not _in_subquery(one, node)]
+    return [one for one in node.find_all(exp.Column) if not _in_subquery(one, node) and not _is_unit(one)]
+
+
+def _is_unit(one: exp.Column) -> bool:
+    """Return whether a column is the unit of TIMESTAMPDIFF(MINUTE, …)."""
+    above = one.parent
+    named = isinstance(above, exp.Anonymous) and str(above.this).upper() == "TIMESTAMPDIFF"
+    return named and one.arg_key == "expressions" and one.index == 0
 
 
 def _in_subquery(one: exp.Expression, root: exp.Expression) -> bool:

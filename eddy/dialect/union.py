@@ -18,8 +18,8 @@ class UnionAll:
     queries         one for each SELECT, in order
     output_schema   the schema of the results: the names of the first SELECT
 
-    Run each query in a `Runtime` of its own, or all of them in one `Engine`, which shares their windows; `together` then
-    returns the results as one table.
+    Run each query in a `Runtime` of its own, or all of them in one `Engine`, which shares their windows; `together`
+    then returns the results as one table.
 
     >>> from eddy import Stream, Unbounded, sql
     >>> rows = pa.schema([("k", pa.int64()), ("v", pa.int64())])
@@ -71,5 +71,9 @@ class UnionAll:
         """
         tables = [results[name] for name in names] if isinstance(results, Mapping) else list(results)
         if len(tables) != len(self.queries):
-            raise QueryError(f"{len(self.queries)} queries have {len(tables)} tables of results; give one for each query")
-        return pa.concat_tables([table.rename_columns(self.output_schema.names).cast(self.output_schema) for table in tables])
+            raise QueryError(
+                f"{len(self.queries)} queries have {len(tables)} tables of results; give one for each query"
+            )
+        return pa.concat_tables(
+            [table.rename_columns(self.output_schema.names).cast(self.output_schema) for table in tables]
+        )

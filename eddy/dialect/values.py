@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from eddy.dialect.kinds import DIGITS, MOST_DIGITS, as_decimal, common, decimal as decimal_type, digits_of, family, wide
+from eddy.dialect.kinds import DIGITS, MOST_DIGITS, as_decimal, common, digits_of, family, wide
+from eddy.dialect.kinds import decimal as decimal_type
 from eddy.query.key_types.times import UNITS
 
 FLOOR_UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
@@ -70,6 +71,9 @@ def converted(value: Value, kind: pa.DataType) -> Value:
         return value
     if value.family == "null":
         return Value(null(kind), kind)
+    if isinstance(value.literal, decimal.Decimal) and family(kind) == "float":
+        # Arrow's own conversion may miss the nearest float by one.
+        return constant(float(value.literal), kind)
     if value.family == "integer" and family(kind) == "decimal":
         # Arrow wants room for all digits of the integer's type.
         return Value(value.arrow.cast(pa.int64()).cast(_roomy(kind)).cast(kind), kind)
@@ -126,7 +130,8 @@ def cast(value: Value, kind: pa.DataType) -> Value | None:
     if source == "integer" and target == "decimal":
         return converted(value, kind)
     if source == target == "decimal":
-        rounded = pc.round(arrow, ndigits=kind.scale, round_mode="half_towards_infinity")
+        room = pa.decimal128(min(own.precision + 1, MOST_DIGITS), own.scale)
+        rounded = pc.round(arrow.cast(room), ndigits=kind.scale, round_mode="half_towards_infinity")
         return Value((rounded if kind.scale < own.scale else arrow).cast(kind), kind)
     if source == "string" and target in ("integer", "float", "decimal", "boolean", "date", "timestamp"):
         trimmed = pc.utf8_trim(arrow.cast(wide(own)), characters=" ")

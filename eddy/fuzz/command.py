@@ -59,7 +59,10 @@ def fuzz(
     ] = None,
     output_mode: Annotated[Output | None, typer.Option(help="Run this output mode only.")] = None,
     queries: Annotated[
-        Queries, typer.Option(help="One kind only: inner joins, branches, engines with queries that change, or SQL beside DuckDB.")
+        Queries,
+        typer.Option(
+            help="One kind only: inner joins, branches, engines with queries that change, or SQL beside DuckDB."
+        ),
     ] = Queries.ALL,
     streams: Annotated[int, typer.Option(min=2, max=len(NAMES), help="The most streams of a query.")] = 6,
     save: Annotated[

@@ -43,7 +43,9 @@ class GroupOutputs:
         if table.num_rows == 0:
             # Arrow cannot make empty arrays of every type.
             return pa.Table.from_batches([], schema=self.schema)
-        found = compute(computed, {name: table.column(name) for name in self._reads}, table.num_rows) if computed else {}
+        found = (
+            compute(computed, {name: table.column(name) for name in self._reads}, table.num_rows) if computed else {}
+        )
         columns = [found[n] if isinstance(one, Computed) else table.column(one) for n, one in self.outputs.items()]
         return pa.Table.from_arrays(columns, schema=self.schema)
 

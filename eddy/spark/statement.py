@@ -50,7 +50,9 @@ def sql(
     for what, own in zip(("times", "windows"), known, strict=True):
         unknown = sorted(set(own) - set(frames))
         if unknown:
-            raise SparkJoinError(f"{what} names {unknown[0]!r}, which the statement does not read; it reads {', '.join(frames)}")
+            raise SparkJoinError(
+                f"{what} names {unknown[0]!r}, which the statement does not read; it reads {', '.join(frames)}"
+            )
     streams = [_stream(name, frame, *known) for name, frame in frames.items()]
     source, asked = unexplained(text)
     found = read_sql(source.text, streams, lateness=lateness)

@@ -56,7 +56,12 @@ def test_what_does_not_fit_is_refused_before_anything_runs(views: SparkSession) 
     with pytest.raises(SparkJoinError, match="times names 'other', which the statement does not read"):
         sql(views, JOIN, times={"other": "at"})
     with pytest.raises(SqlError, match="line 1, column 8: there is no relation 'b'") as found:
-        sql(views, "SELECT b.x FROM clicks JOIN orders ON clicks.user = orders.user", windows={"clicks": Range(60)}, times={"clicks": "at"})
+        sql(
+            views,
+            "SELECT b.x FROM clicks JOIN orders ON clicks.user = orders.user",
+            windows={"clicks": Range(60)},
+            times={"clicks": "at"},
+        )
     assert (found.value.line, found.value.column) == (1, 8)
 
 

@@ -1,7 +1,7 @@
 """A case of random SQL, as plain data: the rows of tables, statements for eddy and for DuckDB, and how rows arrive.
 
-The tables are called a, b, c and d. Their columns: a key `k` and a number `v` with few values, a decimal `d`, a float `x` in
-quarters, a text `s`, a boolean `f`, an event time `at` within two minutes; all but `at` may be null.
+The tables are called a, b, c and d. Their columns: a key `k` and a number `v` with few values, a decimal `d`, a float
+`x` in quarters, a text `s`, a boolean `f`, an event time `at` within two minutes; all but `at` may be null.
 """
 
 from __future__ import annotations

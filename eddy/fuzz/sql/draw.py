@@ -108,7 +108,9 @@ class _Writer:
         self.seen = list(first.columns)
         text, names = f"FROM {first.text}", [first.alias]
         for _ in range(self.source.randint(1, 3)):
-            kind = self.source.choice(("JOIN",) * 5 + ("LEFT JOIN",) * 4 + ("RIGHT JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN"))
+            kind = self.source.choice(
+                ("JOIN",) * 5 + ("LEFT JOIN",) * 4 + ("RIGHT JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
+            )
             other = self._relation(nested=True)
             text += f" {kind} {other.text} ON {self._on(other)}"
             if kind.endswith("JOIN") and "SEMI" not in kind and "ANTI" not in kind:
@@ -133,7 +135,9 @@ class _Writer:
             other = self._alias()
             own = [*_columns(alias), *_columns(other)]
             on = f"{alias}.k = {other}.k{self._interval(alias, other)}"
-            return _Relation(alias, f"({table} AS {alias} JOIN {self.source.choice(self.tables)} AS {other} ON {on})", own)
+            return _Relation(
+                alias, f"({table} AS {alias} JOIN {self.source.choice(self.tables)} AS {other} ON {on})", own
+            )
         inner = Expressions(self.source, _columns("t"))
         number, text = inner.number(2), inner.text(1)
         where = f" WHERE {inner.condition(1)}" if self.source.random() < 0.5 else ""

@@ -60,7 +60,9 @@ class Expressions:
             lambda: f"SIGN({self.number(d)})",
             lambda: f"COALESCE({self.number(d)}, {self.number(d)})",
             lambda: f"NULLIF({self.number(d)}, {self.number(d)})",
-            lambda: f"{self._source.choice(('GREATEST', 'LEAST'))}({self.number(d)}, {self.number(d)}, {self.number(d)})",
+            lambda: (
+                f"{self._source.choice(('GREATEST', 'LEAST'))}({self.number(d)}, {self.number(d)}, {self.number(d)})"
+            ),
             lambda: f"CASE WHEN {self.condition(d)} THEN {self.number(d)} ELSE {self.number(d)} END",
             lambda: f"CASE {self.number(d)} WHEN 1 THEN {self.number(d)} WHEN {self.number(d)} THEN 7 END",
             lambda: f"LENGTH({self.text(d)})",
@@ -105,7 +107,9 @@ class Expressions:
         """Return a text."""
         if depth <= 0 or self._source.random() < 0.4:
             return self._one_of(
-                lambda: self.column("text"), lambda: self.column("text"), lambda: self._source.choice(("'a'", "''", "'it''s'"))
+                lambda: self.column("text"),
+                lambda: self.column("text"),
+                lambda: self._source.choice(("'a'", "''", "'it''s'")),
             )
         d = depth - 1
         return self._one_of(
@@ -115,7 +119,7 @@ class Expressions:
             lambda: f"SUBSTRING({self.text(d)} FROM {self._source.randint(1, 3)})",
             lambda: f"{self._source.choice(('LEFT', 'RIGHT'))}({self.text(d)}, {self._source.randint(0, 3)})",
             lambda: f"{self._source.choice(('LPAD', 'RPAD'))}({self.text(d)}, {self._source.randint(0, 6)}, '*')",
-            lambda: f"REPLACE({self.text(d)}, '{self._source.choice(('a', 'b', 'ab'))}', '{self._source.choice(('', 'z'))}')",
+            lambda: f"REPLACE({self.text(d)}, '{self._source.choice(('a', 'b', 'ab'))}', 'z')",
             lambda: f"REPEAT({self.text(d)}, {self._source.randint(0, 2)})",
             lambda: f"CASE WHEN {self.condition(d)} THEN {self.text(d)} ELSE {self.text(d)} END",
             lambda: f"COALESCE({self.text(d)}, 'none')",
@@ -154,7 +158,9 @@ class Expressions:
             lambda: f"({self.condition(d)} OR {self.condition(d)})",
             lambda: f"NOT ({self.condition(d)})",
             lambda: f"{self.any_simple(d)} IS {self._source.choice(('', 'NOT '))}NULL",
-            lambda: f"({self.condition(d)}) IS {self._source.choice(('', 'NOT '))}{self._source.choice(('TRUE', 'FALSE'))}",
+            lambda: (
+                f"({self.condition(d)}) IS {self._source.choice(('', 'NOT '))}{self._source.choice(('TRUE', 'FALSE'))}"
+            ),
             lambda: f"{self.number(d)} IS {self._source.choice(('', 'NOT '))}DISTINCT FROM {self.number(d)}",
             lambda: f"{self.number(d)} BETWEEN {self.number(d)} AND {self.number(d)}",
             lambda: f"{self.number(d)} {self._source.choice(('', 'NOT '))}IN (1, {self.number(d)}, NULL)",

@@ -14,7 +14,9 @@ def grouped(source: Random, rows: tuple[str, str], made: Expressions, before: st
     before   WITH
     """
     text = rows[0] + (rows[1] and f" WHERE {rows[1]}")
-    keys = [source.choice((made.column("key", "int", "text", "bool"), f"ABS({made.number(1)})", f"UPPER({made.text(1)})"))]
+    keys = [
+        source.choice((made.column("key", "int", "text", "bool"), f"ABS({made.number(1)})", f"UPPER({made.text(1)})"))
+    ]
     keys = [keys[0], made.column("key", "text")][: source.choice((0, 1, 1, 2))]
     items = [f"{key} AS g{i}" for i, key in enumerate(keys)]
     calls = [_aggregate(source, made) for _ in range(source.randint(1, 3))]
@@ -24,7 +26,9 @@ def grouped(source: Random, rows: tuple[str, str], made: Expressions, before: st
     source.shuffle(items)
     having = ""
     if source.random() < 0.3:
-        having = source.choice((" HAVING COUNT(*) > 1", f" HAVING {calls[0]} IS NOT NULL", " HAVING COUNT(*) < 4 OR 1 > 2"))
+        having = source.choice(
+            (" HAVING COUNT(*) > 1", f" HAVING {calls[0]} IS NOT NULL", " HAVING COUNT(*) < 4 OR 1 > 2")
+        )
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
     own = f"{before}SELECT {', '.join(items)} {text}{group}{having}"
     return own, own
@@ -41,7 +45,7 @@ def _aggregate(source: Random, made: Expressions) -> str:
             f"SUM({made.column('decimal')})",
             f"AVG({made.number(1)})",
             f"AVG({made.column('float')})",
-            f"{source.choice(('MIN', 'MAX'))}({source.choice((made.number(2), made.text(1), made.time(1), made.exact(1)))})",
+            f"{source.choice(('MIN', 'MAX'))}({source.choice((made.number(2), made.text(1), made.time(1)))})",
         )
     )
     return call + keep
@@ -60,7 +64,11 @@ def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: s
         call = f"({time}, INTERVAL '{size}' SECOND)"
         own = f"{before}SELECT TUMBLE_START{call} AS w, {key} AS g, {calls} {text} GROUP BY TUMBLE{call}, {key}"
         start = f"{ticks} - {ticks} % {size}"
-        return own, f"{before}SELECT MAKE_TIMESTAMP(({start}) * 1000000) AS w, {key} AS g, {calls} {text} GROUP BY {start}, {key}"
+        return (
+            own,
+            f"{before}SELECT MAKE_TIMESTAMP(({start}) * 1000000) AS w, {key} AS g, {calls} {text}"
+            f" GROUP BY {start}, {key}",
+        )
     hop = source.choice((3, 5, 10))
     call = f"({time}, INTERVAL '{hop}' SECOND, INTERVAL '{size}' SECOND)"
     own = f"{before}SELECT HOP_START{call} AS w, {key} AS g, {calls} {text} GROUP BY HOP{call}, {key}"
@@ -68,5 +76,7 @@ def windowed(source: Random, rows: tuple[str, str], made: Expressions, before: s
     steps = f"CROSS JOIN (SELECT UNNEST(RANGE({-(-size // hop)})) AS step) AS steps"
     start = f"({ticks} - {ticks} % {hop} - steps.step * {hop})"
     kept = f"{start} + {size} > {ticks}" + (f" AND ({where})" if where else "")
-    reference = f"{before}SELECT MAKE_TIMESTAMP({start} * 1000000) AS w, {key} AS g, {calls} {first} {steps} WHERE {kept}"
+    reference = (
+        f"{before}SELECT MAKE_TIMESTAMP({start} * 1000000) AS w, {key} AS g, {calls} {first} {steps} WHERE {kept}"
+    )
     return own, f"{reference} GROUP BY {start}, {key}"

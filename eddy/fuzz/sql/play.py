@@ -111,4 +111,3 @@ def _compare(text: str, found: Counter[Any], wanted: Counter[Any]) -> None:
     if found != wanted:
         more, less = list((found - wanted).elements())[:5], list((wanted - found).elements())[:5]
         raise AssertionError(f"{text}\n  only in eddy: {more}\n  only in DuckDB: {less}")
-

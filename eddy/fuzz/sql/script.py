@@ -7,7 +7,14 @@ from eddy.fuzz.sql.case import SqlCase
 
 def script(case: SqlCase, title: str) -> str:
     """Return a script that plays the case; `title` is its first comment."""
-    lines = [f"# {title}", "", "from eddy.fuzz.sql.case import SqlCase", "from eddy.fuzz.sql.play import play", "", "tables = {"]
+    lines = [
+        f"# {title}",
+        "",
+        "from eddy.fuzz.sql.case import SqlCase",
+        "from eddy.fuzz.sql.play import play",
+        "",
+        "tables = {",
+    ]
     for name, rows in case.tables.items():
         lines.append(f"    {name!r}: (  # k, v, d in hundredths, x in quarters, s, f, at in seconds")
         lines += [f"        {row!r}," for row in rows]

@@ -1,0 +1,188 @@
+"""NEXMark: persons, auctions and bids, and the queries of the benchmark that are joins, or aggregates on joins.
+
+The streams have the columns and the shares of the benchmark: of 50 events, 1 is a person, 3 are auctions and 46 bids.
+Keys are drawn as there: sellers and bidders are among the newest persons, half of them hot; bids are for the newest
+auctions. (The hot persons change ten times as often, so that short runs have many.) The queries are those of
+github.com/nexmark/nexmark, in the dialect of `eddy.sql`.
+Source: Tucker, Tufte, Papadimos, Maier, "NEXMark, a benchmark for queries over data streams", 2002.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+
+from eddy import Stream, Unbounded
+
+AT = pa.timestamp("ms")
+PERSON = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("name", pa.string()),
+        ("emailAddress", pa.string()),
+        ("creditCard", pa.string()),
+        ("city", pa.string()),
+        ("state", pa.string()),
+        ("dateTime", AT),
+        ("extra", pa.string()),
+    ]
+)
+AUCTION = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("itemName", pa.string()),
+        ("description", pa.string()),
+        ("initialBid", pa.int64()),
+        ("reserve", pa.int64()),
+        ("dateTime", AT),
+        ("expires", AT),
+        ("seller", pa.int64()),
+        ("category", pa.int64()),
+        ("extra", pa.string()),
+    ]
+)
+BID = pa.schema(
+    [
+        ("auction", pa.int64()),
+        ("bidder", pa.int64()),
+        ("price", pa.int64()),
+        ("channel", pa.string()),
+        ("url", pa.string()),
+        ("dateTime", AT),
+        ("extra", pa.string()),
+    ]
+)
+STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
+CITIES = ("Phoenix", "Los Angeles", "Boise", "Portland", "Seattle", "Cheyenne")
+CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
+
+Q3 = """
+SELECT P.name, P.city, P.state, A.id
+FROM auction AS A INNER JOIN person AS P ON A.seller = P.id
+WHERE A.category = 10 AND (P.state = 'OR' OR P.state = 'ID' OR P.state = 'CA')
+"""
+Q4_INNER = """
+SELECT MAX(B.price) AS final, A.category
+FROM auction A, bid B
+WHERE A.id = B.auction AND B.dateTime BETWEEN A.dateTime AND A.expires
+GROUP BY A.id, A.category
+"""
+Q8 = """
+SELECT P.id, P.name, P.starttime
+FROM (
+  SELECT id, name, TUMBLE_START(dateTime, INTERVAL '10' SECOND) AS starttime
+  FROM person GROUP BY id, name, TUMBLE(dateTime, INTERVAL '10' SECOND)
+) P
+JOIN (
+  SELECT seller, TUMBLE_START(dateTime, INTERVAL '10' SECOND) AS starttime
+  FROM auction GROUP BY seller, TUMBLE(dateTime, INTERVAL '10' SECOND)
+) A
+ON P.id = A.seller AND P.starttime = A.starttime
+"""
+Q20 = """
+SELECT auction, bidder, price, channel, url, B.dateTime, B.extra, itemName, description, initialBid, reserve,
+  A.dateTime, expires, seller, category, A.extra
+FROM bid AS B INNER JOIN auction AS A ON B.auction = A.id
+WHERE A.category = 10
+"""
+Q23 = """
+SELECT bidder, price, channel, url, B.extra AS bid_extra, P.id AS person_id, name, emailAddress, creditCard, city,
+  state, P.extra AS person_extra, itemName, description, initialBid, reserve, A.dateTime AS auction_dateTime,
+  expires, seller, category, A.extra AS auction_extra
+FROM bid B JOIN person P ON P.id = B.bidder JOIN auction A ON A.seller = B.bidder
+"""
+QUERIES = {"q3": Q3, "q4-inner": Q4_INNER, "q8": Q8, "q20": Q20, "q23": Q23}
+"""The queries that are one join, or one aggregate on it."""
+MISSING = {
+    "q4": "an aggregate (AVG per category) of an aggregate (MAX per auction); q4-inner is the join with its MAX",
+    "q6": "AVG(…) OVER (… ROWS 10 PRECEDING) of the winning bids, which ROW_NUMBER() OVER (…) finds",
+    "q9": "ROW_NUMBER() OVER (PARTITION BY A.id ORDER BY B.price DESC, B.dateTime) <= 1",
+}
+"""The construct that each of the other queries needs and the dialect lacks."""
+WINDOWED = ("q8",)
+"""Queries whose windows follow from their text; the others join all rows ever seen, as in the benchmark."""
+
+
+def references(text: str) -> str:
+    """Return a query as DuckDB reads it: it has no TUMBLE."""
+    size = 10_000
+    start = f"(EPOCH_MS(dateTime) - EPOCH_MS(dateTime) % {size})"
+    text = text.replace("TUMBLE_START(dateTime, INTERVAL '10' SECOND)", f"MAKE_TIMESTAMP({start} * 1000)")
+    return text.replace("TUMBLE(dateTime, INTERVAL '10' SECOND)", start)
+
+
+def streams(name: str) -> list[Stream]:
+    """Return the streams of a query."""
+    window = None if name in WINDOWED else Unbounded()
+    schemas = {"person": PERSON, "auction": AUCTION, "bid": BID}
+    return [Stream(one, schema, window=window, time="dateTime") for one, schema in schemas.items()]
+
+
+def events(count: int, seed: int, spacing: timedelta = timedelta(milliseconds=20)) -> dict[str, pa.Table]:
+    """Return `count` events by stream, in order of event time; `spacing` lies between two of them."""
+    rng = np.random.default_rng(seed)
+    number = np.arange(count)
+    kind = number % 50
+    times = number * int(spacing / timedelta(milliseconds=1))
+    persons, auctions, bids = (number[kind == 0], number[(kind >= 1) & (kind <= 3)], number[kind >= 4])
+
+    def newest(at: np.ndarray, per_epoch: int, first: int, span: int) -> np.ndarray:
+        """Return ids among the newest so far; half of the rows have the newest multiple of 10."""
+        last = (at // 50) * per_epoch + np.minimum(at % 50, per_epoch) - 1
+        drawn = last - (rng.random(len(at)) * np.minimum(span, last + 1)).astype(np.int64)
+        hot = last // 10 * 10
+        return first + np.where(rng.random(len(at)) < 0.5, hot, drawn)
+
+    def words(prefix: str, ids: np.ndarray) -> pa.Array:
+        return pa.array([f"{prefix}{i}" for i in ids.tolist()])
+
+    def stamps(ticks: np.ndarray) -> pa.Array:
+        return pa.array(ticks.astype(np.int64)).cast(AT)
+
+    place = rng.integers(0, len(STATES), len(persons))
+    ids = 1000 + np.arange(len(persons))
+    person = pa.table(
+        [
+            pa.array(ids),
+            words("person ", ids),
+            words("mail", ids),
+            words("card", ids),
+            pa.array([CITIES[i] for i in place]),
+            pa.array([STATES[i] for i in place]),
+            stamps(times[persons]),
+            words("x", ids),
+        ],
+        schema=PERSON,
+    )
+    ids, first = 1000 + np.arange(len(auctions)), rng.integers(1, 1000, len(auctions))
+    auction = pa.table(
+        [
+            pa.array(ids),
+            words("item ", ids),
+            words("about ", ids),
+            pa.array(first),
+            pa.array(first * 2),
+            stamps(times[auctions]),
+            stamps(times[auctions] + rng.integers(1_000, 20_000, len(auctions))),
+            pa.array(newest(auctions, 1, 1000, 1000)),
+            pa.array(10 + rng.integers(0, 5, len(auctions))),
+            words("y", ids),
+        ],
+        schema=AUCTION,
+    )
+    channel = rng.integers(0, len(CHANNELS), len(bids))
+    bid = pa.table(
+        [
+            pa.array(newest(bids, 3, 1000, 100)),
+            pa.array(newest(bids, 1, 1000, 1000)),
+            pa.array(np.round(10 ** (rng.random(len(bids)) * 6)).astype(np.int64)),
+            pa.array([CHANNELS[i] for i in channel]),
+            words("https://auction/", bids),
+            stamps(times[bids]),
+            words("z", bids % 97),
+        ],
+        schema=BID,
+    )
+    return {"person": person, "auction": auction, "bid": bid}

@@ -1,0 +1,433 @@
+"""SQL: each construct gives the query that it stands for, and each refusal names the place and the remedy."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy import Branch, Engine, Query, Range, Rows, Runtime, SqlError, Stream, Unbounded, UnionAll, sql
+from eddy.dialect.printing import table_streams
+from eddy.query.text import query_text
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("v", pa.int32()),
+        ("d", pa.decimal128(6, 2)),
+        ("x", pa.float32()),
+        ("s", pa.string()),
+        ("f", pa.bool_()),
+        ("at", pa.timestamp("s")),
+    ]
+)
+STREAMS = [Stream(name, SCHEMA, window=Unbounded(), time="at") for name in "abcd"]
+TIMED = [Stream(name, SCHEMA, time="at") for name in "abcd"]
+
+
+def same(text: str, wanted: Query, streams: list[Stream] = STREAMS) -> None:
+    """Check that a statement gives a query, and that the query prints itself as a statement that gives it again."""
+    query = sql(text, streams)
+    assert query_text(query) == query_text(wanted)
+    again = sql(query.sql(), table_streams(query))
+    assert query_text(again)["branches"] == query_text(query)["branches"]
+
+
+def full(tables: dict[str, list[dict[str, Any]]]) -> dict[str, pa.Table]:
+    """Return rows by stream, with nulls in the columns that they leave out."""
+    return {name: pa.Table.from_pylist(rows, schema=SCHEMA) for name, rows in tables.items()}
+
+
+def a_and_b(**more: Any) -> list[Stream]:
+    return [Stream(name, SCHEMA, window=Unbounded(), time="at", **more) for name in "ab"]
+
+
+# Joins
+
+
+@pytest.mark.parametrize(
+    ("on", "predicates"),
+    [
+        ("a.k = b.k", ["a.k = b.k"]),
+        ("(a.k, a.v) = (b.k, b.v)", ["a.k = b.k", "a.v = b.v"]),
+        ("a.k = b.k AND a.v < b.v + 3", ["a.k = b.k", "a.v < b.v + 3"]),
+        ("a.k = b.k AND a.v - b.v <= 3", ["a.k = b.k", "a.v <= b.v + 3"]),
+        ("a.v BETWEEN b.v - 5 AND b.v + 5", ["a.v between b.v - 5 and b.v + 5"]),
+        ("ABS(a.v - b.v) < 5", ["a.v < b.v + 5", "a.v > b.v - 5"]),
+        ("5 >= a.v - b.v AND a.k <> b.k", ["a.v <= b.v + 5", "a.k <> b.k"]),
+        ("a.k = b.k AND b.at <= a.at + INTERVAL '30' MINUTE", ["a.k = b.k", "b.at <= a.at + 30 min"]),
+        ("a.k = b.k AND b.at - a.at <= INTERVAL '1 day'", ["a.k = b.k", "b.at <= a.at + 1 d"]),
+        ("a.x < b.x + 0.5", ["a.x < b.x + 0.5"]),
+        ("a.d + 0.25 >= b.d", ["a.d + 0.25 >= b.d"]),
+    ],
+)
+def test_conditions_on_two_streams_are_predicates(on: str, predicates: list[str]) -> None:
+    same(f"SELECT a.k FROM a JOIN b ON {on}", Query(a_and_b(), predicates, select={"k": "a.k"}))
+
+
+def test_windows_follow_from_intervals() -> None:
+    on = ["a.k = b.k", "b.at between a.at and a.at + 30 min"]
+    text = "SELECT a.k FROM a JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.at + INTERVAL '30' MINUTE"
+    same(text, Query([Stream(n, SCHEMA, time="at") for n in "ab"], on, select={"k": "a.k"}), TIMED)
+    with pytest.raises(SqlError, match="stream a would be kept forever"):
+        sql("SELECT a.k FROM a JOIN b ON a.k = b.k AND b.at > a.at", TIMED)
+
+
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        ("a LEFT JOIN b ON a.k = b.k", "left"),
+        ("b RIGHT OUTER JOIN a ON a.k = b.k", "left"),
+        ("a LEFT SEMI JOIN b ON a.k = b.k", "semi"),
+        ("a ANTI JOIN b ON a.k = b.k", "anti"),
+        ("a FULL OUTER JOIN b ON a.k = b.k", "full"),
+        ("a WHERE EXISTS (SELECT 1 FROM b WHERE a.k = b.k)", "semi"),
+        ("a WHERE NOT EXISTS (SELECT * FROM b WHERE a.k = b.k)", "anti"),
+        ("a WHERE a.k IN (SELECT k FROM b)", "semi"),
+    ],
+)
+def test_other_joins_are_branches(text: str, how: Any) -> None:
+    one, other = a_and_b()
+    same(f"SELECT a.k FROM {text}", Query([one], branches=[Branch([other], ["a.k = b.k"], how)], select={"k": "a.k"}))
+
+
+def test_joins_hang_on_what_they_read() -> None:
+    query = sql("SELECT * FROM a LEFT JOIN b ON a.k = b.k LEFT JOIN c ON c.k = b.v LEFT JOIN d ON d.k = a.v", STREAMS)
+    assert (
+        query_text(query)["branches"]
+        == "core(a: ; left(b: a.k = b.k; left(c: a.k = b.k and b.v = c.k)); left(d: a.v = d.k))"
+    )
+    nested = sql("SELECT a.k FROM a LEFT JOIN (b JOIN c ON b.k = c.k) ON a.k = b.k", STREAMS)
+    assert [stream.name for stream in nested.branches[0].streams] == ["b", "c"]
+
+
+def test_an_outer_join_whose_missing_rows_are_rejected_is_an_inner_one() -> None:
+    for text in (
+        "a LEFT JOIN b ON a.k = b.k WHERE b.v > 2",
+        "b RIGHT JOIN a ON a.k = b.k AND b.v > 2 WHERE b.s LIKE '%'",
+    ):
+        assert type(sql(f"SELECT a.k FROM {text}", STREAMS)) is Query
+    kept = sql("SELECT a.k FROM a LEFT JOIN b ON a.k = b.k WHERE b.v > 2 OR b.v IS NULL", STREAMS)
+    assert [one.title for one in kept.conditions] == ["b.v > 2 OR b.v IS NULL"]
+    full = sql("SELECT a.k FROM a FULL JOIN b ON a.k = b.k WHERE a.v > 2", STREAMS)
+    assert full.branches[0].how == "left"
+
+
+def test_conditions_on_one_stream_are_filters_but_not_below_a_window_of_rows() -> None:
+    query = sql("SELECT a.k FROM a JOIN b ON a.k = b.k AND b.v > 1 WHERE a.v > 3 AND a.s = 'x'", STREAMS)
+    assert [[one.title for one in stream.conditions] for stream in query.streams] == [
+        ["a.v > 3", "a.s = 'x'"],
+        ["b.v > 1"],
+    ]
+    rows = [Stream(name, SCHEMA, window=Rows(5)) for name in "ab"]
+    counted = sql("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.v > 3", rows)
+    assert not counted.streams[0].conditions
+    assert [one.title for one in counted.conditions] == ["a.v > 3"]
+
+
+def test_a_filter_of_the_stream_stays() -> None:
+    given = Stream("a", SCHEMA, window=Unbounded(), filter=pc.field("v") > 0)
+    query = sql("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.v < 9", [given, STREAMS[1]])
+    assert [one.title for one in query.streams[0].conditions] == ["(v > 0)", "a.v < 9"]
+
+
+def test_a_table_that_occurs_twice_is_two_streams() -> None:
+    query = sql("SELECT x.v, y.v FROM a AS x JOIN a AS y ON x.k = y.k JOIN b AS z ON z.k = x.k", STREAMS)
+    assert [stream.name for stream in query.streams] == ["x", "y", "b"]
+    assert query.tables == {"x": "a", "y": "a", "b": "b"}
+    assert query.inputs({"a": 1, "b": 2, "c": 3}) == {"x": 1, "y": 1, "b": 2}
+    assert query.output_schema.names == ["x.v", "y.v"]
+
+
+def test_subqueries_and_common_tables_flatten() -> None:
+    text = """
+        WITH large AS (SELECT k, v * 2 AS w, at FROM b WHERE v > 10), named (key, twice) AS (SELECT k, w FROM large)
+        SELECT a.k, named.twice FROM a JOIN named ON a.k = named.key
+    """
+    query = sql(text, STREAMS)
+    assert [one.title for one in query.streams[1].conditions] == ["b.v > 10"]
+    assert query.sql() == "SELECT a.k AS k, b.v * 2 AS twice FROM a JOIN b ON a.k = b.k WHERE b.v > 10"
+
+
+def test_a_constant_of_a_missing_side_is_null() -> None:
+    query = sql("SELECT a.k, p.one FROM a LEFT JOIN (SELECT k, 1 AS one FROM b) AS p ON a.k = p.k", STREAMS)
+    runtime = Runtime(query, bounded=True)
+    runtime.push(full({"a": [{"k": 1, "at": 0}, {"k": 2, "at": 0}], "b": [{"k": 1, "at": 0}]}))
+    assert runtime.finish().to_pylist() == [{"k": 2, "one": None}]
+
+
+def test_using_merges_columns() -> None:
+    query = sql("SELECT * FROM a JOIN b USING (k, at)", STREAMS)
+    assert query.output_schema.names == [
+        "k",
+        "at",
+        "a.v",
+        "a.d",
+        "a.x",
+        "a.s",
+        "a.f",
+        "b.v",
+        "b.d",
+        "b.x",
+        "b.s",
+        "b.f",
+    ]
+    assert sql("SELECT k FROM a FULL JOIN b USING (k)", STREAMS).sql().startswith("SELECT COALESCE(a.k, b.k) AS k")
+
+
+# Expressions
+
+
+def value(text: str, **columns: Any) -> Any:
+    """Return the value of an expression in a result."""
+    runtime = Runtime(sql(f"SELECT {text} AS value FROM a JOIN b ON a.k = b.k", STREAMS))
+    found = runtime.push(full({"a": [{"k": 1, "at": 0, **columns}], "b": [{"k": 1, "at": 0}]}))
+    return found["value"].to_pylist()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("7 / 2", 3.5),
+        ("-7 DIV 2", -3),
+        ("-7 % 3", -1),
+        ("a.v / 0", None),
+        ("a.v DIV 0", None),
+        ("a.v % 0", None),
+        ("a.v + NULL", None),
+        ("a.d * 2.5", Decimal("3.75000")),
+        ("CAST(2.7 AS INT)", 2),
+        ("CAST(-2.7 AS BIGINT)", -2),
+        ("CAST(1.255 AS DECIMAL(4, 2))", Decimal("1.26")),
+        ("CAST(' 12 ' AS INT)", 12),
+        ("ROUND(2.5)", Decimal("3.0")),
+        ("ROUND(-0.5)", Decimal("-1.0")),
+        ("NULL OR TRUE", True),
+        ("NULL AND TRUE", None),
+        ("1 IN (2, NULL)", None),
+        ("1 NOT IN (2, 3)", True),
+        ("NULL IS NOT DISTINCT FROM NULL", True),
+        ("'a_c' LIKE 'a!_c' ESCAPE '!'", True),
+        ("'abc' LIKE 'a!_c' ESCAPE '!'", False),
+        ("'a\\c' LIKE 'a\\c'", True),
+        ("POSITION('ü' IN 'müsli')", 2),
+        ("POSITION('s' IN 'müsli')", 3),
+        ("POSITION('z' IN 'müsli')", 0),
+        ("SUBSTRING('hello', 2, 3)", "ell"),
+        ("SUBSTRING('hello' FROM -3)", "llo"),
+        ("LPAD('abc', 2)", "ab"),
+        ("TRIM('  x\t')", "x\t"),
+        ("GREATEST(1, NULL, 3)", 3),
+        ("CONCAT('a', NULL)", None),
+        ("REGEXP_EXTRACT('id=42;', 'id=([0-9]+)')", "42"),
+        ("REGEXP_EXTRACT('none', 'id=([0-9]+)')", ""),
+        ("CASE WHEN a.v > 100 THEN 1 END", None),
+        ("IF(a.s = 'x', 'yes', 'no')", "yes"),
+        ("TIMESTAMPDIFF(MINUTE, a.at, a.at + INTERVAL '150' SECOND)", 2),
+        ("EXTRACT(YEAR FROM DATE '2026-03-01')", 2026),
+        ("DATE '2026-03-01' + INTERVAL '1' DAY = DATE '2026-03-02'", True),
+        ("a.at < '2026-01-01'", True),
+        ("TUMBLE_START(TIMESTAMP '1969-12-31 23:59:59', INTERVAL '1' MINUTE) = '1969-12-31 23:59:00'", True),
+    ],
+)
+def test_values_follow_sql(text: str, wanted: Any) -> None:
+    assert value(text, v=7, d=Decimal("1.50"), s="x") == wanted
+
+
+def test_a_value_that_does_not_fit_fails_the_push_and_names_the_column() -> None:
+    runtime = Runtime(sql("SELECT a.k * 9000000000000000000 AS much FROM a JOIN b ON a.k = b.k", STREAMS))
+    with pytest.raises(
+        eddy.InputError, match=r"select: output column 'much', a.k \* 9000000000000000000, failed .* overflow"
+    ):
+        runtime.push(full({"a": [{"k": 5, "at": 0}], "b": [{"k": 5, "at": 0}]}))
+    assert runtime.position == 0
+
+
+def test_a_query_takes_expressions_in_select() -> None:
+    one, other = a_and_b()
+    select = {"twice": "a.v * 2", "arrow": pc.add(pc.field("a.v"), pc.field("b.v")), "k": "a.k"}
+    query = Query([one, other], ["a.k = b.k"], select=select)
+    assert query.output_schema == pa.schema([("twice", pa.int64()), ("arrow", pa.int32()), ("k", pa.int64())])
+    rows = {"a": [{"k": 1, "v": 4, "at": 0}], "b": [{"k": 1, "v": 5, "at": 0}]}
+    wanted = [{"twice": 8, "arrow": 9, "k": 1}]
+    assert Runtime(query).push(full(rows)).to_pylist() == wanted
+    restored = Runtime.restore(Runtime(query).snapshot(), query)
+    assert restored.push(full(rows)).to_pylist() == wanted
+    engine = Engine([one, other])
+    engine.start("q", query)
+    assert engine.push(full(rows))["q"].to_pylist() == wanted
+    changes = Runtime(query, output="changelog").push(full(rows)).to_pylist()
+    assert changes == [{"op": "+I", **wanted[0]}]
+    other_query = Query([one, other], ["a.k = b.k"], select={**select, "twice": "a.v * 3"})
+    with pytest.raises(eddy.SnapshotError, match="select: "):
+        Runtime.restore(Runtime(query).snapshot(), other_query)
+
+
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int8(), pa.string()), pa.string_view(), pa.large_string()])
+def test_encoded_texts_are_texts(kind: pa.DataType) -> None:
+    rows = pa.schema([("k", pa.int64()), ("s", kind)])
+    query = sql(
+        "SELECT UPPER(a.s) || b.s AS both FROM a JOIN b ON a.k = b.k WHERE a.s LIKE 'x%'",
+        [Stream("a", rows), Stream("b", pa.schema([("k", pa.int64()), ("s", pa.string())]))],
+    )
+    batch = pa.record_batch({"k": [1, 2], "s": pa.array(["xa", "ya"])})
+    found = Runtime(query).push({"a": batch, "b": batch}, order=[0, 0, 1, 1])
+    assert found["both"].to_pylist() == ["XAxa"]
+
+
+# Groups
+
+
+def test_groups_windows_and_having() -> None:
+    text = """
+        SELECT TUMBLE_START(a.at, INTERVAL '1' MINUTE) AS start, a.s, COUNT(*) AS n, SUM(b.v) / COUNT(*) AS mean
+        FROM a JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.at + INTERVAL '10' SECOND
+        GROUP BY TUMBLE(a.at, INTERVAL '1' MINUTE), a.s HAVING COUNT(*) > 1
+    """
+    query = sql(text, TIMED)
+    assert query.output_schema.names == ["start", "s", "n", "mean"]
+    assert sql(query.sql(), TIMED).sql() == query.sql()
+    runtime = Runtime(query)
+    rows = {"a": [{"k": 1, "s": "x", "at": 0}, {"k": 2, "s": "y", "at": 1}]}
+    rows["b"] = [{"k": 1, "v": v, "at": v} for v in (1, 2, 6)] + [{"k": 2, "v": 1, "at": 2}]
+    assert runtime.push(full(rows)).num_rows == 0
+    (found,) = runtime.push(full({"a": [{"k": 9, "at": 200}]})).to_pylist()
+    assert (found["s"], found["n"], found["mean"]) == ("x", 3, 3.0)
+
+
+def test_count_of_everything_reads_no_column() -> None:
+    runtime = Runtime(sql("SELECT COUNT(*) AS n FROM a JOIN b ON a.k = b.k", STREAMS), bounded=True)
+    runtime.push(full({"a": [{"k": 1, "at": 0}], "b": [{"k": 1, "at": 0}] * 3}))
+    assert runtime.finish().to_pylist() == [{"n": 3}]
+
+
+def test_one_stream_has_groups() -> None:
+    query = sql("SELECT k, COUNT(*) AS n FROM a GROUP BY k, SESSION(at, INTERVAL '5' SECOND)", TIMED)
+    runtime = Runtime(query, bounded=True)
+    pushed = runtime.push(full({"a": [{"k": 1, "at": at} for at in (0, 3, 10)]}))
+    assert [table["n"].to_pylist() for table in (pushed, runtime.finish())] == [[2], [1]]
+
+
+# Several statements
+
+
+def test_union_all() -> None:
+    both = sql(
+        "SELECT a.v FROM a JOIN b ON a.k = b.k UNION ALL SELECT c.v AS other FROM c JOIN b ON c.k = b.k", STREAMS
+    )
+    assert isinstance(both, UnionAll)
+    runtimes = [Runtime(query) for query in both.queries]
+    rows = {name: [{"k": 1, "v": i, "at": 0}] for i, name in enumerate("abc")}
+    found = both.together([one.push(full({s.name: rows[s.name] for s in one.query.streams})) for one in runtimes])
+    assert found.to_pylist() == [{"v": 0}, {"v": 2}]
+    assert both.sql().count("UNION ALL") == 1
+    with pytest.raises(eddy.QueryError, match="2 queries have 1 tables"):
+        both.together([found])
+
+
+def test_explain_shows_the_streams_and_the_plan() -> None:
+    text = sql("EXPLAIN SELECT x.k FROM a AS x JOIN a AS y ON x.k = y.k WHERE x.v > 3", STREAMS)
+    assert text.splitlines()[:4] == [
+        "stream x = a [UNBOUNDED] where x.v > 3",
+        "stream y = a [UNBOUNDED]",
+        "output k int64",
+        "plan x y",
+    ]
+
+
+# Refusals
+
+REFUSED = [
+    ("UPDATE a SET k = 1", 1, 8, "UPDATE is not supported; a statement is a SELECT"),
+    ("SELECT a.k FROM a JOIN b ON a.k =", 1, 33, "the expression of an operator or function is missing"),
+    ("SELECT a.k\nFROM a JOIN b ON a.k = b.kk", 2, 24, "b has no column 'kk' (the nearest is k)"),
+    ("SELECT k FROM a JOIN b ON a.k = b.k", 1, 8, "column 'k' is ambiguous; write a.k or b.k"),
+    ("SELECT z.k FROM a JOIN b ON a.k = b.k", 1, 8, "there is no relation 'z' here"),
+    ("SELECT a.k FROM a JOIN e ON a.k = e.k", 1, 24, "there is no stream 'e'; there are a, b, c, d"),
+    ("SELECT a.k FROM a JOIN a ON a.k = a.k", 1, 24, "two relations are named 'a'"),
+    ("SELECT a.k FROM a JOIN b ON a.k = b.k ORDER BY a.k", 1, 39, "ORDER is not supported; results come in the order"),
+    ("SELECT a.k FROM a JOIN b ON a.k = b.k LIMIT 5", 1, 39, "LIMIT is not supported"),
+    ("SELECT DISTINCT a.k FROM a JOIN b ON a.k = b.k", 1, 8, "DISTINCT is not supported; write GROUP BY"),
+    ("SELECT a.k FROM a NATURAL JOIN b", 1, 32, "NATURAL JOIN is not supported"),
+    ("SELECT a.k FROM a", 1, 17, "a SELECT over a alone is no join"),
+    ("SELECT a.k FROM a JOIN b ON UPPER(a.s) = b.s", 1, 24, "nothing connects b with the other streams"),
+    ("SELECT a.k FROM a LEFT JOIN b ON a.v > 3", 1, 29, "nothing in ON connects the two sides"),
+    ("SELECT a.k FROM a FULL JOIN b ON a.k = b.k LEFT JOIN c ON c.k = a.v", 1, 54, "a FULL OUTER JOIN has two streams"),
+    (
+        "SELECT a.k FROM a LEFT JOIN b ON a.k = b.k LEFT ANTI JOIN c ON c.k = b.k",
+        1,
+        59,
+        "may be missing because of an outer join",
+    ),
+    ("SELECT a.k FROM a WHERE a.k NOT IN (SELECT k FROM b)", 1, 25, "NOT IN (SELECT …) is not supported"),
+    ("SELECT (SELECT 1) FROM a JOIN b ON a.k = b.k", 1, 16, "a subquery is supported as [NOT] EXISTS"),
+    ("SELECT ROW_NUMBER() OVER (ORDER BY a.at) FROM a JOIN b ON a.k = b.k", 1, 8, "OVER (…) is not supported"),
+    ("SELECT FLOOOR(a.v) FROM a JOIN b ON a.k = b.k", 1, 8, "there is no function FLOOOR (the nearest is FLOOR)"),
+    ("SELECT a.k + a.s FROM a JOIN b ON a.k = b.k", 1, 14, "+ needs numbers, but a.s is STRING"),
+    ("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.s > 3", 1, 45, "the types do not fit together"),
+    ("SELECT a.k FROM a JOIN b ON a.k = b.k WHERE a.v", 1, 45, "a condition is expected, but a.v is INTEGER"),
+    ("SELECT a.s LIKE b.s FROM a JOIN b ON a.k = b.k", 1, 17, "the pattern of LIKE must be a constant"),
+    ("SELECT SUBSTRING(a.s, a.v) FROM a JOIN b ON a.k = b.k", 1, 23, "the start of SUBSTRING must be a constant"),
+    ("SELECT TRY_CAST(a.s AS INT) FROM a JOIN b ON a.k = b.k", 1, 17, "TRY_CAST is not supported"),
+    ("SELECT a.at + INTERVAL '1' MONTH FROM a JOIN b ON a.k = b.k", 1, 15, "a month has no fixed length"),
+    (
+        "SELECT a.v FROM a JOIN b ON a.k = b.k GROUP BY a.k",
+        1,
+        8,
+        "a.v is neither in GROUP BY nor inside of an aggregate",
+    ),
+    ("SELECT SUM(MAX(a.v)) FROM a JOIN b ON a.k = b.k", 1, 12, "an aggregate of an aggregate needs a second query"),
+    (
+        "SELECT x.n FROM (SELECT k, COUNT(*) AS n FROM a GROUP BY k) AS x JOIN b ON x.k = b.k",
+        1,
+        49,
+        "does not flatten into a join",
+    ),
+    (
+        "SELECT a.k FROM a JOIN b ON a.k = b.k UNION SELECT c.k FROM c JOIN b ON c.k = b.k",
+        1,
+        8,
+        "UNION without duplicates is not supported; write UNION ALL",
+    ),
+    (
+        "SELECT a.k FROM a JOIN b ON a.k = b.k UNION ALL SELECT c.s FROM c JOIN b ON c.k = b.k",
+        1,
+        56,
+        "the SELECTs of UNION ALL have different types",
+    ),
+    ("INSERT INTO a VALUES (1)", 1, 13, "INSERT is not supported"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "column", "message"), REFUSED, ids=[text for text, *_ in REFUSED])
+def test_each_refusal_has_a_place_and_a_remedy(text: str, line: int, column: int, message: str) -> None:
+    with pytest.raises(SqlError) as found:
+        sql(text, STREAMS)
+    assert message in str(found.value)
+    assert str(found.value).startswith(f"SQL, line {found.value.line}, column {found.value.column}: ")
+    assert (found.value.line, found.value.column) == (line, column)
+
+
+def test_places_are_those_of_the_whole_text() -> None:
+    with pytest.raises(SqlError) as found:
+        sql("EXPLAIN\n  SELECT a.z FROM a JOIN b ON a.k = b.k", STREAMS)
+    assert (found.value.line, found.value.column) == (2, 10)
+
+
+def test_a_query_without_a_text_says_so() -> None:
+    with pytest.raises(eddy.QueryError, match="where: the condition"):
+        Query(a_and_b(), ["a.k = b.k"], where=pc.field("a.v") > 3).sql()
+    with pytest.raises(eddy.QueryError, match="output column 'w' is the Arrow expression"):
+        Query(a_and_b(), ["a.k = b.k"], select={"w": pc.field("a.v")}).sql()
+
+
+def test_a_query_made_in_python_prints_itself() -> None:
+    windows = [Stream(name, SCHEMA, window=Range(60), time="at") for name in "ab"]
+    query = Query(windows, ["(a.k, a.v) = (b.k, b.v)", "b.at <= a.at + 30"], select=["a.k", "b.s"])
+    text = query.sql()
+    assert text.endswith("FROM a JOIN b ON a.k = b.k AND a.v = b.v AND b.at <= a.at + INTERVAL '30' SECOND")
+    assert query_text(sql(text, windows)) == query_text(query)
