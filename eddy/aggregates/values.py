@@ -97,6 +97,10 @@ class Values:
     def make_room(self, groups: int, more: int, allowance: Allowance | None = None) -> None:
         """Make room for the values of so many groups, and so many further values. Raises CapacityError."""
         self.directory.make_room(more, allowance)
+        if allowance is not None:
+            heads = max(groups - len(self.heads), 0)
+            links = max(self.directory.capacity - len(self.links), 0)
+            allowance.ask(8 * heads + 16 * links, "lists of the values of groups")
         if len(self.heads) < groups:
             heads = np.full(groups, -1, np.int64)
             heads[: len(self.heads)] = self.heads
