@@ -187,6 +187,7 @@ class State:
         sparse = [self.groups, *(one.directory for one in self.values)]
         if any(one.capacity > LEAST_ROOM and 8 * len(one) < one.capacity for one in sparse):
             self._rebuild()
+            self._used_texts = 0
         if self._texts_in_use() > 2 * self._used_texts + SPARE_TEXTS:
             self.texts.recount(np.concatenate([np.zeros(0, np.int64), *self._text_ids()]))
             self._used_texts = self._texts_in_use()

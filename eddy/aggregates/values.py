@@ -98,9 +98,8 @@ class Values:
         """Make room for the values of so many groups, and so many further values. Raises CapacityError."""
         self.directory.make_room(more, allowance)
         if allowance is not None:
-            heads = max(groups - len(self.heads), 0)
-            links = max(self.directory.capacity - len(self.links), 0)
-            allowance.ask(8 * heads + 16 * links, "lists of the values of groups")
+            more_bytes = 8 * max(groups - len(self.heads), 0) + 16 * max(self.directory.capacity - len(self.links), 0)
+            allowance.ask(more_bytes, "lists of the values of groups")
         if len(self.heads) < groups:
             heads = np.full(groups, -1, np.int64)
             heads[: len(self.heads)] = self.heads
