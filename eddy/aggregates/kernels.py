@@ -3,8 +3,8 @@
 A key is a row of int64 words. Keys, cells and links lie in arrays over *slots*; a table of open addressing maps keys
 to slots. `meta` has the counters M_NEXT (slots assigned so far) and M_FREE (slots on the free stack).
 
-A sum is a number in limbs of 32 bits, least first, each in an int64; only the last limb is signed. So sums of as many as
-2^31 numbers need no carry, and adding and subtracting a number leaves no trace.
+A sum is a number in limbs of 32 bits, least first, each in an int64; only the last limb is signed. So sums of as many
+as 2^31 numbers need no carry, and adding and subtracting a number leaves no trace.
 """
 
 from __future__ import annotations

@@ -103,8 +103,7 @@ class Layout:
             if one.column is None:
                 continue
             inputs = self.inputs_of(one)
-            if one.function != "count_distinct":
-                present[inputs] = None
+            present[inputs] = None
             if one.function in SUMS:
                 sums[one.column] = None
             elif one.function == "count_distinct":

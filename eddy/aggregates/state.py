@@ -7,7 +7,7 @@ after; writing it and taking it back are the same operation, and may be repeated
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from eddy.aggregates.values import ValueChange, Values
 from eddy.aggregates.words import Mask, encode, ordered_floats
 from eddy.query.aggregates import Aggregation, Computed
 from stairs.bytes_directory import BytesDirectory
-from stairs.errors import StateError
+from stairs.errors import SnapshotError
 from stairs.kernels.byte_strings import B_FREE, B_NEXT
 from stairs.memory.allowance import Allowance
 from stairs.plain_types import declared
@@ -136,10 +136,23 @@ class State:
         layout.follow_values(new, old, slots, changes, self.values, self.texts)
         if not layout.retracts:
             layout.merge_extremes(new, old, rows, numbers, self.texts)
-        if (new[:, 0] < 0).any():
-            raise StateError("a result was taken back that was never given")
+        self._check_counts(new, changes)
         stays = np.ones(len(own), np.bool_) if always else new[:, 0] > 0
         return Change(own, old, new, was, stays, tuple(changes))
+
+    def _check_counts(self, cells: Int64s, changes: Sequence[ValueChange]) -> None:
+        """Raise SnapshotError if more is taken back than was there: only altered snapshots make such groups."""
+        layout = self.layout
+        counts = cells[:, list(layout.present.values())]
+        fits = bool((counts >= 0).all()) and bool((counts <= cells[:, :1]).all()) and bool((cells[:, 0] >= 0).all())
+        if not fits or any((one.new < 0).any() for one in changes):
+            raise SnapshotError(
+                "a result that no group has is taken back: the groups contradict the windows, so the snapshot from"
+                " which this runtime was restored had been altered"
+            )
+        for k, one in layout.sums.items():
+            # Nothing is left of a sum whose values have all gone; of an altered one, neither.
+            cells[counts[:, list(layout.present).index((k,))] == 0, one.at : one.at + one.width] = 0
 
     def _widen(self, rows: Rows) -> None:
         layout = self.layout.fitting(rows)
@@ -174,6 +187,7 @@ class State:
         sparse = [self.groups, *(one.directory for one in self.values)]
         if any(one.capacity > LEAST_ROOM and 8 * len(one) < one.capacity for one in sparse):
             self._rebuild()
+            self._used_texts = 0
         if self._texts_in_use() > 2 * self._used_texts + SPARE_TEXTS:
             self.texts.recount(np.concatenate([np.zeros(0, np.int64), *self._text_ids()]))
             self._used_texts = self._texts_in_use()

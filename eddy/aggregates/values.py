@@ -97,6 +97,9 @@ class Values:
     def make_room(self, groups: int, more: int, allowance: Allowance | None = None) -> None:
         """Make room for the values of so many groups, and so many further values. Raises CapacityError."""
         self.directory.make_room(more, allowance)
+        if allowance is not None:
+            more_bytes = 8 * max(groups - len(self.heads), 0) + 16 * max(self.directory.capacity - len(self.links), 0)
+            allowance.ask(more_bytes, "lists of the values of groups")
         if len(self.heads) < groups:
             heads = np.full(groups, -1, np.int64)
             heads[: len(self.heads)] = self.heads

@@ -175,6 +175,9 @@ class Words:
 
     def _from_bytes(self, offsets: Int64s, data: npt.NDArray[np.uint8], valid: Mask) -> pa.Array:
         inner, n = self.inner, len(valid)
+        sized = self.wide or pt.is_fixed_size_binary(inner)
+        if sized and (np.diff(offsets) != inner.byte_width).any():
+            raise pa.ArrowInvalid(f"a value of {inner} has another size")
         if self.wide:
             numbers = data.view(">i8").astype(np.int64).reshape(n, -1)[:, ::-1].copy()
             numbers[:, -1] ^= _TURN

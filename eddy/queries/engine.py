@@ -150,7 +150,7 @@ class Engine:
               returned query says from which position that is all
 
         Raises InputError for the name of a query that has not stopped, and a position that has passed; QueryError for a
-        query that does not fit the streams, has branches or a lateness of its own.
+        query that does not fit the streams, has branches, aggregates or a lateness of its own.
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")

@@ -249,6 +249,8 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("comparisons", *(" AND ".join(text["comparisons"]) or "none" for text in (saved, own)))
     if results and not same_filter(saved["where"], query.conditions):
         return differ("where", filter_shown(saved["where"]), filter_shown(own["where"]))
+    if results and saved.get("groups") != own.get("groups"):
+        return differ("groups", *(text.get("groups", "none") for text in (saved, own)))
     if results and saved["select"] != own["select"]:
         shown = [", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, own)]
         return differ("select", *shown)
@@ -256,8 +258,6 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
     if saved["branches"] != own["branches"]:
         return differ("branches", saved["branches"] or "none", own["branches"] or "none")
-    if results and saved.get("groups") != own.get("groups"):
-        return differ("groups", *(text.get("groups", "none") for text in (saved, own)))
     joins = _conditions(query)
     if len(saved["conditions"]) != len(joins):
         return differ("conditions of branches", len(saved["conditions"]), len(joins))

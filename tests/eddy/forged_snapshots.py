@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import eddy
-from eddy import Query, Range, Rows, Runtime, SnapshotError, Stream, Unbounded
+from eddy import Hopping, Query, Range, Rows, Runtime, Session, SnapshotError, Stream, Unbounded, agg
 from eddy.storage.arrow_bytes import validate
 from eddy.storage.sections import DIGEST_BYTES, pack, unpack
 
@@ -78,6 +78,17 @@ def query(
     return lambda: Query(streams, predicates, select=select, **options)
 
 
+GROUPS: dict[str, Any] = {
+    "group_by": ["R.s", "R.b"],
+    "aggregates": {
+        "least": agg.min("R.d"),
+        "last": agg.last("R.e", by="R.k"),
+        "texts": agg.count_distinct("R.s"),
+        "wide": agg.max(pc.field("R.d").cast(pa.decimal128(30, 2))),
+        "mean": agg.avg(pc.field("R.n").cast(pa.float64()) / 3),
+        "total": agg.sum("R.d"),
+    },
+}
 STAR = ["R.k = S.k", "S.k = T.k"]
 WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
     "rows": (query((Rows(9), Rows(9)), ["R.k = S.k"]), {}, False),
@@ -91,6 +102,10 @@ WORLDS: dict[str, tuple[Callable[[], Query], dict[str, Any], bool]] = {
     "counts": (query((Range(12),) * 2, ["(R.n, R.s) = (S.n, S.s)"], lateness=9), {"count_only": True}, False),
     "where": (query((Unbounded(), Rows(5)), ["R.s = S.s"], where=pc.field("R.k").isin([1, 2, 3])), {}, False),
     "eddy": (query((Rows(9),) * 3, ["R.k = S.k", "S.n = T.n"]), {"strategy": "cacq", "ids_only": True}, False),
+    "groups": (query((Rows(9), Range(20)), ["R.k = S.k"], **GROUPS), {"output": "changelog"}, False),
+    "panes": (query((Range(12),) * 2, ["R.k = S.k"], group_window=Hopping(20, 8), **GROUPS), {}, False),
+    "sessions": (query((Range(12),), [], lateness=3, group_window=Session(4), **GROUPS), {}, False),
+    "end": (query((Rows(9), Rows(9)), ["R.k = S.k"], **GROUPS), {"bounded": True}, False),
     "bounded": (query((Range(12),) * 3, STAR), {"max_bytes": 1 << 24, "decide_every": 7}, False),
 }
 
