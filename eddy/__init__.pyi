@@ -1,4 +1,7 @@
+from . import agg
 from .compiling import warmup
+from .dialect.statement import sql
+from .dialect.union import UnionAll
 from .errors import (
     CapacityError,
     EddyError,
@@ -7,12 +10,14 @@ from .errors import (
     PlanError,
     QueryError,
     SnapshotError,
+    SqlError,
     StateError,
 )
 from .filters.adaptive import AdaptiveFilter
 from .filters.conditions import Predicate
 from .queries.engine import Engine
 from .query.branch import Branch
+from .query.group_windows import Hopping, Session, Tumbling
 from .query.predicates import AttributeClass
 from .query.query import Query
 from .query.stream import Stream
@@ -29,6 +34,7 @@ __all__ = [
     "CapacityError",
     "EddyError",
     "Engine",
+    "Hopping",
     "InputError",
     "LateRowsError",
     "PlanError",
@@ -38,11 +44,17 @@ __all__ = [
     "Range",
     "Rows",
     "Runtime",
+    "Session",
     "SnapshotError",
+    "SqlError",
     "StateError",
     "Stream",
+    "Tumbling",
     "Unbounded",
+    "UnionAll",
     "__version__",
+    "agg",
     "serve",
+    "sql",
     "warmup",
 ]

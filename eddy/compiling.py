@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy import agg
 from eddy.filters import ranges
 from eddy.ingest.gate import Gate
 from eddy.ingest.keys import key_hash
@@ -62,6 +63,7 @@ def warmup() -> None:
     clear_all(deciding._engine.modules.arena)
     _warm_grouped_filters()
     _warm_branches([streams[0], *rest], batch)
+    _warm_groups(streams[0], batch)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))
@@ -76,6 +78,16 @@ def _warm_grouped_filters() -> None:
     filters = GroupedFilters([[ranges.Range("x", 0, 1)], [ranges.Range("x", 1, 2)]])
     for ask in (filters.share, filters.wanted):
         ask(3, lambda _: np.arange(3))
+
+
+def _warm_groups(stream: Stream, batch: pa.RecordBatch) -> None:
+    """Compile or load the kernels of queries with aggregates."""
+    mean = agg.avg(pc.field("R.k").cast(pa.float64()))
+    functions = {"mean": mean, "least": agg.min("R.t"), "last": agg.last("R.s")}
+    runtime = Runtime(Query([stream], group_by=["R.k"], aggregates=functions), output="changelog")
+    for start in (0, 100):
+        # The second push ends the rows of the first one, but for the last few.
+        runtime.push({"R": batch.slice(start, 100)})
 
 
 def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:

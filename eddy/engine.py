@@ -8,9 +8,12 @@ in `eddy.push`, changes of plan in `eddy.routing`, snapshots in `eddy.snapshot`,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
+from eddy.aggregates.groups import Groups
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.gate import Gate
 from eddy.ingest.loader import Loader, sources_of
@@ -27,9 +30,11 @@ from eddy.routing.strategies import make_strategy, streams_text
 from eddy.snapshot.header import OUTPUTS
 from jisc.plan.states import StateId
 from jisc.plan.tree import default_plan, read_plan
+from jisc.strategies import STRATEGIES
 from stairs.descriptors import M_ARRIVALS, M_CHANGELOG, M_DELETED, M_WATERMARK, S_BASE
 from stairs.errors import InputError, StateError
 from stairs.graph import FOREVER
+from stairs.memory.allowance import Allowance
 from stairs.modules import Modules
 from stairs.payload import Payload
 from stairs.stems import RENUMBER_AT
@@ -51,6 +56,7 @@ class Options:
     count_only: bool = False
     ids_only: bool = False
     renumber_at: int = RENUMBER_AT
+    bounded: bool = False
 
     def __post_init__(self) -> None:
         if self.count_only and self.ids_only:
@@ -67,6 +73,7 @@ class Engine:
     schedule           transitions to come; replaced, never modified
     gate, loader, output, late   the stations of a push: admission, loading, results, late rows
     columns            per stream, the payload columns that results or `where` need
+    groups             the groups of a query with aggregates, else None
     n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
     undo, commit       records of a push or change under way (`eddy.push.transaction`); None = none is
     last               the last push
@@ -77,12 +84,19 @@ class Engine:
             raise InputError(f"a Runtime runs an eddy.Query, not {type(query).__name__}")
         self.query, self.options = query, options
         graph = query.graph
+        if graph.n_streams == 1:
+            # It has one plan, and no state to store.
+            if options.strategy not in STRATEGIES:
+                make_strategy(options.strategy, Modules(graph, RENUMBER_AT), default_plan(graph), 0, None)
+            options = replace(options, strategy="mjoin", policy="fixed", store=None, background=0, statistics=False)
+            self.options = options
         tree = default_plan(graph) if options.plan is None else read_plan(options.plan, graph)
         renumber_at = at_least(1, options.renumber_at)
         if renumber_at is None:
             raise InputError(f"renumber_at is a sequence number, 1 or more, not {options.renumber_at!r}")
         self.modules = Modules(graph, renumber_at)
-        self.modules.meta[M_CHANGELOG] = options.output == "changelog"
+        changelog = options.output == "changelog" and not query.unretracted
+        self.modules.meta[M_CHANGELOG] = changelog
         self.strategy = make_strategy(options.strategy, self.modules, tree, options.background, options.store)
         self.router = Router(
             self.modules,
@@ -95,14 +109,15 @@ class Engine:
         self.columns = query.payload_columns(not (options.count_only or options.ids_only))
         kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(self.columns)]
         self.payload = Payload(kinds, self.modules.capacity, self.modules.allowance)
-        self.bound = Bound(options.max_bytes, self.modules, self.payload)
+        self.groups = groups_of(query, options, options.bounded, self.modules.allowance)
+        self.bound = Bound(options.max_bytes, self.modules, self.payload, self.groups)
         self.late = SideOutput(query)
         self.gate = Gate(query)
         self.loader = Loader(sources_of(query, self.columns), self.modules, self.payload)
         self.output = Results(
             query,
             self.columns,
-            changelog=options.output == "changelog",
+            changelog=changelog,
             count_only=options.count_only,
             ids_only=options.ids_only,
         )
@@ -129,7 +144,13 @@ class Engine:
     @property
     def nbytes(self) -> int:
         """Bytes of all state; see `Runtime.nbytes`."""
-        return self.modules.nbytes + self.payload.nbytes + self.strategy.nbytes + self.late.rows.nbytes
+        own = 0 if self.groups is None else self.groups.nbytes
+        return self.modules.nbytes + self.payload.nbytes + self.strategy.nbytes + self.late.rows.nbytes + own
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the tables that a push returns."""
+        return self.output.schema if self.groups is None else self.groups.schema
 
     def filters(self) -> dict[str, AdaptiveFilter]:
         """Return the filters by the name of their stream, that of results under "results"."""
@@ -148,7 +169,7 @@ class Engine:
 
     def set_bound(self, max_bytes: int | None) -> None:
         """Bound the bytes of the engine. Raises InputError if `max_bytes` is not a number of bytes or None."""
-        self.bound = Bound(max_bytes, self.modules, self.payload)
+        self.bound = Bound(max_bytes, self.modules, self.payload, self.groups)
 
     def present_options(self) -> dict[str, Any]:
         """Return the options that make this engine again as it is now, as JSON values."""
@@ -165,6 +186,7 @@ class Engine:
             "count_only": self.options.count_only,
             "ids_only": self.options.ids_only,
             "renumber_at": self.modules.renumber_at,
+            "bounded": self.options.bounded,
         }
 
     def state_texts(self, states: Iterable[StateId] | None) -> list[str] | None:
@@ -175,6 +197,8 @@ class Engine:
         """Raise StateError unless all invariants of all parts hold. O(state), for tests."""
         self.modules.check()
         self.strategy.check()
+        if self.groups is not None:
+            self.groups.state.check()
         if self.payload.room != self.modules.capacity:
             raise StateError(f"rings of payload {self.payload.room} and of records {self.modules.capacity} differ")
 
@@ -183,6 +207,18 @@ class Engine:
         self.strategy.dismantle()
         for part in (self.modules, self.payload, self.router.samples, self.router, self):
             vars(part).clear()
+
+
+def groups_of(query: Query, options: Options, bounded: bool, allowance: Allowance) -> Groups | None:
+    """Return the groups of a runtime, None for a query without aggregates. Raises InputError."""
+    if query.aggregation is None:
+        return None
+    for name in ("count_only", "ids_only"):
+        if getattr(options, name):
+            raise InputError(f"{name} is for the results of a join, and this query has aggregates: leave it out")
+    groups = Groups(query, options.output == "changelog", bounded, allowance)
+    allowance.parts.append(lambda: groups.nbytes)
+    return groups
 
 
 def filters_by_place(query: Query, gate: Gate, output: Results) -> dict[str, AdaptiveFilter]:

@@ -8,6 +8,7 @@ from stairs.errors import (
     PlanError,
     QueryError,
     SnapshotError,
+    SqlError,
     StateError,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "PlanError",
     "QueryError",
     "SnapshotError",
+    "SqlError",
     "StateError",
 ]

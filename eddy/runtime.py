@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from eddy.aggregates.groups import groups_now
 from eddy.branches.parts import branched_options, load_branched
 from eddy.engine import Engine, Options
 from eddy.filters.figures import filter_lines, filter_table
@@ -15,9 +16,10 @@ from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
 from eddy.live.engine_parts import load_engine, options_from, to_parts
 from eddy.log import refusals
-from eddy.push.push import load, push
+from eddy.push.push import end, load, push
 from eddy.push.records import LastPush
 from eddy.push.transaction import recover
+from eddy.push.trim import spare_bytes, trim
 from eddy.push.turn import Turn, in_logged_turn, in_turn, refuse_copy
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
@@ -55,7 +57,8 @@ class Runtime:
     count_only  count results instead of building them: `push` returns column "count" with one row (in a changelog, "op"
                 and "count", with one row for +I and one for -D)
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
-    bounded     the input ends, and `finish` will be called: left and anti branches may wait for partners until then
+    bounded     the input ends, and `finish` will be called: left and anti branches may wait for partners until then,
+                and groups without windows for all results
 
     A query with branches has an inner join for its core and one for each branch, each with a plan of its own. `plan` is
     then the plan of one of them, or several separated by ";", as in "R S; (R S) T", and so is the attribute;
@@ -110,12 +113,13 @@ class Runtime:
             count_only=count_only,
             ids_only=ids_only,
             renumber_at=renumber_at,
+            bounded=bounded,
         )
         self.query, self.count_only, self.ids_only = query, count_only, ids_only
         self.output: str = output
         self._turn = Turn()
         self._engine = Engine(query, options)
-        self.output_schema = self._engine.output.schema
+        self.output_schema = self._engine.output_schema
         """The schema of the tables that `push` returns."""
 
     __reduce_ex__ = refuse_copy
@@ -240,11 +244,20 @@ class Runtime:
     def finish(self) -> pa.Table:
         """End the input, and return the results that only its end decides, in order of event time.
 
-        These are rows of left and anti branches that still waited for a partner; after that, a push is refused. In a
-        query without branches nothing waits: the table is empty, and nothing changes.
+        These are rows of left and anti branches that still waited for a partner, and groups that were not yet given;
+        after that, a push is refused. In a query without branches and aggregates nothing waits: the table is empty, and
+        nothing changes.
         """
-        # Arrow cannot make empty arrays of every type.
-        return pa.Table.from_batches([], schema=self.output_schema)
+        return end(self._engine)
+
+    @in_turn
+    def groups(self) -> pa.Table:
+        """Return the rows of all groups as they are now, of `Query.output_schema`; nothing changes.
+
+        Early results: the windows of event time that have not been given, with the results so far. In a changelog: the
+        answer that its rows add up to. Raises InputError for a query without aggregates. O(groups).
+        """
+        return groups_now(self._engine.groups)
 
     @in_turn
     def last_push(self) -> LastPush | None:
@@ -385,6 +398,21 @@ class Runtime:
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, STAIRs, key directories, payload, late rows kept and the room for results."""
         return self._engine.nbytes
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that `trim` gives back at most: a part of `nbytes`."""
+        return spare_bytes(self._engine)
+
+    @in_turn
+    def trim(self) -> None:
+        """Give back memory that the next pushes make again: stored states, bands, and room for input and results.
+
+        The results of later pushes stay the same. Stored states stay chosen and return empty; each key is completed at
+        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "symmetric-hash") keep them.
+        O(states).
+        """
+        trim(self._engine)
 
     @in_turn
     def metrics(self) -> dict[str, Any]:

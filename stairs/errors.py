@@ -11,6 +11,17 @@ class QueryError(EddyError):
     """The query is invalid: an unknown stream or column, types that cannot be equal, a stream without a predicate, …"""
 
 
+class SqlError(QueryError):
+    """A statement in SQL is invalid, or has a construct that the dialect lacks; the message begins with its place.
+
+    line, column   the place in the text, counted from 1
+    """
+
+    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.line, self.column = line, column
+
+
 class PlanError(EddyError):
     """The plan does not fit the query: a missing, repeated or unknown stream, or a cross product."""
 

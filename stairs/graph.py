@@ -107,7 +107,7 @@ class JoinGraph:
 
     def __post_init__(self) -> None:
         count = len(self.names)
-        if not 2 <= count <= MAX_STREAMS:
+        if not 1 <= count <= MAX_STREAMS:
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {count}")
         members = tuple(
             tuple(i for i, own in enumerate(self.attributes) for one in own if one == c)

@@ -78,7 +78,7 @@ class Samples(Cache):
         self.picked: Int64s = np.zeros((PICKS, 2), np.int64)
         self.progress: Int64s = np.zeros((m + 1, 3), np.int64)
         """Per stream: arrivals up to the last sample, arrivals between the last two, all picks; last row: totals."""
-        self._each = max(min(EACH, LOOKS // max(map(len, self.neighbours))), 8)
+        self._each = max(min(EACH, LOOKS // max(1, *map(len, self.neighbours))), 8)
         self._owed: Floats = np.zeros(m)
         """Picks due to each stream: fractions carry over, so that slow streams are sampled as well."""
         modules.caches.add(self)

@@ -143,6 +143,32 @@ def use_watermarks() -> None:
         runtime.push({}, watermark=10 * ROWS)
 
 
+def use_groups() -> None:
+    """Aggregate over one stream and over a join, with every kind of column; restore."""
+    columns = ("k", "n", "s", "d", "b", "t", "f", "v")
+    functions = {
+        f"{name} {k}": one(f"R.{k}")
+        for name in ("min", "max", "count_distinct")
+        for k in columns
+        for one in [getattr(eddy.agg, name)]
+    }
+    functions |= {f"sum {k}": eddy.agg.sum(f"R.{k}") for k in "kndfv"} | {
+        f"last {k}": eddy.agg.last(f"R.{k}") for k in columns
+    }
+    for names in ("R", "RS"):
+        streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300), time="t") for name in names]
+        on = ["R.k = S.k"] if names == "RS" else []
+        for output, window in (("changelog", None), ("append", eddy.Hopping(300, 200)), ("append", eddy.Session(2))):
+            one = eddy.Query(streams, on, group_by=["R.s", "R.b"], aggregates=functions, group_window=window)
+            runtime = eddy.Runtime(one, output=output)
+            for step in range(4):
+                runtime.push({name: batch(step * ROWS, ROWS, step % 2 == 1) for name in names})
+                runtime.groups()
+                runtime = eddy.Runtime.restore(runtime.snapshot(), one)
+                runtime.check()
+            runtime.finish()
+
+
 def use_branches() -> None:
     """Join with branches, and restore."""
     streams = [eddy.Stream(name, SCHEMA, window=eddy.Range(300), time="t") for name in "RST"]
@@ -159,6 +185,7 @@ def use_branches() -> None:
 
 def use_all() -> None:
     use_branches()
+    use_groups()
     for strategy in STRATEGIES:
         for output in ("append", "changelog"):
             use_strategy(strategy, output)

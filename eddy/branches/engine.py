@@ -20,12 +20,12 @@ from eddy.branches.records import Clock, Commit
 from eddy.branches.rows import Found, Int64s, joined, net, rows_of
 from eddy.branches.shelf import Shelf
 from eddy.branches.tree import Pushed, TreeNode
-from eddy.engine import Engine, Options, filters_by_place
+from eddy.engine import Engine, Options, filters_by_place, groups_of
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.gate import Gate
 from eddy.ingest.watermark import as_ticks, late_before
-from eddy.push.push import computed
+from eddy.push.push import NO_LOAD, computed
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
 from eddy.query.branches import BranchedQuery, Path
@@ -36,6 +36,7 @@ from stairs.descriptors import DELETED, INSERTED
 from stairs.errors import CapacityError, InputError
 from stairs.graph import FOREVER, WindowKind
 from stairs.ledger import Ledger
+from stairs.memory.allowance import Allowance
 
 
 class BranchedEngine:
@@ -55,7 +56,7 @@ class BranchedEngine:
             query = query.for_changelog()
         self.query, self.options, self.bounded = query, options, bounded
         plans = plans_in(query, options.plan)
-        inner = replace(options, plan=None, store=None, count_only=False, ids_only=True, max_bytes=None)
+        inner = replace(options, plan=None, store=None, count_only=False, ids_only=True, max_bytes=None, bounded=False)
         stores = stores_in(query, options.store)
         self.joins: dict[Path, Engine] = {}
         for path, join in query.joins.items():
@@ -73,6 +74,7 @@ class BranchedEngine:
             count_only=options.count_only,
             ids_only=options.ids_only,
         )
+        self.groups = groups_of(query, options, bounded, Allowance())
         self.clock, self.live, self.finished = Clock(), [0] * len(query.streams), False
         self.n_results = self.n_deleted = self.pushes = self.position = 0
         self.max_bytes = checked_bound(options.max_bytes)
@@ -120,7 +122,13 @@ class BranchedEngine:
     def nbytes(self) -> int:
         """Bytes of all state."""
         own = sum(one.nbytes for one in self.joins.values()) + sum(one.nbytes for one in self.trees)
+        own += 0 if self.groups is None else self.groups.nbytes
         return own + self.shelf.nbytes + self.late.rows.nbytes
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the tables that a push returns."""
+        return self.output.schema if self.groups is None else self.groups.schema
 
     # A push
 
@@ -150,6 +158,8 @@ class BranchedEngine:
                 f"load: stream {counted[0]} has a Rows window. Which rows had a partner depends on the order of all"
                 " arrivals; use snapshot and restore"
             )
+        if self.groups is not None:
+            raise InputError(NO_LOAD)
         watermark = as_ticks(watermark)
         late_before(watermark, None, timed=graph.timed, position=0)
         arrivals = self.gate.admit(pushed, None, -FOREVER, -FOREVER if graph.timed else None, past=True)
@@ -194,6 +204,9 @@ class BranchedEngine:
         if loading:
             put_out = Found.none(len(rows))
         made = self.output.make(self._combinations(net(put_out) if self.changelog else put_out))
+        table, groups = made.table, None
+        if self.groups is not None:
+            table, groups = self.groups.follow(table, watermark, finished)
         position = self.position + len(arrivals.order)
         return Commit(
             joins,
@@ -203,9 +216,10 @@ class BranchedEngine:
             self.n_deleted + made.deleted,
             self.pushes + (not loading),
             self.late.rows.with_added(arrivals.late),
-            None if loading else LastPush(position, made.table),
+            None if loading else LastPush(position, table),
             live,
             finished,
+            groups,
         )
 
     def _join(
@@ -308,6 +322,8 @@ class BranchedEngine:
         )
         self.n_results, self.n_deleted, self.pushes = commit.results, commit.deleted, commit.pushes
         self.late.rows, self.last = commit.late, commit.last
+        if self.groups is not None and commit.groups is not None:
+            self.groups.commit(commit.groups)
         self._unbound()
         self.undo = None
         self.commit = None
@@ -324,6 +340,8 @@ class BranchedEngine:
             for tree in self.trees:
                 tree.undo()
             self.shelf.undo()
+            if self.groups is not None:
+                self.groups.undo()
             self._unbound()
             self.undo = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eddy.aggregates.storage import groups_to_parts, load_groups
 from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import policy_copy
 from eddy.branches.records import Clock
@@ -36,6 +37,7 @@ def branched_parts(engine: BranchedEngine) -> Plain:
         "live": engine.live,
         "finished": engine.finished,
         "filters": {place: one.to_parts() for place, one in engine.filters().items()},
+        "groups": None if engine.groups is None else groups_to_parts(engine.groups),
     }
 
 
@@ -68,6 +70,8 @@ def load_branched(engine: BranchedEngine, parts: Parts, policy: str | Policy | N
     engine.clock = Clock(newest, given[0] if given else None)
     engine.live, engine.finished = parts.integers("live", n), parts.flag("finished")
     engine.max_bytes = parts.optional("max_bytes")
+    if engine.groups is not None:
+        load_groups(engine.groups, parts.part("groups"), engine.watermark)
     kept = parts.part("filters")
     for place, own_filter in engine.filters().items():
         own_filter.load_parts(kept.part(place))

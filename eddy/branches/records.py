@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from eddy.aggregates.groups import GroupsCommit
 from eddy.push.records import CommitRecord, LastPush
 from eddy.query.branches import Path
 from eddy.results.late_rows import LateRows
@@ -29,6 +30,7 @@ class Commit(NamedTuple):
     joins     what commits the push in each inner join; empty at the end of the input
     position, results, deleted, pushes   counts since the start
     clock, late, last, live, finished    as in `BranchedEngine`
+    groups    what commits the groups of a query with aggregates; None = none
     """
 
     joins: dict[Path, CommitRecord]
@@ -41,3 +43,4 @@ class Commit(NamedTuple):
     last: LastPush | None
     live: list[int]
     finished: bool
+    groups: GroupsCommit | None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eddy.aggregates.storage import HEADER as GROUPS
 from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import plans_in
 from eddy.branches.records import Clock
@@ -18,7 +19,8 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.text import QUERY_FORM, difference
 from eddy.results.late_rows import LateRows
 from eddy.snapshot.checked_sections import CheckedSections
-from eddy.snapshot.header import OUTPUTS
+from eddy.snapshot.groups import fill_groups, groups_names
+from eddy.snapshot.header import OUTPUTS, check_groups
 from eddy.snapshot.restore import Choices, fill_engine, restored_options
 from eddy.snapshot.snapshot import Snapshot, payload_schemas
 from eddy.storage.json_form import boolean, fields, integer, list_of, mapping, one_of, optional
@@ -55,6 +57,7 @@ _HEADER = fields(
         "newest": integer(-FOREVER, FOREVER),
         "given": optional(integer(-FOREVER, FOREVER)),
         "finished": boolean,
+        "groups": optional(GROUPS),
     }
 )
 
@@ -62,6 +65,7 @@ _HEADER = fields(
 def restored(data: object, query: BranchedQuery, choices: Choices) -> BranchedRuntime:
     """Return a runtime that resumes where a snapshot was taken; see `Runtime.restore`."""
     snapshot = BranchedSnapshot(data)
+    check_groups(snapshot.header, query, KIND)
     options = snapshot.options
     max_bytes = options.pop("max_bytes")
     runtime = BranchedRuntime(query, **options)
@@ -111,6 +115,9 @@ class BranchedSnapshot:
         engine.clock = Clock(self.header["newest"], self.header["given"])
         engine.live, engine.finished = live, self.header["finished"]
         engine.position, engine.n_results, engine.n_deleted = (counts[k] for k in ("arrivals", "results", "deleted"))
+        if engine.groups is not None:
+            KIND.require(self.header["groups"]["finished"] == engine.finished, "only groups have seen the end, or not")
+            fill_groups(engine.groups, self.header["groups"], self._sections, engine.watermark, KIND)
 
     def _check_query(self, query: BranchedQuery) -> None:
         found = difference(self.header["query"], query)
@@ -170,4 +177,5 @@ class BranchedSnapshot:
         wanted |= {f"stream {i} times" for i in range(len(rows) * query.graph.timed)}
         wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
         wanted |= {f"ledger {k} {what}" for k in range(len(engine.nodes)) for what in ("entries", "options")}
+        wanted |= groups_names(engine.groups)
         self._sections.check_names(wanted, {f"stream {i} late" for i in range(len(rows) * query.graph.timed)})

@@ -17,6 +17,7 @@ from eddy.filters.figures import filter_lines, filter_table
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
+from eddy.push.trim import spare_bytes, trim
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
@@ -43,7 +44,7 @@ class BranchedRuntime(Runtime):
         self.output, self.count_only, self.ids_only = own.output, own.count_only, own.ids_only
         self._turn = Turn()
         self._engine = BranchedEngine(query, own, bounded)
-        self.output_schema = self._engine.output.schema
+        self.output_schema = self._engine.output_schema
 
     def _settle(self) -> None:
         self._engine.recover()
@@ -149,6 +150,17 @@ class BranchedRuntime(Runtime):
         """Return all that another process needs to resume, as plain parts."""
         return branched_parts(self._engine)
 
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that `trim` gives back at most."""
+        return sum(spare_bytes(engine) for engine in self._engine.joins.values())
+
+    @in_turn
+    def trim(self) -> None:
+        """Give back memory that the next pushes make again in all inner joins; see `Runtime.trim`."""
+        for engine in self._engine.joins.values():
+            trim(engine)
+
     @in_turn
     def metrics(self) -> dict[str, Any]:
         """Return counts since the start, and those of each inner join under "joins"."""
@@ -212,3 +224,5 @@ class BranchedRuntime(Runtime):
             engine.check()
         for ledger in self._engine.ledgers:
             ledger.check()
+        if self._engine.groups is not None:
+            self._engine.groups.state.check()

@@ -6,13 +6,14 @@ import pyarrow as pa
 
 from eddy.branches.engine import BranchedEngine
 from eddy.query.text import query_text
+from eddy.snapshot.groups import groups_sections
 from eddy.snapshot.snapshot import batch_bytes, payload_schemas, snapshot_of
 from eddy.storage.arrays import number_bytes
 from eddy.storage.sections import FileKind, pack
 from stairs.errors import SnapshotError
 from stairs.plain_types import plain_schema
 
-KIND = FileKind("snapshot of a query with branches", b"eddybrnc", 2, SnapshotError, "Runtime.snapshot()", "restore")
+KIND = FileKind("snapshot of a query with branches", b"eddybrnc", 3, SnapshotError, "Runtime.snapshot()", "restore")
 
 
 def branched_snapshot(engine: BranchedEngine) -> bytes:
@@ -38,6 +39,10 @@ def branched_snapshot(engine: BranchedEngine) -> bytes:
         entries, options = node.ledger.contents()
         sections[f"ledger {k} entries"] = number_bytes(entries, "<i8")
         sections[f"ledger {k} options"] = number_bytes(options, "<i8")
+    groups = None
+    if engine.groups is not None:
+        groups, own_sections = groups_sections(engine.groups)
+        sections.update(own_sections)
     header = {
         "query": query_text(query),
         "options": {
@@ -61,5 +66,6 @@ def branched_snapshot(engine: BranchedEngine) -> bytes:
         "newest": engine.clock.newest,
         "given": engine.clock.given,
         "finished": engine.finished,
+        "groups": groups,
     }
     return pack(header, sections, KIND)

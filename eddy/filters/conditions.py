@@ -137,14 +137,16 @@ def _check(one: Predicate, schema: pa.Schema | None, what: str, declared: bool) 
 # Expressions
 
 
-def _evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
+def evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
+    """Return the value of an expression for each row of a table."""
     # Computes only the column of the expression: filtering the table would copy columns that have no filter kernel.
     source = Declaration("table_source", TableSourceNodeOptions(table))
     project = Declaration("project", ProjectNodeOptions([expression], ["accepted"]), inputs=[source])
     return project.to_table(use_threads=False).column("accepted")
 
 
-def _no_rows(schema: pa.Schema) -> pa.Table:
+def no_rows_of(schema: pa.Schema) -> pa.Table:
+    """Return a table of a schema without rows."""
     return pa.Table.from_arrays([no_rows(kind) for kind in schema.types], schema=schema)
 
 
@@ -152,7 +154,7 @@ def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) ->
     """Raise QueryError unless the expression returns a boolean on rows of the schema."""
     columns = f"the columns are {', '.join(schema.names)}"
     try:
-        kind = _evaluated(expression, _no_rows(schema)).type
+        kind = evaluated(expression, no_rows_of(schema)).type
     except FAILURES as error:
         raise QueryError(f"{what} does not fit: {str(error).splitlines()[0]}; {columns}") from error
     if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
@@ -161,10 +163,10 @@ def check_expression(expression: pc.Expression, schema: pa.Schema, what: str) ->
 
 def columns_read(expression: pc.Expression, schema: pa.Schema) -> list[int]:
     """Return the columns of the schema that an expression reads: it fails without them. O(columns) evaluations."""
-    read, rows = [], _no_rows(schema)
+    read, rows = [], no_rows_of(schema)
     for k in range(len(schema)):
         try:
-            _evaluated(expression, rows.remove_column(k))
+            evaluated(expression, rows.remove_column(k))
         except FAILURES:
             read.append(k)
     return read
@@ -185,7 +187,7 @@ def mask_of(predicate: Predicate, batch: pa.RecordBatch, what: str) -> Mask:
     """Return bool[rows], whether the predicate is true. Raises InputError; `what` names the predicate."""
     if isinstance(predicate.function, pc.Expression):
         try:
-            return _as_mask(_evaluated(predicate.function, pa.Table.from_batches([batch])))
+            return _as_mask(evaluated(predicate.function, pa.Table.from_batches([batch])))
         except FAILURES as error:
             raise InputError(f"{what}: {error}") from error
     given = batch if predicate.columns is None else batch.select(list(predicate.columns))

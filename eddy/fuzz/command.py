@@ -23,6 +23,8 @@ from jisc.strategies import STRATEGIES
 if TYPE_CHECKING:
     from eddy.fuzz.hunt import Failure, Hunt
 
+KINDS_OF_SQL = ("sql",)
+
 app = typer.Typer(add_completion=False)
 
 
@@ -40,6 +42,7 @@ class Queries(StrEnum):
     INNER = "inner"
     BRANCHES = "branches"
     CHANGING = "changing"
+    SQL = "sql"
 
 
 @app.command(name="fuzz")
@@ -56,7 +59,7 @@ def fuzz(
     ] = None,
     output_mode: Annotated[Output | None, typer.Option(help="Run this output mode only.")] = None,
     queries: Annotated[
-        Queries, typer.Option(help="Inner joins only, branches only, or engines with queries that change only.")
+        Queries, typer.Option(help="One kind only: inner joins, branches, engines with queries that change, or SQL beside DuckDB.")
     ] = Queries.ALL,
     streams: Annotated[int, typer.Option(min=2, max=len(NAMES), help="The most streams of a query.")] = 6,
     save: Annotated[
@@ -70,6 +73,9 @@ def fuzz(
     policies = known(policy, (CHAOS, *POLICIES), "policy")
     if find_spec("hypothesis") is None:
         console.print("eddy fuzz draws its cases with Hypothesis: pip install 'eddy-join[fuzz]'", markup=False)
+        raise typer.Exit(1)
+    if queries is Queries.SQL and find_spec("duckdb") is None:
+        console.print("eddy fuzz --queries sql compares with DuckDB: pip install duckdb", markup=False)
         raise typer.Exit(1)
     from eddy.fuzz.hunt import KINDS, Hunt
 
@@ -140,7 +146,8 @@ def print_summary(console: Console, hunt: Hunt) -> None:
     if hunt.total.elements:
         console.print(f"{hunt.total.elements} starts, changes and stops of queries", highlight=False)
     if hunt.total.refused:
-        console.print(f"{hunt.total.refused} steps refused for lack of room", highlight=False)
+        what = "statements refused" if hunt.kinds == KINDS_OF_SQL else "steps refused for lack of room"
+        console.print(f"{hunt.total.refused} {what}", highlight=False)
 
 
 def print_failure(console: Console, failure: Failure, save: Path | None, seed: int) -> None:

@@ -22,6 +22,10 @@ from eddy.fuzz.changing.script import script as engine_script
 from eddy.fuzz.draw import ALL_POLICIES, cases
 from eddy.fuzz.play import Tally, play, refusals
 from eddy.fuzz.script import script
+from eddy.fuzz.sql.case import SqlCase
+from eddy.fuzz.sql.draw import sql_cases
+from eddy.fuzz.sql.play import play as play_sql
+from eddy.fuzz.sql.script import script as sql_script
 
 ROUND = 200
 """Cases drawn from one seed. Hypothesis keeps every case that it has drawn, so each round starts it anew."""
@@ -29,12 +33,15 @@ BRANCHED_ROUND = 60
 """Cases of a round of queries with branches."""
 CHANGING_ROUND = 60
 """Cases of a round of engines with queries that change."""
-Kind = Literal["inner", "branches", "changing"]
+SQL_ROUND = 60
+"""Cases of a round of random SQL."""
+Kind = Literal["inner", "branches", "changing", "sql"]
 KINDS: dict[str, tuple[Kind, ...]] = {
     "all": ("inner", "branches", "changing"),
     "inner": ("inner",),
     "branches": ("branches",),
     "changing": ("changing",),
+    "sql": ("sql",),
 }
 """Kinds of queries that a run draws, by name."""
 SHRINK_SECONDS = 60.0
@@ -43,7 +50,7 @@ CASE_SECONDS = 30.0
 SMALL_CASE_SECONDS = 1.0
 
 
-AnyCase = Case | EngineCase
+AnyCase = Case | EngineCase | SqlCase
 
 
 class Enough(KeyboardInterrupt):
@@ -74,6 +81,12 @@ def time_limit(seconds: float, error: BaseException | None = None) -> Iterator[N
         signal.signal(signal.SIGALRM, before)
 
 
+def _played(case: AnyCase) -> Tally:
+    if isinstance(case, SqlCase):
+        return play_sql(case)
+    return play_engine(case) if isinstance(case, EngineCase) else play(case)
+
+
 @dataclass(frozen=True)
 class Failure:
     """A case that failed, and its error."""
@@ -92,6 +105,8 @@ class Failure:
         title = f"Found by `eddy fuzz --seed {self.seed}` with strategy {self.case.strategy}."
         if isinstance(self.case, EngineCase):
             return engine_script(self.case, title)
+        if isinstance(self.case, SqlCase):
+            return sql_script(self.case, title)
         with time_limit(CASE_SECONDS):
             refused = refusals(self.case)
         return script(self.case, title, refused)
@@ -138,7 +153,7 @@ class Hunt:
             endless = self.failure is not None and isinstance(self.failure.error, TimeoutError)
             try:
                 with time_limit(SMALL_CASE_SECONDS if endless else CASE_SECONDS):
-                    done = play_engine(case) if isinstance(case, EngineCase) else play(case)
+                    done = _played(case)
             except Exception as error:
                 if self.failure is None:
                     self._shrink_until = now + SHRINK_SECONDS
@@ -164,13 +179,15 @@ class Hunt:
         self.seconds = time.monotonic() - start
 
     def _round(self, one: Callable[[AnyCase], None], kind: Kind, seed: int) -> None:
-        drawn: SearchStrategy[Case] | SearchStrategy[EngineCase]
-        if kind == "changing":
+        drawn: SearchStrategy[Case] | SearchStrategy[EngineCase] | SearchStrategy[SqlCase]
+        if kind == "sql":
+            drawn = sql_cases(self.strategies)
+        elif kind == "changing":
             drawn = engine_cases(self.strategies, self.max_streams, self.policies)
         else:
             drawn = cases(self.strategies, self.outputs, self.max_streams, self.policies, kind == "branches")
         search = settings(
-            max_examples={"branches": BRANCHED_ROUND, "changing": CHANGING_ROUND}.get(kind, ROUND),
+            max_examples={"branches": BRANCHED_ROUND, "changing": CHANGING_ROUND, "sql": SQL_ROUND}.get(kind, ROUND),
             database=None,
             deadline=None,
             derandomize=False,

@@ -41,6 +41,7 @@ class Arrivals:
     late       late rows by stream; they do not arrive
     sorted     whether the arrivals are in order of their event times
     watermark  the watermark after the push, None = it follows from the rows
+    ends       whether the input ends with this push
     """
 
     batches: list[pa.RecordBatch | None]
@@ -49,6 +50,7 @@ class Arrivals:
     late: dict[int, LateBatch]
     sorted: bool = False
     watermark: int | None = None
+    ends: bool = False
 
     @property
     def by_time(self) -> bool:

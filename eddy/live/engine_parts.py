@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eddy.aggregates.storage import groups_to_parts, load_groups
 from eddy.engine import Engine
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
@@ -32,6 +33,7 @@ def to_parts(engine: Engine) -> Plain:
             for one in engine.schedule
         ],
         "filters": {place: one.to_parts() for place, one in engine.filters().items()},
+        "groups": None if engine.groups is None else groups_to_parts(engine.groups),
     }
 
 
@@ -51,6 +53,7 @@ def options_from(parts: Parts, policy: str | Policy | None) -> dict[str, Any]:
         "count_only": parts.flag("count_only"),
         "ids_only": parts.flag("ids_only"),
         "renumber_at": parts.integer("renumber_at"),
+        "bounded": parts.flag("bounded"),
     }
 
 
@@ -80,4 +83,6 @@ def load_engine(engine: Engine, parts: Parts) -> None:
     filters, kept = engine.filters(), parts.part("filters")
     for place, one_filter in filters.items():
         one_filter.load_parts(kept.part(place))
+    if engine.groups is not None:
+        load_groups(engine.groups, parts.part("groups"), engine.watermark)
     engine.set_bound(parts.optional("max_bytes"))

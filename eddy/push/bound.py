@@ -8,15 +8,16 @@ kept as Arrow arrays is counted at the end of the push.
 Late rows may take what all of these leave (`left`). They never cause a push to fail: after the commit, the oldest late
 rows are dropped until the rest fits. During the push they may exceed the bound.
 
-Records, times, key directories, payload, bands, stored states and late rows count. Bands (`stairs.bands`) are given up
-first, since scans can do without them. The input and the results of a push do not count, nor does the sample of the
-router, whose size is constant.
+Records, times, key directories, payload, bands, groups, stored states and late rows count. Bands (`stairs.bands`) are
+given up first, since scans can do without them. The input and the results of a push do not count, nor does the sample
+of the router, whose size is constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eddy.aggregates.groups import Groups
 from eddy.query.numbers import at_least
 from stairs.errors import CapacityError, InputError
 from stairs.modules import Modules
@@ -26,16 +27,17 @@ from stairs.payload import Payload
 class Bound:
     """A bound of `max_bytes` bytes, None = no bound. Raises InputError for any other value."""
 
-    def __init__(self, max_bytes: int | None, modules: Modules, payload: Payload) -> None:
+    def __init__(self, max_bytes: int | None, modules: Modules, payload: Payload, groups: Groups | None = None) -> None:
         self.max_bytes = None if max_bytes is None else at_least(1, max_bytes)
         if self.max_bytes is None and max_bytes is not None:
             raise InputError(f"max_bytes is a number of bytes, 1 or more, not {max_bytes!r}")
-        self.modules, self.payload = modules, payload
+        self.modules, self.payload, self._groups = modules, payload, groups
         modules.allowance.limit = float("inf") if self.max_bytes is None else float(self.max_bytes)
 
     def base(self) -> int:
-        """Return the bytes of windows, bands, keys and payload, which do not depend on the stored states."""
-        return self.modules.state_bytes + self.payload.nbytes
+        """Return the bytes of windows, bands, keys, payload and groups, which do not depend on the stored states."""
+        groups = 0 if self._groups is None else self._groups.nbytes
+        return self.modules.state_bytes + self.payload.nbytes + groups
 
     @property
     def left(self) -> float:

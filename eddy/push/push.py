@@ -26,11 +26,27 @@ from stairs.descriptors import LOADING, M_MODE, M_WATERMARK, S_BASE
 from stairs.errors import CapacityError, InputError
 
 Pushed = Mapping[str, object]
+NO_LOAD = (
+    "load: aggregates need the results of earlier rows, which load does not find; use snapshot and restore, or push the"
+    " rows"
+)
+"""Why rows that arrived earlier cannot be loaded into a runtime with aggregates."""
 
 
 def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:
     """Take arrivals in and return their results; see `Runtime.push`."""
     prepared = prepare(engine, batches, order, watermark)
+    settle(engine, prepared)
+    assert prepared.commit.last is not None
+    return prepared.commit.last.results
+
+
+def end(engine: Engine) -> pa.Table:
+    """End the input, and return the groups that only its end decides; see `Runtime.finish`."""
+    if engine.groups is None or engine.groups.progress.finished:
+        # Arrow cannot make empty arrays of every type.
+        return pa.Table.from_batches([], schema=engine.output_schema)
+    prepared = prepare(engine, {}, None, engine.modules.given, ends=True)
     settle(engine, prepared)
     assert prepared.commit.last is not None
     return prepared.commit.last.results
@@ -47,14 +63,16 @@ class Prepared(NamedTuple):
     seconds: float
 
 
-def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> Prepared:
-    """Compute a push. After an exception, and until it is settled, `roll_back` takes it back."""
+def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None, ends: bool = False) -> Prepared:
+    """Compute a push, the last one if `ends`. After an exception, until it is settled, `roll_back` takes it back."""
+    if engine.groups is not None and engine.groups.progress.finished:
+        raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
     began = perf_counter()
     engine.last = None
     watermark = as_ticks(watermark)
     oldest = _late_before(engine, watermark)
     arrivals = engine.gate.admit(batches, order, int(engine.modules.meta[M_WATERMARK]), oldest)
-    arrivals.watermark = watermark
+    arrivals.watermark, arrivals.ends = watermark, ends
     begin(engine)
     if engine.router.due:
         follow_router(engine)
@@ -103,16 +121,21 @@ def _attempt(engine: Engine, arrivals: Arrivals, only_kept: bool) -> CommitRecor
     made = engine.output.make(engine.combinations(count))
     taken = len(arrivals.order)
     position = engine.position + taken
+    table, groups = made.table, None
+    if engine.groups is not None:
+        passed = engine.watermark if arrivals.watermark is None else arrivals.watermark
+        table, groups = engine.groups.follow(table, passed, arrivals.ends)
     return CommitRecord(
         position,
         engine.n_results + made.inserted,
         engine.n_deleted + made.deleted,
         schedule_of(engine.schedule[changes:]) if changes else engine.schedule,
         engine.late.rows.with_added(arrivals.late),
-        LastPush(position, made.table),
+        LastPush(position, table),
         engine.pushes + 1,
         taken,
         made.inserted,
+        groups=groups,
     )
 
 
@@ -122,6 +145,8 @@ def load(engine: Engine, batches: Pushed, watermark: int | None) -> None:
         raise InputError(f"{engine.position} rows have arrived already; load rows into a new runtime only")
     if engine.schedule:
         raise InputError(f"transitions are scheduled, the first at {engine.schedule[0].at}; load before scheduling any")
+    if engine.groups is not None:
+        raise InputError(NO_LOAD)
     watermark = as_ticks(watermark)
     _late_before(engine, watermark)
     modules, strategy = engine.modules, engine.strategy

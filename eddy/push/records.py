@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from sortedcontainers import SortedKeyList
 
+from eddy.aggregates.groups import GroupsCommit
 from eddy.results.late_rows import LateRows
 from jisc.strategies.base import Savepoint
 
@@ -36,6 +37,7 @@ class CommitRecord(NamedTuple):
     schedule, late      transitions to come, late rows
     arrivals, inserted  figures of this push
     savepoint           where its strategy starts again with empty states; None = states are as the push left them
+    groups              what commits the groups of a query with aggregates; None = none
     """
 
     position: int
@@ -48,3 +50,4 @@ class CommitRecord(NamedTuple):
     arrivals: int = 0
     inserted: int = 0
     savepoint: Savepoint | None = None
+    groups: GroupsCommit | None = None

@@ -32,6 +32,8 @@ def finish(engine: Engine, commit: CommitRecord) -> None:
     engine.n_results, engine.n_deleted = commit.results, commit.deleted
     engine.schedule, engine.late.rows = commit.schedule, commit.late
     engine.last, engine.pushes = commit.last, commit.pushes
+    if engine.groups is not None and commit.groups is not None:
+        engine.groups.commit(commit.groups)
     if payload.logged:
         payload.expire(modules.oldest().tolist())
     if commit.savepoint is None:
@@ -53,6 +55,8 @@ def roll_back(engine: Engine) -> None:
     strategy.discard_states()
     modules.undo()
     engine.payload.undo()
+    if engine.groups is not None:
+        engine.groups.undo()
     if undo.loading:
         modules.streams[:, S_BASE] = 0
     fit_payload(modules, engine.payload)

@@ -127,7 +127,7 @@ class Owner:
         return rows
 
     def output(self, batch: pa.RecordBatch) -> pa.Table:
-        """Return the results, given the needed columns of their rows. O(columns)."""
+        """Return the results, given the needed columns of their rows. O(columns), and expressions."""
         place = {name: k for k, name in enumerate(self.needed)}
         columns = [batch.column(place[f"{stream}.{column}"]) for stream, column in self.query.select.values()]
-        return pa.Table.from_arrays(columns, schema=self.query.output_schema)
+        return pa.Table.from_arrays(self.query.output(columns, len(batch)), schema=self.query.output_schema)

@@ -77,6 +77,8 @@ class Sources:
         """Raise QueryError for a query that does not fit the streams."""
         if isinstance(query, BranchedQuery) or not isinstance(query, Query):
             raise QueryError(f"an engine runs queries without branches, not {query!r}; use a Runtime for this one")
+        if query.aggregation is not None:
+            raise QueryError("an engine runs queries without aggregates; use a Runtime for this one")
         if query.lateness:
             raise QueryError(
                 "lateness belongs to the engine, because all queries see the same arrivals: Engine(lateness=…)"

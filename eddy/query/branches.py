@@ -102,6 +102,7 @@ class BranchedQuery(Query):
         lateness: int | timedelta = 0,
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
+        **groups: Any,
     ) -> None:
         self.branches = checked_branches(branches)
         self.core_streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
@@ -116,10 +117,12 @@ class BranchedQuery(Query):
             lateness=lateness,
             late=late,
             late_rows=late_rows,
+            **groups,
         )
 
     def _join(self) -> None:
         self.comparisons, self.scans, self.values = (), (), {}
+        self.unretracted = False
         self.derived = {}
         self.time_type = self._time_type()
         self.joins: dict[Path, InnerJoin] = {}
@@ -305,6 +308,25 @@ class BranchedQuery(Query):
         below = (stream for one in self.branches for stream in one.all_streams())
         return frozenset(stream.name for stream in (*self.core_streams, *below) if stream.window is None)
 
+    def slack(self, time: int | None) -> int | None:
+        """Return by how many ticks the event time of a result to come may be below the watermark; None = by any.
+
+        A row waits for partners while all its components are in their windows, in the join of some branch. So when it
+        comes, no component was older than its window before the push.
+        """
+        found = 0
+        for core in self.cores:
+            for branch in [one for own in core.branches for one in own.below()]:
+                sizes = dict(core.spans(branch))
+                size = min(sizes.values(), default=None) if time is None else sizes.get(time)
+                if size is None:
+                    return None
+                found = max(found, size)
+        if time is not None and any(core.windows for core in self.cores):
+            own = super().slack(time)
+            return None if own is None else max(found, own)
+        return found
+
     @property
     def spans(self) -> list[int | None]:
         """Per stream, the ticks for which a row matters to results to come; None = without limit.
@@ -336,7 +358,7 @@ class BranchedQuery(Query):
         """The streams whose columns results can have: not those of semi and anti branches."""
         return tuple(stream for i, stream in enumerate(self.streams) if i not in self._hidden)
 
-    def _column(self, text: object, what: str) -> tuple[str, str]:
+    def place_of(self, text: object, what: str) -> tuple[str, str]:
         for i in self._hidden:
             name = self.streams[i].name
             if isinstance(text, str) and text.startswith(f"{name}.") and all(s.name != name for s in self.shown):
@@ -344,7 +366,7 @@ class BranchedQuery(Query):
                     f"{what}: {text!r} is a column of stream {name}, whose semi or anti branch adds no columns to"
                     ' results; use how="left" for them'
                 )
-        return super()._column(text, what)
+        return super().place_of(text, what)
 
     def _output_field(self, name: str, place: tuple[str, str]) -> pa.Field:
         field = super()._output_field(name, place)

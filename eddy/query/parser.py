@@ -47,6 +47,16 @@ _UNITS = {
     "week": "w",
 }
 """Other names of the units, without the s of a plural."""
+
+
+def unit_seconds(name: str) -> Fraction | None:
+    """Return the seconds of a unit of time by its name, such as "min" or "minutes"; None for any other word."""
+    for own in (name.lower(), name.lower().removesuffix("s")):
+        if (seconds := SECONDS.get(_UNITS.get(own, own))) is not None:
+            return seconds
+    return None
+
+
 _OPERATORS = {
     TokenType.LT: "<",
     TokenType.LTE: "<=",
@@ -142,11 +152,9 @@ class _Reader:
     def unit(self) -> Fraction | None:
         """Parse a unit of time, if the next token is one; return its seconds."""
         if self.at < len(self.tokens) and self.tokens[self.at].token_type != TokenType.IDENTIFIER:
-            name = str(self.tokens[self.at].text).lower()
-            for own in (name, name.removesuffix("s")):
-                if (seconds := SECONDS.get(_UNITS.get(own, own))) is not None:
-                    self.at += 1
-                    return seconds
+            seconds = unit_seconds(str(self.tokens[self.at].text))
+            self.at += seconds is not None
+            return seconds
         return None
 
     def amount(self) -> Amount:

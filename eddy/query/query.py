@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eddy.filters.conditions import Filter, Predicate, conditions
+from eddy.query.aggregates import Aggregate, Aggregation, Argument
 from eddy.query.comparisons import ColumnComparison, comparisons, scanned_pairs
+from eddy.query.computed import Computed, compute, computed_type
 from eddy.query.event_time import ticks, unified_time
+from eddy.query.group_outputs import GroupOutputs
+from eddy.query.group_windows import GroupWindow
 from eddy.query.intervals import Intervals
 from eddy.query.key_types import text_words, word_count
 from eddy.query.lateness import LATE_ROWS, Late, check_late, checked_late_rows
@@ -21,9 +28,14 @@ from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows
 from stairs.errors import QueryError
 from stairs.graph import MAX_STREAMS, JoinGraph, Value, Window, WindowKind
+from stairs.plain_types import Column
 
 if TYPE_CHECKING:
     from eddy.query.branch import Branch
+
+
+Select: TypeAlias = Sequence[str] | Mapping[str, Any]
+"""The type of the argument `select`: a list of columns, or columns and expressions by output name."""
 
 
 def listed(given: Iterable[Any], what: str, members: str) -> list[Any]:
@@ -40,13 +52,24 @@ def predicate_texts(on: Any) -> tuple[Any, ...]:
     return tuple(listed(on, "on", "predicates such as 'R.a = S.a'"))
 
 
+def _grouped(group_by: Any, aggregates: Any, having: Any, group_window: Any) -> bool:
+    """Return whether a query has groups. Raises QueryError for arguments that need groups."""
+    found = bool(aggregates) or (bool(group_by) if isinstance(group_by, str | Mapping | Sequence) else True)
+    if not found and (having is not None or group_window is not None):
+        name = "group_window" if having is None else "having"
+        raise QueryError(f"{name} is for groups: give group_by= or aggregates= too, or leave it out")
+    return found
+
+
 class Query:
-    """A join of 2 to 128 windowed streams.
+    """A join of 2 to 128 windowed streams, or aggregates over such a join or over one stream.
 
     streams     the streams; rows of equal event time arrive in this order
     on          predicates as text: equalities such as "R.a = S.a" and "(R.a, R.b) = (S.a, S.b)", and comparisons such
                 as "R.x < S.y" and "R.at between S.at and S.at + 30 min"; AND joins several in one text
-    select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"}
+    select      output columns: None = all, named "stream.column"; a list of such names; {output name: "stream.column"},
+                where an expression may stand for a column: in SQL, "orders.amount * 2" (docs/guide/sql.md), or a
+                pyarrow expression over columns named "stream.column"
     where       filter of results: a pyarrow expression over columns named "stream.column", selected or not; or a
                 `Predicate` that declares the columns of its function; or a list of these, which must all hold
     lateness    a tuple still arrives if it is at most this much older than the greatest event time so far: a timedelta,
@@ -57,6 +80,14 @@ class Query:
     late_rows   upper bound on the stored late rows of each stream; beyond it the oldest are dropped
     branches    joins other than inner ones (`Branch`), which hang on the join of `streams`, their *core*; then there
                 may be a single one of `streams`, and the query is a `BranchedQuery`
+    group_by    group columns: a list of "stream.column", or {output name: "stream.column" or pyarrow expression}
+    aggregates  {output name: function of `eddy.agg`}. With group_by or aggregates, the results are groups, one row
+                each: the group columns, the bounds of the window, the aggregates; `select` names some of these, or
+                expressions over them. There may be one stream (docs/guide/aggregates.md)
+    having      filter of groups, as `where`, over the output columns
+    group_window  windows of event time to aggregate over: `Tumbling`, `Hopping`, `Session`; each gives its groups once,
+                when the watermark has passed it. None = over the results in the live windows, as a changelog, or over
+                all results of input that ends
 
     Raises QueryError, naming the stream and the column, if the arguments do not fit together.
 
@@ -68,6 +99,10 @@ class Query:
 
     _noun = "query"
     """The join, for warnings."""
+    tables: Mapping[str, str] = MappingProxyType({})
+    """By stream the table that a statement in SQL calls by another name; streams left out are tables themselves."""
+    group_texts: tuple[str, str] | None = None
+    """The SELECT list and the GROUP BY of a query with groups that was made from SQL."""
     where_place = "where"
     """The name of the result filter, for errors."""
 
@@ -84,13 +119,19 @@ class Query:
         streams: Sequence[Stream],
         on: Sequence[str] = (),
         *,
-        select: Sequence[str] | Mapping[str, str] | None = None,
+        select: Select | None = None,
         where: Filter | None = None,
         lateness: int | timedelta = 0,
         late: Late = "keep",
         late_rows: int = LATE_ROWS,
         branches: Sequence[Branch] = (),
+        group_by: Sequence[str] | Mapping[str, Argument] = (),
+        aggregates: Mapping[str, Aggregate] | None = None,
+        having: Filter | None = None,
+        group_window: GroupWindow | None = None,
     ) -> None:
+        self._grouped = _grouped(group_by, aggregates, having, group_window)
+        self._watermarked = group_window is not None
         self.streams = tuple(listed(streams, "streams", "eddy.Stream objects"))
         self.on = predicate_texts(on)
         self.where = where
@@ -102,10 +143,28 @@ class Query:
         self._join()
         self.late_by_stream = tuple(late if stream.late is None else stream.late for stream in self.streams)
         """The treatment of late rows of each stream."""
-        self.select = self._select(select)
-        """Output column -> (stream, column)."""
-        self.output_schema = pa.schema([self._output_field(*one) for one in self.select.items()])
+        self.aggregation: Aggregation | None = None
+        """The groups and aggregates, None for the results of the join themselves."""
+        self.outputs: dict[str, tuple[str, str] | Computed] = {}
+        """Output column of joined rows -> (stream, column), or an expression."""
+        if self._grouped:
+            self.aggregation = Aggregation(self, group_by, aggregates or {}, having, group_window)
+            # The rows of a table without columns cannot be counted.
+            places = self.aggregation.places or ((self.shown[0].name, self.shown[0].schema.names[0]),)
+            self.outputs = {f"{name}.{column}": (name, column) for name, column in places}
+        else:
+            self.outputs = self._outputs(select)
+        self.row_schema, self.select = self._read_outputs()
+        """The schema of joined rows, and the columns that they are made of: name -> (stream, column)."""
+        self.output_schema = self.row_schema
         """The schema of results."""
+        self.group_outputs: GroupOutputs | None = None
+        """The columns of groups that are selected, None = all of them, or no groups."""
+        if self.aggregation is not None:
+            self.output_schema = self.aggregation.schema
+            if select is not None:
+                self.group_outputs = GroupOutputs(select, self.aggregation.schema)
+                self.output_schema = self.group_outputs.schema
         self.conditions, self.where_columns = self._where()
         """The named conditions of `where`, and the (stream, column) pairs that they read."""
 
@@ -118,6 +177,13 @@ class Query:
         """The type in which event times are compared; None if no stream has event times."""
         self.comparisons: tuple[ColumnComparison, ...] = comparisons(self.streams, parsed.comparisons, self.time_type)
         """The predicates that are no equalities."""
+        self.unretracted = len(self.streams) == 1 and self.streams[0].window is None
+        """Whether the one stream has no window: its rows are aggregated when they arrive, and not kept."""
+        if self.unretracted:
+            # The kernels need a window; each row alone is a result, whatever the window holds.
+            (alone,) = self.streams
+            timed = alone.time is not None and self._watermarked
+            self.streams = (replace(alone, window=Range(0) if timed else Rows(1)),)
         self.scans = scanned_pairs([stream.name for stream in self.streams], self.classes, self.comparisons)
         """The pairs of streams that comparisons connect where no equality does: all tuples are scanned there."""
         self._check_connected()
@@ -142,6 +208,24 @@ class Query:
     def _inner_joins(self) -> list[tuple[str, Query]]:
         """Return the inner joins that find the results, each with a title, which is empty for a single one."""
         return [("", self)]
+
+    def inputs(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return rows by stream, given the rows of tables: a query made from SQL may read a table as several streams.
+
+        Tables that the query does not read are left out.
+        """
+        sources = {stream.name: self.tables.get(stream.name, stream.name) for stream in self.streams}
+        return {name: tables[table] for name, table in sources.items() if table in tables}
+
+    def sql(self) -> str:
+        """Return the query as SQL that `eddy.sql` reads back, given its streams without the filters in the text.
+
+        Windows, time columns, lateness and filters given to `Stream` are not in the text. Raises QueryError for a
+        condition that has no text: a function, or an expression of Arrow.
+        """
+        from eddy.dialect.printing import statement  # it knows queries
+
+        return statement(self)
 
     def index(self, name: str) -> int:
         """Return the position of a stream in the query. Raises QueryError for an unknown name."""
@@ -172,7 +256,20 @@ class Query:
     @property
     def unwindowed(self) -> frozenset[str]:
         """The names of the streams that were given without a window, which follows from intervals."""
-        return frozenset(self.derived)
+        return frozenset([*self.derived, *([self.streams[0].name] if self.unretracted else [])])
+
+    def slack(self, time: int | None) -> int | None:
+        """Return by how many ticks the event time of a result to come may be below the watermark; None = by any.
+
+        time   position of the stream whose event time is that of the result; None = the greatest of all components
+
+        The last component to arrive is not late, so the greatest event time is never below the watermark, and that of
+        a component is at most as much below as its window is long.
+        """
+        if time is None:
+            return 0
+        window = self.graph.windows[time]
+        return window.size if window.kind == WindowKind.RANGE else None
 
     @property
     def spans(self) -> list[int | None]:
@@ -205,8 +302,9 @@ class Query:
                     f"{column!r} is the name of a column of stream {owners[column]!r} and of one of stream {name!r};"
                     " rename one of these streams"
                 )
-        if not 2 <= len(names) <= MAX_STREAMS:
-            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}")
+        if not (1 if self._grouped else 2) <= len(names) <= MAX_STREAMS:
+            few = "; a query of one stream has aggregates or branches" if len(names) == 1 else ""
+            raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}{few}")
 
     def _check_connected(self) -> None:
         reached, grew = {self.streams[0].name}, True
@@ -298,14 +396,17 @@ class Query:
         self.values = self._values(ranged)
         """Where tuples have the values that comparisons read: by stream, column and type."""
         members = [*(one.columns.keys() for one in self.classes), *self.scans]
+        # A stream alone is in a class in which each tuple has its own key.
+        alone = [(self.streams[0].name,)] if len(self.streams) == 1 else []
+        members += alone
         return JoinGraph(
             names=tuple(stream.name for stream in self.streams),
             windows=windows,
             attributes=tuple(
                 tuple(c for c, names in enumerate(members) if stream.name in names) for stream in self.streams
             ),
-            widths=(*(sum(map(word_count, one.types)) for one in self.classes), *(1 for _ in self.scans)),
-            texts=(*(text_words(one.types) for one in self.classes), *(() for _ in self.scans)),
+            widths=(*(sum(map(word_count, one.types)) for one in self.classes), *(1 for _ in (*self.scans, *alone))),
+            texts=(*(text_words(one.types) for one in self.classes), *(() for _ in (*self.scans, *alone))),
             timed=ranged,
             lateness=self.ticks(self.lateness, None, "lateness") if ranged else 0,
             comparisons=tuple(
@@ -317,7 +418,7 @@ class Query:
 
     # Output
 
-    def _column(self, text: object, what: str) -> tuple[str, str]:
+    def place_of(self, text: object, what: str) -> tuple[str, str]:
         """Return the (stream, column) of "stream.column"; both may contain dots, or be quoted as in predicates."""
         if isinstance(text, str):
             for stream in self.shown:
@@ -344,7 +445,41 @@ class Query:
         field = self.stream(stream).schema.field(column)
         return pa.field(name, field.type, field.nullable)
 
-    def _select(self, select: Sequence[str] | Mapping[str, str] | None) -> dict[str, tuple[str, str]]:
+    def _read_outputs(self) -> tuple[pa.Schema, dict[str, tuple[str, str]]]:
+        """Return the schema of the results, and the columns to read: those selected, then those of expressions."""
+        plain = {name: one for name, one in self.outputs.items() if not isinstance(one, Computed)}
+        fields, read = [], dict(plain)
+        places = [(s.name, column) for s in self.shown for column in s.schema.names]
+        for name, one in self.outputs.items():
+            if not isinstance(one, Computed):
+                fields.append(self._output_field(name, one))
+                continue
+            schema = pa.schema([pa.field(f"{s}.{column}", self.stream(s).type_of(column)) for s, column in places])
+            kind, columns = computed_type(name, one, schema)
+            fields.append(pa.field(name, kind))
+            for column, place in zip(schema.names, places, strict=True):
+                if column in columns and place not in read.values():
+                    # Output columns have names of their own choice.
+                    read[f"\0{column}"] = place
+        return pa.schema(fields), read
+
+    def output(self, columns: Sequence[Column], count: int) -> list[Column]:
+        """Return the columns of results, given those of `select`, of `count` rows each.
+
+        Raises InputError for values that an expression does not fit.
+
+        Cost: O(columns); with expressions, their evaluation.
+        """
+        computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
+        if not computed:
+            return list(columns)
+        by_place = dict(zip(self.select.values(), columns, strict=True))
+        named = {f"{stream}.{column}": values for (stream, column), values in by_place.items()}
+        found = compute(computed, named, count)
+        by_name = dict(zip(self.select, columns, strict=True))
+        return [found[name] if name in computed else by_name[name] for name in self.outputs]
+
+    def _outputs(self, select: Select | None) -> dict[str, tuple[str, str] | Computed]:
         if select is None:
             return {f"{s.name}.{column}": (s.name, column) for s in self.shown for column in s.schema.names}
         if isinstance(select, str):
@@ -355,14 +490,31 @@ class Query:
         pairs = list(select.items()) if isinstance(select, Mapping) else [(text, text) for text in select]
         if not pairs:
             raise QueryError("select is empty; leave it out for all columns, or use Runtime(…, count_only=True)")
-        chosen: dict[str, tuple[str, str]] = {}
+        chosen: dict[str, tuple[str, str] | Computed] = {}
         for name, text in pairs:
             if not isinstance(name, str):
                 raise QueryError(f"select: the name of an output column must be a string, not {name!r}")
             if name in chosen:
                 raise QueryError(f"select: the output column {name!r} occurs twice")
-            chosen[name] = self._column(text, "select")
+            chosen[name] = self._output(text, isinstance(select, Mapping))
         return chosen
+
+    def _output(self, text: Any, named: bool) -> tuple[str, str] | Computed:
+        """Return an output column; an expression must have a name."""
+        if isinstance(text, Computed):
+            return text
+        if isinstance(text, pc.Expression):
+            if not named:
+                raise QueryError(f'select: the expression {text} has no name; write {{"name": expression}}')
+            return Computed(text)
+        try:
+            return self.place_of(text, "select")
+        except QueryError:
+            if not named or not isinstance(text, str) or column_place(text) is not None:
+                raise
+        from eddy.dialect.expressions import computed  # it knows queries
+
+        return computed(text, self)
 
     def _where(self) -> tuple[tuple[Predicate, ...], tuple[tuple[str, str], ...]]:
         if self.where is None:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from eddy.filters.conditions import Predicate
 from eddy.query.branches import BranchedQuery, Node
+from eddy.query.computed import Computed
 from eddy.query.query import Query
 from eddy.storage.json_form import either, fields, integer, list_of, one_of, optional, row_of, text
 from stairs.graph import WindowKind
@@ -42,7 +43,8 @@ QUERY_FORM = fields(
         "lateness": integer(0),
         "branches": text,
         "conditions": list_of(FILTER_FORM),
-    }
+    },
+    others=("groups",),
 )
 """The form of the result of `query_text`."""
 
@@ -64,7 +66,9 @@ def query_text(query: Query) -> Text:
                 "filter": filter_text(stream.conditions),
             }
         )
+    groups = _groups(query)
     return {
+        **({"groups": groups} if groups else {}),
         "streams": streams,
         "classes": [
             [[name, *map(list, components)] for name, components in one.columns.items()] for one in query.classes
@@ -72,11 +76,54 @@ def query_text(query: Query) -> Text:
         "predicates": " AND ".join(map(str, query.classes)),
         "comparisons": sorted(one.canonical for one in query.comparisons),
         "where": filter_text(query.conditions),
-        "select": [[name, *place] for name, place in query.select.items()],
+        "select": [_output_text(name, one) for name, one in query.outputs.items()],
         "lateness": query.graph.lateness,
         "branches": _branches(query),
         "conditions": [filter_text(one) for one in _conditions(query)],
     }
+
+
+def _output_text(name: str, one: tuple[str, str] | Computed) -> list[str]:
+    """Return an output column: its name, stream and column. Of an expression, the stream is empty."""
+    if not isinstance(one, Computed):
+        return [name, *one]
+    return [name, "", _expression_text(one.expression)]
+
+
+def _groups(query: Query) -> str:
+    """Return the groups, aggregates, windows, `having` and output of a query as text; empty without aggregates."""
+    own = query.aggregation
+    if own is None:
+        return ""
+    names = [one.name if one.expression is None else _expression_text(one.expression) for one in own.inputs]
+    found = [f"{names[k]} as {name!r}" for name, k in own.keys]
+    for one in own.functions:
+        column = "" if one.column is None else names[one.column]
+        by = "" if one.by is None else f" by {names[one.by]}"
+        found.append(f"{one.function}({column}{by}) as {one.name!r}")
+    if own.window is not None and own.group_window is not None:
+        w = own.window
+        of = "the greatest" if w.time is None else query.graph.names[w.time]
+        span = f"sessions of gap {w.gap}" if w.gap else f"windows of {w.size} every {w.hop}"
+        found.append(f"{span} ticks, event time: {of}, columns {own.group_window.start!r}, {own.group_window.end!r}")
+    having = [_identity(one) for one in own.conditions]
+    if having:
+        found.append("having " + " and ".join(having))
+    if query.group_outputs is not None:
+        for name, output in query.group_outputs.outputs.items():
+            shown = _expression_text(output.expression) if isinstance(output, Computed) else repr(output)
+            found.append(f"select {shown} as {name!r}")
+    return "; ".join(found)
+
+
+def _expression_text(expression: pc.Expression) -> str:
+    return _identity(Predicate(expression))
+
+
+def _identity(condition: Predicate) -> str:
+    """Return the identity of a condition: its text, and a digest of its values, which Arrow may shorten in the text."""
+    own = _condition_text(condition)
+    return f"{own['text']} [{own['values']}]"
 
 
 def _branches(query: Query) -> str:
@@ -203,12 +250,14 @@ def difference(saved: Text, query: Query, where: str = "the snapshot", results: 
     if results and not same_filter(saved["where"], query.conditions):
         return differ("where", filter_shown(saved["where"]), filter_shown(own["where"]))
     if results and saved["select"] != own["select"]:
-        shown = [", ".join(f"{name} = {s}.{c}" for name, s, c in text["select"]) for text in (saved, own)]
+        shown = [", ".join(f"{name} = {s}{'.' * bool(s)}{c}" for name, s, c in text["select"]) for text in (saved, own)]
         return differ("select", *shown)
     if saved["lateness"] != own["lateness"]:
         return differ("lateness", f"{saved['lateness']} ticks", f"{own['lateness']} ticks")
     if saved["branches"] != own["branches"]:
         return differ("branches", saved["branches"] or "none", own["branches"] or "none")
+    if results and saved.get("groups") != own.get("groups"):
+        return differ("groups", *(text.get("groups", "none") for text in (saved, own)))
     joins = _conditions(query)
     if len(saved["conditions"]) != len(joins):
         return differ("conditions of branches", len(saved["conditions"]), len(joins))

@@ -76,13 +76,14 @@ class Results:
             (stream.name, column): (i, k) for i, stream in enumerate(query.streams) for k, column in enumerate(kept[i])
         }
         self._where = [(f"{name}.{column}", places[name, column]) for name, column in query.where_columns]
+        self._output = query.output
         self._chosen = [] if count_only or ids_only else [places[place] for place in query.select.values()]
         if count_only:
             schema = pa.schema([pa.field("count", pa.int64())])
         elif ids_only:
             schema = pa.schema([pa.field(one.name, pa.int64(), query.may_lack(one.name)) for one in query.shown])
         else:
-            schema = query.output_schema
+            schema = query.row_schema
         if changelog and not count_only and OP in schema.names:
             what, remedy = ("stream", "rename it") if ids_only else ("selected column", "select it under another name")
             raise InputError(
@@ -123,6 +124,7 @@ class Results:
             arrays = [columns[place] for place in self._chosen]
             if keep is not None:
                 arrays = [taken(column, keep) for column in arrays]
+            arrays = self._output(arrays, count)
         if self.changelog:
             arrays.insert(0, SIGNS.take(pa.array(signs)))
         return PushResults(inserted, deleted, pa.Table.from_arrays(arrays, schema=self.schema))

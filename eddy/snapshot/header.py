@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from eddy.aggregates.groups import Groups
+from eddy.aggregates.storage import HEADER as GROUPS
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference
 from eddy.routing.strategies import check_background, check_store
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
-from eddy.storage.sections import SNAPSHOT
+from eddy.storage.sections import SNAPSHOT, FileKind
 from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER, WindowKind
+from stairs.memory.allowance import Allowance
 from stairs.stems import RENUMBER_AT
 
 OUTPUTS = ("append", "changelog")
@@ -41,6 +44,7 @@ _HEADER: Form = fields(
                 "count_only": boolean,
                 "ids_only": boolean,
                 "renumber_at": integer(1, RENUMBER_AT),
+                "bounded": boolean,
             }
         ),
         "schedule": list_of(row_of(_COUNT, text, _STORE)),
@@ -57,6 +61,7 @@ _HEADER: Form = fields(
         "streams": list_of(fields({"first": _COUNT, "rows": integer(0, RENUMBER_AT)})),
         "watermark": integer(-FOREVER, FOREVER),
         "given": boolean,
+        "groups": optional(GROUPS),
     }
 )
 
@@ -83,12 +88,28 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     _require(kind.changes or not schedule, f"strategy {kind.name!r} has a fixed plan, but transitions are scheduled")
     for at, _, _ in schedule:
         _require(at >= header["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
+    check_groups(header, query, SNAPSHOT)
     try:
         for plan, store in ((options["plan"], options["store"]), *(one[1:] for one in schedule)):
             check_store(kind, _tree(plan, query), graph, store)
         check_background(kind, options["background"])
     except (PlanError, InputError) as problem:
         raise SNAPSHOT.wrong(str(problem)) from problem
+
+
+def check_groups(header: dict[str, Any], query: Query, kind: FileKind) -> None:
+    """Raise the error of a kind of file unless a runtime of a query can have the groups and options of a header."""
+    kind.require(
+        (header["groups"] is None) == (query.aggregation is None), "only one of the snapshot and the query has groups"
+    )
+    if query.aggregation is None:
+        return
+    options = header["options"]
+    kind.require(not (options["count_only"] or options["ids_only"]), "groups exclude count_only and ids_only")
+    try:
+        Groups(query, options["output"] == "changelog", options["bounded"], Allowance())
+    except InputError as problem:
+        raise kind.wrong(str(problem)) from problem
 
 
 def _check_counts(header: dict[str, Any], query: Query) -> None:

@@ -16,6 +16,7 @@ from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.results.late_rows import LateRows
 from eddy.snapshot.checked_sections import CheckedSections
+from eddy.snapshot.groups import fill_groups, groups_names, groups_sections
 from eddy.snapshot.header import check_header
 from eddy.storage.arrays import number_bytes
 from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
@@ -56,6 +57,10 @@ def snapshot_of(engine: Engine) -> bytes:
         batches = late_rows.batches(i)
         if batches:
             sections[f"stream {i} late"] = batch_bytes(query, i, plain_schema(query.streams[i].schema), batches)
+    groups = None
+    if engine.groups is not None:
+        groups, own_sections = groups_sections(engine.groups)
+        sections.update(own_sections)
     header = {
         "query": query_text(query),
         "options": engine.present_options(),
@@ -73,6 +78,7 @@ def snapshot_of(engine: Engine) -> bytes:
         "streams": [{"first": first, "rows": rows} for first, rows in zip(windows.firsts, windows.rows, strict=True)],
         "watermark": windows.watermark,
         "given": windows.given,
+        "groups": groups,
     }
     return pack(header, sections)
 
@@ -142,6 +148,8 @@ class Snapshot:
         engine.payload.fill(modules.capacity, firsts, columns)
         engine.late.rows = LateRows.restored(late, counts["late"], counts["late_dropped"])
         engine.n_results, engine.n_deleted = counts["results"], counts["deleted"]
+        if engine.groups is not None:
+            fill_groups(engine.groups, self._header["groups"], sections, engine.watermark, SNAPSHOT)
 
     def _check_names(self, engine: Engine, rows: list[int]) -> None:
         """Raise SnapshotError unless the sections are exactly those of this query and these windows."""
@@ -151,6 +159,7 @@ class Snapshot:
         wanted |= {f"stream {i} class {c}" for i, c in modules.attribute_rows}
         wanted |= {f"stream {i} values {k}" for i, n in enumerate(graph.rings) for k in range(n)}
         wanted |= {f"stream {i} payload" for i, names in enumerate(engine.columns) if rows[i] and names}
+        wanted |= groups_names(engine.groups)
         self._sections.check_names(wanted, {f"stream {i} late" for i in range(graph.n_streams * graph.timed)})
 
 

@@ -4,6 +4,7 @@ from .environment.session import session
 from .errors import SparkJoinError, StreamingStateError
 from .kafka.source import stream_topic
 from .partitioning.engine import PartitionEngine
+from .statement import sql
 from .streaming.hub.hub import Hub, HubQuery
 from .streaming.hub.sources import Source
 from .streaming.sinks import Sink
@@ -22,6 +23,7 @@ __all__ = [
     "join",
     "read_transactions",
     "session",
+    "sql",
     "stream_topic",
     "stream_transactions",
 ]

@@ -56,6 +56,7 @@ def join(
     idle_after: timedelta | float | None = None,
     rebalance: Literal["auto", "off"] | Rebalancer = "auto",
     keep: int = 10,
+    memory: int | str | None = None,
 ) -> StreamingJoin: ...
 
 
@@ -77,6 +78,7 @@ def join(
     idle_after: timedelta | float | None = None,
     rebalance: Literal["auto", "off"] | Rebalancer = "auto",
     keep: int = 10,
+    memory: int | str | None = None,
 ) -> DataFrame | StreamingJoin:
     """Join DataFrames: batch ones to a DataFrame, streaming ones to a `StreamingJoin` that can be started.
 
@@ -110,9 +112,12 @@ def join(
                 common time type; one for all streams, or a mapping by stream; None, and streams left out: the query's
     idle_after  processing time without rows (a timedelta, or seconds) after which the watermark no longer waits for a
                 source; None: it always waits
-    rebalance   how key groups change partitions: "auto", by load with hysteresis; "off", on request only; or your own
-                `Rebalancer`
+    rebalance   how key groups change partitions: "auto", by load with hysteresis, and a group that alone overloads a
+                partition is split; "off", on request only; or your own `Rebalancer`
     keep        number of states to keep, 2 or more
+    memory      bound on the bytes of all engines on each host, a number of bytes or text such as "2 GiB"; None: none.
+                Engines of cold key groups are spilled to files of the host, from which they are mapped again when they
+                have rows. It changes no result and refuses no row, unlike max_bytes
 
     A batch join gives the results of one engine that receives all rows in the order that
     `eddy/spark/partitioning/job.py` defines, in no particular order. A streaming join of the same rows, none of them
@@ -141,6 +146,7 @@ def join(
         idle_after=idle_after,
         rebalance=rebalance,
         keep=keep,
+        memory=memory,
     )
     return prepared.frame() if isinstance(prepared, BatchJoin) else prepared
 
@@ -177,7 +183,14 @@ def _prepare(
     idle_after: timedelta | float | None,
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
+    memory: int | str | None,
 ) -> BatchJoin | StreamingJoin:
+    if query.aggregation is not None:
+        raise SparkJoinError(
+            "a join on Spark gives its results and no aggregates, because the rows of a group may lie in several"
+            " partitions: leave group_by and aggregates out, select the columns that they read, and aggregate with"
+            " Spark: join(query, frames).groupBy(…).agg(…), in a stream over eddy.spark.stream_transactions(…)"
+        )
     options = EngineOptions(plan, strategy, policy, max_bytes)
     partitions = None if partitions is None else _count("partitions", partitions)
     key_groups = None if key_groups is None else _count("key_groups", key_groups)
@@ -186,6 +199,8 @@ def _prepare(
     if not any(streaming.values()):
         if checkpoint is not None:
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
+        if memory is not None:
+            raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
         return prepare_batch(query, frames, options, partitions=partitions, transport=transport, order_by=order_by)
     if not all(streaming.values()):
         batch = next(name for name, own in streaming.items() if not own)
@@ -213,6 +228,7 @@ def _prepare(
         idle_after=idle_after,
         rebalance=rebalance,
         keep=keep,
+        memory=memory,
     )
 
 

@@ -68,6 +68,8 @@ class Strategy(ABC):
     """Whether the plan says by which class a stream is probed (`jisc.plan.routes.Preference`)."""
     can_promote: ClassVar[bool] = False
     """Whether keys are promoted in the background."""
+    eager: ClassVar[bool] = False
+    """Whether all states are complete at all times, so that states that were emptied are computed at once."""
     overlaps: ClassVar[bool] = False
     """Whether the migration stages of several transitions go on side by side."""
 

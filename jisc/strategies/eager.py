@@ -14,6 +14,8 @@ from stairs.stair import Stair
 class EagerStrategy(StoredStrategy):
     """States are computed in whole, one after the other, children before parents."""
 
+    eager = True
+
     def _complete(self, change: Difference, done: Transition) -> None:
         self._fill([self.states[state] for state in change.incomplete])
         done.recomputed = len(change.missing)

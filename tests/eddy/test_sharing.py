@@ -8,6 +8,7 @@ plan. The nested loop knows nothing of windows but their definition.
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,7 @@ SCHEMA = pa.schema(
 NAMES = "ABCDE"
 NUMBERS, TEXTS = ("a", "b", "c"), ("s",)
 Row = dict[str, Any]
+End = tuple[str, str]
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Asked:
     """
 
     windows: dict[str, int]
-    on: list[tuple[tuple[str, str], tuple[str, str]]]
+    on: list[tuple[End, End]]
     least: dict[str, int] = field(default_factory=dict)
     start: int = 0
     end: int = 1 << 30
@@ -82,6 +84,10 @@ class Asked:
         """Return its results by a nested loop over all rows; x is the position of a row."""
         names = list(self.windows)
         own = {name: self.own(name, rows) for name in names}
+        places = {name: [row["x"] for row in kept] for name, kept in own.items()}
+        met: list[list[tuple[End, End]]] = [[] for _ in names]
+        for one, other in self.on:
+            met[max(names.index(one[0]), names.index(other[0]))].append((one, other))
         begin = 0 if self.warm else self.start
         found = []
 
@@ -94,7 +100,7 @@ class Asked:
                 if row["x"] < begin:
                     continue
                 more = {**parts, name: row}
-                ends = [((more[i], k), (more[j], m)) for (i, k), (j, m) in self.on if i in more and j in more]
+                ends = [((more[i], k), (more[j], m)) for (i, k), (j, m) in met[len(parts)]]
                 if all(one[k] is not None and one[k] == two[m] for (one, k), (two, m) in ends):
                     yield from extend(more)
 
@@ -103,7 +109,7 @@ class Asked:
             if self.start <= last < self.end and all(
                 newest - row["t"] <= self.windows[name]
                 if self.windows[name] >= 0
-                else sum(row["x"] < other["x"] <= last for other in own[name]) < -self.windows[name]
+                else bisect_right(places[name], last) - bisect_right(places[name], row["x"]) < -self.windows[name]
                 for name, row in parts.items()
             ):
                 found.append(tuple(parts[name]["x"] for name in names))

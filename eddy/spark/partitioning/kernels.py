@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from stairs.kernels.accelerate import jit
+from stairs.kernels.accelerate import inlined, jit
+
+
+@inlined
+def scaled(h: np.uint64, share: np.int64) -> np.uint64:
+    """Return a hash times a share: the coordinate in the upper 32 bits, the bits that follow it in the lower ones."""
+    # Mixed again and read from the high end: hash tables take their slots from the same hash, and the rows of one
+    # partition must not all fall on the same slots.
+    h ^= h >> np.uint64(32)
+    h *= np.uint64(0x9E3779B97F4A7C15)
+    return (h >> np.uint64(32)) * np.uint64(share)
 
 
 @jit
@@ -22,17 +32,46 @@ def find_cells(
             continue
         cell = np.int64(0)
         for c in range(shares.size):
-            # Mixed again and read from the high end: hash tables take their slots from the same hash, and the rows of
-            # one partition must not all fall on the same slots.
-            h = hashes[c, i]
-            h ^= h >> np.uint64(32)
-            h *= np.uint64(0x9E3779B97F4A7C15)
-            coordinate = ((h >> np.uint64(32)) * np.uint64(shares[c])) >> np.uint64(32)
-            cell += np.int64(coordinate) * strides[c]
+            cell += np.int64(scaled(hashes[c, i], shares[c]) >> np.uint64(32)) * strides[c]
         cells[i] = cell
         starts[cell + 1] += 1
     for cell in range(starts.size - 1):
         starts[cell + 1] += starts[cell]
+
+
+@jit
+def refine_cells(
+    hashes: np.ndarray, shares: np.ndarray, roots: np.ndarray, nodes: np.ndarray, cells: np.ndarray, starts: np.ndarray
+) -> None:
+    """Replace the cell of each row by its key group, and write where each group begins once the rows are sorted.
+
+    hashes and shares as in `find_cells`; roots int64[n_cells], nodes int64[k, 4] (`SplitTree.tables`); cells int32[n],
+    starts int64[n_groups + 1] zeros.
+    """
+    for i in range(cells.size):
+        if cells[i] < 0:
+            continue
+        at = roots[cells[i]]
+        while at >= 0:
+            c = nodes[at, 0]
+            bit = (scaled(hashes[c, i], shares[c]) >> np.uint64(nodes[at, 1])) & np.uint64(1)
+            at = nodes[at, 2 + np.int64(bit)]
+        group = -1 - at
+        cells[i] = group
+        starts[group + 1] += 1
+    for group in range(starts.size - 1):
+        starts[group + 1] += starts[group]
+
+
+@jit
+def keep_branch(hashes: np.ndarray, share: int, shift: int, bits: int, keep: np.ndarray) -> None:
+    """Clear `keep` of the rows whose fraction along a class does not begin with some bits.
+
+    hashes uint64[n], share of the class, shift 32 minus the number of bits; keep bool[n].
+    """
+    for i in range(keep.size):
+        fraction = scaled(hashes[i], share) & np.uint64(0xFFFFFFFF)
+        keep[i] &= (fraction >> np.uint64(shift)) == np.uint64(bits)
 
 
 @jit

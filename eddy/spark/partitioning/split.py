@@ -20,7 +20,8 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.keys import key_hash
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
-from eddy.spark.partitioning.kernels import find_cells, group_rows
+from eddy.spark.partitioning.kernels import find_cells, group_rows, keep_branch, refine_cells
+from eddy.spark.partitioning.split_tree import SplitTree
 from stairs.plain_types import TOO_LONG, to_plain
 
 PIECE_ROWS = 65_536
@@ -33,6 +34,7 @@ RUN_BYTES = 64 << 20
 class Piece:
     """Tuples of one run that go to one cell of the grid, and to the cells at the stream's other offsets from it.
 
+    cell         of the grid; a key group if the splitter has applied splits
     first, last  positions in arrival order of the first and last tuple, 0 without an order
     """
 
@@ -62,9 +64,13 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordB
 
 
 class Splitter:
-    """Splits the rows of one stream. Call `add` for each batch and `finish` at the end; both return pieces."""
+    """Splits the rows of one stream. Call `add` for each batch and `finish` at the end; both return pieces.
 
-    def __init__(self, job: Job, stream: int) -> None:
+    tree  splits of cells; None for none. They are applied to streams without copies; other streams have one piece for a
+          cell and all its groups
+    """
+
+    def __init__(self, job: Job, stream: int, tree: SplitTree | None = None) -> None:
         self._job = job
         self._stream = stream
         self._name = job.query.streams[stream].name
@@ -74,9 +80,14 @@ class Splitter:
         place = f"stream {self._name}: its filter"
         self._filter = AdaptiveFilter(conditions, place=place) if conditions else None
         shares = job.shares
-        self._routed = shares.routed(stream)
+        self._tree = tree if tree is not None and tree.splits and tree.refines(shares, stream) else None
+        self.splits = 0 if self._tree is None else len(self._tree.splits)
+        """Number of splits that are applied."""
+        along = () if self._tree is None else (split.along for split in self._tree.splits)
+        self._routed = tuple(sorted({*shares.routed(stream), *along}))
         self._shares = np.array([shares.counts[c] for c in self._routed], np.int64)
         self._strides = np.array([shares.strides[c] for c in self._routed], np.int64)
+        self._tables = None if self._tree is None else self._tree.tables(self._routed)
         self.offsets = [int(offset) for offset in shares.offsets(stream)]
         """Per copy of a tuple, its partition minus the cell of its piece."""
         # A row with a null key joins nothing, but a ROWS window counts it.
@@ -148,6 +159,9 @@ class Splitter:
         cells = np.empty(run.num_rows, np.int32)
         starts = np.zeros(self._job.shares.partitions + 1, np.int64)
         find_cells(hashes, keep, self._shares, self._strides, cells, starts)
+        if self._tree is not None and self._tables is not None:
+            starts = np.zeros(self._tree.groups + 1, np.int64)
+            refine_cells(hashes, self._shares, *self._tables, cells, starts)
         return cells, starts
 
 
@@ -156,3 +170,6 @@ def warmup() -> None:
     one, cells, starts = np.ones(1, np.int64), np.empty(2, np.int32), np.zeros(2, np.int64)
     find_cells(np.zeros((1, 2), np.uint64), np.ones(2, np.bool_), one, one, cells, starts)
     group_rows(cells, np.arange(2, dtype=np.int64), starts[:-1].copy(), np.empty(2, np.int64))
+    tree = SplitTree(1, 1).split(0, 0)
+    refine_cells(np.zeros((1, 2), np.uint64), one, *tree.tables([0]), cells, np.zeros(3, np.int64))
+    keep_branch(np.zeros(2, np.uint64), 1, 31, 0, np.ones(2, np.bool_))

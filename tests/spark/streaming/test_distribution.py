@@ -8,6 +8,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 from hypothesis import given
 
+from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.distribution import distribute, places
 from eddy.spark.streaming.state.manifest import GroupState
 from eddy.spark.streaming.worker.engines import Holding
@@ -45,7 +46,7 @@ def state(token: str) -> GroupState:
 
 
 def task(partition: int, *groups: GroupTask) -> PartitionTask:
-    return PartitionTask(2, partition, 1, None, None, None, Path("staging"), groups)
+    return PartitionTask(2, partition, 1, None, None, None, Path("staging"), groups, SplitTree(8, 1))
 
 
 def test_engines_move_within_a_host_and_not_between_hosts() -> None:

@@ -20,6 +20,7 @@ from eddy import Query, Range, Stream
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
+from eddy.spark.partitioning.split_tree import Split
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load
 from eddy.spark.streaming.driver.resume import resume
@@ -76,7 +77,14 @@ def resumable(**changes: Any) -> Manifest:
     segment = make_segment("000000000003-0", group=2, stream=1)
     groups = {2: GroupState(3, "token", (Link(3, (1, 2), (segment,)),), "R S")}
     given: dict[str, Any] = {"watermarks": watermarks.to_json(), "groups": groups, "extra": extra, **changes}
-    return make_manifest(3, partition_map=PartitionMap.even(4, 2).partitions, **given)
+    return make_manifest(3, **{"partition_map": PartitionMap.even(4, 2).partitions, **given})
+
+
+def split(segment: Segment) -> dict[str, Any]:
+    """Return changes that split group 1, and give its half, group 4, a segment."""
+    extra = {**resumable().extra, "load": Load.none(5).to_json()}
+    state = GroupState(3, "t", (Link(3, None, (segment,)),), None)
+    return {"splits": (Split(1, 0),), "partition_map": (0, 0, 1, 1, 1), "extra": extra, "groups": {4: state}}
 
 
 def group(**changes: Any) -> dict[int, GroupState]:
@@ -90,6 +98,9 @@ def extra(**changes: Any) -> dict[str, Any]:
 def test_a_manifest_that_fits_is_gone_on_from() -> None:
     found = resume(resumable(), JOB, Path("manifests"))
     assert (found.watermarks.greatest, found.partition_map.n, found.load.batches) == ((5, 7), 2, 0)
+    for segment in (make_segment("f", 1), replace(make_segment("f", 4), splits=1)):
+        found = resume(Manifest.from_bytes(resumable(**split(segment)).to_bytes()), JOB, Path("manifests"))
+        assert found.tree.groups == found.partition_map.groups == 5
 
 
 @pytest.mark.parametrize(
@@ -109,6 +120,13 @@ def test_a_manifest_that_fits_is_gone_on_from() -> None:
         ({"groups": group(plan="R R")}, "names stream R twice"),
         ({"groups": group(chain=(Link(3, (1,), ()),))}, "key group 2 has 1 late marks for 2 streams"),
         ({"groups": group(chain=(Link(3, None, (make_segment("f", 1),)),))}, "has a segment of group 1, stream 0"),
+        ({"groups": group(chain=(Link(3, None, (replace(make_segment("f", 2), splits=1),)),))}, "segment of group 2"),
+        ({"splits": (Split(2, 0),)}, "4 partitions of key groups, but the join has 5"),
+        ({"splits": (Split(9, 0),)}, "key group 9 does not exist"),
+        ({"splits": (Split(1, 1),)}, "key group 1 cannot be split along class 1"),
+        (split(make_segment("f", 2)), "key group 4 has a segment of group 2"),
+        (split(make_segment("f", 4)), "key group 4 has a segment of group 4"),
+        (split(replace(make_segment("f", 1), splits=1)), "key group 4 has a segment of group 1"),
         ({"groups": group(chain=(Link(3, None, (make_segment("f", 2, 5),)),))}, "has a segment of group 2, stream 5"),
     ],
 )

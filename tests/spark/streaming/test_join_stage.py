@@ -17,6 +17,7 @@ from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
 from eddy.spark.partitioning.split import Splitter
+from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter
 from eddy.spark.streaming.worker.engines import Start, engines_of
@@ -30,15 +31,15 @@ from tests.cases import assert_same, text_rows
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
 
 
-def logged(job: Job, locations: Locations, rows: dict[str, pa.Table]) -> list[Segment]:
+def logged(job: Job, locations: Locations, rows: dict[str, pa.Table], batch: int = 0) -> list[Segment]:
     """Write rows to the log as tasks do, in two tasks for each stream."""
     segments = []
     for i, (name, table) in enumerate(rows.items()):
         for half in (0, 1):
             splitter = Splitter(job, i)
-            with SegmentWriter(locations.log, f"{0:012d}-{i}-{half}") as writer:
-                for batch in table.slice(half * table.num_rows // 2, table.num_rows // 2).to_batches():
-                    splitter.add(batch)
+            with SegmentWriter(locations.log, f"{batch:012d}-{i}-{half}") as writer:
+                for own in table.slice(half * table.num_rows // 2, table.num_rows // 2).to_batches():
+                    splitter.add(own)
                 for piece in splitter.finish():
                     segments.append(writer.add(piece.cell, i, piece.tuples, piece.first, piece.last))
                 writer.finish()
@@ -69,7 +70,7 @@ def test_rows_of_one_batch_are_joined_in_many_pushes(
     for directory in (locations.log, locations.late, tmp_path / "staging"):
         directory.mkdir()
     group = GroupTask(0, None, "after", tuple(logged(job, locations, tables)), None)
-    task = PartitionTask(0, 0, None, None, None, 990, tmp_path / "staging", (group,))
+    task = PartitionTask(0, 0, None, None, None, 990, tmp_path / "staging", (group,), SplitTree(1, 1))
     engines = engines_of(Start(str(tmp_path), pickle.dumps((job, locations, ())), b"a secret of a test", True))
     report = PartitionJoin(engines, task, {}).run()
     assert engines.holding().engines == {0: "after"}
@@ -91,7 +92,7 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     gone = FilePart(1, str(tmp_path / "gone.parquet"))
     with (
         pytest.raises(SparkJoinError, match=r"stream 'S': .*gone.parquet cannot be read .*: restore it"),
-        logged_inputs(engines, 0, [gone]),
+        logged_inputs(engines, SplitTree(1, 1), 0, [gone]),
     ):
         pass
     assert not list(engines.locations.log.iterdir())

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.partitioning.split_tree import Split
 from eddy.spark.streaming.state.manifest import KIND, VERSION, GroupState, Link, Manifest, OutputFile
 from eddy.spark.streaming.state.segments import Segment
 from tests.spark.streaming.manifests import make_manifest
@@ -35,6 +36,7 @@ SEGMENTS = st.builds(
     group=COUNTS,
     stream=COUNTS,
     rows=COUNTS,
+    splits=COUNTS,
 )
 LINKS = st.builds(
     Link,
@@ -57,6 +59,7 @@ MANIFESTS = st.builds(
     results=OUTPUTS,
     late=OUTPUTS,
     extra=TABLES,
+    splits=st.lists(st.builds(Split, COUNTS, COUNTS), max_size=3).map(tuple),
 )
 
 
@@ -105,6 +108,10 @@ def test_cut_off_anywhere() -> None:
         (
             KIND.magic + struct.pack("<QQQ", VERSION + 1, 3, 3) + bytes(100),
             f"the manifest has format version {VERSION + 1}, this version .* reads {VERSION}; go on from it with",
+        ),
+        (
+            KIND.magic + struct.pack("<QQQ", VERSION - 1, 3, 3) + bytes(100),
+            f"the manifest has format version {VERSION - 1}, this version .* reads {VERSION}; go on from it with",
         ),
         ("text", "a manifest is the bytes that Manifest.to_bytes\\(\\) returned, not str"),
     ],

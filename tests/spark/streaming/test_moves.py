@@ -77,8 +77,8 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     running = run.start(partitions=2, rebalance="off")
     even = dict(enumerate((0, 0, 0, 1, 1, 1)))
     assert run.batch(running) == even
-    running.move({0: 1, 4: 0})
-    running.move({4: 1})
+    running.move(4, 0)
+    running.move([0, 4], to=1)
     moved = {**even, 0: 1}
     assert run.batch(running) == moved
     assert sources(running) == dict.fromkeys(range(GROUPS), "live"), "a group that moves takes its engine along"
@@ -86,13 +86,47 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     assert sources(running) == dict.fromkeys(range(GROUPS), "live")
     assert running.partition_map == PartitionMap(tuple(moved.values()), 2)
     assert sum(running.batches()["moved"].to_pylist()) == 1
-    for moves, message in (({GROUPS: 0}, "key group 6 does not exist"), ({0: 2}, "cannot be in partition 2")):
+    said = running.messages().to_pylist()
+    assert [(one["step"], one["kind"], one["from"], one["to"]) for one in said] == [
+        (2, "PartitionsToMove", "request", "driver"),
+        (5, "SendPartitions", "driver", "partition 0"),
+        (6, "ReceivePartitions", "partition 0", "partition 1"),
+        (7, "Received", "partition 1", "driver"),
+        (8, "ReactivatePartitions", "driver", "all partitions"),
+    ]
+    assert {one["group"] for one in said} == {0}
+    assert said[2]["bytes"] > 1000
+    assert said[2]["seconds"] > 0
+    running.move(0, 0, how="jit")
+    running.move([1, 2], 1)
+    run.batch(running)
+    running.move([1, 2], 0)
+    running.move(0, 1)
+    assert run.batch(running) == moved
+    assert sources(running) == dict.fromkeys(range(GROUPS), "live"), "there and back again"
+    assert [one["from"] for one in running.messages().to_pylist() if one["step"] == 6] == [
+        *("partition 0", "log", "partition 0", "partition 0"),
+        *("partition 0", "partition 1", "partition 1"),
+    ]
+    gains = running.history().to_pylist()
+    assert [(one["group"], one["from"], one["to"], one["how"], one["by"]) for one in gains[:2]] == [
+        (0, 0, 1, "state", "request"),
+        (0, 1, 0, "jit", "request"),
+    ]
+    assert all(one["fullness_before"] >= 1 and one["fullness_predicted"] >= 1 for one in gains)
+    refused = {
+        "key group 6 does not exist": (GROUPS, 0),
+        "cannot be in partition 2": (0, 2),
+        "how='parallel' .* use 'state', .* or 'jit'": (0, 1, "parallel"),
+        "how='other'; pass 'state' or 'jit'": (0, 1, "other"),
+    }
+    for message, asked in refused.items():
         with pytest.raises(SparkJoinError, match=message):
-            running.move(moves)
+            running.move(*asked)
     running.stop()
     running = run.start(partitions=2, rebalance="off")
     assert run.batch(running) == moved
-    assert sum(running.batches()["moved"].to_pylist()) == 0
+    assert sum(running.batches()["moved"].to_pylist()) == running.messages().num_rows == 0
     running.stop()
     running = run.start(partitions=3, rebalance="off")
     placed = run.batch(running)

@@ -88,7 +88,7 @@ def test_more_and_fewer_partitions() -> None:
         (lambda: PartitionMap.even(4, 2).with_moves({3: 2}), "key group 3 cannot be in partition 2"),
         (
             lambda: PartitionMap.even(4, 2).moved(PartitionMap.even(5, 2)),
-            "4 key groups cannot become a map of 5",
+            "4 key groups cannot become a map of 5 by moves",
         ),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_policy_defined_in_a_script_moves_with_its_engine(
     running = run.start(partitions=2, rebalance="off", policy=Counting(notes))
     for partition in (1, 0, 1):
         run.batch(running)
-        running.move({0: partition})
+        running.move(0, partition)
     run.batch(running)
     figures = running.groups().to_pylist()
     running.stop()

@@ -192,6 +192,28 @@ def test_a_load_that_changes_for_good_is_followed() -> None:
             assert load.fullness(partition_map) <= rebalancer.threshold
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_drift_is_followed(noise: float, seed: int) -> None:
+    """The load of half of the groups grows tenfold within 600 batches, less than half a percent in each."""
+    draw, rebalancer = random.Random(seed), Automatic()
+    partition_map, load = PartitionMap.even(16, 2), Load.none(16)
+    fullness, moves = [], 0
+    for batch in range(600):
+        grown = 10 ** (batch / 600)
+        costs = {group: (grown if group < 8 else 1.0) * (1 + noise * draw.uniform(-1, 1)) for group in range(16)}
+        load = load.after(costs)
+        after = rebalancer.plan(partition_map, load, batch)
+        moves += len(partition_map.moved(after))
+        partition_map = after
+        even = Load(tuple(grown if group < 8 else 1.0 for group in range(16)))
+        fullness.append(even.fullness(partition_map))
+    assert 0 < moves <= 24
+    # While the threshold is crossed, patience takes a few batches.
+    assert sum(one > rebalancer.threshold + 0.02 for one in fullness) < 30
+    assert max(fullness) < 1.35
+
+
 # Manual
 
 

@@ -49,18 +49,24 @@ def distribute(
     groups    key group -> its state before the batch
     movable   whether engines can move through files
 
-    An engine moves through a file only between workers of a host; else its new worker loads the log.
+    An engine moves through a file only between workers of a host, unless its task says `by_log`; else its new worker
+    loads the log.
     """
     placed = places(partitions, holdings)
     own: list[list[PartitionTask]] = [[] for _ in holdings]
     leaving: dict[int, list[int]] = defaultdict(list)
+    left: dict[int, list[int]] = defaultdict(list)
     for task in tasks:
         place = placed[task.partition]
         here = holdings[place]
         joined = []
         for one in task.groups:
             holder = None if one.before is None or here.engines.get(one.group) == one.before else _holder(one, holdings)
-            if movable and holder is not None and holdings[holder].host == here.host:
+            if one.by_log and holder is not None:
+                # Its file, if it lies in one, must be free when the group moves on.
+                left[holder].append(one.group)
+                joined.append(one)
+            elif movable and holder is not None and holdings[holder].host == here.host:
                 leaving[holder].append(one.group)
                 joined.append(replace(one, handed=True))
             else:
@@ -72,10 +78,14 @@ def distribute(
             partitions=tuple(partition for partition, place in enumerate(placed) if place == number),
             tasks=tuple(own[number]),
             hand_over=tuple(leaving[number]),
-            drop=tuple(g for g, token in one.engines.items() if g not in groups or groups[g].token != token),
+            drop=(*_outdated(one, groups), *left[number]),
         )
         for number, one in enumerate(holdings)
     ]
+
+
+def _outdated(holding: Holding, groups: Mapping[int, GroupState]) -> list[int]:
+    return [group for group, own in holding.engines.items() if group not in groups or groups[group].token != own]
 
 
 def _holder(wanted: GroupTask, holdings: Sequence[Holding]) -> int | None:

@@ -10,8 +10,8 @@ from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.watermarks import Watermarks
 
 if TYPE_CHECKING:
+    from eddy.spark.streaming.driver.key_groups import KeyGroups
     from eddy.spark.streaming.driver.micro_batch import Settings
-    from eddy.spark.streaming.driver.partition_map import PartitionMap
     from eddy.spark.streaming.state.manifest import Manifest
 
 _POLICIES = {
@@ -48,20 +48,27 @@ def _rules(query: Query, settings: Settings) -> str:
     return f"{rules.policy} ({_POLICIES[rules.policy]}); lateness in ticks: {lateness}{idle}"
 
 
-def explain_progress(manifest: Manifest, mapped: PartitionMap, groups: int) -> str:
-    """Return a text on the state after a batch: watermark, rows, and the key groups of each plan."""
+def explain_progress(manifest: Manifest, key_groups: KeyGroups) -> str:
+    """Return a text on the state after a batch: watermark, rows, the key groups of each plan, splits and hot keys."""
+    tree, mapped = key_groups.tree, key_groups.partition_map
     engine = Watermarks.from_json(manifest.watermarks).engine
     rows = sum(one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments)
     plans: dict[str, list[int]] = defaultdict(list)
     for group, state in sorted(manifest.groups.items()):
         plans[state.plan or "the engine's choice"].append(group)
-    idle = [group for group in range(groups) if group not in manifest.groups]
+    idle = [group for group in range(tree.groups) if group not in manifest.groups]
     lines = [
         f"batch {manifest.batch} is committed; watermark {'unknown' if engine is None else engine}; the log keeps"
         f" {rows:,} rows"
     ]
     lines += [f"  plan {plan}: key groups {ranges(own)}" for plan, own in sorted(plans.items(), key=_by_groups)]
     lines += [f"  without rows: key groups {ranges(idle)}"] * bool(idle)
+    for i, (group, along) in enumerate(tree.splits):
+        child = tree.cells + i
+        lines.append(
+            f"  key group {group} was split along [{key_groups.shares.classes[along]}]; the other half is {child}"
+        )
+    lines += [f"  {one}" for one in key_groups.hot]
     for partition in range(mapped.n):
         own = [group for group, at in enumerate(mapped.partitions) if at == partition]
         lines.append(f"  task {partition}: key groups {ranges(own) or 'none'}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.context import JobContext
-from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.key_groups import Layout
 from eddy.spark.streaming.driver.watermarks import Watermarks
 from eddy.spark.streaming.state.manifest import GroupState, Manifest
 from eddy.spark.streaming.state.segments import Segment
@@ -27,13 +29,39 @@ def token_after(
     return digest.hexdigest()
 
 
+def split_states(groups: Mapping[int, GroupState], tree: SplitTree, made: int) -> dict[int, GroupState]:
+    """Return the state of each key group after the splits of a tree beyond the first `made` ones.
+
+    A child has the chain of its parent, in which it finds its rows, and a token of its own: no engine fits it, so it is
+    loaded from the log.
+    """
+    found = dict(groups)
+    for i in range(made, len(tree.splits)):
+        parent, child = tree.splits[i].group, tree.cells + i
+        if parent in found:
+            state = found[parent]
+            for bit, group in enumerate((parent, child)):
+                digest = hashlib.blake2b(f"{state.token} {i} {tree.splits[i].along} {bit}".encode(), digest_size=16)
+                found[group] = replace(state, token=digest.hexdigest())
+    return found
+
+
+def rows_by_group(segments: Iterable[Segment], tree: SplitTree) -> dict[int, list[Segment]]:
+    """Return the segments of each key group; those that do not follow all splits belong to several."""
+    rows: dict[int, list[Segment]] = defaultdict(list)
+    for segment in segments:
+        for group in tree.descendants(segment.group, segment.splits):
+            rows[group].append(segment)
+    return rows
+
+
 def partition_tasks(
     context: JobContext,
     batch: int,
     newest: Manifest | None,
     rows: Mapping[int, list[Segment]],
     groups: Mapping[int, GroupState],
-    partition_map: PartitionMap,
+    layout: Layout,
     before: Watermarks,
     after: Watermarks,
     versions: tuple[VersionTask, ...] | None = None,
@@ -42,7 +70,8 @@ def partition_tasks(
 
     newest         manifest before the batch, None for the first batch
     rows           key group -> its rows in the batch
-    groups         key group -> its state before the batch
+    groups         key group -> its state before the batch, after the splits that take effect with it
+    layout         of the key groups in the batch
     before, after  watermarks before and after the batch
     versions       of the queries of a hub; None in the join of one query
     """
@@ -63,8 +92,10 @@ def partition_tasks(
             after=token_after(token, own, after.engine, versions or ()),
             segments=tuple(own),
             plan=state.plan if state is not None and same_options else None,
+            by_log=group in layout.by_log,
+            watched=group in layout.watched,
         )
-        by_partition[partition_map.partitions[group]].append(task)
+        by_partition[layout.partition_map.partitions[group]].append(task)
     return [
         PartitionTask(
             batch=batch,
@@ -75,6 +106,7 @@ def partition_tasks(
             watermark=after.engine,
             staging=context.sink.staging(batch) if context.sink.writes else None,
             groups=tuple(own),
+            tree=layout.tree,
             versions=versions,
         )
         for partition, own in sorted(by_partition.items())

@@ -13,13 +13,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
+import pyarrow as pa
+
 from eddy.log import LOG
+from eddy.spark.partitioning.split_tree import SplitTree, own_rows
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.compaction import compact, part
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest
 from eddy.spark.streaming.state.retention import retain
-from eddy.spark.streaming.state.segments import SegmentReader, SegmentWriter
+from eddy.spark.streaming.state.segments import Segment, SegmentReader, SegmentWriter
 
 Spans = Sequence[int | None]
 
@@ -88,8 +91,10 @@ class Maintenance:
                 self._compacting = chains
                 # Retention must know the name while the file is written.
                 self._name = f"{batch_name(manifest.batch)}-base-{uuid.uuid4().hex}"
+                shares = self._context.job.shares
+                tree = SplitTree(shares.partitions, len(shares.counts), manifest.splits)
                 self._thread = threading.Thread(
-                    target=self._compact, args=(frontier, spans), name="eddy compaction", daemon=True
+                    target=self._compact, args=(tree, frontier, spans), name="eddy compaction", daemon=True
                 )
                 self._thread.start()
 
@@ -102,17 +107,22 @@ class Maintenance:
         if thread is not None:
             thread.join()
 
-    def _compact(self, frontier: int | None, spans: Spans) -> None:
+    def _compact(self, tree: SplitTree, frontier: int | None, spans: Spans) -> None:
         job, log = self._context.job, self._context.locations.log
         schemas = [stream.schema for stream in job.query.streams]
         assert self._name is not None
         try:
             with SegmentReader(log, schemas) as reader, SegmentWriter(log, self._name) as writer:
-                self._links = {
-                    group: compact(reader, chain, schemas, job.positions, frontier, spans, writer, group)
-                    for group, chain in self._compacting.items()
-                }
+                links = {}
+                for group, chain in self._compacting.items():
+
+                    def own(segment: Segment, rows: pa.RecordBatch, group: int = group) -> pa.RecordBatch:
+                        return own_rows(job, tree, group, segment.stream, segment.splits, rows)
+
+                    among = (frontier, spans, writer, group, own, len(tree.splits))
+                    links[group] = compact(reader, chain, schemas, job.positions, *among)
                 writer.finish()
+                self._links = links
             self.problem = None
         except Exception as problem:  # the chains stay as they are; the next batch tries again
             self._links, self.problem = {}, problem

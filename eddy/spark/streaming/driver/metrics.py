@@ -18,17 +18,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eddy.spark.streaming.driver.memory import memory_figures
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.durable import make_directories, private_opener
 from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.worker.log_stage import LogReport
+from eddy.spark.streaming.worker.tasks import LIVE, LOADED, MAPPED, MemoryReport
 
 BATCHES_KEPT = 1000
 CHANGES_KEPT = 30
 STEPS = ("log", "join", "commit", "publish")
 """The steps of a micro-batch; a column for each has its seconds."""
+SOURCES = (LIVE, MAPPED, LOADED)
+"""The sources of engines of key groups that had a state; a column for each has their number."""
+EVICTIONS = ("trims", "spills", "drops")
+"""The levels of evictions; see `worker.tasks.MemoryReport`."""
 _SECONDS = tuple(f"{step}_seconds" for step in STEPS)
-_SUMMED = ("rows", "late", "results", "log_bytes", "loaded", "moved", "transitions", *_SECONDS)
+_SUMMED = ("rows", "late", "results", "log_bytes", *SOURCES, "moved", "split", "transitions", *EVICTIONS, *_SECONDS)
 
 GROUPS = pa.schema(
     [
@@ -45,14 +51,19 @@ GROUPS = pa.schema(
         ("reason", pa.string()),
         ("ready_seconds", pa.float64()),
         ("join_seconds", pa.float64()),
+        ("received_bytes", pa.int64()),
+        ("key_share", pa.float64()),
     ]
 )
 """Metrics of a key group in a micro-batch.
 
-source         origin of its engine: "live", kept by a worker; "loaded", from the log; "new", without earlier rows
+source         origin of its engine: "live", in the memory of a worker; "mapped", from the file of the host to which it
+               was spilled; "loaded", from the log; "new", without earlier rows
 rows           rows that arrived, without late rows
 transitions    changes of the plan and of the stored states; `reason` explains the last one, null without any
 ready_seconds  time to get the engine;  join_seconds  time to join
+received_bytes of the file in which another worker handed the engine over, or of the log that was read; 0 if it was here
+key_share      rows of the most frequent key over all rows, from a sample; null unless the group has too much load
 """
 
 BATCHES = pa.schema(
@@ -63,11 +74,19 @@ BATCHES = pa.schema(
         ("results", pa.int64()),
         ("log_bytes", pa.int64()),
         ("groups", pa.int32()),
+        ("live", pa.int32()),
+        ("mapped", pa.int32()),
         ("loaded", pa.int32()),
         ("moved", pa.int32()),
+        ("split", pa.int32()),
+        ("hot_keys", pa.int32()),
         ("transitions", pa.int64()),
         ("state_rows", pa.int64()),
         ("state_bytes", pa.int64()),
+        ("memory_bytes", pa.int64()),
+        ("memory_peak_bytes", pa.int64()),
+        ("spilled_bytes", pa.int64()),
+        *((name, pa.int64()) for name in EVICTIONS),
         ("slowest_group", pa.int32()),
         ("slowest_share", pa.float64()),
         ("watermark", pa.int64()),
@@ -76,10 +95,16 @@ BATCHES = pa.schema(
 )
 """Metrics of a micro-batch.
 
-groups         key groups with rows, or with rows that had waited;  loaded  those whose engine was loaded from the log
-moved          key groups that changed partitions, with or without rows
-state_rows     rows that the log keeps for the state of all key groups
+groups         key groups with rows, or with rows that had waited; live, mapped, loaded: those whose engine was in
+               memory, in a file, or had to be loaded from the log; the others are new
+moved          key groups that changed partitions, with or without rows;  split  key groups that were split
+hot_keys       key groups whose load is that of one key, so that neither moves nor splits can divide it
+state_rows     rows that the log keeps for the state of all key groups; both halves of a split group count the rows that
+               were written before
 state_bytes    bytes of the engines of the key groups that ran
+memory_bytes   bytes of the engines in memory on the fullest host; memory_peak_bytes: the most during the batch
+spilled_bytes  bytes of the files to which engines were spilled, on all hosts
+trims, spills, drops   evictions by level (`worker.tasks.MemoryReport`)
 slowest_share  time of the slowest key group over the mean time of a group
 watermark      watermark of the engines in ticks; null while it is unknown
 """
@@ -98,6 +123,8 @@ class Metrics:
         self._newest: dict[int, dict[str, Any]] = {}
         self._changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_KEPT)
         self._lock = threading.Lock()
+        self.memory: list[MemoryReport] = []
+        """The engines of each worker after the newest micro-batch that ran."""
         self.published_at: float | None = None
         """When the newest batch was published, in seconds since the epoch; None before the first."""
 
@@ -107,10 +134,15 @@ class Metrics:
         logged: LogReport,
         watermark: int | None,
         groups: Sequence[dict[str, Any]],
-        moved: int,
+        layout: Mapping[str, int],
         seconds: Mapping[str, float],
     ) -> None:
-        """Add a batch that was published: the rows of its key groups, and the seconds of its steps by name."""
+        """Add a batch that was published.
+
+        layout   moves, splits and hot keys (`KeyGroups.figures`)
+        groups   the rows of its key groups
+        seconds  of its steps by name
+        """
         busy = [one["ready_seconds"] + one["join_seconds"] for one in groups]
         slowest = max(range(len(busy)), key=busy.__getitem__) if busy else None
         mean = sum(busy) / len(busy) if busy else 0.0
@@ -121,13 +153,14 @@ class Metrics:
             "results": sum(one["results"] for one in groups),
             "log_bytes": logged.bytes,
             "groups": len(groups),
-            "loaded": sum(one["source"] == "loaded" for one in groups),
-            "moved": moved,
+            **{source: sum(one["source"] == source for one in groups) for source in SOURCES},
+            **layout,
             "transitions": sum(one["transitions"] for one in groups),
             "state_rows": sum(
                 one.rows for state in manifest.groups.values() for link in state.chain for one in link.segments
             ),
             "state_bytes": sum(one["state_bytes"] for one in groups),
+            **memory_figures(self.memory),
             "slowest_group": None if slowest is None else groups[slowest]["group"],
             "slowest_share": None if slowest is None else busy[slowest] / mean,
             "watermark": watermark,
@@ -187,6 +220,11 @@ class Metrics:
         """Return the number of batches since the start as "batches", and the sums of their figures by column."""
         with self._lock:
             return dict(self._totals)
+
+    def hits(self) -> list[tuple[str, float]]:
+        """Return how many joins of a key group found its engine where, since the start."""
+        totals = self.totals()
+        return [(source, totals.get(source, 0)) for source in SOURCES]
 
     def logged(self, batch: int) -> LogReport | None:
         """Return what a batch logged, without its segments; None if it is not in memory."""

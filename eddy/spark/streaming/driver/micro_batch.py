@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -26,28 +25,31 @@ from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
 from eddy.spark.job_description import described
+from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
 from eddy.spark.streaming.driver.explanation import explain_job, explain_progress
 from eddy.spark.streaming.driver.feed import Feed, Taken
-from eddy.spark.streaming.driver.join_tasks import partition_tasks
+from eddy.spark.streaming.driver.join_tasks import partition_tasks, rows_by_group, split_states
+from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from eddy.spark.streaming.driver.late_output import LateOutput
 from eddy.spark.streaming.driver.maintenance import Maintenance
+from eddy.spark.streaming.driver.memory import explain_memory, shares, too_small
 from eddy.spark.streaming.driver.metrics import Metrics
 from eddy.spark.streaming.driver.partition_map import PartitionMap
-from eddy.spark.streaming.driver.rebalancing import Load, Manual, Rebalancer, balanced
+from eddy.spark.streaming.driver.rebalancing import Load, Rebalancer
 from eddy.spark.streaming.driver.resume import resume
 from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
-from eddy.spark.streaming.driver.workers import Deal, Workers
+from eddy.spark.streaming.driver.workers import Workers
 from eddy.spark.streaming.state.compaction import prune
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
-from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.state.spark_files import check_spark_files
 from eddy.spark.streaming.worker.engines import Holding
-from eddy.spark.streaming.worker.join_stage import Said
-from eddy.spark.streaming.worker.log_stage import LogReport, reports_of
+from eddy.spark.streaming.worker.input_reader import Part
+from eddy.spark.streaming.worker.join_stage import Orders, Said
+from eddy.spark.streaming.worker.log_stage import SPLITS, LogReport, reports_of, splits_text
 from eddy.spark.streaming.worker.tasks import LOADED, PartitionReport, PartitionTask, VersionTask, Work
 from eddy.storage.json_form import Form
 from stairs.errors import EddyError
@@ -65,6 +67,7 @@ class Settings:
     rebalancer  decides which key groups change partitions
     keep        number of manifests to keep, with the files that they name
     late        per stream, what happens to its late rows
+    memory      bound on the bytes of the engines of each host, None = none
     """
 
     partitions: int
@@ -72,6 +75,7 @@ class Settings:
     rebalancer: Rebalancer
     keep: int
     late: tuple[Late, ...]
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,8 +87,8 @@ class BatchPlan:
     taken          how far each stream is read after this batch; None if Spark carries the rows
     watermarks     after the batch
     late_below     per stream, the event time below which rows of the batch are late
-    partition_map  of the batch
-    groups         key group -> its state before the batch
+    layout         of the key groups in the batch
+    groups         key group -> its state before the batch, after the splits that take effect with it
     tasks          the work on the partitions that have any
     """
 
@@ -93,7 +97,7 @@ class BatchPlan:
     taken: Taken | None
     watermarks: Watermarks
     late_below: tuple[int, ...] | None
-    partition_map: PartitionMap
+    layout: Layout
     groups: dict[int, GroupState]
     tasks: list[PartitionTask]
 
@@ -128,18 +132,19 @@ class MicroBatches:
         groups = job.shares.partitions
         if self.manifest is None:
             self._watermarks = Watermarks.none(streams)
-            self._map = PartitionMap.even(groups, settings.partitions)
-            self._load = Load.none(groups)
+            tree = SplitTree(groups, len(job.shares.counts))
+            mapped, load = PartitionMap.even(groups, settings.partitions), Load.none(groups)
         else:
             found = resume(self.manifest, job, context.checkpoint.manifests, self.EXTRA)
             self._watermarks = found.watermarks.resumed(time.time())
-            self._map = found.partition_map.with_partitions(settings.partitions)
-            self._load = found.load
+            tree, load = found.tree, found.load
+            mapped = found.partition_map.with_partitions(settings.partitions)
+        self.key_groups = KeyGroups(self.title, job.shares, tree, mapped, load, settings.rebalancer)
+        """The key groups, and the requests to change them."""
         self.stopping = Stopping(context.spark)
         """Stops the query of these batches."""
         self.problem: EddyError | None = None
         """The error of the last micro-batch, if it is an error of this library."""
-        self._requested = Manual()
         self._closing = threading.Lock()
         self._closed = False
         self._at_end = ExitStack()
@@ -148,6 +153,8 @@ class MicroBatches:
         names = [stream.name for stream in job.query.streams]
         self._feed = Feed(context.checkpoint.root, names, context.carried.inputs)
         self._forget = False
+        self._warned_bytes = 0
+        """The bytes of the largest engine of which a warning has told that it exceeds its share."""
         locations.delete_old_engines()
         context.sink.prepare(schema=job.query.output_schema, owner=locations.state, scratch=locations.root)
         self._log_recoveries()
@@ -160,11 +167,6 @@ class MicroBatches:
         return f"{self._context.name} ({self._context.checkpoint.root})"
 
     @property
-    def partition_map(self) -> PartitionMap:
-        """The partition of each key group in the newest batch."""
-        return self._map
-
-    @property
     def checkpoint(self) -> Path:
         """The directory of the checkpoint."""
         return self._context.checkpoint.root
@@ -173,16 +175,6 @@ class MicroBatches:
     def query(self) -> Query:
         """The query as the workers run it."""
         return self._context.job.query
-
-    def move(self, moves: Mapping[int, int]) -> None:
-        """Move key groups to other partitions from the next batch on."""
-        self._map.with_moves(moves)
-        self._requested.move(moves)
-
-    def rebalance(self) -> None:
-        """Distribute the key groups by their load from the next batch on."""
-        wanted = balanced(self._map, self._load)
-        self._requested.move({one.group: one.receiver for one in self._map.moved(wanted)})
 
     def late_files(self, stream: int) -> list[str]:
         """Return the files of a stream's late rows, of all committed batches."""
@@ -208,8 +200,9 @@ class MicroBatches:
         if self.manifest is None:
             state = "no batch is committed"
         else:
-            state = explain_progress(self.manifest, self._map, self._context.job.shares.partitions)
-        return explain_job(self._context.job, self._settings, self._context.carried.remark, state)
+            state = explain_progress(self.manifest, self.key_groups)
+        memory = explain_memory(self._settings.memory, self.metrics.memory, self.metrics.hits())
+        return explain_job(self._context.job, self._settings, self._context.carried.remark, f"{state}\n{memory}")
 
     def query_rows(self) -> list[tuple[str, str, int, int, str]]:
         """Return name, state, version, results and text of each query; none if the join is the only one."""
@@ -262,13 +255,19 @@ class MicroBatches:
         began = time.perf_counter()
         self._maintenance.check()
         self._begin(batch)
-        ran = self._map
-        plan, reports = self._join_inputs(batch) if self._context.carried.inputs else self._join_rows(batch, frame)
-        manifest = self._manifest(batch, plan, reports)
+        layout = self.key_groups.layout(batch)
+        if self._context.carried.inputs:
+            plan, reports = self._join_inputs(batch, layout)
+        else:
+            plan, reports = self._join_rows(batch, layout, frame)
+        groups = [one for report in reports for one in report.groups]
+        load = layout.load.after({one["group"]: cost_of(one) for one in groups})
+        manifest = self._manifest(batch, plan, load, reports)
         joined_at = time.perf_counter()
         self._context.checkpoint.commit(manifest)
         committed_at = time.perf_counter()
-        self.manifest = manifest
+        self.manifest, self._watermarks = manifest, plan.watermarks
+        self.key_groups.committed(batch, layout, load, {one["group"]: one for one in groups}, committed_at - joined_at)
         self._late.count(batch, (report.late_rows for report in reports))
         self._publish(manifest)
         seconds = {
@@ -277,11 +276,12 @@ class MicroBatches:
             "commit": committed_at - joined_at,
             "publish": time.perf_counter() - committed_at,
         }
-        groups = [one for report in reports for one in report.groups]
-        self.metrics.add(manifest, plan.logged, self._watermarks.engine, groups, len(ran.moved(self._map)), seconds)
+        self.metrics.add(
+            manifest, plan.logged, self._watermarks.engine, groups, self.key_groups.figures(layout), seconds
+        )
         self._maintenance.begin(manifest, self._watermarks.engine)
         self._log_recoveries()
-        self._log_batch(batch, groups, ran)
+        self._log_batch(batch, groups, layout)
 
     def _begin(self, batch: int) -> None:
         """Prepare a batch that was not committed before."""
@@ -292,17 +292,28 @@ class MicroBatches:
             LOG.warning("%s: %s", self.title, text)
         self._logged_recoveries = len(found)
 
-    def _log_batch(self, batch: int, groups: list[dict[str, Any]], ran: PartitionMap) -> None:
+    def _log_batch(self, batch: int, groups: list[dict[str, Any]], layout: Layout) -> None:
         """Log the events of a batch that matter to an operator."""
-        loaded = [one["group"] for one in groups if one["source"] == LOADED]
+        self._warn_of_memory(groups)
+        loaded = [one["group"] for one in groups if one["source"] == LOADED and one["group"] not in layout.by_log]
         if loaded:
             LOG.warning("%s: batch %d: loaded the engines of key groups %s from the log", self.title, batch, loaded)
-        if moves := ran.moved(self._map):
-            LOG.debug("%s: batch %d: key groups changed partitions: %s", self.title, batch, moves)
+        if moves := [(one.group, one.sender, one.receiver) for one in layout.changes if one.child is None]:
+            LOG.debug("%s: batch %d: (key group, from, to) moved between partitions: %s", self.title, batch, moves)
         for one in groups:
             if one["transitions"]:
                 decided = one["group"], one["plan"], one["reason"]
                 LOG.debug("%s: batch %d: key group %d changed to plan %s; reason: %s", self.title, batch, *decided)
+
+    def _warn_of_memory(self, groups: list[dict[str, Any]]) -> None:
+        """Warn if an engine exceeds the share of its worker, and again when one is twice as large."""
+        largest = max(((one["state_bytes"], one["group"]) for one in groups), default=(0, 0))
+        if self._settings.memory is None or largest[0] < 2 * self._warned_bytes:
+            return
+        text = too_small(self._settings.memory, self.metrics.memory, largest[::-1])
+        if text is not None:
+            LOG.warning("%s: %s", self.title, text)
+            self._warned_bytes = largest[0]
 
     def _described(self, batch: int, stage: str) -> AbstractContextManager[None]:
         return described(self._context.spark, f"{self._context.name}: batch {batch}, {stage}")
@@ -326,29 +337,35 @@ class MicroBatches:
                 " the batch is committed, and the next start of the job publishes it again with the same files"
             ) from problem
 
-    def _join_rows(self, batch: int, frame: DataFrame) -> tuple[BatchPlan, list[PartitionReport]]:
+    def _join_rows(self, batch: int, layout: Layout, frame: DataFrame) -> tuple[BatchPlan, list[PartitionReport]]:
         """Log rows that Spark carries in one Spark job, and join them in another one."""
         with self._described(batch, "log rows"):
+            # None removes the property, which pyspark's annotation does not allow.
+            self._context.spark.sparkContext.setLocalProperty(SPLITS, splits_text(layout.tree))  # type: ignore[arg-type]
             logged = LogReport.of(reports_of(frame.toArrow()), len(self._context.job.query.streams))
-        plan = self._plan(batch, logged, None)
+        plan = self._plan(batch, layout, logged, None)
         self.stopping.check()
         if not plan.tasks:
             return plan, []
-        return plan, self._run_tasks(batch, lambda tasks: [[]] * tasks, lambda said: plan)[1]
+        return plan, self._run_tasks(batch, layout, lambda tasks: [[]] * tasks, lambda said: plan)[1]
 
-    def _join_inputs(self, batch: int) -> tuple[BatchPlan, list[PartitionReport]]:
+    def _join_inputs(self, batch: int, layout: Layout) -> tuple[BatchPlan, list[PartitionReport]]:
         """Read, log and join the files and messages of a batch in one Spark job."""
         streams = len(self._context.job.query.streams)
         start = self._feed.begin() if self.manifest is None else tuple(self.manifest.extra["taken"])
         end = self._feed.end(batch)
 
         def plan(said: Sequence[Said]) -> BatchPlan:
-            return self._plan(batch, LogReport.of((one for task in said for one in task.logged), streams), end)
+            return self._plan(batch, layout, LogReport.of((one for task in said for one in task.logged), streams), end)
 
-        return self._run_tasks(batch, lambda tasks: self._feed.deal(start, end, tasks), plan)
+        return self._run_tasks(batch, layout, lambda tasks: self._feed.deal(start, end, tasks), plan)
 
     def _run_tasks(
-        self, batch: int, deal: Deal, plan: Callable[[Sequence[Said]], BatchPlan]
+        self,
+        batch: int,
+        layout: Layout,
+        deal: Callable[[int], Sequence[Sequence[Part]]],
+        plan: Callable[[Sequence[Said]], BatchPlan],
     ) -> tuple[BatchPlan, list[PartitionReport]]:
         """Run the tasks of a batch; return the plan that the last attempt made, and the reports."""
         plans: list[BatchPlan] = []
@@ -358,16 +375,23 @@ class MicroBatches:
             made, holdings = plans[-1], [one.holding for one in said]
             if self._forget:
                 holdings = [replace(one, engines=dict.fromkeys(one.engines, "")) for one in holdings]
-            return self._distribute(made, holdings)
+            works, memory = self._distribute(made, holdings), self._settings.memory
+            if memory is None:
+                return works
+            return [replace(one, share=own) for one, own in zip(works, shares(memory, holdings), strict=True)]
+
+        def orders(tasks: int) -> list[Orders]:
+            return [Orders(batch, own, layout.tree) for own in deal(tasks)]
 
         with self._described(batch, "join"):
-            reports = self._workers.run(batch, self._map.n, deal, decide, self.stopping.check)
+            done = self._workers.run(batch, layout.partition_map.n, orders, decide, self.stopping.check)
         self._forget = False
-        return plans[-1], reports
+        self.metrics.memory = [one.memory for one in done]
+        return plans[-1], [report for one in done for report in one.partitions]
 
     def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
         """Return the work of each task."""
-        return distribute(plan.tasks, plan.partition_map.n, holdings, plan.groups)
+        return distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups)
 
     def _versions(self, batch: int) -> tuple[VersionTask, ...] | None:
         """Return the versions of queries in a batch, None if the join is the only query."""
@@ -379,22 +403,22 @@ class MicroBatches:
         """Return the result files that count, and the further state in the manifest."""
         return tuple(file for report in reports for file in report.results), {}
 
-    def _plan(self, batch: int, logged: LogReport, taken: Taken | None) -> BatchPlan:
+    def _plan(self, batch: int, layout: Layout, logged: LogReport, taken: Taken | None) -> BatchPlan:
         """Return the work on the rows of a batch."""
         logged_at, before = time.perf_counter(), self._watermarks
         greatest = logged.greatest if self._timed else (None,) * len(logged.greatest)
         watermarks = before.after(greatest, time.time(), self._settings.rules)
-        mapped = self._requested.plan(self._planned_map(batch), self._load, batch)
-        rows: dict[int, list[Segment]] = defaultdict(list)
-        for segment in logged.segments:
-            rows[segment.group].append(segment)
-        groups = {} if self.manifest is None else self._maintenance.compacted(self.manifest.groups)
+        rows = rows_by_group(logged.segments, layout.tree)
+        groups: dict[int, GroupState] = {}
+        if self.manifest is not None:
+            compacted = self._maintenance.compacted(self.manifest.groups)
+            groups = split_states(compacted, layout.tree, len(self.manifest.splits))
         versions = self._versions(batch)
-        tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, mapped, before, watermarks, versions)
-        return BatchPlan(logged, logged_at, taken, watermarks, before.late_below, mapped, groups, tasks)
+        tasks = partition_tasks(self._context, batch, self.manifest, rows, groups, layout, before, watermarks, versions)
+        return BatchPlan(logged, logged_at, taken, watermarks, before.late_below, layout, groups, tasks)
 
-    def _manifest(self, batch: int, plan: BatchPlan, reports: list[PartitionReport]) -> Manifest:
-        """Return the manifest to commit, and take over the state that it describes."""
+    def _manifest(self, batch: int, plan: BatchPlan, load: Load, reports: list[PartitionReport]) -> Manifest:
+        """Return the manifest to commit."""
         ran = {one["group"]: one for report in reports for one in report.groups}
         groups = dict(plan.groups)
         for task in plan.tasks:
@@ -405,7 +429,7 @@ class MicroBatches:
                 found = ran[one.group]
                 plan_text = found["plan"] if self.KEEPS_PLANS else None
                 groups[one.group] = GroupState(batch, one.after, chain, plan_text, found["due"])
-        watermarks, mapped = plan.watermarks, plan.partition_map
+        watermarks, layout = plan.watermarks, plan.layout
         results, extra = self._owned(batch, plan, reports)
         if watermarks.engine is not None:
             spans = self._maintenance.spans
@@ -413,32 +437,19 @@ class MicroBatches:
                 group: replace(state, chain=prune(state.chain, watermarks.engine, spans))
                 for group, state in groups.items()
             }
-        load = self._load.after({group: cost_of(one) for group, one in ran.items()})
-        self._watermarks, self._map, self._load = watermarks, mapped, load
         return Manifest(
             batch=batch,
             watermarks=watermarks.to_json(),
-            partition_map=mapped.partitions,
+            partition_map=layout.partition_map.partitions,
+            splits=layout.tree.splits,
             groups=groups,
             results=results,
             late=tuple(file for report in reports for file in report.late),
             extra={
-                "partitions": mapped.n,
+                "partitions": layout.partition_map.n,
                 "load": load.to_json(),
                 "options": self._context.job.options.text,
                 "taken": plan.taken,
                 **extra,
             },
         )
-
-    def _planned_map(self, batch: int) -> PartitionMap:
-        """Return the partition map of the rebalancer."""
-        rebalancer = self._settings.rebalancer
-        planned = rebalancer.plan(self._map, self._load, batch)
-        if (planned.groups, planned.n) != (self._map.groups, self._map.n):
-            raise SparkJoinError(
-                f"batch {batch}: the rebalancer {type(rebalancer).__name__} planned {planned.n} partitions for"
-                f" {planned.groups} key groups, but the join has {self._map.n} for {self._map.groups}; have its method"
-                " plan return partition_map.with_moves(…)"
-            )
-        return planned

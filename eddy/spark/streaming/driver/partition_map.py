@@ -1,6 +1,7 @@
 """The partition of each key group.
 
-Rows belong to key groups, the cells of the grid in `eddy/spark/partitioning/shares.py`; this assignment is fixed.
+Rows belong to key groups: the cells of the grid in `eddy/spark/partitioning/shares.py`, and what splits make of them
+(`split_tree.py`).
 Key groups belong to partitions; this assignment changes. A group moves as a whole, with its engine, windows and plan.
 There are many more groups than partitions, so that load moves in small pieces. Zhu and Rundensteiner ("Adapting
 Partitioned Continuous Query Processing in Distributed Systems", sec. 1.1), and Flux before them, split stateful
@@ -59,8 +60,8 @@ class PartitionMap:
         """Return the moves that turn this map into `other`, ascending by group. O(groups)."""
         if other.groups != self.groups:
             raise SparkJoinError(
-                f"a map of {self.groups} key groups cannot become a map of {other.groups}: the number of key groups is"
-                " fixed when a checkpoint begins"
+                f"a map of {self.groups} key groups cannot become a map of {other.groups} by moves: only a split adds"
+                " key groups"
             )
         pairs = zip(self.partitions, other.partitions, strict=True)
         return [Move(group, sender, receiver) for group, (sender, receiver) in enumerate(pairs) if sender != receiver]
@@ -76,6 +77,10 @@ class PartitionMap:
             self._check_partition(group, partition)
             partitions[group] = partition
         return PartitionMap(tuple(partitions), self.n)
+
+    def with_group(self, partition: int) -> PartitionMap:
+        """Return the map with one more key group, in a partition."""
+        return PartitionMap((*self.partitions, partition), self.n)
 
     def with_partitions(self, n: int) -> PartitionMap:
         """Return a map with `n` partitions whose numbers of groups differ by at most 1, with the fewest moves.

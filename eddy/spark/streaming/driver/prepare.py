@@ -17,6 +17,7 @@ from eddy.spark.environment.session import parallelism
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import make_job
+from eddy.spark.streaming.driver.memory import bytes_of, check_bound
 from eddy.spark.streaming.driver.micro_batch import Settings
 from eddy.spark.streaming.driver.progress import observed
 from eddy.spark.streaming.driver.rebalancing import Automatic, Manual, Rebalancer
@@ -52,6 +53,7 @@ def prepare(
     idle_after: timedelta | float | None,
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
+    memory: int | str | None,
 ) -> StreamingJoin:
     """Return the join after all checks that are possible before its start; see `eddy.spark.join`."""
     check_transport(transport)
@@ -73,6 +75,7 @@ def prepare(
             )
     if keep < 2:
         raise SparkJoinError(f"keep={keep}: give 2 or more, because the newest state may be damaged")
+    bound = bytes_of(memory)
     ordered = in_query_order(query, frames)
     rules = make_rules(query, watermark, lateness, idle_after)
     saved = saved_choices(checkpoint)
@@ -93,7 +96,7 @@ def prepare(
         )
     groups = job.shares.partitions
     struct_type(query.output_schema)
-    options.runtime(job.query)  # a bad plan should fail here and not in a task
+    check_bound(bound, options.runtime(job.query).nbytes)  # a bad plan should fail here and not in a task
     tasks = min(parallelism(session), groups) if partitions is None else partitions
     if not 1 <= tasks <= groups:
         raise SparkJoinError(f"partitions={tasks}: give 1 to {groups}, the number of key groups")
@@ -109,7 +112,7 @@ def prepare(
         transport = saved.transport
     carried = carry(transport, LogRows(job, locations), ordered, root=checkpoint)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
-    settings = Settings(partitions=tasks, rules=rules, rebalancer=rebalancer, keep=keep, late=query.late_by_stream)
+    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound)
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))
     return StreamingJoin(session, job, locations, carried, settings, checkpoint)

@@ -77,7 +77,9 @@ def completed(progress: Mapping[str, Any], query: Query, metrics: Metrics) -> di
             "numRowsDroppedByWatermark": row["late"],
             "memoryUsedBytes": row["state_bytes"],
             "commitTimeMs": round(row["commit_seconds"] * 1000),
-            "customMetrics": {name: row[name] for name in ("groups", "loaded", "moved", "transitions", "results")},
+            "customMetrics": {
+                name: row[name] for name in ("groups", "mapped", "loaded", "moved", "transitions", "results")
+            },
         }
     ]
     return found

@@ -61,6 +61,12 @@ class Load:
         )
         return Load(smoothed, self.weight, self.batches + 1)
 
+    def with_split(self, group: int) -> Load:
+        """Return the load after a split of a group: each child is taken to have half of it, until it is measured."""
+        loads = [*self.per_group, self.per_group[group] / 2]
+        loads[group] /= 2
+        return Load(tuple(loads), self.weight, self.batches)
+
     def of_partitions(self, partition_map: PartitionMap) -> list[float]:
         """Return the load of each partition. O(groups)."""
         if partition_map.groups != len(self.per_group):

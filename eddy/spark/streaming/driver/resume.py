@@ -15,6 +15,7 @@ from eddy.branches.options import plans_in
 from eddy.query.branches import BranchedQuery
 from eddy.spark.errors import SparkJoinError, StreamingStateError
 from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.partition_map import PartitionMap
 from eddy.spark.streaming.driver.rebalancing import Load
 from eddy.spark.streaming.driver.watermarks import Watermarks
@@ -32,6 +33,7 @@ class Resumed:
     """The parts of a manifest as objects, with as many streams and key groups as the join has."""
 
     watermarks: Watermarks
+    tree: SplitTree
     partition_map: PartitionMap
     load: Load
 
@@ -46,6 +48,7 @@ def resume(manifest: Manifest, job: Job, directory: Path, more: Mapping[str, For
         fields({**_EXTRA, **(more or {})})(manifest.extra, "extra")
         found = Resumed(
             Watermarks.from_json(manifest.watermarks),
+            SplitTree(job.shares.partitions, len(job.shares.counts), manifest.splits),
             PartitionMap(manifest.partition_map, manifest.extra["partitions"]),
             Load.from_json(manifest.extra["load"]),
         )
@@ -59,7 +62,8 @@ def resume(manifest: Manifest, job: Job, directory: Path, more: Mapping[str, For
 
 
 def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
-    groups, streams, graph = job.shares.partitions, len(job.query.streams), job.query.graph
+    groups, streams, graph = found.tree.groups, len(job.query.streams), job.query.graph
+    origin = cache(found.tree.origin)
 
     @cache
     def check_plan(plan: str) -> None:
@@ -87,4 +91,5 @@ def _check(manifest: Manifest, found: Resumed, job: Job) -> None:
             require(marks == streams, f"key group {group} has {marks} late marks for {streams} streams")
             for one in link.segments:
                 where = f"key group {group} has a segment of group {one.group}, stream {one.stream}"
-                require(one.group == group and one.stream < streams, f"{where} in {one.file!r}")
+                known = one.splits <= len(found.tree.splits) and one.group == origin(group, one.splits)
+                require(known and one.stream < streams, f"{where} in {one.file!r}")

@@ -20,7 +20,7 @@ from eddy.show.graph_svg import graph_svg
 from eddy.show.plan_svg import plan_svg
 from eddy.show.sheet import Cell, Drawn, Figure, Sheet, Table
 from eddy.spark.streaming.driver.explanation import ranges
-from eddy.spark.streaming.driver.metrics import STEPS
+from eddy.spark.streaming.driver.metrics import EVICTIONS, STEPS
 from jisc.plan.tree import read_plan
 from stairs.errors import PlanError
 
@@ -33,8 +33,11 @@ _COUNTERS = {
     "late": "Late rows since the start",
     "results": "Results since the start",
     "log_bytes": "Bytes written to the log since the start",
+    "live": "Joins of a key group whose engine was in memory, since the start",
+    "mapped": "Joins of a key group whose engine was mapped from a file since the start",
     "loaded": "Key groups whose engine was loaded from the log since the start",
     "moved": "Key groups that changed partitions since the start",
+    "split": "Key groups that were split since the start",
     "transitions": "Changes of plans and stored states since the start",
 }
 _GAUGES = {
@@ -42,6 +45,10 @@ _GAUGES = {
     "watermark": "Watermark of the engines in ticks of the common time type of the query",
     "state_rows": "Rows that the log keeps for the state",
     "state_bytes": "Bytes of the engines that ran in the newest micro-batch",
+    "memory_bytes": "Bytes of the engines in memory on the fullest host",
+    "memory_peak_bytes": "Most bytes of engines in memory during the newest micro-batch, on the fullest host",
+    "spilled_bytes": "Bytes of the files to which engines were spilled",
+    "hot_keys": "Key groups whose load is that of one key, so that no move or split can divide it",
     "slowest_share": "Time of the slowest key group over the mean time of a group, in the newest micro-batch",
 }
 NEWEST = 20
@@ -49,8 +56,8 @@ NEWEST = 20
 PLANS = 8
 """Plans that are drawn: those of most key groups."""
 _BATCH = (
-    "batch", "rows", "late", "results", "groups", "loaded", "moved", "transitions", "state_rows", "state_bytes",
-    "slowest_share", "log_seconds", "join_seconds", "commit_seconds", "publish_seconds",
+    "batch", "rows", "late", "results", "groups", "live", "mapped", "loaded", "moved", "split", "hot_keys", "transitions",
+    "state_rows", "state_bytes", "memory_bytes", "spilled_bytes", "slowest_share", "log_seconds", "join_seconds", "commit_seconds", "publish_seconds",
 )  # fmt: skip
 _GROUP = (
     "group", "partition", "batch", "source", "rows", "late", "results", "state_bytes", "plan", "reason",
@@ -83,6 +90,9 @@ def _figures(batches: MicroBatches, published: float | None) -> Iterator[Figure]
         seconds = totals.get(f"{step}_seconds", 0.0)
         text = "Seconds that a step of all micro-batches took since the start"
         yield Figure("seconds", text, seconds, counter=True, unit="seconds", labels=(("step", step),))
+    for level in EVICTIONS:
+        text = "Evictions of engines, by level, since the start"
+        yield Figure("evictions", text, totals.get(level, 0), counter=True, labels=(("level", level),))
     for name, text in _GAUGES.items():
         unit = "bytes" if name.endswith("bytes") else ""
         shown = time_text(newest.get(name), batches.query.time_type) if name == "watermark" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from eddy.spark.streaming.driver.micro_batch import MicroBatches
+    from eddy.spark.streaming.driver.move_records import How
     from eddy.spark.streaming.driver.partition_map import PartitionMap
 
 
@@ -167,7 +168,7 @@ class StreamingJoinQuery:
     # Of the join
 
     def explain(self) -> str:
-        """Return a text on how the join runs: key groups, tasks, transport, watermark, and the plan of each key group.
+        """Return a text on how the join runs: key groups, tasks, transport, watermark, plans and memory of key groups.
 
         It describes the state after the newest batch. `inner.explain()` prints Spark's plan, which knows nothing of it.
         """
@@ -176,20 +177,26 @@ class StreamingJoinQuery:
     def batches(self) -> pa.Table:
         """Return the metrics of the newest 1000 micro-batches since the start, one row each, oldest first.
 
-        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), loaded (those loaded from the
-        log), moved (to another partition), transitions (changes of plans and stored states), state_rows (that the log
-        keeps for all groups), state_bytes (of the engines of these groups); slowest_group and slowest_share (its time
-        over the mean time); watermark (of the engines, in ticks of the query's common time type, null while unknown);
-        log_seconds, join_seconds, commit_seconds, publish_seconds. A replayed batch that was only published has no row.
+        Columns: batch, rows, late, results, log_bytes; groups (key groups that ran), live, mapped and loaded (those of
+        them whose engine was in memory, in a file of the host, or loaded from the log), moved (to another partition),
+        split (key groups that were split), hot_keys (key groups whose load is that of one key),
+        transitions (changes of plans and stored states), state_rows (that the log keeps for all groups), state_bytes
+        (of the engines of these groups); memory_bytes (of all engines in memory on the fullest host, after the batch),
+        memory_peak_bytes (the most during it), spilled_bytes (of engines in files), trims, spills and drops (evictions
+        by level); slowest_group and slowest_share (its time over the mean time); watermark (of the engines, in
+        ticks of the query's common time type, null while unknown); log_seconds, join_seconds, commit_seconds,
+        publish_seconds. A replayed batch that was only published has no row.
         """
         return self._batches.metrics.batches()
 
     def groups(self) -> pa.Table:
         """Return the metrics of each key group that ran in the newest 1000 micro-batches, oldest first.
 
-        Columns: batch, group, partition; source of its engine ("live", kept by a worker; "loaded", from the log;
-        "new"); rows (without late rows), late, results, state_bytes; plan after the batch; transitions, and the reason
-        of the last one, null without any; ready_seconds (to get the engine), join_seconds.
+        Columns: batch, group, partition; source of its engine ("live", kept by a worker; "mapped", from a file of the
+        host to which it was spilled; "loaded", from the log; "new"); rows (without late rows), late, results,
+        state_bytes; plan after the batch; transitions, and the reason of the last one, null without any; ready_seconds
+        (to get the engine), join_seconds; received_bytes (of the file or the log from which the engine came), key_share
+        (rows of the most frequent key over all rows, null unless the group has too much load).
         """
         return self._batches.metrics.groups()
 
@@ -291,16 +298,54 @@ class StreamingJoinQuery:
     @property
     def partition_map(self) -> PartitionMap:
         """The partition of each key group."""
-        return self._batches.partition_map
+        return self._batches.key_groups.partition_map
 
-    def move(self, moves: Mapping[int, int]) -> None:
-        """Move key groups to other partitions, {group: partition}, from the next micro-batch on.
+    def move(self, groups: int | Iterable[int], to: int, how: How = "state") -> None:
+        """Move one or several key groups to a partition, from the next micro-batch on. No other group waits.
 
-        No other group waits. If the engine of a moved group is not on the host, it is loaded from the log and completes
-        its states just in time. Raises SparkJoinError for a group or partition that does not exist.
+        how  "state", the engine moves with its plan and its stored states, through a file on the host (the protocol
+             MSLB of Zhu and Rundensteiner); as "jit" if no worker of the host has the engine. "jit", the receiver
+             loads the rows from the log: the group keeps its plan, and its states are completed just in time.
+             "parallel", two tracks until the old rows are purged (PTLB), is refused: between two micro-batches no row
+             is on its way
+
+        If one worker serves both partitions, the engine stays where it is. Raises SparkJoinError for a group or
+        partition that does not exist, and for another `how`.
         """
-        self._batches.move(moves)
+        self._batches.key_groups.move(groups, to, how)
+
+    def split(self, group: int) -> None:
+        """Split a key group in two by the next bit of the hash of its keys, from the next micro-batch on.
+
+        The half with bit 0 keeps the number of the group, the other half gets the next free number and the partition
+        with the least load. Both are loaded from the log. In a query whose streams do not all share a key, streams
+        without the key are copied to both halves; the key that copies least is chosen. A split is final. Raises
+        SparkJoinError for a group that does not exist, a query without equalities, and a group that was split too
+        often.
+        """
+        self._batches.key_groups.split(group)
+
+    def messages(self) -> pa.Table:
+        """Return the messages of moves and splits since the start, oldest first.
+
+        Columns: move (its number), batch, group; step and kind, the number and the name of the message in the protocol
+        MSLB of Zhu and Rundensteiner (PartitionsToMove, SendPartitions, ReceivePartitions, Received,
+        ReactivatePartitions), or SplitGroup; from, to; bytes, and seconds where they are known. The boundary of a
+        micro-batch stands for DeactivatePartitions. A group without rows is received when it next has some. The newest
+        10,000 are kept.
+        """
+        return self._batches.key_groups.records.messages()
+
+    def history(self) -> pa.Table:
+        """Return the moves and splits since the start, oldest first, with the gain that was predicted and measured.
+
+        Columns: move, batch, kind ("move" or "split"), group, from and to (partitions), child (the new group of a
+        split), how, by ("request" or "rule"); the load of the fullest partition over the mean load: fullness_before,
+        fullness_predicted for the moves and splits of the batch together, and fullness_measured four batches later,
+        null until then. The newest 10,000 are kept.
+        """
+        return self._batches.key_groups.records.history()
 
     def rebalance(self) -> None:
         """Distribute the key groups by their load, from the next micro-batch on."""
-        self._batches.rebalance()
+        self._batches.key_groups.rebalance()

@@ -26,15 +26,14 @@ from eddy.spark.job_description import described
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.meeting import Decide, Meetings
 from eddy.spark.streaming.worker.engines import Start
-from eddy.spark.streaming.worker.input_reader import Part
 from eddy.spark.streaming.worker.join_stage import MEETING, Orders, RunTask
-from eddy.spark.streaming.worker.tasks import PartitionReport
+from eddy.spark.streaming.worker.tasks import TaskReport
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-Deal = Callable[[int], Sequence[Sequence[Part]]]
-"""Takes a number of tasks; returns the parts of files that each of them reads."""
+MakeOrders = Callable[[int], Sequence[Orders]]
+"""Takes a number of tasks; returns the orders of each."""
 SLOTS_S = 20.0
 """After this time a micro-batch whose tasks have not all met logs a warning."""
 _WAITS = (
@@ -62,7 +61,7 @@ class Workers:
         start = Start(uuid.uuid4().hex, job, context.key, one_host)
         self._run_task = RunTask(start, self._meetings.place)
         self._attempts = _attempts(spark)
-        self._stages: dict[int, RDD[PartitionReport]] = {}
+        self._stages: dict[int, RDD[TaskReport]] = {}
         self._running = threading.Lock()
         self._used_at = 0.0  # so that the thread starts the workers while Spark plans the query
         self._closed = threading.Event()
@@ -78,11 +77,11 @@ class Workers:
             return parallelism(self._context.spark)
 
     def run(
-        self, batch: int, most: int, deal: Deal, decide: Decide, check: Callable[[], None]
-    ) -> list[PartitionReport]:
+        self, batch: int, most: int, orders: MakeOrders, decide: Decide, check: Callable[[], None]
+    ) -> list[TaskReport]:
         """Run a micro-batch in at most `most` tasks; return their reports.
 
-        deal    returns the parts of files for each of a number of tasks
+        orders  returns the orders of each of a number of tasks
         decide  takes what each task said (`worker.join_stage.Said`), returns its `Work`
         check   raises an error if the query was stopped
 
@@ -92,7 +91,7 @@ class Workers:
             try:
                 for left in reversed(range(self._attempts)):
                     try:
-                        return self._run_once(batch, deal(max(1, min(most, self.slots()))), decide)
+                        return self._run_once(batch, orders(max(1, min(most, self.slots()))), decide)
                     except Exception as problem:
                         check()
                         if not left:
@@ -103,8 +102,8 @@ class Workers:
                 self._used_at = time.monotonic()
         raise AssertionError("at least one attempt")
 
-    def _run_once(self, batch: int, parts: Sequence[Sequence[Part]], decide: Decide) -> list[PartitionReport]:
-        decided, tasks = False, len(parts)
+    def _run_once(self, batch: int, orders: Sequence[Orders], decide: Decide) -> list[TaskReport]:
+        decided, tasks = False, len(orders)
         # Spark says nothing while a barrier stage waits.
         slow = threading.Timer(SLOTS_S, LOG.warning, (_WAITS, self._context.name, batch, SLOTS_S, tasks))
 
@@ -118,7 +117,7 @@ class Workers:
         slow.daemon = True
         slow.start()
         try:
-            with self._meetings.hold([Orders(batch, own) for own in parts], decide_once) as name:
+            with self._meetings.hold(orders, decide_once) as name:
                 self._spark.setLocalProperty(MEETING, name)
                 reports = self._stage(tasks).collect()
         finally:
@@ -127,7 +126,7 @@ class Workers:
             raise RuntimeError(f"the {tasks} tasks of a micro-batch ended before they met")
         return reports
 
-    def _stage(self, tasks: int) -> RDD[PartitionReport]:
+    def _stage(self, tasks: int) -> RDD[TaskReport]:
         """Return the stage of this many tasks, planned once."""
         if tasks not in self._stages:
             numbers = self._spark.parallelize(range(tasks), tasks)

@@ -73,7 +73,7 @@ class HubBatches(MicroBatches):
         return self._queries.versions(batch)
 
     def _distribute(self, plan: BatchPlan, holdings: Sequence[Holding]) -> list[Work]:
-        works = distribute(plan.tasks, plan.partition_map.n, holdings, plan.groups, movable=False)
+        works = distribute(plan.tasks, plan.layout.partition_map.n, holdings, plan.groups, movable=False)
         blobs = self._queries.blobs()
         return [
             replace(

@@ -91,6 +91,7 @@ class Hub:
         idle_after: timedelta | float | None = None,
         rebalance: Literal["auto", "off"] | Rebalancer = "auto",
         keep: int = 10,
+        memory: int | str | None = None,
     ) -> None:
         self._streams = HubStreams(sources)
         for one in sources:
@@ -109,6 +110,7 @@ class Hub:
             idle_after=idle_after,
             rebalance=rebalance,
             keep=keep,
+            memory=memory,
         )
         self._sinks = QuerySinks()
         self._queries = Queries(self._streams, self._sinks)

@@ -30,6 +30,8 @@ DEAD_ROWS = 4096  # fewer do not justify a new file
 
 Positions = Callable[[pa.RecordBatch, int], np.ndarray | None]
 """(rows, stream) -> event time of each row in ticks, int64[n]; None when the query has no event times."""
+Own = Callable[[Segment, pa.RecordBatch], pa.RecordBatch]
+"""(segment, its rows) -> those of the rows that belong to the key group: a segment may be older than a split."""
 Chain = tuple[Link, ...]
 
 
@@ -42,6 +44,8 @@ def compact(
     spans: Sequence[int | None],
     writer: SegmentWriter,
     group: int,
+    own: Own | None = None,
+    splits: int = 0,
 ) -> Link:
     """Write the live rows of adjacent links of a key group as one link; return it, with the batch of the last link.
 
@@ -51,6 +55,8 @@ def compact(
     spans      per stream, its RANGE in ticks; None for an unbounded stream
     frontier   no later arrival has an event time below it; None if it is unknown
     writer     holds the segments, which are valid after the caller calls `finish`; may hold other groups as well
+    own        None: all rows belong to the key group
+    splits     of key groups that `own` respects
 
     The rows of each stream are sorted by event time, rows of equal time in order of arrival, in segments of up to
     65 536 rows or about 8 MB. Cost: one read of each segment that is not entirely dead, and twice the memory of one
@@ -66,16 +72,18 @@ def compact(
                 if segment.stream != stream or _is_below(segment, below):
                     continue
                 rows = reader.read(segment)
-                own = positions(rows, stream)
                 if own is not None:
-                    if below is not None and not (live := own >= below).all():
-                        rows, own = rows.filter(pa.array(live)), own[live]
-                    times.append(own)
+                    rows = own(segment, rows)
+                at = positions(rows, stream)
+                if at is not None:
+                    if below is not None and not (live := at >= below).all():
+                        rows, at = rows.filter(pa.array(live)), at[live]
+                    times.append(at)
                 if rows.num_rows:
                     parts.append(rows)
         if parts:
             merged = pa.concat_batches(parts)
-            written += _write(merged, np.concatenate(times) if times else None, writer, group, stream)
+            written += _write(merged, np.concatenate(times) if times else None, writer, group, stream, splits)
     return Link(chain[-1].batch, None, tuple(written))
 
 
@@ -121,6 +129,7 @@ def _write(
     writer: SegmentWriter,
     group: int,
     stream: int,
+    splits: int,
 ) -> list[Segment]:
     if times is not None and (times[1:] < times[:-1]).any():
         order = np.argsort(times, kind="stable")
@@ -131,7 +140,7 @@ def _write(
     for low in range(0, rows.num_rows, step):
         piece = rows.slice(low, step)
         first, last = (0, 0) if times is None else (int(times[low]), int(times[low + piece.num_rows - 1]))
-        written.append(writer.add(group, stream, piece, first, last))
+        written.append(writer.add(group, stream, piece, first, last, splits))
     return written
 
 

@@ -47,12 +47,18 @@ class Locations:
         scratch = scratch.parent if scratch.name.startswith("blockmgr-") else scratch
         return scratch / f"eddy-{os.getuid()}" / self.state
 
-    def engine_file(self, group: int) -> Path:
+    def engine_file(self, group: int, part: int = 0) -> Path:
         """Return the path of a key group's live engine on this host, and create its directory.
+
+        part   its number among the files of the engine
 
         Raises InputError for a directory that another user owns or may write to.
         """
-        return private_directory(self.engines) / f"{group:06d}.engine"
+        return private_directory(self.engines) / _engine_name(group, part)
+
+    def has_engine_file(self, group: int) -> bool:
+        """Return whether this host has a file of a key group's live engine."""
+        return (self.engines / _engine_name(group, 0)).exists()
 
     def delete_engines(self) -> None:
         """Delete the job's live engines on this host."""
@@ -66,3 +72,7 @@ class Locations:
             with contextlib.suppress(FileNotFoundError):  # another driver may delete it as well
                 if time.time() - other.stat().st_mtime > OLD_AFTER_S:
                     shutil.rmtree(other, ignore_errors=True)
+
+
+def _engine_name(group: int, part: int) -> str:
+    return f"{group:06d}.engine" if part == 0 else f"{group:06d}-{part}.engine"

@@ -4,8 +4,8 @@ A manifest is complete: a job can resume from the newest one and the files that 
 
 The bytes are those of `eddy/storage/sections.py` with another magic: a header in JSON, one section, a digest over all.
 
-    header     batch, watermarks, partition map, extra; results and late files as lists; per key group version, token,
-               plan, due and its chain as [batch, late marks or null, number of segments]
+    header     batch, watermarks, partition map, splits of key groups, extra; results and late files as lists; per key
+               group version, token, plan, due and its chain as [batch, late marks or null, number of segments]
     segments   one batch (`eddy.storage.arrow_bytes`): the segments of all links, in order of key group and chain
 
 Segments are a table because there are thousands of them; a chain has few links.
@@ -23,15 +23,16 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.spark.errors import StreamingStateError
+from eddy.spark.partitioning.split_tree import Split
 from eddy.spark.streaming.state.segments import DIGEST_BYTES, Segment
 from eddy.storage.arrow_bytes import ArrowBytesError, read_batches, write_batches
 from eddy.storage.json_form import fields, file_name, integer, list_of, mapping, optional, row_of, text
 from eddy.storage.sections import FileKind, pack, unpack
 
-VERSION = 4
+VERSION = 5
 KIND = FileKind("manifest", b"eddymani", VERSION, StreamingStateError, "Manifest.to_bytes()", "go on from")
 
-_NUMBERS = ("offset", "length", "group", "stream", "rows", "first", "last")
+_NUMBERS = ("offset", "length", "group", "stream", "rows", "splits", "first", "last")
 _SCHEMA = pa.schema(
     [
         ("file", pa.dictionary(pa.int32(), pa.string())),
@@ -47,6 +48,7 @@ _HEADER = fields(
         "batch": _COUNT,
         "watermarks": mapping,
         "partition_map": list_of(_COUNT),
+        "splits": list_of(row_of(_COUNT, _COUNT)),
         "groups": list_of(
             row_of(
                 _COUNT,
@@ -121,6 +123,7 @@ class Manifest:
     batch          its number in Spark
     watermarks     their state as JSON: mappings have text as keys, sequences return as lists
     partition_map  the partition of each key group
+    splits         of key groups, in their order
     groups         the state of each key group that has one
     results        result files of this batch
     late           files of late rows of this batch
@@ -134,6 +137,7 @@ class Manifest:
     results: tuple[OutputFile, ...]
     late: tuple[OutputFile, ...]
     extra: dict[str, Any]
+    splits: tuple[Split, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the manifest as bytes; equal manifests give equal bytes. O(segments), about a microsecond each."""
@@ -142,6 +146,7 @@ class Manifest:
             "batch": self.batch,
             "watermarks": self.watermarks,
             "partition_map": self.partition_map,
+            "splits": self.splits,
             "groups": [
                 [
                     group,
@@ -174,6 +179,7 @@ class Manifest:
             batch=header["batch"],
             watermarks=header["watermarks"],
             partition_map=tuple(header["partition_map"]),
+            splits=tuple(Split(*one) for one in header["splits"]),
             groups={
                 group: GroupState(version, token, tuple(_link(segments, *link) for link in chain), plan, due)
                 for group, version, token, plan, due, chain in header["groups"]
@@ -229,4 +235,5 @@ def _segments(section: memoryview, count: int) -> Iterator[Segment]:
     if min(own.min() for own in numbers[:-2]) < 0 or (numbers[-2] > numbers[-1]).any():
         raise KIND.wrong("a segment has negative numbers, or its last event time is before its first")
     offset, length, *others = (own.tolist() for own in numbers)
-    return map(Segment, files, offset, length, digests, *others)
+    group, stream, counts, splits, first, last = others
+    return map(Segment, files, offset, length, digests, group, stream, counts, first, last, splits)

@@ -54,6 +54,7 @@ class Segment:
     rows    number of rows
     first   least event time in ticks, 0 without event times
     last    greatest event time in ticks, 0 without event times
+    splits  number of splits of key groups when it was written: it has all rows that `group` had then
     """
 
     file: str
@@ -65,6 +66,7 @@ class Segment:
     rows: int
     first: int
     last: int
+    splits: int = 0
 
 
 def _digest(data: pa.Buffer) -> str:
@@ -88,7 +90,7 @@ class SegmentWriter:
         self._segments: list[Segment] = []
         self._over = self._named = False
 
-    def add(self, group: int, stream: int, rows: pa.RecordBatch, first: int, last: int) -> Segment:
+    def add(self, group: int, stream: int, rows: pa.RecordBatch, first: int, last: int, splits: int = 0) -> Segment:
         """Append rows of one stream and one key group; return their location, valid after `finish`. O(bytes)."""
         if self._over:
             raise StreamingStateError(f"{self._path}: the file is finished; write another file")
@@ -101,7 +103,8 @@ class SegmentWriter:
         self._file.write(bytes(padding))
         self._file.write(body)
         self._at = offset + body.size
-        segment = Segment(self._path.name, offset, body.size, _digest(body), group, stream, rows.num_rows, first, last)
+        place = (self._path.name, offset, body.size, _digest(body))
+        segment = Segment(*place, group, stream, rows.num_rows, first, last, splits)
         self._segments.append(segment)
         return segment
 

@@ -7,27 +7,30 @@ An engine has the token of the state it is in. It is used only for a task that w
 that is ahead, because the micro-batch failed elsewhere, or behind, because another worker took its place, is dropped.
 An engine that fails is dropped as well: the log has everything.
 
-An engine that moves to another worker of the same host goes through a file (`eddy.live.engine_file`).
+An engine that moves to another worker of the same host goes through a file (`eddy.live.engine_file`). So does one that
+the worker spills, because its engines take more than its share of the memory of the host (`eviction.py`). A group with
+rows is joined in any case. So between two groups the engines take no more than the share, and while a group is joined,
+its engine may take more.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from eddy.live.engine_file import EngineFile
 from eddy.queries.sources import Sources
 from eddy.query.query import Query
 from eddy.query.stream import Stream
-from eddy.runtime import Runtime
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.worker.group_queries import GroupQueries
+from eddy.spark.streaming.worker.eviction import Uses, evictions
+from eddy.spark.streaming.worker.kept_engine import Engine, KeptEngine
+from eddy.spark.streaming.worker.tasks import LIVE, MAPPED, MemoryReport
 from eddy.spark.transports.inputs import Input
 
 PATIENCE_S = 5.0
@@ -60,25 +63,14 @@ class Holding:
     partitions  the partitions that it joined last
     engines     key group -> token of the engine's state
     queries     keys of the versions of queries of a hub that the worker knows
+    nbytes      bytes of the engines, in memory or spilled
     """
 
     host: str
     partitions: tuple[int, ...]
     engines: dict[int, str]
     queries: frozenset[str] = frozenset()
-
-
-Engine = Runtime | GroupQueries
-"""The engine of a key group, which joins its rows: one query, or the queries of a hub."""
-
-
-@dataclass
-class _Kept:
-    """An engine; `file` is the file in whose memory it lies, None if it lies in the memory of the process."""
-
-    token: str
-    runtime: Engine
-    file: EngineFile | None
+    nbytes: int = 0
 
 
 class Engines:
@@ -96,7 +88,12 @@ class Engines:
         self.queries: dict[str, Query] = {}
         """Key of a version of a query of a hub -> the query."""
         self._key = start.key
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, KeptEngine] = {}
+        self._uses = Uses()
+        self._batch = 0
+        self._share: int | None = None
+        self._due: set[int] = set()
+        self._report = MemoryReport(socket.gethostname())
 
     @cached_property
     def sources(self) -> Sources:
@@ -106,7 +103,8 @@ class Engines:
     def holding(self) -> Holding:
         """Return the engines of the process."""
         engines = {group: one.token for group, one in self._kept.items()}
-        return Holding(socket.gethostname(), self.partitions, engines, frozenset(self.queries))
+        nbytes = sum(one.nbytes for one in self._kept.values())
+        return Holding(socket.gethostname(), self.partitions, engines, frozenset(self.queries), nbytes)
 
     def learn(self, queries: Mapping[str, bytes], wanted: Iterable[str]) -> None:
         """Take queries that the driver has sent, and forget those that are not wanted any more."""
@@ -120,22 +118,73 @@ class Engines:
         """Drop the engines of some key groups, or all."""
         for group in list(self._kept) if groups is None else groups:
             kept = self._kept.pop(group, None)
-            if kept is not None and kept.file is not None:
-                kept.file.__exit__(None, None, None)
+            if kept is not None:
+                kept.delete()
 
     def hand_over(self, groups: Iterable[int]) -> None:
         """Put engines into files, from which another worker of the host takes them."""
         for group in groups:
             kept = self._kept.pop(group)
-            assert isinstance(kept.runtime, Runtime)
-            file = kept.file or self._file(group).__enter__()
-            try:
+            if kept.live:
                 # Without a lock or room on the disk, the other worker loads the log.
-                with contextlib.suppress(OSError):
-                    if file.locked:
-                        file.save(kept.runtime, self._file_token(kept.token))
-            finally:
-                file.__exit__(None, None, None)
+                kept.spill(partial(self._file, group), self.job.options.text)
+
+    def close(self) -> None:
+        """Let go of all engines; a later start of the join may use the same files."""
+        for kept in self._kept.values():
+            kept.close()
+        self._kept = {}
+
+    # The bound on memory
+
+    def begin(self, batch: int, share: int | None, groups: Iterable[int]) -> None:
+        """Begin a micro-batch: evict what exceeds the share, and count anew.
+
+        share   bytes for the engines of this worker, None = no bound
+        groups  the key groups to be joined
+        """
+        self._batch, self._share, self._due = batch, share, set(groups)
+        self._report = MemoryReport(socket.gethostname(), share)
+        self._fit()
+        self._report.peak = self.nbytes
+
+    def report(self) -> MemoryReport:
+        """Return the figures of the micro-batch."""
+        spilled = [one for one in self._kept.values() if not one.live]
+        self._report.nbytes, self._report.live = self.nbytes, len(self._kept) - len(spilled)
+        self._report.spilled_bytes, self._report.spilled = sum(one.file_bytes for one in spilled), len(spilled)
+        return self._report
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the live engines."""
+        return sum(one.nbytes for one in self._kept.values() if one.live)
+
+    def is_live(self, group: int) -> bool:
+        """Return whether the engine of a key group is in memory."""
+        return group in self._kept and self._kept[group].live
+
+    def _fit(self, more: int = 0) -> None:
+        """Evict until the live engines, and `more` bytes, fit into the share."""
+        if self._share is None or self.nbytes + more <= self._share:
+            return
+        rates = {group: self._uses.rate(group, self._batch) for group in self._kept}
+        for group, trims in evictions(self._kept, rates, self._due):
+            kept = self._kept[group]
+            if trims:
+                assert kept.engine is not None
+                kept.engine.trim()
+                kept.count()
+                self._report.trims += 1
+            elif kept.spill(partial(self._file, group), self.job.options.text):
+                self._report.spills += 1
+            else:
+                self.drop([group])
+                self._report.drops += 1
+            if self.nbytes + more <= self._share:
+                return
+
+    # An engine in use
 
     @contextlib.contextmanager
     def lent(self, group: int, before: str | None, after: str, handed: bool) -> Iterator[Lent]:
@@ -146,47 +195,65 @@ class Engines:
         `Lent.runtime` is None if the engine is not here; the body then sets a new one. The engine is kept if the body
         ends without an error.
         """
-        if group in self._kept and self._kept[group].token != before:
-            self.drop([group])
-        if group not in self._kept and handed and before is not None:
-            self._take_over(group, before)
+        self._due.discard(group)
         kept = self._kept.get(group)
-        lent = Lent(None if kept is None else kept.runtime)
+        if kept is not None and kept.token != before:
+            self.drop([group])
+            kept = None
+        source = LIVE
+        if kept is not None and not kept.live:
+            source = MAPPED
+            kept = kept if self._map(group, kept) else None
+        elif kept is None and before is not None:
+            source = LIVE if handed else MAPPED
+            kept = self._taken_over(group, before, PATIENCE_S if handed else 0.0)
+        lent = Lent(None if kept is None else kept.engine, source)
         try:
             yield lent
         except BaseException:
             self.drop([group])
             raise
         assert lent.runtime is not None
-        self._kept[group] = _Kept(after, lent.runtime, None if kept is None else kept.file)
+        if kept is None:
+            kept = KeptEngine(after, lent.runtime)
+        kept.token = after
+        kept.count()
+        self._kept[group] = kept
+        self._uses.note(group, self._batch)
+        self._report.peak = max(self._report.peak, self.nbytes)
+        self._fit()
 
-    def _take_over(self, group: int, token: str) -> None:
-        """Take an engine from its file, if it comes."""
-        until = time.monotonic() + PATIENCE_S
-        while group not in self._kept and time.monotonic() < until:
-            file = self._file(group).__enter__()
-            runtime = None
-            if file.locked:
-                runtime = file.load(self._file_token(token), self.job.query, self.job.options.new_policy())
-            if runtime is not None:
-                self._kept[group] = _Kept(token, runtime, file)
-            else:
-                file.__exit__(None, None, None)
-                time.sleep(_PAUSE_S)
+    def _map(self, group: int, kept: KeptEngine) -> bool:
+        """Map a spilled engine; return False, and drop it, if its files do not have it."""
+        self._fit(kept.nbytes)
+        if kept.map(self.job.query, self.job.options.new_policy, self.job.options.text):
+            self._kept[group] = kept
+            return True
+        self._kept.pop(group, None)
+        return False
 
-    def _file(self, group: int) -> EngineFile:
-        return EngineFile(self.locations.engine_file(group), self._key)
+    def _taken_over(self, group: int, token: str, patience: float) -> KeptEngine | None:
+        """Return an engine from a file of another worker, if there is one, or it comes within `patience` seconds."""
+        until = time.monotonic() + patience
+        while True:
+            if patience or self.locations.has_engine_file(group):
+                kept = KeptEngine.spilled(token, self._file(group))
+                if self._map(group, kept):
+                    return kept
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_PAUSE_S)
 
-    def _file_token(self, token: str) -> bytes:
-        """Return the token of a file: a digest of that of the state and of the engine options."""
-        return hashlib.blake2b(f"{token} {self.job.options.text}".encode(), digest_size=16).digest()
+    def _file(self, group: int, part: int = 0) -> EngineFile:
+        return EngineFile(self.locations.engine_file(group, part), self._key)
 
 
 @dataclass
 class Lent:
-    """An engine in use."""
+    """An engine in use, and where it was."""
 
     runtime: Engine | None
+    source: str = LIVE
 
 
 _engines: dict[str, Engines] = {}
@@ -198,7 +265,7 @@ def engines_of(start: Start) -> Engines:
     found = _engines.get(start.name)
     if found is None:
         for other in _engines.values():
-            other.drop()
+            other.close()
         _engines.clear()
         found = _engines[start.name] = Engines(start)
     return found

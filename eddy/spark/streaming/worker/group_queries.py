@@ -122,11 +122,38 @@ class GroupQueries:
                 if len(own):
                     yield Part(keys[owner], shares.table(owner), found, own)
 
+    # Spilled to files, while all else stays
+
+    @property
+    def runtimes(self) -> dict[Hashable, Runtime]:
+        """The join of each family."""
+        return {one: one.runtime for one in self._families.values() if one.runtime is not None}
+
+    def release(self) -> None:
+        """Let go of all joins, which `resume` has to give back before the next use."""
+        for family in self._families.values():
+            family.runtime = None
+
+    def resume(self, runtimes: Mapping[Hashable, Runtime]) -> None:
+        """Take the joins back."""
+        for family in self._families.values():
+            family.runtime = runtimes.get(family)
+
+    def trim(self) -> None:
+        """Give back memory that the next pushes make again; see `Runtime.trim`."""
+        for one in self._runtimes:
+            one.trim()
+
     # Figures
 
     @property
     def _runtimes(self) -> list[Runtime]:
-        return [one.runtime for one in self._families.values() if one.runtime is not None]
+        return list(self.runtimes.values())
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes that `trim` gives back at most."""
+        return sum(one.spare_bytes for one in self._runtimes)
 
     @property
     def nbytes(self) -> int:

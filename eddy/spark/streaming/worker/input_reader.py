@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.segments import Segment
 from eddy.spark.streaming.worker.engines import Engines
 from eddy.spark.streaming.worker.log_stage import StreamReport, log_rows, log_writer
@@ -30,7 +31,7 @@ class Logged(NamedTuple):
 
 
 @contextmanager
-def logged_inputs(engines: Engines, batch: int, parts: Sequence[Part]) -> Iterator[Logged]:
+def logged_inputs(engines: Engines, tree: SplitTree, batch: int, parts: Sequence[Part]) -> Iterator[Logged]:
     """Log the rows of some parts, and yield them; they are durable when the context ends. `parts` ascend by stream.
 
     If all workers are on one host, the rows become durable while the body runs. Raises what
@@ -43,7 +44,7 @@ def logged_inputs(engines: Engines, batch: int, parts: Sequence[Part]) -> Iterat
         reports, rows = [], {}
         for stream, own in groupby(parts, key=lambda part: part.stream):
             read = chain.from_iterable(_read(engines, part) for part in own)
-            report, written = log_rows(engines.job, writer, stream, read)
+            report, written = log_rows(engines.job, tree, writer, stream, read)
             reports.append(report)
             rows.update(written)
         logged = Logged(tuple(reports), rows)

@@ -10,6 +10,7 @@ same time, on this host or another, and either may win.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,22 +25,25 @@ from eddy.runtime import Runtime
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.merge import Merger, interleave
+from eddy.spark.partitioning.split_tree import SplitTree, own_rows
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.engines import Engine, Engines, Holding, Lent, Start, engines_of
+from eddy.spark.streaming.worker.engines import Engines, Holding, Lent, Start, engines_of
+from eddy.spark.streaming.worker.hot_keys import hot_keys
 from eddy.spark.streaming.worker.input_reader import Part, logged_inputs
+from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.log_stage import StreamReport
 from eddy.spark.streaming.worker.meeting import Place, TurnedAwayError
 from eddy.spark.streaming.worker.output_files import ResultFile, write_late
 from eddy.spark.streaming.worker.state_loader import StateLoader, split_late
 from eddy.spark.streaming.worker.tasks import (
-    LIVE,
     LOADED,
     NEW,
     GroupTask,
     LateCount,
     PartitionReport,
     PartitionTask,
+    TaskReport,
     Work,
 )
 from eddy.spark.types import spark_schema
@@ -69,10 +73,12 @@ class Orders:
 
     batch  number of the micro-batch
     parts  the parts of files that it reads and logs
+    tree   splits of key groups
     """
 
     batch: int
     parts: Sequence[Part]
+    tree: SplitTree
 
 
 class RunTask:
@@ -82,7 +88,7 @@ class RunTask:
         self._start = start
         self._place = place
 
-    def __call__(self, numbers: Iterable[int]) -> Iterator[PartitionReport]:
+    def __call__(self, numbers: Iterable[int]) -> Iterator[TaskReport]:
         from pyspark import TaskContext
 
         (number,) = numbers  # a worker whose task leaves input behind is not used again
@@ -92,12 +98,13 @@ class RunTask:
         try:
             with self._place.seat(context.getLocalProperty(MEETING) or "", number) as seat:
                 orders: Orders = seat.orders
-                with logged_inputs(engines, orders.batch, orders.parts) as logged:
+                with logged_inputs(engines, orders.tree, orders.batch, orders.parts) as logged:
                     work: Work = seat.say(Said(engines.holding(), logged.reports))
                     engines.drop(work.drop)
                     engines.hand_over(work.hand_over)
                     engines.partitions = work.partitions
                     engines.learn(work.queries, work.versions)
+                    engines.begin(orders.batch, work.share, (one.group for task in work.tasks for one in task.groups))
                     reports = [partition_join(engines, task, logged.rows).run() for task in work.tasks]
                 seat.leave()
         except TurnedAwayError:
@@ -105,7 +112,7 @@ class RunTask:
             # learn of the cause first. A worker that went on would print an error, as Spark does not listen any more.
             time.sleep(TURNED_AWAY_S)
             os._exit(0)
-        return iter(reports)
+        return iter([TaskReport(reports, engines.report())])
 
 
 class _Arrival(NamedTuple):
@@ -128,7 +135,7 @@ class PartitionJoin:
         self._engines = engines
         self._locations = engines.locations
         self._task = task
-        self._state = StateLoader(job, engines.locations, task.previous)
+        self._state = StateLoader(job, engines.locations, task.previous, task.tree)
         self._state.reader.know(known)
         self._results = ResultFile(task.staging, task.partition, spark_schema(job.query.output_schema))
         """Results of the one query of a join."""
@@ -140,7 +147,8 @@ class PartitionJoin:
         """Join all key groups of the partition."""
         report = PartitionReport()
         try:
-            for one in self._task.groups:
+            # While these engines join, others are handed over. A live engine is used before another one displaces it.
+            for one in sorted(self._task.groups, key=lambda one: (one.handed, not self._engines.is_live(one.group))):
                 report.groups.append(self._join(one))
         finally:
             self._state.close()
@@ -166,7 +174,10 @@ class PartitionJoin:
         task, job = self._task, self._job
         began = perf_counter()
         with self._engines.lent(one.group, one.before, one.after, one.handed) as lent:
+            read_before = self._state.bytes_read
+            received = self._file_bytes(one) if one.handed and lent.runtime is not None else 0
             runtime, source = self._engine(one, lent)
+            received += self._state.bytes_read - read_before
             ready = perf_counter()
             changes = runtime.changes
             arrivals, late = self._arrivals(one)
@@ -183,6 +194,7 @@ class PartitionJoin:
                     f" it: {', '.join(f'{n} of stream {name!r}' for name, n in lost.items())}"
                 )
             joined = perf_counter()
+            keys = hot_keys(job, ((own.stream, own.rows) for own in arrivals)) if one.watched else []
             metrics: dict[str, Any] = {
                 "batch": task.batch,
                 "group": one.group,
@@ -198,12 +210,15 @@ class PartitionJoin:
                 "reason": runtime.reason if runtime.changes > changes else None,
                 "ready_seconds": ready - began,
                 "join_seconds": joined - ready,
+                "received_bytes": received,
+                "key_share": min((own.share for own in keys), default=None),
+                "keys": keys,
             }
         return metrics
 
     def _engine(self, one: GroupTask, lent: Lent) -> tuple[Engine, str]:
         """Return the engine of a key group before the batch, and its source."""
-        source = NEW if one.before is None else LIVE
+        source = NEW if one.before is None else lent.source
         if lent.runtime is None:
             runtime = lent.runtime = self._job.options.runtime(self._job.query, one.plan)
             if one.before is not None:
@@ -212,8 +227,16 @@ class PartitionJoin:
                 self._state.load(one.group, runtime, self._given(self._task.forgotten))
         return lent.runtime, source
 
+    def _file_bytes(self, one: GroupTask) -> int:
+        """Return the size of the file from which an engine was taken."""
+        try:
+            return self._locations.engine_file(one.group).stat().st_size
+        except OSError:  # its owner, who has it mapped, may have been asked to drop it
+            return 0
+
     def _log_loading(self, one: GroupTask) -> None:
-        LOG.warning("batch %d: loading the engine of key group %d from the log", self._task.batch, one.group)
+        level = logging.INFO if one.by_log else logging.WARNING
+        LOG.log(level, "batch %d: loading the engine of key group %d from the log", self._task.batch, one.group)
 
     def _push(self, engine: Engine, pushed: dict[str, pa.Table], watermark: int | None) -> int:
         """Join rows and write their results; return the number of results."""
@@ -231,9 +254,11 @@ class PartitionJoin:
         """Return the group's rows that are not late, ascending by first position, and the number of late rows."""
         job, arrivals, late = self._job, [], 0
         for segment in one.segments:
-            rows, too_late = split_late(job, segment, self._state.reader.read(segment), self._task.late_below)
+            read = self._state.reader.read(segment)
+            own = own_rows(job, self._task.tree, one.group, segment.stream, segment.splits, read)
+            rows, too_late = split_late(job, segment, own, self._task.late_below)
             # A late row that was copied to several groups counts once.
-            if too_late.num_rows and job.shares.is_first(segment.stream, one.group):
+            if too_late.num_rows and self._task.tree.is_first(job.shares, segment.stream, one.group):
                 late += too_late.num_rows
                 self._note_late(segment, too_late)
             if rows.num_rows:

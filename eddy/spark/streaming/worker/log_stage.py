@@ -17,11 +17,14 @@ import pyarrow as pa
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.split import Piece, Splitter
+from eddy.spark.partitioning.split_tree import Split, SplitTree
 from eddy.spark.streaming.state.batch_names import batch_name
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.state.segments import Segment, SegmentWriter
 from eddy.spark.transports.base import RowTask
 
+SPLITS = "eddy.splits"
+"""The property of a Spark job that has the splits of key groups as JSON."""
 REPORT = pa.schema(
     [
         ("stream", pa.int32()),
@@ -100,14 +103,19 @@ def log_writer(locations: Locations, batch: int, what: str) -> SegmentWriter:
 
 
 def log_rows(
-    job: Job, writer: SegmentWriter, stream: int, batches: Iterable[pa.RecordBatch]
+    job: Job, tree: SplitTree, writer: SegmentWriter, stream: int, batches: Iterable[pa.RecordBatch]
 ) -> tuple[StreamReport, dict[Segment, pa.RecordBatch]]:
-    """Write rows of one stream; return the report, valid once the writer has finished, and the rows of each segment."""
-    splitter = Splitter(job, stream)
+    """Write rows of one stream; return the report, valid once the writer has finished, and the rows of each segment.
+
+    tree  splits of key groups, which the rows of streams without copies follow
+    """
+    splitter = Splitter(job, stream, tree)
     written: dict[Segment, pa.RecordBatch] = {}
 
     def write(pieces: Sequence[Piece]) -> None:
-        written.update({writer.add(one.cell, stream, one.tuples, one.first, one.last): one.tuples for one in pieces})
+        for one in pieces:
+            segment = writer.add(one.cell, stream, one.tuples, one.first, one.last, splitter.splits)
+            written[segment] = one.tuples
 
     for batch in batches:
         write(splitter.add(batch))
@@ -136,11 +144,26 @@ class LogRows(RowTask):
 
     def __call__(self, stream: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with log_writer(self._locations, _batch_number(), str(stream)) as writer:
-            found, _ = log_rows(self.job, writer, stream, batches)
+            found, _ = log_rows(self.job, _splits(self.job), writer, stream, batches)
             writer.finish()
         if found.segments or found.last is not None:
             segments = json.dumps([asdict(one) for one in found.segments])
             yield pa.RecordBatch.from_pylist([{**asdict(found), "segments": segments}], schema=REPORT)
+
+
+def splits_text(tree: SplitTree) -> str | None:
+    """Return the splits as the property `SPLITS` of a Spark job; None for none."""
+    return json.dumps(tree.splits) if tree.splits else None
+
+
+def _splits(job: Job) -> SplitTree:
+    """Return the splits that the driver has set for the running Spark job."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(SPLITS)
+    splits = tuple(Split(*one) for one in json.loads(text)) if text else ()
+    return SplitTree(job.shares.partitions, len(job.shares.counts), splits)
 
 
 def _batch_number() -> int:

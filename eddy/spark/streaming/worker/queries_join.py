@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from eddy.queries.sources import POSITION
 from eddy.spark.streaming.state.segments import Segment
-from eddy.spark.streaming.worker.engines import Engine, Engines, Lent
+from eddy.spark.streaming.worker.engines import Engines, Lent
 from eddy.spark.streaming.worker.group_queries import GroupQueries, Part, Rows
 from eddy.spark.streaming.worker.join_stage import PartitionJoin
+from eddy.spark.streaming.worker.kept_engine import Engine
 from eddy.spark.streaming.worker.output_files import ResultFile
 from eddy.spark.streaming.worker.tasks import (
-    LIVE,
     LOADED,
     NEW,
     GroupTask,
@@ -72,7 +72,7 @@ class QueriesJoin(PartitionJoin):
         return report
 
     def _engine(self, one: GroupTask, lent: Lent) -> tuple[Engine, str]:
-        source = NEW if one.before is None else LIVE
+        source = NEW if one.before is None else lent.source
         if lent.runtime is None:
             lent.runtime = GroupQueries(self._engines.sources, self._job.options)
             if one.before is not None:

@@ -10,8 +10,9 @@ import pyarrow as pa
 from eddy.queries.sources import one_batch
 from eddy.runtime import Runtime
 from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.split_tree import SplitTree, own_rows
 from eddy.spark.streaming.state.locations import Locations
-from eddy.spark.streaming.state.manifest import GroupState
+from eddy.spark.streaming.state.manifest import Manifest
 from eddy.spark.streaming.state.recovery import read_manifest
 from eddy.spark.streaming.state.segments import Segment, SegmentReader
 
@@ -20,13 +21,18 @@ class StateLoader:
     """Loads states from the manifest of one batch, which it reads when the first state is wanted.
 
     previous   the batch; None if no group has a state yet
+    tree       splits of key groups; those that the manifest does not have take effect with the batch after it
+
+    bytes_read  of the log so far
     """
 
-    def __init__(self, job: Job, locations: Locations, previous: int | None) -> None:
+    def __init__(self, job: Job, locations: Locations, previous: int | None, tree: SplitTree) -> None:
         self._job = job
         self._locations = locations
         self._previous = previous
-        self._groups: dict[int, GroupState] | None = None
+        self._tree = tree
+        self._manifest: Manifest | None = None
+        self.bytes_read = 0
         self._reader: SegmentReader | None = None
         self._schemas = [stream.schema for stream in job.query.streams]
 
@@ -61,12 +67,16 @@ class StateLoader:
 
     def _rows(self, group: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """Yield the stream, the batch of their link, and the rows of each segment that are not late."""
-        if self._groups is None:
+        if self._manifest is None:
             assert self._previous is not None
-            self._groups = read_manifest(self._locations.root, self._previous).groups
-        for link in self._groups[group].chain:
+            self._manifest = read_manifest(self._locations.root, self._previous)
+        had = self._manifest.groups[self._tree.origin(group, len(self._manifest.splits))]
+        for link in had.chain:
             for segment in link.segments:
-                batch = self.reader.read(segment)
+                self.bytes_read += segment.length
+                batch = own_rows(
+                    self._job, self._tree, group, segment.stream, segment.splits, self.reader.read(segment)
+                )
                 yield segment.stream, link.batch, split_late(self._job, segment, batch, link.late_below)[0]
 
     def close(self) -> None:

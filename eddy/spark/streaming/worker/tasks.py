@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.state.manifest import OutputFile
 from eddy.spark.streaming.state.segments import Segment
 
-LIVE, LOADED, NEW = "live", "loaded", "new"
-"""Sources of an engine: kept by a worker of the host; loaded from the log; new, as the key group had no rows before."""
+LIVE, MAPPED, LOADED, NEW = "live", "mapped", "loaded", "new"
+"""Sources of an engine: kept in the memory of a worker of the host; spilled to a file of the host and mapped again;
+loaded from the log; new, as the key group had no rows before."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class GroupTask:
     segments  the rows
     plan      the group's last plan, from which an engine that is loaded resumes
     handed    whether another worker of the host hands the engine over
+    by_log    whether the driver wants the engine to be loaded from the log, if it is not here
+    watched   whether the rows of its most frequent keys are counted
     """
 
     group: int
@@ -31,6 +35,8 @@ class GroupTask:
     segments: tuple[Segment, ...]
     plan: str | None
     handed: bool = False
+    by_log: bool = False
+    watched: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class PartitionTask:
     forgotten   watermark of the engines before this batch
     watermark   watermark of the engines after this batch
     staging     directory of result files; None: results are only counted
+    tree        splits of key groups in this batch
     versions    of the queries of a hub; None in the join of one query
     """
 
@@ -74,6 +81,7 @@ class PartitionTask:
     watermark: int | None
     staging: Path | None
     groups: tuple[GroupTask, ...]
+    tree: SplitTree
     versions: tuple[VersionTask, ...] | None = None
 
 
@@ -87,6 +95,7 @@ class Work:
     drop        key groups whose engines in this worker are out of date
     versions    keys of the versions of queries of a hub
     queries     key of a version -> its query as bytes, if the worker does not know it yet
+    share       bytes for the engines of its worker, None = no bound
     """
 
     partitions: tuple[int, ...]
@@ -95,6 +104,7 @@ class Work:
     drop: tuple[int, ...]
     versions: tuple[str, ...] = ()
     queries: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    share: int | None = None
 
 
 class LateCount(NamedTuple):
@@ -146,3 +156,36 @@ class PartitionReport:
     late_rows: dict[int, LateCount] = field(default_factory=dict)
     groups: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, VersionReport] = field(default_factory=dict)
+
+
+@dataclass
+class MemoryReport:
+    """The engines of one worker after a micro-batch, and what it evicted in it.
+
+    share                   bytes for its live engines, None = no bound
+    live, nbytes            engines in memory, and their bytes
+    spilled, spilled_bytes  engines in files, and the bytes of these
+    peak                    most bytes of live engines, the one in use included
+    trims                   engines whose stored states and room for results were given back
+    spills                  engines that were put into files
+    drops                   engines that no file could take: the log has them
+    """
+
+    host: str
+    share: int | None = None
+    live: int = 0
+    nbytes: int = 0
+    spilled: int = 0
+    spilled_bytes: int = 0
+    peak: int = 0
+    trims: int = 0
+    spills: int = 0
+    drops: int = 0
+
+
+@dataclass
+class TaskReport:
+    """Report on one Spark task: on its partitions, and on the memory of its worker."""
+
+    partitions: list[PartitionReport]
+    memory: MemoryReport

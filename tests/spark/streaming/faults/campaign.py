@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from eddy.spark.streaming.sinks.transactions import snapshot
 from tests.spark.streaming.faults.daemon import MODULE, TRAPS
+from tests.spark.streaming.faults.driver import REGROUPED
 from tests.spark.streaming.faults.hub_program import NAMES, Journal, Program, counted_results, on_time, versions
 from tests.spark.streaming.faults.processes import below, processes
 from tests.spark.streaming.faults.schedule import plan
@@ -76,7 +77,8 @@ class Campaign:
             faults.update(f"damage: {line}" for line in (root / "outcomes").read_text().splitlines())
         left = [trap.kind for trap in traps.left()]
         results, late = self._expected(workload, root)
-        return Ended(faults, lives, left, self._results(root), results, late_rows(root), late)
+        regrouped = Counter((root / REGROUPED).read_text().splitlines())
+        return Ended(faults, lives, left, self._results(root), results, late_rows(root), late, regrouped)
 
     def _expected(self, workload: Workload, root: Path) -> tuple[Counter[Result], dict[str, Counter[Row]]]:
         return workload.expected()
@@ -111,7 +113,8 @@ class HubCampaign(Campaign):
 
 @dataclass(frozen=True)
 class Ended:
-    """The outcome of a campaign: faults by kind, starts of the driver, faults that never came, results, late rows."""
+    """The outcome of a campaign: faults by kind, starts of the driver, faults that never came, results, late rows, and
+    moves and splits of key groups that took effect."""
 
     faults: Counter[str]
     lives: int
@@ -120,6 +123,7 @@ class Ended:
     expected_results: Counter[Result]
     late: dict[str, Counter[Row]]
     expected_late: dict[str, Counter[Row]]
+    regrouped: Counter[str]
 
 
 def parquet_results(root: Path) -> Counter[Result]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from eddy.spark import SparkJoinError, join, session
+from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
 from tests.spark.streaming.faults.daemon import MODULE
 from tests.spark.streaming.faults.damage import Damager
 from tests.spark.streaming.faults.points import Points
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
+REGROUPED = "regrouped"
+"""File with a line for each move and split that took effect."""
+MOST_GROUPS = 14
+SHARE, SHARE_BETWEEN = 0.5, 0.05
+"""Share of the points at which a move or a split is requested, and of the looks of the main thread in between."""
 WORKER_DIED = ("Python worker exited unexpectedly", "PythonWorkerFactory.createWorker")
 """In Spark's errors: a worker died at its work, or before it said its number."""
 
@@ -60,6 +66,17 @@ class Driver:
         self._damager = Damager(root, self._config["sink"], self._chance)
         self._points = Points(root, self._traps, self._chance)
         self._points.install()
+        self._running: StreamingJoinQuery | None = None
+        self._regroups = random.Random(f"regroups {self._config['seed']} {self._life}")
+        self._regrouping = threading.Lock()
+        self._record_changes()
+        reach = self._points.reach
+
+        def reached(place: str) -> None:
+            self._regroup(SHARE)
+            reach(place)
+
+        self._points.reach = reached  # type: ignore[method-assign]
         self._spark = session(
             "local[3,4]",
             **{
@@ -70,13 +87,40 @@ class Driver:
             },
         )
 
+    # Moves and splits at every point
+
+    def _record_changes(self) -> None:
+        committed, path = KeyGroups.committed, self._root / REGROUPED
+
+        def wrapped(key_groups: KeyGroups, batch: int, layout: Layout, *given: Any) -> None:
+            committed(key_groups, batch, layout, *given)
+            with open(path, "a") as file:
+                for one in layout.changes:
+                    file.write(f"{'split' if one.child is not None else 'moved by ' + one.how}\n")
+
+        KeyGroups.committed = wrapped  # type: ignore[method-assign]
+
+    def _regroup(self, share: float) -> None:
+        """Request a move or a split, perhaps; any thread."""
+        with self._regrouping:
+            running, chance = self._running, self._regroups
+            if running is None or chance.random() > share:
+                return
+            mapped = running.partition_map
+            group = chance.randrange(mapped.groups)
+            if chance.random() < 0.4 and mapped.groups < MOST_GROUPS:
+                running.split(group)
+            else:
+                running.move(group, chance.randrange(mapped.n), how=chance.choice(("state", "jit")))
+
     def run(self) -> None:
         """Run until all batches are done."""
         over = False
         while not over:
             self._damage()
             self._kills_before = self._worker_kills()
-            running = self._start()
+            self._running = None
+            self._running = running = self._start()
             if running is not None:
                 over = self._wait(running)
         self._spark.stop()
@@ -166,6 +210,7 @@ class Driver:
         return False
 
     def _is_committed(self, batch: int) -> bool:
+        self._regroup(SHARE_BETWEEN)  # the main thread looks some fifty times a second
         return (self._root / "checkpoint" / "spark" / "commits" / str(batch)).exists()
 
     def _explain(self, problem: str) -> None:

@@ -24,7 +24,7 @@ from tests.spark.streaming.faults.workload import SCHEMA, SPARK_SCHEMA, STREAMS
 if TYPE_CHECKING:
     from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 
-SHARE, SHARE_BETWEEN = 0.5, 0.01
+GIVEN, GIVEN_BETWEEN = 0.5, 0.01
 """Share of the points at which an element is given, and of the looks of the main thread in between."""
 
 
@@ -134,7 +134,7 @@ class HubDriver(Driver):
     def _give(self, place: str) -> None:
         """Give the next element of a query, perhaps; any thread."""
         with self._turn:
-            share = SHARE_BETWEEN if place == "between" else SHARE
+            share = GIVEN_BETWEEN if place == "between" else GIVEN
             if self._hub is None or self._chance.random() > share:
                 return
             name = self._chance.choice(NAMES)

@@ -1,0 +1,297 @@
+"""The operator above a join: the results of a push in, the rows of groups out.
+
+    windows    output="append" with `Query.group_window`: each group of each window once, when the window is due
+    changelog  output="changelog": a group's row changes with the results in the live windows
+    end        output="append" without windows: the groups of all results, when the input has ended
+
+A push changes the state and notes how to take the change back (`undo`); what it puts out is final when it is committed
+(`commit`). Both may be repeated. The operator sees results only, so it knows nothing of plans and strategies.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.aggregates.directory import numbered
+from eddy.aggregates.layout import Rows
+from eddy.aggregates.state import Change, State
+from eddy.aggregates.times import event_times
+from eddy.aggregates.windows import NEVER, Due, buckets_of
+from eddy.filters.adaptive import AdaptiveFilter
+from eddy.filters.conditions import FAILURES, evaluated
+from eddy.query.query import Query
+from eddy.results.results import OP, SIGNS
+from stairs.descriptors import DELETED, INSERTED
+from stairs.errors import InputError
+from stairs.memory.allowance import Allowance
+from stairs.plain_types import Column, taken
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Progress(NamedTuple):
+    """How far the windows of a query are.
+
+    limit     windows that end at this time or before have been given; -NEVER = none
+    next      no window that has results ends earlier, of those that have not been given
+    finished  whether the input has ended
+    """
+
+    limit: int = -NEVER
+    next: int = NEVER
+    finished: bool = False
+
+
+class GroupsCommit(NamedTuple):
+    """What a push leaves: the progress after it, and the keys of groups that are closed."""
+
+    progress: Progress
+    closed: Int64s
+
+
+class Groups:
+    """The groups of one runtime.
+
+    changelog  whether output is a changelog
+    bounded    whether the input ends: `Runtime.finish` will be called
+    allowance  is asked before the state grows
+
+    Raises InputError for output that a query cannot have.
+    """
+
+    def __init__(self, query: Query, changelog: bool, bounded: bool, allowance: Allowance) -> None:
+        aggregation = query.aggregation
+        assert aggregation is not None
+        self.query, self.aggregation, self.changelog = query, aggregation, changelog
+        window = aggregation.window
+        if changelog and window is not None:
+            raise InputError(
+                "a changelog of windows of event time does not exist: output='append' gives each window once, when the"
+                " watermark has passed it, and Runtime.groups() gives early results; a changelog without group_window"
+                " aggregates over the live windows"
+            )
+        if not changelog and not bounded:
+            if window is None:
+                raise InputError(
+                    "these aggregates are never final: give the query a group_window, use output='changelog', or, for"
+                    " input that ends, Runtime(…, bounded=True) and finish()"
+                )
+            if window.slack is None:
+                raise InputError(
+                    "group_window: results with any event time may come, because the stream whose time counts has no"
+                    " Range window or interval, or a row may wait for a partner without end; give it one, or, for input"
+                    " that ends, use Runtime(…, bounded=True) and finish()"
+                )
+        self.window = window
+        self.buckets = None if window is None else buckets_of(window)
+        self.state = State(aggregation, changelog and not query.unretracted, window is not None, allowance)
+        self.progress = Progress()
+        self._having = (
+            AdaptiveFilter(aggregation.conditions, place="having", rows="groups") if aggregation.conditions else None
+        )
+        self._always = not aggregation.keys and window is None
+        """Whether the one group is there without results, too, as in SQL."""
+        self._change: Change | None = None
+        schema = query.output_schema
+        if changelog and OP in schema.names:
+            raise InputError(
+                f"an output column of groups is named {OP!r}, which is the column of a changelog that has +I or -D;"
+                " give it another name"
+            )
+        self.schema = schema.insert(0, pa.field(OP, pa.string(), False)) if changelog else schema
+        """The schema of the tables."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state."""
+        return self.state.nbytes
+
+    # A push
+
+    def follow(self, table: pa.Table, watermark: int | None, finished: bool) -> tuple[pa.Table, GroupsCommit]:
+        """Take the results of a push; return the rows of groups, and what `commit` needs.
+
+        table      joined rows, with the column `op` if there is one
+        watermark  after the push
+        finished   whether the input has ended
+        """
+        rows = self._rows(table)
+        buckets = None
+        progress = self.progress._replace(finished=finished)
+        if self.buckets is not None:
+            assert rows.times is not None
+            times = rows.times[0]
+            covered = self.buckets.covered(times)
+            if covered is not None and not covered.all():
+                kept = np.flatnonzero(covered)
+                rows, times = rows.taken(kept), times[kept]
+            buckets = self.buckets.of(times)
+            if len(times):
+                progress = progress._replace(next=min(progress.next, self.buckets.next_end(times)))
+        change = self.state.change(rows, self.state.keys(rows, buckets), self._always)
+        self._change = change
+        self.state.write(change)
+        none = np.zeros((0, self.state.words), np.int64)
+        if self.changelog:
+            return self._changes(change), GroupsCommit(progress, none)
+        if self.buckets is not None:
+            return self._windows(progress, watermark)
+        if not finished:
+            return self._empty(), GroupsCommit(progress, none)
+        found = self._filtered(self._all())
+        return found, GroupsCommit(progress, self.state.groups.keys[self.state.groups.slots])
+
+    def commit(self, done: GroupsCommit) -> None:
+        """Complete a push that has happened. It may be repeated."""
+        self._change = None
+        if len(done.closed):
+            self.state.remove(done.closed)
+        self.progress = done.progress
+        self.state.tidy()
+
+    def undo(self) -> None:
+        """Take the open push back; nothing if none is open. It may be repeated."""
+        if self._change is not None:
+            self.state.write(self._change, back=True)
+            self._change = None
+
+    def now(self) -> pa.Table:
+        """Return the rows of all groups as they are: early results of open windows, or the answer of a changelog."""
+        if self.buckets is None:
+            return self._filtered(self._all())
+        slots = self.state.groups.slots
+        due = self.buckets.due(self.state.groups.keys[slots], self.progress.limit, NEVER)
+        return self._filtered(self._window_rows(slots, due))
+
+    # Inputs
+
+    def _rows(self, table: pa.Table) -> Rows:
+        signs = np.ones(len(table), np.int64)
+        if OP in table.schema.names and table.schema.names[0] == OP:
+            deleted = pc.equal(table.column(0), SIGNS[DELETED])
+            signs[np.asarray(deleted.cast(pa.uint8()).combine_chunks()).view(np.bool_)] = -1
+            table = table.remove_column(0)
+        columns: list[Column] = []
+        for one in self.aggregation.inputs:
+            if one.expression is None:
+                columns.append(table.column(one.name))
+                continue
+            try:
+                columns.append(evaluated(one.expression, table))
+            except FAILURES as error:
+                raise InputError(f"the argument {one.expression} of an aggregate: {error}") from error
+        times = None
+        if self.aggregation.times:
+            assert self.query.time_type is not None
+            times = event_times([table.column(name) for name in self.aggregation.times], self.query.time_type)
+        return Rows(signs, columns, times, self.state.layout.types, self.state.texts)
+
+    # Rows of groups
+
+    def _empty(self) -> pa.Table:
+        # Arrow cannot make empty arrays of every type.
+        return pa.Table.from_batches([], schema=self.schema)
+
+    def _all(self) -> pa.Table:
+        """Return the rows of all groups, without windows."""
+        state = self.state
+        slots = state.groups.slots
+        if self._always and not len(slots):
+            return self._table(np.zeros((1, state.words), np.int64), np.zeros((1, state.layout.fields), np.int64))
+        return self._table(state.groups.keys[slots], state.groups.cells[slots])
+
+    def _table(self, keys: Int64s, cells: Int64s, bounds: tuple[Int64s, Int64s] | None = None) -> pa.Table:
+        arrays: list[Column] = list(self.state.key_columns(keys))
+        if bounds is not None:
+            assert self.aggregation.group_window is not None
+            assert self.query.time_type is not None
+            kind = self.query.time_type
+            window = self.aggregation.group_window
+            for name, ticks in zip((window.start, window.end), bounds, strict=True):
+                if name is not None:
+                    number = pa.int32() if kind.bit_width == 32 else pa.int64()
+                    arrays.append(pa.array(ticks, number).view(kind))
+        arrays += self.state.function_columns(cells)
+        return pa.Table.from_arrays(arrays, schema=self.aggregation.schema)
+
+    def _filtered(self, table: pa.Table) -> pa.Table:
+        """Return the rows that `having` accepts, with the columns that `select` names."""
+        chosen = self.query.group_outputs
+        accepted = self._accepted(table)
+        return accepted if chosen is None else chosen.of(accepted)
+
+    def _accepted(self, table: pa.Table) -> pa.Table:
+        if self._having is None or not len(table):
+            return table
+        found, first = [np.zeros(0, np.int64)], 0
+        for batch in table.to_batches():
+            found.append(self._having.accepted(batch) + first)
+            first += len(batch)
+        return _taken(table, np.concatenate(found))
+
+    def _changes(self, change: Change) -> pa.Table:
+        """Return the changelog of a push: rows that have ended, then rows that have begun."""
+        equal = change.was & change.stays
+        equal[equal] = self.state.same(change.old[equal], change.new[equal])
+        parts = []
+        for cells, there, sign in ((change.old, change.was, DELETED), (change.new, change.stays, INSERTED)):
+            own = np.flatnonzero(there & ~equal)
+            table = self._filtered(self._table(change.keys[own], cells[own]))
+            operations = SIGNS.take(pa.array(np.full(len(table), sign, np.uint8)))
+            parts.append(table.add_column(0, self.schema.field(0), operations))
+        return pa.concat_tables(parts)
+
+    def _windows(self, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
+        """Return the windows that are due, and what `commit` needs."""
+        state = self.state
+        assert self.buckets is not None
+        limit = self.advanced(progress, watermark).limit
+        none = np.zeros((0, state.words), np.int64)
+        if progress.next > limit:
+            return self._empty(), GroupsCommit(progress._replace(limit=limit), none)
+        slots = state.groups.slots
+        keys = state.groups.keys[slots]
+        due = self.buckets.due(keys, progress.limit, limit)
+        table = self._filtered(self._window_rows(slots, due))
+        return table, GroupsCommit(progress._replace(limit=limit, next=due.next), keys[due.closed])
+
+    def advanced(self, progress: Progress, watermark: int | None) -> Progress:
+        """Return the progress with the limit that follows from a watermark, or from the end of the input."""
+        if self.window is None:
+            return progress
+        if progress.finished:
+            return progress._replace(limit=NEVER)
+        if watermark is None or self.window.slack is None:
+            return progress
+        return progress._replace(limit=max(progress.limit, watermark - self.window.slack))
+
+    def _window_rows(self, slots: Int64s, due: Due) -> pa.Table:
+        """Return the rows of windows over the buckets in some slots, in order of their begins."""
+        state, n = self.state, len(due.starts)
+        cells = state.layout.merged(state.groups.cells[slots[due.buckets]], due.windows, n, state.texts)
+        for inputs, values in zip(state.layout.values, state.values, strict=True):
+            # A value counts once, however many of the buckets have it.
+            words, places = values.of(np.ascontiguousarray(slots[due.buckets]))
+            different = numbered(np.column_stack([due.windows[places], words]))[1]
+            counts = np.bincount(due.windows[places][different], minlength=n)
+            cells[:, state.layout.distinct[inputs]] = counts
+        order = np.argsort(due.starts, kind="stable")
+        keys = state.groups.keys[slots[due.rows]][order]
+        return self._table(keys, cells[order], (due.starts[order], due.ends[order]))
+
+
+def groups_now(groups: Groups | None) -> pa.Table:
+    """Return the groups of a runtime as they are; see `Runtime.groups`. Raises InputError if there are none."""
+    if groups is None:
+        raise InputError("groups() is for queries with aggregates; this one has the results of a join")
+    return groups.now()
+
+
+def _taken(table: pa.Table, numbers: Int64s) -> pa.Table:
+    """Return rows of a table of any types, by ascending numbers."""
+    return pa.Table.from_arrays([taken(column, numbers) for column in table.columns], schema=table.schema)

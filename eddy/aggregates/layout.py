@@ -1,0 +1,294 @@
+"""The cells of a group: which numbers are kept for the functions of a query, and how rows change them.
+
+    0          results in the group
+    present    results in which some inputs are not null, for counts, means, and whether there is a value at all
+    distinct   different values of an input
+    extremes   the least or greatest value of an input, in words; for `first` and `last` with the word of `by` before it
+    sums       exact sums (`eddy.aggregates.sums`)
+
+Functions with the same inputs share their cells. Where results are taken back, extremes follow from all values
+(`eddy.aggregates.values`); else they are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.aggregates.kernels import add_rows, choose
+from eddy.aggregates.sums import Sum
+from eddy.aggregates.values import ValueChange, Values
+from eddy.aggregates.words import Mask, Words, valid_rows
+from eddy.query.aggregates import Aggregation, Computed
+from stairs.bytes_directory import BytesDirectory
+from stairs.plain_types import Column
+
+Int64s = npt.NDArray[np.int64]
+Inputs = tuple[int, ...]
+"""Inputs by their numbers; TIME is the event time of results."""
+TIME = -1
+SUMS, EXTREMES, ORDERED = ("sum", "avg"), ("min", "max"), ("first", "last")
+
+
+class Rows:
+    """The inputs of some results.
+
+    signs    int64[n], 1 for a result that comes and -1 for one that goes
+    columns  by input
+    times    event times in ticks, and which results have one; None if no function or window needs them
+    """
+
+    def __init__(
+        self,
+        signs: Int64s,
+        columns: Sequence[Column],
+        times: tuple[Int64s, Mask] | None,
+        types: Sequence[Words],
+        texts: BytesDirectory,
+    ) -> None:
+        self.signs, self.columns, self.times = signs, columns, times
+        self._types, self._texts = types, texts
+        self._words: dict[int, Int64s] = {}
+
+    @cached_property
+    def valid(self) -> list[Mask]:
+        """By input which values are not null."""
+        return [valid_rows(column) for column in self.columns]
+
+    def present(self, inputs: Inputs) -> Mask:
+        """Return in which results none of some inputs is null."""
+        found = np.ones(len(self.signs), np.bool_)
+        for k in inputs:
+            if k != TIME:
+                found &= self.valid[k]
+            elif self.times is not None:
+                found &= self.times[1]
+        return found
+
+    def words(self, k: int) -> Int64s:
+        """Return the words of an input, 0 for null."""
+        if k == TIME:
+            assert self.times is not None
+            return self.times[0]
+        if k not in self._words:
+            self._words[k] = self._types[k].of(self.columns[k], self._texts)
+        return self._words[k]
+
+    def taken(self, rows: Int64s) -> Rows:
+        """Return some of the results."""
+        numbers = pa.array(rows)
+        times = None if self.times is None else (self.times[0][rows], self.times[1][rows])
+        return Rows(self.signs[rows], [one.take(numbers) for one in self.columns], times, self._types, self._texts)
+
+
+class Layout:
+    """The cells of the groups of an aggregation; `retracts` says whether results are taken back."""
+
+    def __init__(self, aggregation: Aggregation, retracts: bool) -> None:
+        self.aggregation = aggregation
+        self.retracts = retracts
+        self.types = [Words(one.kind) for one in aggregation.inputs]
+        """By input the words of its values."""
+        present: dict[Inputs, None] = {}
+        distinct: dict[Inputs, None] = {}
+        extremes: dict[tuple[Inputs, bool], None] = {}
+        values: dict[Inputs, None] = {}
+        sums: dict[int, None] = {}
+        for one in aggregation.functions:
+            if one.column is None:
+                continue
+            inputs = self.inputs_of(one)
+            if one.function != "count_distinct":
+                present[inputs] = None
+            if one.function in SUMS:
+                sums[one.column] = None
+            elif one.function == "count_distinct":
+                distinct[inputs] = values[inputs] = None
+            elif one.function != "count":
+                extremes[inputs, one.function in ("max", "last")] = None
+                if retracts:
+                    values[inputs] = None
+        fields = iter(range(1, 1 << 20))
+        self.present = {inputs: next(fields) for inputs in present}
+        """By inputs the field that counts results without a null in them."""
+        self.distinct = {inputs: next(fields) for inputs in distinct}
+        """By inputs the field that counts their values."""
+        self.extremes = {key: min([next(fields) for _ in key[0]]) for key in extremes}
+        """By inputs, and whether it is the greatest, the first field of an extreme value."""
+        self.values = tuple(values)
+        """The inputs whose values are kept."""
+        self._sums_at = next(fields)
+        self.sums: dict[int, Sum] = {}
+        self.fields = self._place({k: Sum.of(aggregation.inputs[k].kind, 0) for k in sums})
+
+    @staticmethod
+    def inputs_of(one: Computed) -> Inputs:
+        """Return the inputs of a function that has any."""
+        assert one.column is not None
+        if one.function in ORDERED:
+            return (TIME if one.by is None else one.by), one.column
+        return (one.column,)
+
+    def _place(self, sums: Mapping[int, Sum]) -> int:
+        """Lay out sums behind the other cells; return the number of fields."""
+        at, placed = self._sums_at, {}
+        for k, one in sums.items():
+            placed[k] = Sum(one.kind, at, one.limbs, one.base)
+            at += one.width
+        self.sums = placed
+        """By input its sum."""
+        return at
+
+    def with_sums(self, sums: Mapping[int, Sum]) -> Layout:
+        """Return the layout with sums of other widths."""
+        other = copy(self)
+        other.fields = other._place(sums)
+        return other
+
+    def fitting(self, rows: Rows) -> Layout:
+        """Return the layout with limbs for all floats of some results; the same one if they are there."""
+        sums = {k: one.fitting(rows.columns[k]) for k, one in self.sums.items()}
+        return self if all(sums[k] is one for k, one in self.sums.items()) else self.with_sums(sums)
+
+    def moved(self, cells: Int64s, new: Layout) -> Int64s:
+        """Return cells of this layout in another one, whose sums are wider."""
+        found = np.zeros((len(cells), new.fields), np.int64)
+        found[:, : self._sums_at] = cells[:, : self._sums_at]
+        for k, one in self.sums.items():
+            to = new.sums[k]
+            found[:, to.at : to.first] = cells[:, one.at : one.first]
+            own = np.ascontiguousarray(cells[:, one.first : one.first + one.limbs])
+            found[:, to.first : to.first + to.limbs] = one.moved(own, to)
+        return found
+
+    def words_of(self, inputs: Inputs) -> Iterator[Words | None]:
+        """Yield the words of each of some inputs, None for the event time."""
+        for k in inputs:
+            yield None if k == TIME else self.types[k]
+
+    # Changes by rows
+
+    def deltas(self, rows: Rows, numbers: Int64s, groups: int) -> Int64s:
+        """Return what results add to the counts and sums of their groups, int64[groups, fields]; sums in normal form.
+
+        numbers   the number of the group of each result
+        """
+        found = np.zeros((groups, self.fields), np.int64)
+        counted = [rows.signs, *(np.where(rows.present(inputs), rows.signs, 0) for inputs in self.present)]
+        counts = np.zeros((groups, len(counted)), np.int64)
+        add_rows(np.column_stack(counted), numbers, counts)
+        # The counts are the first fields, in this order.
+        found[:, : len(counted)] = counts
+        for k, one in self.sums.items():
+            one.add(rows.columns[k], rows.valid[k], rows.signs, numbers, found)
+        self.normalize(found)
+        return found
+
+    def normalize(self, cells: Int64s) -> None:
+        """Bring the sums of some cells into normal form."""
+        for one in self.sums.values():
+            one.normal(cells)
+
+    def merged(self, cells: Int64s, numbers: Int64s, groups: int, texts: BytesDirectory) -> Int64s:
+        """Return cells added up by group: those of the rows with the same number. Not where results are taken back."""
+        found = np.zeros((groups, self.fields), np.int64)
+        kept = np.ones(self.fields, np.bool_)
+        for (inputs, _), at in self.extremes.items():
+            kept[at : at + len(inputs)] = False
+        add_rows(np.where(kept, cells, 0), numbers, found)
+        self.normalize(found)
+        for (inputs, greatest), at in self.extremes.items():
+            there = cells[:, self.present[inputs]] > 0
+            own = np.ascontiguousarray(cells[there, at : at + len(inputs)])
+            self.settle_extreme(found, inputs, greatest, own, numbers[there], texts)
+        return found
+
+    def settle_extreme(
+        self,
+        cells: Int64s,
+        inputs: Inputs,
+        greatest: bool,
+        words: Int64s,
+        numbers: Int64s,
+        texts: BytesDirectory,
+    ) -> None:
+        """Write the extreme value among words int64[n, inputs] into the cells of each number; 0 where there is none."""
+        at = self.extremes[inputs, greatest]
+        orders = np.empty_like(words)
+        for k, own in enumerate(self.words_of(inputs)):
+            orders[:, k] = words[:, k] if own is None else own.order(words[:, k], texts)
+        chosen = np.full(len(cells), -1, np.int64)
+        choose(orders, np.ascontiguousarray(numbers), int(greatest), chosen)
+        there = chosen >= 0
+        cells[:, at : at + len(inputs)] = 0
+        cells[there, at : at + len(inputs)] = words[chosen[there]]
+
+    def merge_extremes(self, cells: Int64s, old: Int64s, rows: Rows, numbers: Int64s, texts: BytesDirectory) -> None:
+        """Write extremes of the values so far (`old`) and those of some results into cells; nothing is taken back."""
+        for (inputs, greatest), at in self.extremes.items():
+            there = rows.present(inputs)
+            words = np.column_stack([rows.words(k)[there] for k in inputs])
+            known = np.flatnonzero(old[:, self.present[inputs]] > 0)
+            words = np.concatenate([words, old[known, at : at + len(inputs)]])
+            own = np.concatenate([numbers[there], known])
+            self.settle_extreme(cells, inputs, greatest, words, own, texts)
+
+    def follow_values(
+        self,
+        cells: Int64s,
+        old: Int64s,
+        slots: Int64s,
+        changes: Sequence[ValueChange],
+        stored: Sequence[Values],
+        texts: BytesDirectory,
+    ) -> None:
+        """Write extremes and counts of values into cells, after changes of the values of the groups in `slots`."""
+        for inputs, change, values in zip(self.values, changes, stored, strict=True):
+            if inputs in self.distinct:
+                at = self.distinct[inputs]
+                came = ((change.old == 0) & (change.new > 0)).astype(np.int64)
+                went = ((change.old > 0) & (change.new == 0)).astype(np.int64)
+                total = np.zeros((len(cells), 1), np.int64)
+                add_rows((came - went).reshape(-1, 1), change.numbers, total)
+                cells[:, at] = old[:, at] + total[:, 0]
+            for greatest in (False, True):
+                if self.retracts and (inputs, greatest) in self.extremes:
+                    self._follow_extreme(cells, old, slots, inputs, greatest, change, values, texts)
+
+    def _follow_extreme(
+        self,
+        cells: Int64s,
+        old: Int64s,
+        slots: Int64s,
+        inputs: Inputs,
+        greatest: bool,
+        change: ValueChange,
+        values: Values,
+        texts: BytesDirectory,
+    ) -> None:
+        at, n = self.extremes[inputs, greatest], len(inputs)
+        before = old[:, at : at + n]
+        known = old[:, self.present[inputs]] > 0
+        # The extreme of these groups has left: all their values are candidates.
+        left = (change.new == 0) & known[change.numbers] & (change.words == before[change.numbers]).all(axis=1)
+        lost = np.zeros(len(cells), np.bool_)
+        lost[change.numbers[left]] = True
+        stays = change.new > 0
+        words, numbers = [change.words[stays]], [change.numbers[stays]]
+        keeps = np.flatnonzero(known & ~lost)
+        words.append(before[keeps])
+        numbers.append(keeps)
+        again = np.flatnonzero(lost)
+        if len(again):
+            found, places = values.of(np.ascontiguousarray(slots[again]))
+            gone = values.directory.find(np.column_stack([slots[change.numbers], change.words])[~stays])
+            own = values.directory.find(np.column_stack([slots[again][places], found]))
+            remains = ~np.isin(own, gone)
+            words.append(found[remains])
+            numbers.append(again[places[remains]])
+        self.settle_extreme(cells, inputs, greatest, np.concatenate(words), np.concatenate(numbers), texts)

@@ -1,0 +1,308 @@
+"""The state of all groups of a query: their keys, their cells, their values.
+
+The key of a group is the words of its group columns, a word with a bit for each null, and, in windows of event time,
+the *bucket*: the piece of time that its results come from. A change consists of the cells of some keys before and
+after; writing it and taking it back are the same operation, and may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from eddy.aggregates.directory import LEAST_ROOM, Directory, numbered
+from eddy.aggregates.layout import Layout, Rows
+from eddy.aggregates.values import ValueChange, Values
+from eddy.aggregates.words import Mask, encode, ordered_floats
+from eddy.query.aggregates import Aggregation, Computed
+from stairs.bytes_directory import BytesDirectory
+from stairs.errors import StateError
+from stairs.kernels.byte_strings import B_FREE, B_NEXT
+from stairs.memory.allowance import Allowance
+from stairs.plain_types import declared
+
+Int64s = npt.NDArray[np.int64]
+SPARE_TEXTS = 1024
+"""Byte strings without a use that are kept before all of them are looked for."""
+
+
+class Change(NamedTuple):
+    """A change of groups: the cells of different keys before and after, and whether each key is there.
+
+    keys          int64[n, words]
+    old, new      int64[n, fields]
+    was, stays    bool[n]
+    values        for each kind of values that is kept
+    """
+
+    keys: Int64s
+    old: Int64s
+    new: Int64s
+    was: Mask
+    stays: Mask
+    values: tuple[ValueChange, ...]
+
+
+class Stored(NamedTuple):
+    """What is kept of groups: their cells, in which layout, and their values, whose keys have slots of groups."""
+
+    layout: Layout
+    groups: Directory
+    values: list[Values]
+
+
+class State:
+    """The groups of an aggregation.
+
+    retracts   whether results are taken back
+    bucketed   whether keys end with a bucket
+    allowance  is asked before arrays grow
+    """
+
+    def __init__(self, aggregation: Aggregation, retracts: bool, bucketed: bool, allowance: Allowance) -> None:
+        self.aggregation = aggregation
+        self._allowance = allowance
+        self.texts = BytesDirectory(allowance)
+        self._used_texts = 0
+        layout = Layout(aggregation, retracts)
+        self.key_types = [layout.types[number] for _, number in aggregation.keys]
+        self.words = len(self.key_types) + 1 + bucketed
+        values = [Values(len(inputs)) for inputs in layout.values]
+        # In one attribute: parts of different states never meet, whatever comes between two statements.
+        self.stored = Stored(layout, Directory(self.words, layout.fields), values)
+
+    @property
+    def layout(self) -> Layout:
+        """The cells of groups."""
+        return self.stored.layout
+
+    @property
+    def groups(self) -> Directory:
+        """The keys of groups and their cells."""
+        return self.stored.groups
+
+    @property
+    def values(self) -> list[Values]:
+        """The values of groups, as `Layout.values` lists them."""
+        return self.stored.values
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.groups.nbytes + self.texts.nbytes + sum(one.nbytes for one in self.values)
+
+    # Changes
+
+    def keys(self, rows: Rows, buckets: Int64s | None) -> Int64s:
+        """Return the key of the group of each result."""
+        columns = [rows.columns[number] for _, number in self.aggregation.keys]
+        parts = [encode(list(zip(self.key_types, columns, strict=True)), self.texts, len(rows.signs))]
+        if buckets is not None:
+            parts.append(buckets.reshape(-1, 1))
+        return np.concatenate(parts, axis=1)
+
+    def change(self, rows: Rows, keys: Int64s, always: bool) -> Change:
+        """Return the change of the groups of some results.
+
+        keys     of the group of each result
+        always   the one group of a query without group columns is there without results, too
+        """
+        self._widen(rows)
+        layout = self.layout
+        numbers, first = numbered(keys)
+        own = keys[first]
+        if always and not len(own):
+            own = np.zeros((1, self.words), np.int64)
+        self.groups.make_room(len(own), self._allowance)
+        slots = self.groups.find(own)
+        was = slots >= 0
+        old = np.where(was[:, None], self.groups.cells[slots], 0)
+        new = old + layout.deltas(rows, numbers, len(own))
+        layout.normalize(new)
+        changes = []
+        for inputs, values in zip(layout.values, self.values, strict=True):
+            there = rows.present(inputs)
+            words = np.column_stack([rows.words(k)[there] for k in inputs])
+            changes.append(values.change(words, numbers[there], rows.signs[there], slots))
+            values.make_room(self.groups.capacity, len(changes[-1].numbers), self._allowance)
+        layout.follow_values(new, old, slots, changes, self.values, self.texts)
+        if not layout.retracts:
+            layout.merge_extremes(new, old, rows, numbers, self.texts)
+        if (new[:, 0] < 0).any():
+            raise StateError("a result was taken back that was never given")
+        stays = np.ones(len(own), np.bool_) if always else new[:, 0] > 0
+        return Change(own, old, new, was, stays, tuple(changes))
+
+    def _widen(self, rows: Rows) -> None:
+        layout = self.layout.fitting(rows)
+        if layout is not self.layout:
+            self._allowance.ask(8 * layout.fields * self.groups.capacity, "wider sums of groups")
+            cells = self.layout.moved(self.groups.cells, layout)
+            self.stored = Stored(layout, self.groups.with_cells(cells), self.values)
+
+    def write(self, change: Change, back: bool = False) -> None:
+        """Carry a change out, or take it back. It may be repeated."""
+        cells, kept = (change.old, change.was) if back else (change.new, change.stays)
+        self.groups.write(change.keys[kept], cells[kept], np.ones(int(np.count_nonzero(kept)), np.bool_))
+        slots = self.groups.find(change.keys)
+        for own, values in zip(change.values, self.values, strict=True):
+            counts = own.old if back else own.new
+            values.write(slots[own.numbers], own.words, counts, self.groups.capacity)
+        self.groups.remove(self.groups.find(change.keys[~kept]))
+
+    def remove(self, keys: Int64s) -> None:
+        """Remove groups with their values. It may be repeated."""
+        slots = self.groups.find(keys)
+        slots = slots[slots >= 0]
+        for values in self.values:
+            words, places = values.of(slots)
+            values.write(slots[places], words, np.zeros(len(words), np.int64), self.groups.capacity)
+        self.groups.remove(slots)
+
+    # Memory
+
+    def tidy(self) -> None:
+        """Give back memory that nothing needs any more. O(1), or O(groups and values) after as many have gone."""
+        sparse = [self.groups, *(one.directory for one in self.values)]
+        if any(one.capacity > LEAST_ROOM and 8 * len(one) < one.capacity for one in sparse):
+            self._rebuild()
+        if self._texts_in_use() > 2 * self._used_texts + SPARE_TEXTS:
+            self.texts.recount(np.concatenate([np.zeros(0, np.int64), *self._text_ids()]))
+            self._used_texts = self._texts_in_use()
+
+    def _texts_in_use(self) -> int:
+        meta = self.texts.arena.meta
+        return int(meta[B_NEXT] - meta[B_FREE])
+
+    def _rebuild(self) -> None:
+        slots = self.groups.slots
+        groups = Directory(self.words, self.layout.fields)
+        own = groups.write(self.groups.keys[slots], self.groups.cells[slots], np.ones(len(slots), np.bool_))
+        found = []
+        for inputs, values in zip(self.layout.values, self.values, strict=True):
+            words, places = values.of(slots)
+            counts = values.directory.cells[values.directory.find(np.column_stack([slots[places], words])), 0]
+            smaller = Values(len(inputs))
+            smaller.write(own[places], words, counts, groups.capacity)
+            found.append(smaller)
+        self.stored = Stored(self.layout, groups, found)
+
+    def text_places(self) -> tuple[list[int], list[tuple[int, int]], list[list[int]]]:
+        """Return where ids of byte strings are: words of keys; fields of cells with their counts; words of values."""
+        keys = [k for k, one in enumerate(self.key_types) if one.text]
+        fields = [
+            (at + k, self.layout.present[inputs])
+            for (inputs, _), at in self.layout.extremes.items()
+            for k, one in enumerate(self.layout.words_of(inputs))
+            if one is not None and one.text
+        ]
+        values = [
+            [k for k, one in enumerate(self.layout.words_of(inputs)) if one is not None and one.text]
+            for inputs in self.layout.values
+        ]
+        return keys, fields, values
+
+    def _text_ids(self) -> Iterable[Int64s]:
+        """Yield the ids of the byte strings of all groups and values."""
+        keys, fields, words = self.text_places()
+        slots = self.groups.slots
+        own, cells = self.groups.keys[slots], self.groups.cells[slots]
+        nulls = own[:, len(self.key_types)]
+        for k in keys:
+            yield own[(nulls >> k & 1) == 0, k]
+        for at, present in fields:
+            yield cells[cells[:, present] > 0, at]
+        for places, values in zip(words, self.values, strict=True):
+            listed = values.directory.keys[values.directory.slots]
+            for k in places:
+                yield listed[:, 1 + k]
+
+    # Rows of groups
+
+    def key_columns(self, keys: Int64s) -> list[pa.Array]:
+        """Return the group columns of some keys, in their declared types."""
+        nulls = keys[:, len(self.key_types)]
+        return [
+            declared(own.array(np.ascontiguousarray(keys[:, k]), (nulls >> k & 1) == 0, self.texts), own.kind)
+            for k, own in enumerate(self.key_types)
+        ]
+
+    def function_columns(self, cells: Int64s) -> list[pa.Array]:
+        """Return the aggregates of some cells. Raises InputError for a sum beyond its range."""
+        return [self._function(one, cells) for one in self.aggregation.functions]
+
+    def _function(self, one: Computed, cells: Int64s) -> pa.Array:
+        layout = self.layout
+        if one.column is None:
+            return pa.array(cells[:, 0])
+        inputs = layout.inputs_of(one)
+        if one.function == "count_distinct":
+            return pa.array(cells[:, layout.distinct[inputs]])
+        counts = cells[:, layout.present[inputs]]
+        there = counts > 0
+        if one.function == "count":
+            return pa.array(counts)
+        if one.function == "sum":
+            return layout.sums[one.column].array(cells, there, one.kind, one.name)
+        if one.function == "avg":
+            return pa.array(self._means(one, cells, counts, there), mask=~there)
+        greatest = one.function in ("max", "last")
+        at = layout.extremes[inputs, greatest] + len(inputs) - 1
+        own = layout.types[one.column]
+        return declared(own.array(np.ascontiguousarray(cells[:, at]), there, self.texts), own.kind)
+
+    def _means(self, one: Computed, cells: Int64s, counts: Int64s, there: Mask) -> npt.NDArray[np.float64]:
+        """Return the means, 0 where there is none."""
+        assert one.column is not None
+        total = self.layout.sums[one.column]
+        values = total.floats_of(cells)
+        if pt.is_decimal(total.kind):
+            values = values / 10.0**total.kind.scale
+        return np.divide(values, counts, out=np.zeros(len(cells)), where=there)
+
+    def same(self, left: Int64s, right: Int64s) -> Mask:
+        """Return in which rows of cells all aggregates are equal; NaN equals NaN."""
+        found = np.ones(len(left), np.bool_)
+        for one in self.aggregation.functions:
+            for mine, other in zip(self._compared(one, left), self._compared(one, right), strict=True):
+                found &= mine == other
+        return found
+
+    def _compared(self, one: Computed, cells: Int64s) -> Iterator[Int64s]:
+        """Yield numbers that are equal exactly if the values of a function are."""
+        layout = self.layout
+        if one.column is None:
+            yield cells[:, 0]
+            return
+        inputs = layout.inputs_of(one)
+        if one.function == "count_distinct":
+            yield cells[:, layout.distinct[inputs]]
+            return
+        counts = cells[:, layout.present[inputs]]
+        there = counts > 0
+        yield counts if one.function == "count" else there.astype(np.int64)
+        if one.function == "avg":
+            yield ordered_floats(self._means(one, cells, counts, there))
+        elif one.function == "sum":
+            total = layout.sums[one.column]
+            if total.floats:
+                yield ordered_floats(np.where(there, total.floats_of(cells), 0.0))
+            else:
+                yield from np.where(there, cells[:, total.first : total.first + total.limbs].T, 0)
+        elif one.function != "count":
+            at = layout.extremes[inputs, one.function in ("max", "last")] + len(inputs) - 1
+            yield np.where(there, cells[:, at], 0)
+
+    def check(self) -> None:
+        """Raise StateError unless the invariants hold. O(state), for tests."""
+        self.groups.check()
+        for values in self.values:
+            values.check(self.groups.slots)

@@ -1,0 +1,249 @@
+"""The groups of a runtime as arrays, for snapshots and other processes, and back; nothing read is trusted.
+
+    keys          int64[groups, words]      with ids of byte strings as numbers of `text`
+    cells         int64[groups, fields]
+    values k      int64[values, words + 2]  number of the group, words, results that have the value
+    text, text offsets                      the byte strings, concatenated
+
+What follows from other parts is not written: how far the windows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.aggregates.directory import numbered
+from eddy.aggregates.groups import Groups, Progress
+from eddy.aggregates.kernels import add_rows
+from eddy.aggregates.layout import Layout
+from eddy.aggregates.state import State, Stored
+from eddy.aggregates.sums import Sum, valid_range
+from eddy.aggregates.words import Words
+from eddy.storage.json_form import Form, boolean, fields, integer, list_of, row_of
+from stairs.graph import FOREVER
+from stairs.storage.parts import Parts, Plain
+
+Int64s = npt.NDArray[np.int64]
+Require = Callable[[bool, str], None]
+Numbers = Callable[[str, int | None], npt.NDArray[Any]]
+"""Returns the part of a name: int64[n, width], int64[n] for width 0, or uint8[n] for None."""
+
+HEADER: Form = fields({"finished": boolean, "sums": list_of(row_of(integer(-100, 100), integer(1, 100)))})
+"""The form of the header."""
+
+
+def names(state: State) -> list[str]:
+    """Return the names of the parts."""
+    return ["keys", "cells", "text offsets", "text", *(f"values {k}" for k in range(len(state.values)))]
+
+
+def contents(groups: Groups) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return the header and the parts. O(groups and values)."""
+    state, layout = groups.state, groups.state.layout
+    slots = state.groups.slots
+    keys, cells = state.groups.keys[slots], state.groups.cells[slots]
+    place = np.full(state.groups.capacity, -1, np.int64)
+    place[slots] = np.arange(len(slots))
+    listed = []
+    for values in state.values:
+        own = values.directory.slots
+        rows = np.column_stack([values.directory.keys[own], values.directory.cells[own]])
+        rows[:, 0] = place[rows[:, 0]]
+        listed.append(rows)
+    texts = [(part, rows, k) for part, rows, k in _texts(state, keys, cells, listed)]
+    ids = np.unique(np.concatenate([np.zeros(0, np.int64), *(part[rows, k] for part, rows, k in texts)]))
+    for part, rows, k in texts:
+        part[rows, k] = np.searchsorted(ids, part[rows, k])
+    offsets, text = state.texts.read(ids)
+    parts: dict[str, npt.NDArray[Any]] = {"keys": keys, "cells": cells, "text offsets": offsets, "text": text}
+    parts.update({f"values {k}": rows for k, rows in enumerate(listed)})
+    header: dict[str, Any] = {
+        "finished": groups.progress.finished,
+        "sums": [[one.base, one.limbs] for one in layout.sums.values()],
+    }
+    return header, parts
+
+
+def _texts(state: State, keys: Int64s, cells: Int64s, listed: list[Int64s]) -> list[tuple[Int64s, Any, int]]:
+    """Return where ids of byte strings are: the part, the rows, the column."""
+    own_keys, own_fields, own_values = state.text_places()
+    nulls = keys[:, len(state.key_types)]
+    found: list[tuple[Int64s, Any, int]] = [(keys, (nulls >> k & 1) == 0, k) for k in own_keys]
+    found += [(cells, cells[:, present] > 0, at) for at, present in own_fields]
+    for rows, places in zip(listed, own_values, strict=True):
+        found += [(rows, np.ones(len(rows), np.bool_), 1 + k) for k in places]
+    return found
+
+
+def fill(groups: Groups, header: dict[str, Any], numbers: Numbers, watermark: int | None, require: Require) -> None:
+    """Fill the groups of a new runtime with parts that `contents` returned, of the form HEADER.
+
+    watermark   that of the runtime
+    require     raises for a condition that does not hold; the groups cannot be used then
+    """
+    state = groups.state
+    layout = _layout(state.layout, header["sums"], require)
+    keys, cells = numbers("keys", state.words), numbers("cells", layout.fields)
+    listed = [numbers(f"values {k}", 2 + one.width) for k, one in enumerate(state.values)]
+    n = len(keys)
+    require(len(cells) == n and len(numbered(keys)[1]) == n, "groups: keys and cells do not fit together")
+    _check_counts(groups, layout, keys, cells, listed, require)
+    _fill_texts(state, keys, cells, listed, numbers, require)
+    _check_words(state, layout, keys, cells, listed, require)
+    state.stored = Stored(layout, state.groups.with_cells(layout_room(state, layout)), state.values)
+    slots = state.groups.write(keys, cells, np.ones(n, np.bool_))
+    for rows, values in zip(listed, state.values, strict=True):
+        values.write(slots[rows[:, 0]], np.ascontiguousarray(rows[:, 1:-1]), rows[:, -1].copy(), state.groups.capacity)
+    _check_extremes(state, cells, slots, require)
+    groups.progress = _progress(groups, keys, header["finished"], watermark, require)
+
+
+def layout_room(state: State, layout: Layout) -> Int64s:
+    """Return cells of a layout for all slots."""
+    return np.zeros((state.groups.capacity, layout.fields), np.int64)
+
+
+def _layout(layout: Layout, ranges: list[list[int]], require: Require) -> Layout:
+    require(len(ranges) == len(layout.sums), "groups: there are other sums than in the query")
+    sums = {}
+    for (k, one), (base, limbs) in zip(layout.sums.items(), ranges, strict=True):
+        same = (base, limbs) == (one.base, one.limbs)
+        require(same or valid_range(base, limbs, one.floats), f"groups: a sum has {limbs} limbs from {base} on")
+        sums[k] = Sum(one.kind, 0, limbs, base)
+    return layout.with_sums(sums)
+
+
+def _check_counts(
+    groups: Groups, layout: Layout, keys: Int64s, cells: Int64s, listed: list[Int64s], require: Require
+) -> None:
+    """Check all counts, and the normal form of sums."""
+    state, n, totals = groups.state, len(keys), cells[:, 0]
+    alone = not groups.aggregation.keys and groups.window is None
+    require(bool((totals >= (not alone)).all()), "groups: a group has no result")
+    require(not alone or n <= 1, "groups: a query without group columns has more than one group")
+    nulls = keys[:, len(state.key_types)]
+    require(bool(((nulls >= 0) & (nulls < 1 << len(state.key_types))).all()), "groups: unknown bits of nulls")
+    for k in range(len(state.key_types)):
+        require(bool((keys[(nulls >> k & 1) == 1, k] == 0).all()), "groups: a null has a value")
+    for at in layout.present.values():
+        require(bool(((cells[:, at] >= 0) & (cells[:, at] <= totals)).all()), "groups: a count exceeds its group")
+    for k, one in layout.sums.items():
+        require(one.check(cells[:, one.first : one.first + one.limbs]), "groups: a sum has no normal form")
+        there = cells[:, layout.present[(k,)]] > 0
+        require(bool((cells[~there, one.at : one.at + one.width] == 0).all()), "groups: a sum without a value")
+        odd = cells[:, one.at : one.first]
+        require(bool((odd >= 0).all()), "groups: a count is negative")
+    for inputs, rows in zip(layout.values, listed, strict=True):
+        fits = bool(((rows[:, 0] >= 0) & (rows[:, 0] < n) & (rows[:, -1] > 0) & (rows[:, -1] < 1 << 60)).all())
+        require(fits and len(numbered(rows[:, :-1])[1]) == len(rows), "groups: values do not fit their groups")
+        counts = np.zeros((n, 2), np.int64)
+        add_rows(np.column_stack([rows[:, -1], np.ones(len(rows), np.int64)]), rows[:, 0].copy(), counts)
+        require(bool((counts[:, 0] <= totals).all()), "groups: more values than results")
+        if inputs in layout.present:
+            require(bool((counts[:, 0] == cells[:, layout.present[inputs]]).all()), "groups: values are missing")
+        if inputs in layout.distinct:
+            require(bool((counts[:, 1] == cells[:, layout.distinct[inputs]]).all()), "groups: values are missing")
+
+
+def _fill_texts(
+    state: State, keys: Int64s, cells: Int64s, listed: list[Int64s], numbers: Numbers, require: Require
+) -> None:
+    """Intern the byte strings, and write their ids in place of their numbers."""
+    offsets, text = numbers("text offsets", 0), numbers("text", None)
+    n = len(offsets) - 1
+    fits = n >= 0 and offsets[0] == 0 and offsets[-1] == len(text) and bool((np.diff(offsets) >= 0).all())
+    require(fits, "groups: byte strings do not fit their offsets")
+    places = _texts(state, keys, cells, listed)
+    used = np.unique(np.concatenate([np.zeros(0, np.int64), *(part[rows, k] for part, rows, k in places)]))
+    require(np.array_equal(used, np.arange(n)), "groups: other byte strings are used than are there")
+    data = text if len(text) else np.zeros(1, np.uint8)
+    ids = state.texts.intern(offsets, data, np.zeros(n, np.uint8))
+    require(len(np.unique(ids)) == n, "groups: two byte strings are equal")
+    for part, rows, k in places:
+        part[rows, k] = ids[part[rows, k]]
+
+
+def _check_words(
+    state: State, layout: Layout, keys: Int64s, cells: Int64s, listed: list[Int64s], require: Require
+) -> None:
+    """Check that all words are those of values of their types."""
+
+    def check(own: Words | None, words: Int64s, valid: npt.NDArray[np.bool_]) -> None:
+        words = np.ascontiguousarray(words)
+        if own is None:
+            require(bool((np.abs(words) <= FOREVER).all()), "groups: an event time is out of range")
+            return
+        try:
+            array = own.array(words, valid, state.texts)
+            # Text need not be UTF-8: such text may have been pushed.
+            array.validate(full=own.wide or not own.text)
+            same = np.array_equal(own.of(array, state.texts)[valid], words[valid])
+        except (pa.ArrowException, OverflowError):
+            same = False
+        require(same, f"groups: a value is none of type {own.kind}")
+
+    nulls = keys[:, len(state.key_types)]
+    for k, own in enumerate(state.key_types):
+        check(own, keys[:, k], (nulls >> k & 1) == 0)
+    for (inputs, _), at in layout.extremes.items():
+        there = cells[:, layout.present[inputs]] > 0
+        require(bool((cells[~there, at : at + len(inputs)] == 0).all()), "groups: an extreme without a value")
+        for k, one in enumerate(layout.words_of(inputs)):
+            check(one, cells[:, at + k], there)
+    for inputs, rows in zip(layout.values, listed, strict=True):
+        for k, one in enumerate(layout.words_of(inputs)):
+            check(one, rows[:, 1 + k], np.ones(len(rows), np.bool_))
+
+
+def _check_extremes(state: State, cells: Int64s, slots: Int64s, require: Require) -> None:
+    """Check that extremes are those of the values, where values are kept for them."""
+    layout = state.layout
+    for inputs, values in zip(layout.values, state.values, strict=True):
+        words, places = values.of(slots)
+        for greatest in (False, True):
+            if layout.retracts and (inputs, greatest) in layout.extremes:
+                at = layout.extremes[inputs, greatest]
+                found = np.zeros_like(cells)
+                layout.settle_extreme(found, inputs, greatest, words, places, state.texts)
+                own = slice(at, at + len(inputs))
+                require(np.array_equal(found[:, own], cells[:, own]), "groups: an extreme is none of its values")
+
+
+def _progress(groups: Groups, keys: Int64s, finished: bool, watermark: int | None, require: Require) -> Progress:
+    buckets = groups.buckets
+    progress = groups.advanced(Progress(finished=finished), watermark)
+    if buckets is None:
+        return progress
+    times = keys[:, -1]
+    fits = bool((np.abs(times) <= FOREVER).all()) and np.array_equal(buckets.of(times), times)
+    covered = buckets.covered(times) if fits else None
+    require(fits and (covered is None or bool(covered.all())), "groups: a bucket of time is none of the window")
+    due = buckets.due(keys, progress.limit, progress.limit)
+    require(not len(due.closed), "groups: a window was not given that is due")
+    return progress._replace(next=due.next)
+
+
+def groups_to_parts(groups: Groups) -> Plain:
+    """Return all from which `load_groups` resumes."""
+    header, parts = contents(groups)
+    return {
+        "finished": header["finished"],
+        "sums": header["sums"],
+        **{f"groups {name}": one for name, one in parts.items()},
+    }
+
+
+def load_groups(groups: Groups, parts: Parts, watermark: int | None) -> None:
+    """Fill the groups of a new runtime. Raises StateError for parts that do not fit."""
+    ranges = parts.rows("sums", len(groups.state.layout.sums), 2, -100)
+
+    def numbers(name: str, width: int | None) -> npt.NDArray[Any]:
+        shape = (-1, width) if width else (-1,)
+        return parts.array(f"groups {name}", np.uint8 if width is None else np.int64, shape).copy()
+
+    fill(groups, {"finished": parts.flag("finished"), "sums": ranges}, numbers, watermark, parts.require)

@@ -1,0 +1,10 @@
+"""Partitions that move: load balancing between engines, each with plans of its own.
+
+A query runs partitioned by key on several nodes; partition groups move between them by the protocols of Zhu and
+Rundensteiner ("parallel" is PTLB, "state" is MSLB) or just in time ("jit"). `Simulation` runs all of it in one
+process, with real engines and a simulated clock.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,8 @@
+from .balancing import Automatic, Balance
+from .fitting import fitted
+from .links import Link
+from .machine import Node
+from .simulation import Simulation
+from .work import Costs
+
+__all__ = ["Automatic", "Balance", "Costs", "Link", "Node", "Simulation", "fitted"]

@@ -1,0 +1,127 @@
+"""Balancing: measures the load of groups, asks a policy, and makes the moves that pay.
+
+The policies are those of streaming jobs on Spark (`eddy.spark.streaming.driver.rebalancing`), which need no Spark. A
+policy smooths loads over periods and waits until a node was overloaded for several of them; so a slow drift triggers,
+and a swing does not. Here a move is also compared with its cost: it is made only if it relieves the fullest node, over
+`payback` seconds, by more than it takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from eddy.cluster.manager import checked_how
+from eddy.cluster.work import Costs, Work
+from eddy.errors import InputError
+from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Rebalancer
+
+
+@dataclass
+class Balance:
+    """How a simulation balances.
+
+    policy   decides which group runs where; `Automatic` by default
+    every    seconds between two decisions
+    how      protocol of the moves: "parallel", "state" or "jit"
+    measure  load of a group: "time", seconds of work per second, work that waits included; or "memory", rows and
+             entries of stored states
+    weight   weight of the newest period in the smoothed load
+    payback  seconds within which a move must have paid for itself; None = every move that the policy plans is made
+
+    Loads in time are those of a machine of speed 1.
+    """
+
+    policy: Rebalancer = field(default_factory=Automatic)
+    every: float = 1.0
+    how: str = "jit"
+    measure: str = "time"
+    weight: float = 0.5
+    payback: float | None = 60.0
+
+    def __post_init__(self) -> None:
+        checked_how(self.how)
+        if self.measure not in ("time", "memory"):
+            raise InputError(f"measure={self.measure!r}: loads are measured in 'time' or in 'memory'")
+        if not self.every > 0 or (self.payback is not None and not self.payback > 0):
+            raise InputError(f"every={self.every}, payback={self.payback}: give seconds above 0")
+
+
+class Planned(NamedTuple):
+    """A move that pays.
+
+    gain   load that the sender loses, in the unit of the loads
+    cost   seconds of work of the move itself, at speed 1
+    """
+
+    groups: tuple[int, ...]
+    sender: int
+    receiver: int
+    gain: float
+    cost: float
+
+
+class State(NamedTuple):
+    """What a group keeps: rows in its windows, entries of stored states."""
+
+    rows: int
+    entries: int
+
+
+class Balancer:
+    """The decisions of one simulation."""
+
+    def __init__(self, balance: Balance, owners: list[int], nodes: int, costs: Costs) -> None:
+        self.balance, self.costs = balance, costs
+        self.load = Load.none(len(owners), balance.weight)
+        self.period = 0
+        self._nodes = nodes
+
+    def plan(
+        self, owners: list[int], measured: Mapping[int, float], states: Mapping[int, State], busy: frozenset[int]
+    ) -> list[Planned]:
+        """Return the moves to make after a period.
+
+        measured   load of the groups in the period
+        states     what each group keeps
+        busy       groups on their way, which stay
+        """
+        self.load = self.load.after(measured)
+        now = PartitionMap(tuple(owners), self._nodes)
+        planned = self.balance.policy.plan(now, self.load, self.period)
+        self.period += 1
+        pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for move in now.moved(planned):
+            if move.group not in busy:
+                pairs[move.sender, move.receiver].append(move.group)
+        made = []
+        for (sender, receiver), groups in sorted(pairs.items()):
+            gain = sum(self.load.per_group[group] for group in groups)
+            cost = sum(self._cost(states[group]) for group in groups)
+            if self._pays(now, groups, receiver, cost):
+                made.append(Planned(tuple(groups), sender, receiver, gain, cost))
+        return made
+
+    def _pays(self, now: PartitionMap, groups: list[int], receiver: int, cost: float) -> bool:
+        payback = self.balance.payback
+        if payback is None or self.balance.measure == "memory":
+            return True
+        loads = self.load.of_partitions(now)
+        after = self.load.of_partitions(now.with_moves(dict.fromkeys(groups, receiver)))
+        return (max(loads) - max(after)) * payback > cost
+
+    def _cost(self, state: State) -> float:
+        """Return the predicted seconds of work of moving a group."""
+        rows = Work(packed=state.rows, loaded=state.rows)
+        if self.balance.how == "state":
+            rows += Work(packed=state.entries, entries=state.entries)
+        elif self.balance.how == "parallel":
+            # Both sides join the rows of a window, and the sender the new ones for another one.
+            rows = Work(rows=2 * state.rows, entries=2 * state.entries)
+        return self.costs.seconds(rows)
+
+
+__all__ = ["Automatic", "Balance", "Balancer", "Planned", "State"]

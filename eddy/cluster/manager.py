@@ -1,0 +1,390 @@
+"""The distribution manager: runs the protocols of moves, step by step, and the recovery of lost groups.
+
+Algorithms 1 and 3 of the paper are the generators `PROTOCOLS["parallel"]` and `["state"]`: each `yield` sends the
+messages of a step and waits for its answers. Moves of different groups run side by side; a move of a group that is on
+its way waits until that has ended.
+
+The manager acts on the journal of the messages that it received and of nothing else, so a manager that is lost is
+replaced by one that reads the journal again (`replayed`).
+
+A node that is lost (`lost`) loses its memory and all that was on its way to it. Each of its groups gets a new track,
+built from the logs of the splits: at the new node of a move that has passed its point of no return, at the old one
+otherwise. Source: Zhu and Rundensteiner, sec. 3.2 and 4.2; JIT and recovery are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from eddy.cluster.messages import STEPS, UNION, Given, Message, Sent, processor, split
+from eddy.cluster.positions import ENDLESS
+from stairs.errors import InputError
+from stairs.graph import FOREVER
+
+PURGES = ("exact", "paper")
+CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1}
+"""The first step of each protocol that changes where rows go."""
+
+
+class Step(NamedTuple):
+    """Messages to send, and the answers to wait for as (address, kind)."""
+
+    send: list[Sent]
+    answers: set[tuple[str, str]]
+
+
+Answers = dict[tuple[str, str], Message]
+Steps = Generator[Step, Answers, None]
+
+
+@dataclass
+class Move:
+    """One move of groups, or one recovery.
+
+    groups     empty until PartitionsToMove, if the sender chooses them
+    amount     rows to move, if the sender chooses the groups
+    state      "waiting", "running", "done", "nothing" (no group to move) or "aborted"
+    committed  the point of no return: after a loss, the groups go to the receiver
+    step       number of the present step in `STEPS`, from 1
+    """
+
+    number: int
+    how: str
+    sender: int
+    receiver: int
+    groups: tuple[int, ...]
+    amount: float | None = None
+    state: str = "waiting"
+    committed: bool = False
+    step: int = 0
+    epochs: dict[int, int] = field(default_factory=dict)
+    old_epochs: dict[int, int] = field(default_factory=dict)
+    now: Step | None = None
+    missing: set[tuple[str, str]] = field(default_factory=set)
+    answers: Answers = field(default_factory=dict)
+    steps: Steps | None = None
+
+
+class Options(NamedTuple):
+    """Options of the protocols.
+
+    purge    PTLB: "exact" reports AllOldPurged when no old row can join any more; "paper" a window later, if the plan
+             has more than one join
+    log      JIT: base windows come from the logs of the splits, not from the sender
+    spans    per stream the size of its window in ticks, None = unbounded
+    states   JIT from the sender: says for a sender and a receiver whether stored states are taken along
+    """
+
+    purge: str = "exact"
+    log: bool = True
+    spans: tuple[int | None, ...] = ()
+    states: Callable[[int, int], bool] = lambda sender, receiver: False
+
+
+class Manager:
+    """The distribution manager.
+
+    owners   per group the node that runs it
+    streams  names of the streams, each with a split
+    """
+
+    def __init__(self, owners: Sequence[int], nodes: int, streams: Sequence[str], options: Options) -> None:
+        self._first = tuple(owners)
+        self.owners, self.nodes, self.options = list(owners), nodes, options
+        self.current = [0] * len(owners)
+        """Per group, the epoch of its track."""
+        self.epochs = [0] * len(owners)
+        """Per group, the last epoch that was given out."""
+        self.splits = [split(name) for name in streams]
+        self.moves: list[Move] = []
+        self.down: set[int] = set()
+        self._locked: dict[int, int] = {}
+        self._streams = tuple(streams)
+        self.journal: list[tuple[str, tuple[Any, ...]]] = []
+
+    # The journal
+
+    def replayed(self) -> tuple[Manager, list[Sent]]:
+        """Return a manager with the state of this one's journal, and the messages of its present steps, to repeat."""
+        other = Manager(self._first, self.nodes, self._streams, self.options)
+        for name, arguments in self.journal:
+            getattr(other, name)(*arguments)
+        return other, [one for move in other.running for one in (move.now.send if move.now else ())]
+
+    @property
+    def running(self) -> list[Move]:
+        """The moves under way."""
+        return [move for move in self.moves if move.state == "running"]
+
+    @property
+    def idle(self) -> bool:
+        """Whether no move is under way or waits."""
+        return not any(move.state in ("running", "waiting") for move in self.moves)
+
+    # Requests
+
+    def request(
+        self, how: str, sender: int, receiver: int, groups: tuple[int, ...] = (), amount: float | None = None
+    ) -> list[Sent]:
+        """Request a move of groups, or of an amount of rows in groups that the sender chooses.
+
+        It begins when none of the groups is in another move. Groups that the sender does not run then stay.
+        """
+        self.journal.append(("request", (how, sender, receiver, groups, amount)))
+        self.moves.append(Move(len(self.moves), how, sender, receiver, groups, amount))
+        return self._begin()
+
+    def _begin(self) -> list[Sent]:
+        sent: list[Sent] = []
+        claimed: set[int] = set()
+        for move in self.moves:
+            if move.state != "waiting":
+                continue
+            free = not any(group in self._locked or group in claimed for group in move.groups)
+            if free and move.sender not in self.down and move.receiver not in self.down:
+                sent += self._start(move)
+            else:
+                claimed.update(move.groups)
+        return sent
+
+    def _start(self, move: Move) -> list[Sent]:
+        move.state = "running"
+        if move.amount is not None:
+            groups: Iterable[int] = (g for g in range(len(self.owners)) if g not in self._locked)
+        else:
+            groups = move.groups
+        move.groups = tuple(g for g in groups if self.owners[g] == move.sender and g != -1)
+        if move.how != "recover" and (not move.groups or move.sender == move.receiver):
+            move.state = "nothing"
+            return []
+        if move.amount is None:
+            self._lock(move)
+        move.steps = PROTOCOLS[move.how](self, move)
+        return self._next(move, None)
+
+    def _lock(self, move: Move) -> None:
+        for group in move.groups:
+            self._locked[group] = move.number
+            move.old_epochs[group] = self.current[group]
+            self.epochs[group] += 1
+            move.epochs[group] = self.epochs[group]
+
+    def _next(self, move: Move, answers: Answers | None) -> list[Sent]:
+        assert move.steps is not None
+        try:
+            step = next(move.steps) if answers is None else move.steps.send(answers)
+        except StopIteration:
+            if move.state == "running":
+                move.state = "done"
+            self._unlock(move)
+            return self._begin()
+        move.now, move.missing, move.answers = step, set(step.answers), {}
+        sent = list(step.send)
+        return sent if move.missing else sent + self._next(move, {})
+
+    def _unlock(self, move: Move) -> None:
+        move.now = None
+        for group in move.groups:
+            if self._locked.get(group) == move.number:
+                del self._locked[group]
+
+    # Messages
+
+    def receive(self, source: str, message: Message) -> list[Sent]:
+        """Take an answer; return what to send. Answers that no step waits for are ignored."""
+        self.journal.append(("receive", (source, message)))
+        if not 0 <= message.move < len(self.moves):
+            return []
+        move = self.moves[message.move]
+        key = source, message.kind
+        if move.state != "running" or key not in move.missing:
+            return []
+        move.missing.discard(key)
+        move.answers[key] = message
+        return [] if move.missing else self._next(move, move.answers)
+
+    # Losses
+
+    def lost(self, node: int) -> list[Sent]:
+        """Take note that a node has lost its memory; its moves stop until `restarted` or `removed`."""
+        self.journal.append(("lost", (node,)))
+        self.down.add(node)
+        return []
+
+    def restarted(self, node: int) -> list[Sent]:
+        """Rebuild the groups of a node that has come back empty."""
+        self.journal.append(("restarted", (node,)))
+        self.down.discard(node)
+        return self._recover(node, None) + self._begin()
+
+    def removed(self, node: int, heirs: tuple[int, ...]) -> list[Sent]:
+        """Rebuild the groups of a node that will not come back at other nodes, in turn."""
+        self.journal.append(("removed", (node, heirs)))
+        for move in self.moves:
+            if move.state == "waiting" and node in (move.sender, move.receiver):
+                move.state = "aborted"
+        return self._recover(node, heirs) + self._begin()
+
+    def _recover(self, node: int, heirs: tuple[int, ...] | None) -> list[Sent]:
+        """Start recoveries of all groups that a node ran, sent or received."""
+        homes: dict[int, int] = {}
+        drops: dict[int, set[int]] = {}
+        sent: list[Sent] = []
+        for move in self.running:
+            if node not in (move.sender, move.receiver):
+                continue
+            move.state = "aborted"
+            if move.steps is not None:
+                move.steps.close()
+            self._unlock(move)
+            if node == move.receiver and move.step < CHANGES[move.how]:
+                # Nothing has changed at the sender and at the splits: the move is called off.
+                epochs = {group: epoch + 1 for group, epoch in move.epochs.items()}
+                calls = Message("DropPartitions", move.number, tuple(epochs), {"epochs": epochs})
+                sent.append((processor(node), calls))
+                continue
+            for group in move.groups if move.epochs else ():
+                homes[group] = move.receiver if move.committed or move.how == "recover" else move.sender
+                drops[group] = {move.sender, move.receiver}
+        for group, owner in enumerate(self.owners):
+            if owner == node and group not in self._locked:
+                homes.setdefault(group, node)
+                drops.setdefault(group, {node})
+        if heirs is not None:
+            turns = [group for group in sorted(homes) if homes[group] == node]
+            for turn, group in enumerate(turns):
+                others = [one for one in drops[group] if one != node and one not in self.down]
+                homes[group] = others[0] if others else heirs[turn % len(heirs)]
+        for home in sorted(set(homes.values())):
+            groups = tuple(group for group in sorted(homes) if homes[group] == home)
+            move = Move(len(self.moves), "recover", node, home, groups, state="running")
+            self.moves.append(move)
+            self._lock(move)
+            self.settle(move)
+            rest = {one for group in groups for one in drops[group]} - {home} - self.down
+            move.steps = PROTOCOLS["recover"](self, move)
+            message = Message("DropPartitions", move.number, groups, {"epochs": dict(move.epochs)})
+            sent += [(processor(one), message) for one in sorted(rest)]
+            sent += self._next(move, None)
+        return sent
+
+    # Parts of the protocols
+
+    def ask(self, move: Move, kind: str, to: Iterable[str], **content: Any) -> list[Sent]:
+        """Return a message of the present step to some addresses; `step` is its number in `STEPS`."""
+        move.step = STEPS[move.how].index(kind) + 1
+        base = {
+            "receiver": move.receiver,
+            "epochs": dict(move.epochs),
+            "old_epochs": dict(move.old_epochs),
+            "spans": self.options.spans,
+        }
+        message = Message(kind, move.number, move.groups, {**base, **content})
+        return [(address, message) for address in to]
+
+    def chosen(self, move: Move) -> Generator[Step, Answers, Mapping[str, Any] | None]:
+        """Steps 1 and 2 of all protocols: the sender says which groups move; None if there are none."""
+        sender = processor(move.sender)
+        answers = yield Step(
+            self.ask(move, "ComputePartitionsToMove", [sender], amount=move.amount), {(sender, "PartitionsToMove")}
+        )
+        answer = answers[sender, "PartitionsToMove"]
+        groups = [g for g in answer.groups if self.owners[g] == move.sender]
+        if move.amount is not None:
+            move.groups = tuple(g for g in groups if g not in self._locked)
+            self._lock(move)
+        if not move.groups:
+            move.state = "nothing"
+            return None
+        return answer.content
+
+    def settle(self, move: Move) -> None:
+        """Pass the point of no return: the groups belong to the receiver."""
+        move.committed = True
+        for group in move.groups:
+            self.owners[group], self.current[group] = move.receiver, move.epochs[group]
+
+
+def _parallel(manager: Manager, move: Move) -> Steps:
+    """Algorithm 1: PTLB, five steps."""
+    sender, splits = processor(move.sender), manager.splits
+    if (yield from manager.chosen(move)) is None:
+        return
+    duplicate = manager.ask(move, "DuplicatePartitions", [sender, *splits], purge=manager.options.purge)
+    yield Step(duplicate, {(sender, "AllOldPurged")})
+    manager.settle(move)
+    yield Step(manager.ask(move, "DeletePartitions", [sender, *splits]), set())
+
+
+def _state(manager: Manager, move: Move) -> Steps:
+    """Algorithm 3: MSLB, eight steps; ReceivePartitions goes from the sender to the receiver."""
+    sender, receiver, splits = processor(move.sender), processor(move.receiver), manager.splits
+    if (yield from manager.chosen(move)) is None:
+        return
+    deactivated = {(one, "Deactivated") for one in (sender, *splits)}
+    yield Step(manager.ask(move, "DeactivatePartitions", [sender, *splits]), deactivated)
+    yield Step(manager.ask(move, "SendPartitions", [sender]), {(receiver, "Received")})
+    manager.settle(move)
+    yield Step(manager.ask(move, "ReactivatePartitions", splits), set())
+
+
+def _jit(manager: Manager, move: Move) -> Steps:
+    """JIT: copy base windows while the sender goes on, then switch; the receiver completes states on demand."""
+    sender, receiver, splits = processor(move.sender), processor(move.receiver), manager.splits
+    chosen = yield from manager.chosen(move)
+    if chosen is None:
+        return
+    log = manager.options.log
+    known, watermarks = chosen["known"], chosen["watermarks"]
+    states = not log and manager.options.states(move.sender, move.receiver)
+    copy = manager.ask(
+        move, "CopyPartitions", splits if log else [sender], known=known, watermarks=watermarks, states=states
+    )
+    yield Step(copy, {(receiver, "Copied")})
+    manager.settle(move)
+    switch = manager.ask(move, "SwitchPartitions", [sender, *splits], log=log, known=known)
+    yield Step(switch, {(receiver, "Switched")})
+
+
+def _recover(manager: Manager, move: Move) -> Steps:
+    """Fence what was given, and build the tracks again from the logs."""
+    receiver, splits = processor(move.receiver), manager.splits
+    answers = yield Step(manager.ask(move, "FencePartitions", [UNION]), {(UNION, "Fenced")})
+    given = answers[UNION, "Fenced"].content["given"]
+    watermarks = {group: needed_from(own) for group, own in given.items()}
+    rebuild = manager.ask(move, "RecoverPartitions", [receiver, *splits], given=given, watermarks=watermarks)
+    yield Step(rebuild, {(receiver, "Recovered")})
+
+
+def needed_from(given: tuple[Given, ...]) -> int:
+    """Return an event time such that a result that was not given has a component of this time or younger.
+
+    given   what the tracks of a group have given, in the order of their epochs
+    """
+    marks = []
+    for k, one in enumerate(given):
+        endless = any(own and own[-1][1] == ENDLESS for region in one.elsewhere for own in region.intervals)
+        if endless and k == len(given) - 1:
+            return -FOREVER  # the receiver of a PTLB move has not given anything
+        if not one.final or k == len(given) - 1:
+            marks.append(one.watermark)
+    return min(marks, default=-FOREVER)
+
+
+PROTOCOLS: dict[str, Callable[[Manager, Move], Steps]] = {
+    "parallel": _parallel,
+    "state": _state,
+    "jit": _jit,
+    "recover": _recover,
+}
+"""The steps of each protocol on the side of the manager."""
+
+
+def checked_how(how: object) -> str:
+    """Return the name of a protocol. Raises InputError for any other value."""
+    names = [name for name in PROTOCOLS if name != "recover"]
+    if how not in names:
+        raise InputError(f"how={how!r}: a move is made by one of {', '.join(map(repr, names))}")
+    return str(how)

@@ -1,0 +1,434 @@
+"""A cluster in one process: real engines, simulated links and a simulated clock."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.cluster.balancing import Balance, Balancer, State
+from eddy.cluster.links import Delay, Link, Links
+from eddy.cluster.machine import Done, Machine, Node
+from eddy.cluster.manager import PURGES, Manager, Options, checked_how
+from eddy.cluster.messages import MANAGER, UNION, Commit, Message, Sent, processor
+from eddy.cluster.partitioning import Partitioned
+from eddy.cluster.records import MessageLog, MoveLog
+from eddy.cluster.split import Split
+from eddy.cluster.track import Setting
+from eddy.cluster.union import Union
+from eddy.cluster.work import Costs
+from eddy.errors import InputError
+from eddy.query.query import Query
+from eddy.runtime import Runtime
+from jisc.strategies import STRATEGIES
+
+_ARRIVAL, _EVENT = "an arrival", "an event"
+"""Sources of what waits for a process that is down, other than addresses."""
+
+
+class Simulation:
+    """Runs a query on simulated nodes, and moves partition groups between them.
+
+    query     an inner join of streams with event times, Range windows and a key that all of them share
+    nodes     the nodes, or their number
+    links     latency and bandwidth of all links
+    groups    number of partition groups
+    owners    per group the node that runs it at the start; None = in turn
+    costs     seconds per unit of work
+    purge     end of a PTLB move: "exact", or "paper", which waits for a window longer if there are two joins or more
+    copy      source of base windows in a JIT move: "log", the replicated logs of the splits, or "sender"
+    delay     extra seconds of the n-th message of a link, as a function (from, to, n); for tests
+    turn_rows rows that a node joins before it looks for control messages
+    balance   when and how groups move by themselves; None = only `move` moves them
+
+    A split per stream routes rows; all splits are on machines of their own. Rows of one stream arrive in the order in
+    which they were pushed; a row that is older than the greatest event time of its stream by more than
+    `Query.lateness` is late (`late_counts`). Results are those of one engine over all other rows, in any order of
+    what the links deliver. Raises QueryError for a query that cannot be partitioned, InputError for other arguments.
+
+    >>> rows = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+    >>> from eddy import Range, Stream
+    >>> streams = [Stream(name, rows, window=Range(10), time="t") for name in "RS"]
+    >>> sim = Simulation(Query(streams, ["R.k = S.k"]), nodes=2, groups=4)
+    >>> sim.push({"R": {"k": [1, 2], "t": [0, 1]}, "S": {"k": [2, 1], "t": [3, 4]}})
+    >>> sim.run()
+    >>> sim.results().num_rows
+    2
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        nodes: Sequence[Node] | int = 2,
+        links: Link | None = None,
+        *,
+        groups: int = 16,
+        owners: Sequence[int] | None = None,
+        costs: Costs | None = None,
+        purge: str = "exact",
+        copy: str = "log",
+        delay: Delay | None = None,
+        turn_rows: int = 256,
+        balance: Balance | None = None,
+    ) -> None:
+        self.nodes = [Node()] * nodes if isinstance(nodes, int) else list(nodes)
+        if not self.nodes:
+            raise InputError("a cluster needs at least 1 node")
+        if groups < 1 or turn_rows < 1:
+            raise InputError(f"groups={groups}, turn_rows={turn_rows}: give 1 or more")
+        if purge not in PURGES:
+            raise InputError(f"purge={purge!r}: choose one of {', '.join(map(repr, PURGES))}")
+        if copy not in ("log", "sender"):
+            raise InputError(f"copy={copy!r}: base windows come from the 'log' or from the 'sender'")
+        self.query = Partitioned(query, groups)
+        first = list(owners) if owners is not None else [group % len(self.nodes) for group in range(groups)]
+        if len(first) != groups or not all(0 <= owner < len(self.nodes) for owner in first):
+            raise InputError(f"owners must name a node of 0 to {len(self.nodes) - 1} for each of the {groups} groups")
+        self.costs = costs if costs is not None else Costs()
+        self._turn_rows = turn_rows
+        self._links = Links(links if links is not None else Link(), delay)
+        self._clock, self._number = 0.0, 0
+        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._settings = [self._setting(node) for node in self.nodes]
+        self._machines: list[Machine | None] = [self._machine(i, first) for i in range(len(self.nodes))]
+        self._lives = [0] * len(self.nodes)
+        self._gone: set[int] = set()
+        self._splits = {f"split {name}": Split(i, first, len(self.nodes)) for i, name in enumerate(self.query.names)}
+        self.union = Union(self.query.inner.output_schema, self.query.hidden)
+        options = Options(purge, copy == "log", tuple(self.query.spans), self._cheaper)
+        self.manager = Manager(first, len(self.nodes), self.query.names, options)
+        self._held: dict[str, list[tuple[str, Any]]] = {}
+        """Mail of a manager or split that is down."""
+        self.late_counts = dict.fromkeys(self.query.names, 0)
+        self._log, self._moves = MessageLog(), MoveLog()
+        self._balancer = None if balance is None else Balancer(balance, first, len(self.nodes), self.costs)
+        self._spent: dict[int, float] = defaultdict(float)
+        """Seconds of work of each group in this period, at speed 1."""
+        self._joined = 0
+        if balance is not None:
+            self._at(balance.every, self._balance)
+
+    def _setting(self, node: Node) -> Setting:
+        model = Runtime(self.query.inner, node.plan, strategy=node.strategy, policy=node.policy)
+        return Setting(model.plan, node.strategy, model.policy)
+
+    def _cheaper(self, sender: int, receiver: int) -> bool:
+        """Return whether stored states are taken along: some match, and sending costs less than completing."""
+        ours, theirs = self._settings[sender], self._settings[receiver]
+        if ours[1:] != theirs[1:] or not STRATEGIES[ours.strategy].changes:
+            return False
+        matching = {(stair.streams, stair.by) for stair in self._model(ours).stairs}
+        if not matching & {(stair.streams, stair.by) for stair in self._model(theirs).stairs}:
+            return False
+        entry_bytes = 8 * (1 + len(self.query.names))
+        sent = self.costs.pack + self.costs.load + entry_bytes / self._links.link.bandwidth
+        return sent < self.costs.entry
+
+    def _model(self, setting: Setting) -> Runtime:
+        return Runtime(self.query.inner, setting.plan, strategy=setting.strategy, policy=setting.policy)
+
+    def _machine(self, number: int, owners: list[int]) -> Machine:
+        node = self.nodes[number]
+        return Machine(self.query, number, self._settings[number], node.speed, self.costs, self._turn_rows, owners)
+
+    # What a user calls
+
+    @property
+    def time(self) -> float:
+        """The simulated time in seconds."""
+        return self._clock
+
+    @property
+    def owners(self) -> list[int]:
+        """Per group, the node that runs it."""
+        return list(self.manager.owners)
+
+    def push(self, batches: Mapping[str, object], at: float | None = None) -> None:
+        """Let rows arrive at the splits at a time of the simulated clock, which `run` reaches; None = now.
+
+        batches   rows by stream, as for `Runtime.push`
+
+        Raises InputError for rows that do not fit, and for a time that has passed.
+        """
+        at = self._clock if at is None else at
+        if at < self._clock:
+            raise InputError(f"at={at}: the simulated clock is at {self._clock} already")
+        for name, rows in batches.items():
+            if name not in self.query.names:
+                raise InputError(f"there is no stream {name!r}; the streams are {', '.join(self.query.names)}")
+            i = self.query.names.index(name)
+            self._at(at, self._arrive, i, *self.query.admit(i, rows))
+
+    def finish(self) -> None:
+        """State that no more rows come: all windows end, so that moves that wait for them can end."""
+        for address in self._splits:
+            self._end(address)
+
+    def run(self, until: float | None = None) -> None:
+        """Advance the clock to a time, or until nothing is left to do."""
+        while self._events and (until is None or self._events[0][0] <= until):
+            self._clock, _, call, arguments = heappop(self._events)
+            call(*arguments)
+        if until is not None:
+            self._clock = max(self._clock, until)
+
+    def move(self, groups: Sequence[int], to: int, how: str = "jit") -> list[int]:
+        """Request a move of groups to a node; return the numbers of the moves, one for each node that sends.
+
+        how   "parallel" (PTLB), "state" (MSLB) or "jit"
+
+        A group that is in another move moves when that has ended. Raises InputError for arguments that do not fit, and
+        while the manager is down.
+        """
+        self._check_receiver(to)
+        checked_how(how)
+        wanted = sorted({self.query.check_group(group) for group in groups})
+        if not wanted:
+            raise InputError("no groups to move; name at least one")
+        ends = self._ends()
+        numbers = []
+        for sender in sorted({ends[group] for group in wanted}):
+            numbers.append(self._request(how, sender, to, tuple(g for g in wanted if ends[g] == sender), None))
+        return numbers
+
+    def move_load(self, sender: int, to: int, rows: float, how: str = "jit") -> int:
+        """Request a move of about so many rows of state; the sender chooses the groups. Return its number."""
+        self._check_receiver(sender)
+        self._check_receiver(to)
+        checked_how(how)
+        return self._request(how, sender, to, (), rows)
+
+    def transition(self, node: int, plan: str) -> None:
+        """Change the plan of a node: of all its engines, and of groups that come to it."""
+        self._check_node(node)
+        machine = self._machines[node]
+        if machine is None:
+            raise InputError(f"node {node} is down; its plan can change when it runs again")
+        machine.processor.transition(plan)
+        self._settings[node] = machine.processor.setting
+
+    def lose(self, process: int | str, restart: float | None = None) -> None:
+        """Lose a process now: a node by its number, "manager", or "split <stream>".
+
+        restart   seconds until it runs again; None = never, which only a node may do
+
+        A node loses its memory, its queue and all that is on its way to it. When it is back, or at once if it never
+        is, the manager rebuilds its groups from the logs of the splits and from what the union has taken. The manager
+        reads its journal again; a split has its state in its log; what was sent to either arrives when it is back.
+        """
+        if isinstance(process, int):
+            self._check_node(process)
+            if self._machines[process] is None:
+                raise InputError(f"node {process} is down already")
+            left = [i for i, one in enumerate(self._machines) if one is not None and i != process]
+            if restart is None and not left:
+                raise InputError(f"node {process} is the last one that runs")
+            self._machines[process] = None
+            self._lives[process] += 1
+            self._tell("lost", process)
+            if restart is None:
+                self._gone.add(process)
+                self._tell("removed", process, tuple(left))
+            else:
+                self._at(self._clock + restart, self._restart, process)
+        elif process == MANAGER or process in self._splits:
+            if restart is None:
+                raise InputError(f"{process} has to come back: say after how many seconds (restart=…)")
+            if process in self._held:
+                raise InputError(f"{process} is down already")
+            self._held[process] = []
+            self._at(self._clock + restart, self._back, process)
+        else:
+            raise InputError(
+                f"there is no process {process!r}; there are nodes, 'manager' and {', '.join(self._splits)}"
+            )
+
+    def results(self) -> pa.Table:
+        """Return all results that have reached the union, in that order."""
+        return self.union.results()
+
+    def messages(self) -> pa.Table:
+        """Return the messages of all moves in the order in which they were sent; `records.MESSAGES` has the columns."""
+        return self._log.table()
+
+    def history(self) -> pa.Table:
+        """Return one row per move; `records.MOVES` documents the columns."""
+        return self._moves.table(self.manager.moves, self._log)
+
+    # Events
+
+    def _at(self, time: float, call: Callable[..., None], *arguments: Any) -> None:
+        self._number += 1
+        heappush(self._events, (time, self._number, call, arguments))
+
+    def _check_node(self, node: object) -> None:
+        if not isinstance(node, int) or not 0 <= node < len(self.nodes):
+            raise InputError(f"there is no node {node!r}; nodes are numbered from 0 to {len(self.nodes) - 1}")
+
+    def _check_receiver(self, node: object) -> None:
+        self._check_node(node)
+        if node in self._gone:
+            raise InputError(f"node {node} was lost and does not come back; choose another one")
+
+    def _ends(self) -> list[int]:
+        """Return per group the node that will run it after all requested moves."""
+        ends = self.owners
+        for move in self.manager.moves:
+            if move.state in ("running", "waiting") and move.amount is None:
+                for group in move.groups:
+                    ends[group] = move.receiver
+        return ends
+
+    def _request(self, how: str, sender: int, to: int, groups: tuple[int, ...], amount: float | None) -> int:
+        if MANAGER in self._held:
+            raise InputError("the manager is down; request the move when it runs again")
+        if how == "parallel" and None in self.query.spans:
+            endless = self.query.names[self.query.spans.index(None)]
+            raise InputError(f"stream {endless} is unbounded, so PTLB would never end: move by 'state' or 'jit'")
+        number = len(self.manager.moves)
+        self._moves.asked(number, self._clock)
+        self._send(MANAGER, self.manager.request(how, sender, to, groups, amount))
+        return number
+
+    def _arrive(self, stream: int, rows: pa.RecordBatch, groups: np.ndarray) -> None:
+        address = f"split {self.query.names[stream]}"
+        if address in self._held:
+            self._held[address].append((_ARRIVAL, (stream, rows, groups)))
+            return
+        one = self._splits[address]
+        rows, groups, progress, late = self.query.on_time(stream, rows, groups, one.progress)
+        self.late_counts[self.query.names[stream]] += late
+        self._send(address, one.arrive(self.query.pieces(rows, groups), progress))
+
+    def _send(self, source: str, sent: Sequence[Sent]) -> None:
+        for to, item in sent:
+            if isinstance(item, Message) and source == MANAGER:
+                self._moves.sent(item, self.manager.moves, self._clock)
+            nbytes = self._log.size(item)
+            arrival = self._links.arrival(source, to, nbytes, self._clock)
+            self._log.note(item, self.manager.moves, source, to, nbytes, self._clock, arrival)
+            node = int(to[5:]) if to.startswith("node ") else -1
+            life = self._lives[node] if node >= 0 else 0
+            self._at(arrival, self._deliver, source, to, item, node, life)
+
+    def _deliver(self, source: str, to: str, item: Any, node: int, life: int) -> None:
+        if node >= 0:
+            machine = self._machines[node]
+            if machine is not None and self._lives[node] == life:
+                sent = machine.put(item)
+                if machine.busy:
+                    # What the present turn sends comes first: links keep the order.
+                    machine.after += sent
+                else:
+                    self._send(to, sent)
+                self._wake(machine)
+        elif to in self._held:
+            self._held[to].append((source, item))
+        elif to == MANAGER:
+            self._send(MANAGER, self.manager.receive(source, item))
+        elif to == UNION:
+            if isinstance(item, Commit):
+                self.union.commit(item)
+            else:
+                self._send(UNION, self.union.receive(item))
+        else:
+            if isinstance(item, Message):
+                self._moves.at_split(item, self._clock)
+            self._send(to, self._splits[to].receive(item))
+
+    def _wake(self, machine: Machine) -> None:
+        if machine.busy:
+            return
+        done = machine.turn()
+        if done is None:
+            return
+        machine.busy = True
+        self._moves.worked(machine.number, done, self.manager.moves, self._clock)
+        for group, seconds in done.by_group.items():
+            self._spent[group] += seconds * machine.speed
+        self._joined += sum(rows.n_rows for rows in done.rows)
+        self._at(self._clock + done.seconds, self._finished, machine, done)
+
+    def _finished(self, machine: Machine, done: Done) -> None:
+        if self._machines[machine.number] is not machine:
+            return  # it was lost meanwhile, and what it would have sent
+        machine.busy = False
+        self._moves.finished(done, self._clock)
+        sent, machine.after = [*done.sent, *machine.after], []
+        self._send(processor(machine.number), sent)
+        self._wake(machine)
+
+    def _balance(self) -> None:
+        """Decide after a period, and begin the next one as long as anything else happens."""
+        assert self._balancer is not None
+        balance = self._balancer.balance
+        states, waiting = self._states()
+        if balance.measure == "time":
+            rows = sum(self._spent.values()) / max(1, self._joined)
+            measured = {g: (self._spent[g] + waiting[g] * rows) / balance.every for g in range(self.query.groups)}
+        else:
+            measured = {g: float(states[g].rows + states[g].entries) for g in range(self.query.groups)}
+        self._moves.measured(self.owners, measured, self.manager.moves, self._clock)
+        busy = frozenset(group for move in self.manager.running for group in move.groups)
+        for one in self._balancer.plan(self.owners, measured, states, busy):
+            if MANAGER not in self._held and not {one.sender, one.receiver} & (self._gone | self.manager.down):
+                number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
+                self._moves.predicted(self.manager.moves[number], one.gain, one.cost)
+        self._spent.clear()
+        self._joined = 0
+        if self._events:
+            self._at(self._clock + balance.every, self._balance)
+
+    def _states(self) -> tuple[dict[int, State], dict[int, int]]:
+        """Return what each group keeps, and how many of its rows wait."""
+        states: dict[int, State] = defaultdict(lambda: State(0, 0))
+        waiting: dict[int, int] = defaultdict(int)
+        for machine in self._machines:
+            if machine is None:
+                continue
+            for (group, _), track in machine.processor.tracks.items():
+                if self.manager.owners[group] != machine.number:
+                    continue  # while PTLB runs, two nodes have the group
+                stairs = [] if track.runtime is None else track.runtime.stairs
+                states[group] = State(track.n_rows, sum(stair.rows for stair in stairs))
+            for rows in machine.queue:
+                for entry in rows.entries:
+                    waiting[entry.group] += 0 if entry.rows is None else len(entry.rows)
+        return states, waiting
+
+    def _restart(self, node: int) -> None:
+        self._machines[node] = self._machine(node, [])
+        self._tell("restarted", node)
+
+    def _tell(self, event: str, *arguments: Any) -> None:
+        """Tell the manager what has happened to a node, when it runs."""
+        if MANAGER in self._held:
+            self._held[MANAGER].append((_EVENT, (event, arguments)))
+        else:
+            self._send(MANAGER, getattr(self.manager, event)(*arguments))
+
+    def _end(self, address: str) -> None:
+        """End the input of a split, when it runs."""
+        if address in self._held:
+            self._held[address].append((_EVENT, ("end", ())))
+        else:
+            self._send(address, self._splits[address].arrive({}, self.query.end))
+
+    def _back(self, process: str) -> None:
+        mail = self._held.pop(process)
+        if process == MANAGER:
+            self.manager, sent = self.manager.replayed()
+            self._send(MANAGER, sent)
+        for source, item in mail:
+            if source == _ARRIVAL:
+                self._arrive(*item)
+            elif source == _EVENT and process == MANAGER:
+                self._tell(item[0], *item[1])
+            elif source == _EVENT:
+                self._end(process)
+            else:
+                self._deliver(source, process, item, -1, 0)

@@ -1,0 +1,28 @@
+"""EXPLAIN: how a statement maps to a query, and the plan of a new runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eddy.dialect.union import UnionAll
+from eddy.query.query import Query
+from eddy.runtime import Runtime
+
+
+def explained(found: Query | UnionAll) -> str:
+    """Return the text of EXPLAIN. Nothing is pushed."""
+    queries = found.queries if isinstance(found, UnionAll) else (found,)
+    texts = ["\n".join(_lines(one)) for one in queries]
+    return "\nUNION ALL\n".join(texts)
+
+
+def _lines(query: Query) -> Iterator[str]:
+    for stream in query.streams:
+        table = query.tables.get(stream.name, stream.name)
+        source = "" if table == stream.name else f" = {table}"
+        derived = ", from the intervals" if stream.name in query.unwindowed else ""
+        kept = " AND ".join(one.title for one in stream.conditions)
+        yield f"stream {stream.name}{source} [{stream.window}{derived}]{f' where {kept}' if kept else ''}"
+    yield f"output {', '.join(f'{field.name} {field.type}' for field in query.output_schema)}"
+    # The options say only that the input may end: a query over unbounded windows has a plan, too.
+    yield Runtime(query, bounded=True).explain()

@@ -1,0 +1,160 @@
+"""The grammar: sqlglot's parser, with the quotes of Spark and Flink, and functions left as they were written.
+
+sqlglot gives its own name to many functions (NVL becomes COALESCE). Here a function keeps its name, so that the
+functions of the dialect are those of `eddy.dialect.functions` and an error names what the user wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import ClassVar
+
+import sqlglot
+from sqlglot import exp, generator, parser, tokens
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import TokenType
+
+from stairs.errors import SqlError
+
+_MARKS = re.compile(r"\x1b\[\d*m")
+
+
+class Eddy(Dialect):
+    """The dialect."""
+
+    class Tokenizer(tokens.Tokenizer):
+        """Identifiers stand in double quotes or, as in Spark and Flink, in backticks."""
+
+        IDENTIFIERS: ClassVar = ['"', "`"]
+        # SESSION is a window, not a keyword.
+        KEYWORDS: ClassVar = {
+            **{word: kind for word, kind in tokens.Tokenizer.KEYWORDS.items() if word != "SESSION"},
+            "//": TokenType.DIV,
+            "DIV": TokenType.DIV,
+        }
+
+    class Parser(parser.Parser):
+        """Functions with a syntax of their own, such as CAST, are parsed; all others stay `exp.Anonymous`."""
+
+        FUNCTIONS: ClassVar = {}
+
+    class Generator(generator.Generator):
+        """Prints what the parser reads back."""
+
+        def intdiv_sql(self, expression: exp.Expression) -> str:
+            """Print an integer division."""
+            return self.binary(expression, "DIV")
+
+        def strposition_sql(self, expression: exp.Expression) -> str:
+            """Print POSITION."""
+            return f"POSITION({self.sql(expression, 'substr')} IN {self.sql(expression, 'this')})"
+
+        def trim_sql(self, expression: exp.Expression) -> str:
+            """Print TRIM with the side and the characters."""
+            characters, text = self.sql(expression, "expression"), self.sql(expression, "this")
+            side = expression.args.get("position") or ""
+            if not characters and not side:
+                return f"TRIM({text})"
+            return f"TRIM({' '.join(filter(None, (side, characters)))} FROM {text})"
+
+
+class Source:
+    """The text of a statement, for the places of errors."""
+
+    def __init__(self, text: str, what: str = "SQL") -> None:
+        self.text, self.what = text, what
+
+    def error(self, node: exp.Expression | int | None, message: str) -> SqlError:
+        """Return the error about a node of the tree, or about a character of the text."""
+        offset = node if isinstance(node, int) else 0 if node is None else self.offset(node)
+        line = self.text.count("\n", 0, offset) + 1
+        column = offset - (self.text.rfind("\n", 0, offset) + 1) + 1
+        return SqlError(f"{self.what}, line {line}, column {column}: {message}", line, column)
+
+    def offset(self, node: exp.Expression) -> int:
+        """Return where a node begins: at its keyword, or at the first of its parts whose place is known."""
+        own = [one.meta["start"] for one in node.walk() if "start" in one.meta]
+        if not own:
+            above = node.parent
+            return 0 if above is None else self.offset(above)
+        first = min(own)
+        word = _WORDS.get(type(node).__name__)
+        if word is None or "start" in node.meta:
+            return int(first)
+        before = list(re.finditer(rf"\b{word}\b", self.text[: first + 1], re.IGNORECASE))
+        return before[-1].start() if before else int(first)
+
+
+_WORDS = {
+    "Order": "ORDER",
+    "Limit": "LIMIT",
+    "Offset": "OFFSET",
+    "Having": "HAVING",
+    "Group": "GROUP",
+    "Distinct": "DISTINCT",
+    "Exists": "EXISTS",
+    "Case": "CASE",
+    "Cast": "CAST",
+    "Interval": "INTERVAL",
+    "Qualify": "QUALIFY",
+    "Lateral": "LATERAL",
+    "Extract": "EXTRACT",
+    "Where": "WHERE",
+    "With": "WITH",
+}
+"""The keyword with which a clause begins; sqlglot knows no place of it."""
+
+
+@cache
+def reserved() -> frozenset[str]:
+    """Return the words that are no plain names."""
+    return frozenset(word for word in Eddy.Tokenizer.KEYWORDS if word.isalpha())
+
+
+def identifier(name: str) -> exp.Identifier:
+    """Return a name, in quotes unless it is a plain word."""
+    plain = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and name.upper() not in reserved()
+    return exp.Identifier(this=name, quoted=not plain)
+
+
+def printed(node: exp.Expression) -> str:
+    """Return a tree as text."""
+    return str(node.sql(dialect=Eddy))
+
+
+def parse(source: Source) -> exp.Expression:
+    """Return the tree of a statement. Raises SqlError for text that is no SQL."""
+    if not isinstance(source.text, str):
+        raise SqlError(f"{source.what} must be a string, not {type(source.text).__name__}")
+    try:
+        found = [one for one in sqlglot.parse(source.text, dialect=Eddy) if one is not None]
+    except sqlglot.errors.ParseError as error:
+        known = error.errors[0] if error.errors else {}
+        what = _MARKS.sub("", str(known.get("description") or error)).splitlines()[0].rstrip(".")
+        found_text = known.get("highlight") or ""
+        start = len(known.get("start_context") or "")
+        raise _parse_error(source, what, str(found_text), int(known.get("line") or 1), int(known.get("col") or 1), start)
+    except sqlglot.errors.SqlglotError as error:
+        raise source.error(None, f"the text cannot be split into words: {str(error).splitlines()[0]}") from error
+    if len(found) != 1:
+        raise source.error(None, f"one statement is expected, {len(found)} were given; call sql() for each of them")
+    return found[0]
+
+
+def _parse_error(source: Source, what: str, found: str, line: int, column: int, start: int) -> SqlError:
+    """Return the error at a word that the parser did not expect; sqlglot counts columns to the end of the word."""
+    lines = source.text.split("\n")
+    offset = sum(len(one) + 1 for one in lines[: line - 1]) + max(column - len(found), 0)
+    word = found.upper()
+    remedy = next((text for key, text in UNPARSED.items() if word.startswith(key)), "")
+    what = what[:1].lower() + what[1:]
+    # The classes of the parser say nothing to users.
+    what = re.sub(r"required keyword: '(\w+)' missing for .*", r"the \1 of an operator or function is missing", what)
+    return source.error(offset, f"{what} at {found!r}{remedy}" if found else what)
+
+
+UNPARSED = {
+    "MATCH_RECOGNIZE": "; patterns of rows are not supported: write a join with intervals between event times",
+}
+"""Remedies for words at which the parser stops."""

@@ -1,0 +1,320 @@
+"""GROUP BY, aggregates and HAVING: the group columns, functions and windows of a query, and the output over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from eddy import agg
+from eddy.dialect.conditions import SqlPredicate
+from eddy.dialect.grammar import Source, identifier, printed
+from eddy.dialect.joins import Join, Joins
+from eddy.dialect.relations import Block, Groups
+from eddy.dialect.scalars import Scalars
+from eddy.dialect.spans import seconds_of
+from eddy.dialect.trees import bare, conjuncts, place_of
+from eddy.query.aggregates import Aggregate
+from eddy.query.computed import Computed
+from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
+from eddy.query.query import Query
+
+AGGREGATES: dict[str, Callable[[Any], Aggregate]] = {
+    "COUNT": agg.count,
+    "SUM": agg.sum,
+    "AVG": agg.avg,
+    "MIN": agg.min,
+    "MAX": agg.max,
+    "FIRST_VALUE": agg.first,
+    "FIRST": agg.first,
+    "LAST_VALUE": agg.last,
+    "LAST": agg.last,
+}
+"""The aggregate functions by name."""
+WINDOWS = {"TUMBLE": 2, "HOP": 3, "SESSION": 2}
+"""The window functions, and the number of their arguments."""
+_BOUNDS = {"WINDOW_START": "start", "WINDOW_END": "end"} | {
+    f"{name}_{bound.upper()}": bound for name in WINDOWS for bound in ("start", "end")
+}
+_OTHERS = {
+    "APPROX_COUNT_DISTINCT": "COUNT(DISTINCT x), which is exact",
+    "TUMBLE_ROWTIME": "TUMBLE_END, which is excluded from the window",
+    "HOP_ROWTIME": "HOP_END, which is excluded from the window",
+    "WINDOW": "TUMBLE(at, INTERVAL '10' MINUTE) in GROUP BY",
+    "STRING_AGG": "MIN or MAX, or collect the rows from the results",
+    "LISTAGG": "MIN or MAX, or collect the rows from the results",
+    "COLLECT_LIST": "MIN or MAX, or collect the rows from the results",
+    "STDDEV": "SUM(x), SUM(x * x) and COUNT(*), from which it follows",
+    "VARIANCE": "SUM(x), SUM(x * x) and COUNT(*), from which it follows",
+}
+
+
+def _called(node: exp.Expression) -> str:
+    """Return the name of a function that is called, "" for other trees."""
+    return str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
+
+
+def is_aggregate(node: exp.Expression) -> bool:
+    """Return whether a tree is the call of an aggregate function, with or without FILTER."""
+    return _called(node.this if isinstance(node, exp.Filter) else node) in AGGREGATES
+
+
+def _aggregates(node: exp.Expression) -> Iterator[exp.Expression]:
+    """Yield the calls of aggregate functions in a tree."""
+    for one in node.find_all(exp.Anonymous):
+        if is_aggregate(one):
+            yield one
+
+
+def read_groups(select: exp.Select, block: Block, source: Source, inside: bool) -> Groups | None:
+    """Return the groups of a SELECT, None if it has none. Raises SqlError."""
+    given, having = select.args.get("group"), select.args.get("having")
+    calls = [one for tree in block.outputs.values() for one in _aggregates(tree)]
+    for tree in block.outputs.values():
+        for call in tree.find_all(exp.Anonymous):
+            if _called(call) in _OTHERS:
+                raise source.error(call, f"{_called(call)} is not supported; write {_OTHERS[_called(call)]}")
+    if given is None and having is None and not calls:
+        return None
+    if inside:
+        node = given or having or calls[0]
+        raise source.error(
+            node, "a subquery with groups does not flatten into a join: a query aggregates over the join of its streams;"
+            " write GROUP BY in the outer SELECT, or push the results of this query into a stream of another one"
+        )
+    groups = Groups([])
+    if given is not None:
+        for name in ("rollup", "cube", "grouping_sets", "all", "totals"):
+            if given.args.get(name):
+                raise source.error(given, f"GROUP BY {name.upper()} is not supported; write a SELECT for each, with UNION ALL")
+    for one in [] if given is None else given.expressions:
+        tree = _key(one, block, source)
+        if _called(tree) in WINDOWS:
+            if groups.window is not None:
+                raise source.error(one, "GROUP BY takes one window")
+            groups.window = tree  # type: ignore[assignment]
+        else:
+            found = next(_aggregates(tree), None)
+            if found is not None:
+                raise source.error(one, f"{printed(found)} is an aggregate, which GROUP BY cannot take; write it in HAVING")
+            groups.keys.append(tree)
+    if having is not None:
+        groups.having = block.scope.resolve(having.this, source)
+    return groups
+
+
+def _key(node: exp.Expression, block: Block, source: Source) -> exp.Expression:
+    """Return a tree of GROUP BY, resolved: an expression, the name of an output column, or its number."""
+    node = bare(node)
+    if isinstance(node, exp.Literal) and not node.is_string:
+        number = int(str(node.this)) if str(node.this).isdigit() else 0
+        if not 1 <= number <= len(block.outputs):
+            raise source.error(node, f"GROUP BY {node.this}: the SELECT list has columns 1 to {len(block.outputs)}")
+        return list(block.outputs.values())[number - 1]
+    if isinstance(node, exp.Column) and not node.table and node.name in block.outputs:
+        known = any(node.name in relation.columns for relation in block.scope.relations)
+        if not known and node.name not in block.scope.merged:
+            return block.outputs[node.name]
+    return block.scope.resolve(node, source)
+
+
+class _Grouping:
+    """Makes the arguments of a query from the groups of a SELECT."""
+
+    def __init__(self, block: Block, joins: Joins) -> None:
+        assert block.groups is not None
+        self.block, self.groups, self.joins, self.source = block, block.groups, joins, joins.source
+        self.names: set[str] = set()
+        self.exact = {self.joins.text(tree): name for name, tree in reversed(block.outputs.items())}
+        """By text of an output column its name."""
+        self.keys: dict[str, str] = {}
+        """By text of a group column its name."""
+        self.group_by: dict[str, Any] = {}
+        self.aggregates: dict[str, Aggregate] = {}
+        self._calls: dict[str, str] = {}
+        self.bounds: dict[str, str] = {}
+        """The names of the bounds of the window that are read."""
+        for tree in self.groups.keys:
+            text = joins.text(tree)
+            if text not in self.keys:
+                self.keys[text] = name = self._name(text, "key")
+                self.group_by[name] = self._argument(tree)
+
+    def _name(self, text: str, what: str) -> str:
+        name = self.exact.get(text)
+        if name is None or name in self.names:
+            name = next(n for k in range(1, 1 << 16) if (n := f"{what}{k}") not in self.names | set(self.block.outputs))
+        self.names.add(name)
+        return name
+
+    def _argument(self, tree: exp.Expression) -> Any:
+        found = self.joins.output(tree)
+        return found.expression if isinstance(found, Computed) else found
+
+    # Aggregates
+
+    def call(self, node: exp.Expression) -> str:
+        """Return the name of the column of an aggregate."""
+        text = self.joins.text(node)
+        if text not in self._calls:
+            self._calls[text] = name = self._name(text, "aggregate")
+            self.aggregates[name] = self._aggregate(node)
+        return self._calls[text]
+
+    def _aggregate(self, node: exp.Expression) -> Aggregate:
+        keep = None
+        if isinstance(node, exp.Filter):
+            node, keep = node.this, node.expression.this
+        name, parts = _called(node), list(node.expressions)
+        if len(parts) != 1:
+            raise self.source.error(node, f"{name} takes one argument")
+        inner = parts[0]
+        nested = next(_aggregates(inner), None)
+        if nested is not None:
+            raise self.source.error(nested, "an aggregate of an aggregate needs a second query: push the results of this one into it")
+        if isinstance(inner, exp.Star):
+            if name != "COUNT":
+                raise self.source.error(node, f"{name}(*) is not supported; name a column")
+            return agg.count() if keep is None else agg.count(self._kept(keep, exp.Literal.number(1)))
+        distinct = isinstance(inner, exp.Distinct)
+        if distinct:
+            if len(inner.expressions) != 1 or name not in ("COUNT", "MIN", "MAX"):
+                raise self.source.error(node, f"{name}(DISTINCT …) is supported as COUNT(DISTINCT x) of one column")
+            inner = inner.expressions[0]
+        if name == "COUNT" and isinstance(inner, exp.Literal) and not distinct:
+            return agg.count() if keep is None else agg.count(self._kept(keep, inner))
+        argument = self._argument(inner) if keep is None else self._kept(keep, inner)
+        if name == "COUNT" and distinct:
+            return agg.count_distinct(argument)
+        return AGGREGATES[name](argument)
+
+    def _kept(self, keep: exp.Expression, inner: exp.Expression) -> Any:
+        """Return an argument that is null in rows that FILTER rejects."""
+        return self._argument(exp.Case(ifs=[exp.If(this=keep.copy(), true=inner.copy())]))
+
+    # Windows
+
+    def window(self) -> GroupWindow | None:
+        """Return the window."""
+        node = self.groups.window
+        if node is None:
+            return None
+        name, parts = _called(node), node.expressions
+        if len(parts) != WINDOWS[name]:
+            forms = "TUMBLE(at, size), HOP(at, hop, size) and SESSION(at, gap)"
+            raise self.source.error(node, f"{name} takes {WINDOWS[name]} arguments: {forms}")
+        place = place_of(parts[0])
+        if place is None:
+            raise self.source.error(node, f"the time of {name} is the time column of a stream, not {printed(parts[0])}")
+        time = self.joins.output(parts[0])
+        spans = [self._span(part, name) for part in parts[1:]]
+        bounds = {bound: self.bounds.get(bound) for bound in ("start", "end")}
+        if name == "TUMBLE":
+            return Tumbling(spans[0], time, **bounds)  # type: ignore[arg-type]
+        if name == "HOP":
+            return Hopping(spans[1], spans[0], time, **bounds)  # type: ignore[arg-type]
+        return Session(spans[0], time, **bounds)  # type: ignore[arg-type]
+
+    def _span(self, node: exp.Expression, name: str) -> timedelta | int:
+        node = bare(node)
+        if isinstance(node, exp.Interval):
+            ticks = seconds_of(node, self.source) * 1_000_000
+            if ticks.denominator != 1:
+                raise self.source.error(node, f"{name} takes whole microseconds")
+            return timedelta(microseconds=int(ticks))
+        if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
+            return int(str(node.this))
+        raise self.source.error(node, f"{name} takes a constant span, such as INTERVAL '10' MINUTE")
+
+    def _bound(self, node: exp.Anonymous) -> str:
+        name, window = _called(node), self.groups.window
+        if window is None:
+            raise self.source.error(node, f"{name} needs TUMBLE, HOP or SESSION in GROUP BY")
+        own = name.rpartition("_")[0]
+        if own != "WINDOW":
+            same = [self.joins.text(one) for one in node.expressions] == [self.joins.text(one) for one in window.expressions]
+            if own != _called(window) or not same:
+                raise self.source.error(node, f"{printed(node)} is not the window of GROUP BY, {printed(window)}")
+        bound = _BOUNDS[name]
+        if bound not in self.bounds:
+            self.bounds[bound] = self._name(self.joins.text(node), f"window_{bound}")
+        return self.bounds[bound]
+
+    # Output
+
+    def over_groups(self, node: exp.Expression) -> exp.Expression:
+        """Return a tree over the columns of groups. Raises SqlError for columns that are not grouped."""
+        text = self.joins.text(node)
+        if text in self.keys:
+            return _group_column(self.keys[text], node)
+        if is_aggregate(node):
+            return _group_column(self.call(node), node)
+        if _called(node) in _BOUNDS and isinstance(node, exp.Anonymous):
+            return _group_column(self._bound(node), node)
+        if place_of(node) is not None:
+            raise self.source.error(
+                node, f"{printed(node)} is neither in GROUP BY nor inside of an aggregate; add it to GROUP BY, or take its"
+                " MIN, MAX, FIRST_VALUE or LAST_VALUE"
+            )
+        new = node.copy()
+        for name, value in node.args.items():
+            if isinstance(value, exp.Expression):
+                new.set(name, self.over_groups(value))
+            elif isinstance(value, list):
+                new.set(name, [self.over_groups(one) if isinstance(one, exp.Expression) else one for one in value])
+        return new
+
+
+def _group_column(name: str, node: exp.Expression) -> exp.Column:
+    found = exp.Column(this=identifier(name))
+    found.meta["group"] = name
+    if "start" in node.meta:
+        found.meta["start"] = node.meta["start"]
+    return found
+
+
+def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str, Any]) -> Query:
+    """Return the query of a SELECT with groups. Raises SqlError and QueryError."""
+    assert block.groups is not None
+    grouping, source = _Grouping(block, joins), joins.source
+    outputs = {name: grouping.over_groups(tree) for name, tree in block.outputs.items()}
+    having = [(tree, grouping.over_groups(tree)) for tree in conjuncts(block.groups.having)]
+    arguments = {
+        "group_by": grouping.group_by, "aggregates": grouping.aggregates, "group_window": grouping.window(), **options
+    }
+    # The types of the groups are known when there is a query.
+    plain = Query(found.streams, found.on, **arguments)
+    assert plain.aggregation is not None
+    groups = plain.aggregation.schema
+
+    def field(node: exp.Column) -> tuple[str, pa.DataType]:
+        name = node.meta.get("group")
+        if name is None:
+            raise source.error(node, f"{printed(node)} is not a column of the groups")
+        return name, groups.field(name).type
+
+    scalars = Scalars(source, field)
+    chosen: dict[str, Any] = {}
+    for name, tree in outputs.items():
+        if "group" in tree.meta:
+            chosen[name] = tree.meta["group"]
+        else:
+            chosen[name] = Computed(scalars.value(tree).arrow, joins.text(block.outputs[name]))
+    if list(chosen.items()) == [(name, name) for name in groups.names]:
+        chosen = {}
+    conditions = []
+    for tree, own in having:
+        columns = frozenset(one.meta["group"] for one in own.find_all(exp.Column))
+        text = joins.text(tree)
+        conditions.append(SqlPredicate(scalars.condition(own), name=text, sql=text, known=columns))
+    if not chosen and not conditions:
+        query = plain
+    else:
+        query = Query(found.streams, found.on, having=conditions or None, select=chosen or None, **arguments)
+    keys = [joins.text(tree) for tree in (*block.groups.keys, *([block.groups.window] if block.groups.window else []))]
+    shown = [f"{joins.text(tree)} AS {printed(identifier(name))}" for name, tree in block.outputs.items()]
+    query.group_texts = (", ".join(shown), ", ".join(keys))
+    return query

@@ -1,0 +1,128 @@
+"""Names: the relations of a FROM clause, and the columns that names stand for. Exact names go before other cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from sqlglot import exp
+
+from eddy.dialect.grammar import Source, printed
+from eddy.dialect.trees import replaced
+
+
+def known(name: str, names: Mapping[str, object]) -> str | None:
+    """Return the name of a mapping that a name in a statement means: the same, or the only one in other case."""
+    if name in names:
+        return name
+    same = [one for one in names if one.lower() == name.lower()]
+    return same[0] if len(same) == 1 else None
+
+
+@dataclass
+class Relation:
+    """A table, subquery or common table expression of a FROM clause.
+
+    alias    its name in the statement
+    columns  by name the tree of each column
+    """
+
+    alias: str
+    columns: dict[str, exp.Expression]
+
+
+@dataclass
+class Scope:
+    """The relations whose columns a clause sees.
+
+    merged  columns that USING joins, by name
+    outer   the scope of the statement around a correlated subquery
+    """
+
+    relations: list[Relation] = field(default_factory=list)
+    merged: dict[str, exp.Expression] = field(default_factory=dict)
+    outer: Scope | None = None
+
+    def with_relations(self, more: list[Relation]) -> Scope:
+        """Return the scope with more relations."""
+        return Scope([*self.relations, *more], dict(self.merged), self.outer)
+
+    def resolve(self, node: exp.Expression, source: Source) -> exp.Expression:
+        """Return a copy of a tree in which places stand for names. Raises SqlError for names without a column."""
+        return replaced(node, lambda one: self.column(one, source))
+
+    def column(self, node: exp.Column, source: Source) -> exp.Expression:
+        """Return the tree of a column's name."""
+        if isinstance(node.this, exp.Star):
+            raise source.error(node, "* stands in the SELECT list only, or in COUNT(*)")
+        if node.args.get("db") is not None or not isinstance(node.this, exp.Identifier):
+            raise source.error(node, f"{printed(node)}: fields of nested columns cannot be named; make them columns before")
+        scope: Scope | None = self
+        while scope is not None:
+            found = scope._own(node, source)
+            if found is not None:
+                new = found.copy()
+                new.meta["start"] = source.offset(node)
+                return new
+            scope = scope.outer
+        if not node.table and node.name.upper() in ("WINDOW_START", "WINDOW_END"):
+            bound = exp.Anonymous(this=node.name.upper())
+            bound.meta["start"] = source.offset(node)
+            return bound
+        raise self._unknown(node, source)
+
+    def _own(self, node: exp.Column, source: Source) -> exp.Expression | None:
+        table, name = node.table, node.name
+        if not table and (merged := known(name, self.merged)) is not None:
+            return self.merged[merged]
+        if table:
+            aliases = {one.alias: one for one in self.relations}
+            alias = known(table, aliases)
+            if alias is None:
+                return None
+            found = known(name, aliases[alias].columns)
+            if found is None:
+                have = ", ".join(aliases[alias].columns)
+                raise source.error(node, f"{alias} has no column {name!r}{_near(name, aliases[alias].columns)}; it has {have}")
+            return aliases[alias].columns[found]
+        having = [one for one in self.relations if known(name, one.columns) is not None]
+        if len(having) > 1:
+            listed = " or ".join(f"{one.alias}.{name}" for one in having)
+            raise source.error(node, f"column {name!r} is ambiguous; write {listed}")
+        if not having:
+            return None
+        column = known(name, having[0].columns)
+        assert column is not None
+        return having[0].columns[column]
+
+    def _unknown(self, node: exp.Column, source: Source) -> Exception:
+        everywhere = list(self._all())
+        if node.table:
+            aliases = ", ".join(dict.fromkeys(one.alias for one in everywhere))
+            return source.error(
+                node, f"there is no relation {node.table!r} here for {printed(node)}; there are {aliases}, and the columns"
+                " of a semi or anti join, or of EXISTS, are not seen outside of it"
+            )
+        names = {name: None for one in everywhere for name in one.columns}
+        return source.error(node, f"there is no column {node.name!r}{_near(node.name, names)}; there are {', '.join(names)}")
+
+    def _all(self) -> Iterator[Relation]:
+        yield from self.relations
+        if self.outer is not None:
+            yield from self.outer._all()
+
+    def star(self, table: str, node: exp.Expression, source: Source) -> list[tuple[str, str, exp.Expression]]:
+        """Return the columns of * or table.*: (relation, name, tree). A merged column of USING stands once, first."""
+        found = [] if table else [("", name, tree) for name, tree in self.merged.items()]
+        chosen = [one for one in self.relations if not table or one.alias.lower() == table.lower()]
+        if not chosen:
+            raise source.error(node, f"there is no relation {table!r}; there are {', '.join(r.alias for r in self.relations)}")
+        for one in chosen:
+            found += [(one.alias, n, t) for n, t in one.columns.items() if table or known(n, self.merged) is None]
+        return found
+
+
+def _near(name: str, names: Mapping[str, object]) -> str:
+    near = get_close_matches(name, list(names), 1)
+    return f" (the nearest is {near[0]})" if near else ""

@@ -1,0 +1,161 @@
+"""Parts: the relational form of a statement, a tree of inner joins that hang on each other, as branches of a query do.
+
+A part is an inner join of occurrences of tables. Outer joins, semi joins and anti joins hang on it as further parts. Two
+rules of relational algebra keep the form simple:
+
+- an outer join whose missing rows a later condition rejects is an inner join;
+- an outer join that reads a branch of the left side, and rejects its missing rows, hangs on that branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from eddy.dialect.grammar import Source
+from eddy.dialect.trees import own_columns, place_of, reads, rejects
+from eddy.query.branch import How
+
+
+@dataclass
+class Hung:
+    """A part that hangs on another one, as `Branch.how` says."""
+
+    how: How
+    part: Part
+
+
+@dataclass
+class Part:
+    """An inner join.
+
+    own        its occurrences of tables
+    conditions its conjuncts; those of a part that hangs on others may read their occurrences
+    branches   the parts that hang on it
+    after      conditions on whole rows: they read columns that a branch may lack
+    """
+
+    own: list[int]
+    conditions: list[exp.Expression] = field(default_factory=list)
+    branches: list[Hung] = field(default_factory=list)
+    after: list[exp.Expression] = field(default_factory=list)
+
+    def shown(self) -> set[int]:
+        """Return the occurrences whose columns rows can have: those of semi and anti joins are hidden."""
+        return set(self.own).union(*(one.part.shown() for one in self.branches if one.how in ("left", "full")))
+
+    def all(self) -> Iterator[int]:
+        """Yield all occurrences."""
+        yield from self.own
+        for one in self.branches:
+            yield from one.part.all()
+
+    def absorb(self, other: Part) -> None:
+        """Take the occurrences, conditions and branches of another part into this inner join."""
+        self.own += other.own
+        self.conditions += other.conditions
+        self.branches += other.branches
+        self.after += other.after
+
+    def add(self, condition: exp.Expression) -> None:
+        """Add a condition on the rows of the part; outer joins whose missing rows it rejects become inner ones."""
+        read = reads(condition)
+        while True:
+            for k, one in enumerate(self.branches):
+                if one.how == "full" and self._without_full(k, condition):
+                    break
+                if one.how == "left" and read & one.part.shown() and rejects(condition, one.part.shown()):
+                    del self.branches[k]
+                    self.absorb(one.part)
+                    break
+            else:
+                break
+        inside = read & self.shown()
+        (self.conditions if inside <= set(self.own) and not self._full else self.after).append(condition)
+
+    def settle(self) -> None:
+        """Add the conditions on whole rows once more: outer joins may have become inner ones since."""
+        again, self.after = self.after, []
+        for condition in again:
+            self.add(condition)
+        for one in self.branches:
+            one.part.settle()
+
+    @property
+    def _full(self) -> bool:
+        return any(one.how == "full" for one in self.branches)
+
+    def _without_full(self, k: int, condition: exp.Expression) -> bool:
+        """Make a full outer join a left one, or an inner one, if a condition rejects its missing rows."""
+        one = self.branches[k]
+        left, right = rejects(condition, set(self.own)), rejects(condition, set(one.part.own))
+        if right:
+            # No row of the first stream alone remains.
+            core = Part(one.part.own, [], [Hung("left", Part(self.own, one.part.conditions))], self.after)
+        elif left:
+            core = Part(self.own, [], [Hung("left", one.part)], self.after)
+        else:
+            return False
+        self.own, self.conditions, self.branches = core.own, core.conditions, core.branches
+        return True
+
+    def hang(self, one: Hung, node: exp.Expression, source: Source) -> None:
+        """Hang a part where its conditions read: on this part, or on the branch that they reject the lack of.
+
+        Raises SqlError for a part that reads branches which do not hang on each other.
+        """
+        inside = frozenset(one.part.all())
+        read = frozenset().union(*(reads(each) for each in _conditions_below(one.part))) - inside
+        host, path = self, set(self.own)
+        if one.how == "semi":
+            for condition in one.part.conditions:
+                self._need(condition, inside)
+            path = set(self.own)
+        while not (read & self.shown()) <= path:
+            below = [each.part for each in host.branches if each.how == "left" and read & each.part.shown()]
+            if len(below) != 1 or one.how not in ("left",):
+                raise source.error(
+                    node, "this join reads columns that may be missing because of an outer join before it; write the"
+                    " joins that it depends on as inner joins, or put them first"
+                )
+            host = below[0]
+            path |= set(host.own)
+        if host is not self and not any(rejects(each, host.shown()) for each in one.part.conditions):
+            raise source.error(
+                node, "this join depends on columns that may be missing, and has no equality or comparison with them; add"
+                " one to its ON"
+            )
+        host.branches.append(one)
+
+    def _need(self, condition: exp.Expression, inside: Iterable[int]) -> None:
+        """Make left branches inner ones whose lack makes a condition of a semi join untrue."""
+        for k, one in reversed(list(enumerate(self.branches))):
+            if one.how == "left" and reads(condition) & one.part.shown() and rejects(condition, one.part.shown()):
+                del self.branches[k]
+                self.absorb(one.part)
+
+    def key(self, conditions: Sequence[exp.Expression]) -> exp.Column | None:
+        """Return a column of the part that is not null in any row that fulfils some conditions, if one is known."""
+        own = set(self.own)
+        for condition in conditions:
+            for column in own_columns(condition):
+                place = place_of(column)
+                if place is not None and place[0] in own and _settles(condition, column):
+                    return column
+        return None
+
+
+def _settles(condition: exp.Expression, column: exp.Column) -> bool:
+    """Return whether a condition is untrue if this column is NULL: a comparison of it, plus or minus something."""
+    above: exp.Expression | None = column.parent
+    while isinstance(above, exp.Add | exp.Sub | exp.Paren):
+        above = above.parent
+    return isinstance(above, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE) and above is condition
+
+
+def _conditions_below(part: Part) -> Iterator[exp.Expression]:
+    yield from part.conditions
+    for one in part.branches:
+        yield from _conditions_below(one.part)

@@ -1,0 +1,176 @@
+"""Conditions as predicates of a query: equalities and comparisons of columns of two streams, plus or minus a constant.
+
+`a.x - b.y < 5`, `a.x BETWEEN b.y - 5 AND b.y + 5` and `ABS(a.x - b.y) <= 5` are such bands. Terms change sides where
+that is exact: not for floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain
+
+import pyarrow as pa
+from sqlglot import exp
+
+from eddy.dialect.grammar import Source
+from eddy.dialect.kinds import family
+from eddy.dialect.spans import seconds_of
+from eddy.dialect.trees import Place, bare, place_of
+from eddy.query.comparisons import comparable, units_per
+from eddy.query.key_types import unified
+from stairs.graph import FOREVER
+
+OPERATORS = {exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A sum of columns, each added or subtracted, and a constant: a number, or a span in seconds.
+
+    columns  those added, and those subtracted
+    amount   None = no constant
+    """
+
+    plus: tuple[Place, ...] = ()
+    minus: tuple[Place, ...] = ()
+    amount: Fraction | None = None
+    is_span: bool = False
+
+    def turned(self) -> Linear:
+        """Return the sum with all signs changed."""
+        return Linear(self.minus, self.plus, None if self.amount is None else -self.amount, self.is_span)
+
+    def added(self, other: Linear) -> Linear | None:
+        """Return the sum of two, None if their constants are of two kinds."""
+        if self.amount is not None and other.amount is not None and self.is_span != other.is_span:
+            return None
+        amounts = [one.amount for one in (self, other) if one.amount is not None]
+        total = sum(amounts, Fraction(0)) if amounts else None
+        return Linear(self.plus + other.plus, self.minus + other.minus, total, self.is_span or other.is_span)
+
+
+def linear(node: exp.Expression, source: Source) -> Linear | None:
+    """Return a tree as a sum of columns and a constant, None for any other tree."""
+    node = bare(node)
+    place = place_of(node)
+    if place is not None:
+        return Linear(plus=(place,))
+    if isinstance(node, exp.Literal) and not node.is_string and "e" not in str(node.this).lower():
+        return Linear(amount=Fraction(str(node.this)))
+    if isinstance(node, exp.Interval):
+        return Linear(amount=seconds_of(node, source), is_span=True)
+    if isinstance(node, exp.Neg):
+        inner = linear(node.this, source)
+        return None if inner is None else inner.turned()
+    if isinstance(node, exp.Add | exp.Sub):
+        one, other = linear(node.left, source), linear(node.right, source)
+        if one is None or other is None:
+            return None
+        return one.added(other if isinstance(node, exp.Add) else other.turned())
+    return None
+
+
+def bands(node: exp.Expression) -> list[exp.Expression]:
+    """Return a condition, or |x - y| < c as the two comparisons that it stands for."""
+    if not isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE):
+        return [node]
+    left, right, kind = bare(node.left), bare(node.right), type(node)
+    if kind in (exp.GT, exp.GTE):
+        left, right, kind = right, left, exp.LT if kind is exp.GT else exp.LTE
+    if not (isinstance(left, exp.Anonymous) and str(left.this).upper() == "ABS" and len(left.expressions) == 1):
+        return [node]
+    inner = left.expressions[0]
+    other = exp.GT if kind is exp.LT else exp.GTE
+    least = exp.Neg(this=exp.Paren(this=right.copy()))
+    return [kind(this=inner.copy(), expression=right.copy()), other(this=inner.copy(), expression=least)]
+
+
+Type = Callable[[Place], pa.DataType]
+
+
+def predicate(node: exp.Expression, type_of: Type, name_of: Callable[[Place], str], source: Source) -> str | None:
+    """Return a condition as a predicate of a query, None if it is none: then Arrow evaluates it on joined rows.
+
+    type_of, name_of   the type of a column, and its text in predicates
+    """
+    operator = OPERATORS.get(type(node))
+    if operator is None:
+        return None
+    sides = linear(node.args["this"], source), linear(node.args["expression"], source)
+    if sides[0] is None or sides[1] is None:
+        return None
+    left, right = sides
+    places = list(chain(left.plus, left.minus, right.plus, right.minus))
+    if len(places) != 2 or places[0][0] == places[1][0]:
+        return None
+    types = [type_of(place) for place in places]
+    plain = len(left.plus) == len(right.plus) == 1
+    if plain and operator == "=" and not left.amount and not right.amount:
+        if unified(types) is None:
+            return None
+        return f"{name_of(left.plus[0])} = {name_of(right.plus[0])}"
+    kind = comparable(types)
+    if kind is None:
+        return None
+    amounts = [left.amount, right.amount]
+    is_span = left.is_span or right.is_span
+    if family(kind) == "float" and not (plain and not (amounts[0] and amounts[1])):
+        # Sums of floats are rounded, so terms stay on their sides.
+        return None
+    moved = left.added(right.turned())
+    if moved is None or len(moved.plus) != 1 or len(moved.minus) != 1:
+        return None
+    if family(kind) == "float":
+        first, second, amount = moved.plus[0], moved.minus[0], right.amount or Fraction(0)
+        if left.amount:
+            first, second, operator, amount = second, first, _TURNED[operator], left.amount
+        if Fraction(float(amount)) != amount:
+            # The parser of predicates reads decimal digits.
+            amount = Fraction(repr(float(amount)))
+        return f"{name_of(first)} {operator} {name_of(second)}{_added(amount, False)}"
+    amount = -(moved.amount or Fraction(0))
+    if not _fits(amount, is_span, kind):
+        return None
+    return f"{name_of(moved.plus[0])} {operator} {name_of(moved.minus[0])}{_added(amount, is_span)}"
+
+
+def _fits(amount: Fraction, is_span: bool, kind: pa.DataType) -> bool:
+    per_second = units_per(kind)
+    if is_span != (per_second is not None) and amount:
+        # A number added to times has no unit in SQL; dates count days.
+        return bool(not is_span and family(kind) == "date" and amount.denominator == 1)
+    units = amount * per_second if is_span and per_second is not None else amount
+    if family(kind) == "decimal":
+        units *= Fraction(10) ** kind.scale
+    return units.denominator == 1 and abs(units) <= FOREVER
+
+
+def _added(amount: Fraction, is_span: bool) -> str:
+    """Return an amount as predicates have it: + 5, - 90 s."""
+    if not amount:
+        return ""
+    unit = ""
+    if is_span:
+        unit = " s"
+        for name, per in (("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+            if amount.denominator == 1:
+                break
+            unit, scale = f" {name}", per
+            if (amount * scale).denominator == 1:
+                amount = amount * scale
+                break
+    return f" {'-' if amount < 0 else '+'} {digits(abs(amount))}{unit}"
+
+
+def digits(amount: Fraction) -> str:
+    """Return a decimal fraction with all its digits."""
+    if amount.denominator == 1:
+        return str(amount.numerator)
+    scale = 0
+    while (amount * 10**scale).denominator != 1:
+        scale += 1
+    whole = str((amount * 10**scale).numerator).rjust(scale + 1, "0")
+    return f"{whole[:-scale]}.{whole[-scale:]}"

@@ -1,0 +1,225 @@
+"""A query as SQL. The text is read back, and must give the same query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+
+import pyarrow as pa
+from sqlglot import exp
+
+from eddy.dialect.conditions import SqlPredicate
+from eddy.dialect.grammar import Source, identifier, parse, printed
+from eddy.dialect.predicates import digits
+from eddy.filters.conditions import Condition, Predicate
+from eddy.query.branch import Branch
+from eddy.query.branches import BranchedQuery
+from eddy.query.comparisons import comparable, units_per
+from eddy.query.computed import Computed
+from eddy.query.parser import Compared, Term, parse_predicates
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.text import query_text
+from stairs.errors import QueryError
+
+Conjunct = tuple[frozenset[str], str]
+"""The streams that a condition reads, and its text."""
+
+
+def statement(query: Query) -> str:
+    """Return a query as SQL. Raises QueryError for a query that has no text in SQL."""
+    text = _Printer(query).select()
+    again = _read(text, query)
+    if _canonical(again) != _canonical(query):
+        raise QueryError(f"this query has no text in SQL: {text} means another one; it is {query!r}")
+    return text
+
+
+def table_streams(query: Query) -> list[Stream]:
+    """Return the tables of a query: its streams as they were given, without the filters of its text."""
+    found: dict[str, Stream] = {}
+    for one in query.streams:
+        table = query.tables.get(one.name, one.name)
+        given = [each for each in one.conditions if not isinstance(each, SqlPredicate)]
+        window = None if one.name in query.unwindowed else one.window
+        found.setdefault(table, replace(one, name=table, filter=given or None, window=window))
+    return list(found.values())
+
+
+def _read(text: str, query: Query) -> Query:
+    from eddy.dialect.statement import sql  # it makes queries, which print themselves here
+
+    again = sql(text, table_streams(query), lateness=query.lateness, late=query.late, late_rows=query.late_rows)
+    assert isinstance(again, Query)
+    return again
+
+
+def _canonical(query: Query) -> object:
+    """Return a value that is the same for queries that differ in the order of their streams and branches only."""
+    text = query_text(query)
+    streams = sorted((one["name"], repr(_sorted(one["filter"])), repr(one)[: -len(repr(one["filter"]))])
+                     for one in text["streams"])
+    joins = list(query.joins.values()) if isinstance(query, BranchedQuery) else [query]
+    inner = sorted(
+        (sorted(sorted(one.columns.items()) for one in each.classes).__repr__(),
+         sorted(" ".join(sorted(c.canonical.split())) for c in each.comparisons), repr(_sorted(query_text(each)["where"])))
+        for each in joins
+    )
+    groups = text["groups"], repr(_sorted(text["having"]))
+    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], groups
+
+
+def _sorted(found: object) -> list[str]:
+    return sorted(map(repr, found if isinstance(found, list) else [found]))
+
+
+class _Printer:
+    def __init__(self, query: Query) -> None:
+        self.query = query
+
+    def select(self) -> str:
+        """Return the whole statement."""
+        query = self.query
+        core = query.core_streams if isinstance(query, BranchedQuery) else query.streams
+        branches = query.branches if isinstance(query, BranchedQuery) else ()
+        where = [self._condition(one, "where") for one in query.conditions]
+        full = any(one.how == "full" for one in branches)
+        if not full:
+            where += [text for one in core for _, text in self._filters(one)]
+        groups = query.group_texts
+        if query.aggregation is not None and groups is None:
+            raise QueryError("the groups of this query were made in Python, and have no text in SQL; give GROUP BY to eddy.sql")
+        lines = [f"SELECT {', '.join(self._outputs()) if groups is None else groups[0]}"]
+        lines.append(f"FROM {self._joined(core, self._predicates(query.on))}")
+        for one in branches:
+            self._branch(one, lines, where)
+        if where:
+            lines.append(f"WHERE {' AND '.join(map(_in_and, where))}")
+        if groups is not None and groups[1]:
+            lines.append(f"GROUP BY {groups[1]}")
+        if query.aggregation is not None and query.aggregation.conditions:
+            having = [self._condition(one, "having") for one in query.aggregation.conditions]
+            lines.append(f"HAVING {' AND '.join(map(_in_and, having))}")
+        return " ".join(lines)
+
+    def _outputs(self) -> Iterator[str]:
+        for name, one in self.query.outputs.items():
+            if isinstance(one, Computed):
+                if one.sql is None:
+                    raise QueryError(f"output column {name!r} is the Arrow expression {one.title}, which has no text in SQL")
+                yield f"{one.sql} AS {_name(name)}"
+            else:
+                yield f"{_column(*one)} AS {_name(name)}"
+
+    def _table(self, stream: Stream) -> str:
+        table = self.query.tables.get(stream.name, stream.name)
+        shown = ".".join(map(_name, table.split("."))) if table != stream.name else _name(table)
+        return shown if table == stream.name else f"{shown} AS {_name(stream.name)}"
+
+    def _joined(self, streams: Sequence[Stream], conjuncts: list[Conjunct]) -> str:
+        """Return streams joined by those of the conjuncts that read no others; they are taken out."""
+        text, here = self._table(streams[0]), {streams[0].name}
+        for one in streams[1:]:
+            here.add(one.name)
+            own = [each for each in conjuncts if each[0] <= here]
+            for each in own:
+                conjuncts.remove(each)
+            on = " AND ".join(_in_and(text) for _, text in own)
+            text += f" JOIN {self._table(one)} ON {on}" if on else f" CROSS JOIN {self._table(one)}"
+        return text
+
+    def _branch(self, one: Branch, lines: list[str], where: list[str]) -> None:
+        """Add a branch: a join, or for a semi or anti branch with branches EXISTS."""
+        if one.how in ("semi", "anti") and one.branches:
+            where.append(self._exists(one))
+            return
+        conjuncts = self._conjuncts(one)
+        joined, after = self._joined(one.streams, conjuncts), list(one.branches)
+        if any(each.how in ("semi", "anti") for each in one.branches):
+            # They decide which rows the branch has, so they stand inside of it.
+            inside: list[str] = [joined]
+            for each in one.branches:
+                self._branch(each, inside, [])
+            joined, after = " ".join(inside), []
+        shown = f"({joined})" if " JOIN " in joined else joined
+        word = {"left": "LEFT", "full": "FULL", "semi": "LEFT SEMI", "anti": "LEFT ANTI"}[one.how]
+        on = " AND ".join(_in_and(text) for _, text in conjuncts)
+        lines.append(f"{word} JOIN {shown} ON {on}")
+        for each in after:
+            self._branch(each, lines, where)
+
+    def _exists(self, one: Branch) -> str:
+        conjuncts = self._conjuncts(one)
+        lines, inner = [f"SELECT 1 FROM {self._joined(one.streams, conjuncts)}"], [text for _, text in conjuncts]
+        for each in one.branches:
+            if each.how == "left":
+                self._branch(each, lines, inner)
+            else:
+                inner.append(self._exists(each))
+        text = f"EXISTS({' '.join(lines)} WHERE {' AND '.join(map(_in_and, inner))})"
+        return text if one.how == "semi" else f"NOT {text}"
+
+    def _conjuncts(self, one: Branch) -> list[Conjunct]:
+        found = self._predicates(one.on)
+        for each in one.streams:
+            found += self._filters(self.query.stream(each.name))
+        for condition in one.conditions:
+            names = frozenset(stream.name for stream in self.query.streams) | {""}
+            found.append((names, self._condition(condition, "where of a branch")))
+        return found
+
+    def _filters(self, stream: Stream) -> list[Conjunct]:
+        own = [each for each in stream.conditions if isinstance(each, SqlPredicate)]
+        return [(frozenset([stream.name]), each.sql) for each in own]
+
+    def _condition(self, one: Condition, place: str) -> str:
+        if isinstance(one, SqlPredicate):
+            return one.sql
+        title = one.title if isinstance(one, Predicate) else str(one)
+        raise QueryError(f"{place}: the condition {title} has no text in SQL; give it to eddy.sql, or keep it in Python")
+
+    def _predicates(self, texts: Sequence[str]) -> list[Conjunct]:
+        parsed = parse_predicates(texts)
+        found = [
+            (frozenset([one[0], other[0]]), f"{_column(*one)} = {_column(*other)}") for one, other in parsed.equalities
+        ]
+        return found + [self._comparison(one) for one in parsed.comparisons]
+
+    def _comparison(self, one: Compared) -> Conjunct:
+        sides = one.left.column, one.right.column
+        kind = comparable([self.query.stream(stream).type_of(column) for stream, column in sides])
+        assert kind is not None
+        own = [self.query.stream(stream).type_of(column) for stream, column in sides]
+        left, right = (_term(term, kind, own) for term in (one.left, one.right))
+        operator = "<>" if one.operator == "!=" else one.operator
+        return frozenset([sides[0][0], sides[1][0]]), f"{left} {operator} {right}"
+
+
+def _term(term: Term, kind: pa.DataType, own: list[pa.DataType]) -> str:
+    amount, is_span, per_second = term.amount.value, term.amount.is_span, units_per(own[0])
+    text = _column(*term.column)
+    if not amount:
+        return text
+    if not is_span and per_second is not None and not pa.types.is_date(kind):
+        amount, is_span = amount / per_second, True
+    shown = f"INTERVAL '{digits(abs(amount))}' SECOND" if is_span else digits(abs(amount))
+    if is_span and pa.types.is_date(kind):
+        shown = digits(abs(amount) / Fraction(86_400))
+    return f"{text} {'-' if amount < 0 else '+'} {shown}"
+
+
+def _name(name: str) -> str:
+    return printed(identifier(name))
+
+
+def _column(stream: str, column: str) -> str:
+    return printed(exp.Column(this=identifier(column), table=identifier(stream)))
+
+
+@lru_cache(maxsize=1024)
+def _in_and(text: str) -> str:
+    """Return a condition as it stands beside AND."""
+    tree = parse(Source(f"SELECT {text}"))
+    return f"({text})" if isinstance(tree.expressions[0], exp.Or) else text  # type: ignore[attr-defined]

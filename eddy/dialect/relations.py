@@ -1,0 +1,356 @@
+"""FROM and WHERE: tables, joins, subqueries and EXISTS as parts, with the names that a statement gives to columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from eddy.dialect.grammar import Source, printed
+from eddy.dialect.names import Relation, Scope, known
+from eddy.dialect.parts import Hung, Part
+from eddy.dialect.trees import bare, column, conjuncts, is_null, reads, rejects
+from eddy.query.branch import How
+from eddy.query.stream import Stream
+
+
+@dataclass
+class Occurrence:
+    """One mention of a table: the name of its stream, its alias, and where it stands."""
+
+    table: str
+    alias: str
+    node: exp.Expression
+
+
+@dataclass
+class Block:
+    """A SELECT whose names are resolved: its parts, its output columns and its groups.
+
+    outputs   by name the tree of each output column
+    groups    None = no groups
+    """
+
+    part: Part
+    scope: Scope
+    outputs: dict[str, exp.Expression] = field(default_factory=dict)
+    groups: Groups | None = None
+
+
+@dataclass
+class Groups:
+    """The groups of a SELECT.
+
+    keys        the trees by which rows are grouped
+    window      the call of TUMBLE, HOP or SESSION, None = groups over all results
+    having      the conditions on groups, with aggregates in them
+    """
+
+    keys: list[exp.Expression]
+    window: exp.Anonymous | None = None
+    having: exp.Expression | None = None
+
+
+Subquery = Callable[[exp.Expression, "Relations", Mapping[str, exp.Expression]], Block]
+"""Reads a SELECT in FROM."""
+
+
+class Relations:
+    """Reads the FROM clauses of one statement.
+
+    occurrences   the mentions of tables so far
+    """
+
+    def __init__(self, source: Source, tables: Mapping[str, Stream], subquery: Subquery) -> None:
+        self.source, self.tables, self._subquery = source, tables, subquery
+        self.occurrences: list[Occurrence] = []
+        self.depth = 0
+
+    # FROM
+
+    def read(self, select: exp.Select, ctes: Mapping[str, exp.Expression], outer: Scope | None) -> tuple[Part, Scope]:
+        """Return the parts of FROM and WHERE, and their scope."""
+        start = select.args.get("from_") or select.args.get("from")
+        if start is None:
+            raise self.source.error(select, "a SELECT needs FROM: a query reads streams")
+        for name in ("laterals", "pivots", "kind", "hint", "sample"):
+            if select.args.get(name):
+                raise self.source.error(select, f"{name} are not supported")
+        part, relations, scope = self._joined(start.this, select.args.get("joins") or [], ctes, outer)
+        assert relations
+        where = select.args.get("where")
+        for condition in conjuncts(None if where is None else where.this):
+            self._where(condition, part, scope, ctes)
+        return part, scope
+
+    def _joined(
+        self, first: exp.Expression, joins: list[exp.Join], ctes: Mapping[str, exp.Expression], outer: Scope | None
+    ) -> tuple[Part, list[Relation], Scope]:
+        part, relations = self._relation(first, ctes, outer)
+        scope = Scope(relations, outer=outer)
+        nested = first.args.get("joins") if isinstance(first, exp.Table) else None
+        for join in [*(nested or []), *joins]:
+            part, scope = self._join(part, scope, join, ctes)
+        return part, scope.relations, scope
+
+    def _relation(
+        self, node: exp.Expression, ctes: Mapping[str, exp.Expression], outer: Scope | None
+    ) -> tuple[Part, list[Relation]]:
+        """Return the part of a table, a subquery, or joins in parentheses."""
+        if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+            return self._table(node, ctes)
+        if isinstance(node, exp.Subquery):
+            self._check_plain(node)
+            if isinstance(node.this, exp.Table):
+                part, relations, scope = self._joined(node.this, [], ctes, outer)
+                if node.args.get("alias") is not None:
+                    return part, [self._named(relations, scope, node)]
+                return part, relations
+            return self._flat(node.this, ctes, node.alias, node)
+        word = {"Lateral": "LATERAL", "Unnest": "UNNEST", "Values": "VALUES"}.get(type(node).__name__, "this relation")
+        raise self.source.error(node, f"{word} is not supported in FROM; there are streams, subqueries and joins")
+
+    def _table(self, node: exp.Table, ctes: Mapping[str, exp.Expression]) -> tuple[Part, list[Relation]]:
+        self._check_plain(node)
+        name = ".".join(part.name for part in (node.args.get("catalog"), node.args.get("db"), node.this) if part)
+        cte = known(name, ctes)
+        if cte is not None:
+            earlier = {key: tree for key, tree in ctes.items() if list(ctes).index(key) < list(ctes).index(cte)}
+            return self._flat(ctes[cte], earlier, node.alias or cte, node)
+        table = known(name, self.tables)
+        if table is None:
+            have = ", ".join([*self.tables, *ctes]) or "none"
+            raise self.source.error(node, f"there is no stream {name!r}; there are {have}")
+        alias = node.alias or table.rpartition(".")[2]
+        number = len(self.occurrences)
+        self.occurrences.append(Occurrence(table, alias, node))
+        columns = {one: column((number, one), alias) for one in self.tables[table].schema.names}
+        return Part([number]), [Relation(alias, self._renamed(dict(columns), node))]
+
+    def _renamed(self, columns: dict[str, exp.Expression], node: exp.Expression) -> dict[str, exp.Expression]:
+        """Return columns under the names of an alias such as x(a, b)."""
+        alias = node.args.get("alias")
+        names = [] if alias is None else [one.name for one in alias.args.get("columns") or []]
+        if len(names) > len(columns):
+            raise self.source.error(node, f"{len(names)} names are given for {len(columns)} columns")
+        kept = list(columns)[len(names) :]
+        return dict(zip([*names, *kept], columns.values(), strict=True))
+
+    def _flat(
+        self, node: exp.Expression, ctes: Mapping[str, exp.Expression], alias: str, place: exp.Expression
+    ) -> tuple[Part, list[Relation]]:
+        """Return a subquery as a part: its tables and conditions become those of the statement around it."""
+        if self.depth > 30:
+            raise self.source.error(place, "subqueries are nested more than 30 deep")
+        self.depth += 1
+        block = self._subquery(node, self, ctes)
+        self.depth -= 1
+        return block.part, [Relation(alias, self._renamed(block.outputs, place))]
+
+    def _named(self, relations: list[Relation], scope: Scope, node: exp.Expression) -> Relation:
+        columns: dict[str, exp.Expression] = {}
+        for _, name, tree in scope.star("", node, self.source):
+            if name in columns:
+                raise self.source.error(node, f"two columns of {node.alias} are named {name!r}; select them under other names")
+            columns[name] = tree
+        return Relation(node.alias, self._renamed(columns, node))
+
+    def _check_plain(self, node: exp.Expression) -> None:
+        for name, (word, remedy) in _TABLE_CLAUSES.items():
+            if node.args.get(name):
+                raise self.source.error(node.args[name] if isinstance(node.args[name], exp.Expression) else node,
+                                        f"{word} is not supported; {remedy}")
+
+    # Joins
+
+    def _join(
+        self, part: Part, scope: Scope, join: exp.Join, ctes: Mapping[str, exp.Expression]
+    ) -> tuple[Part, Scope]:
+        side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
+        if method:
+            raise self.source.error(join, f"{method} JOIN is not supported; write JOIN … ON with the columns")
+        right, relations = self._relation(join.this, ctes, scope.outer)
+        for each in join.this.args.get("joins") or [] if isinstance(join.this, exp.Table) else []:
+            right, inner = self._join(right, Scope(relations, outer=scope.outer), each, ctes)
+            relations = inner.relations
+        both = scope.with_relations(relations)
+        self._check_aliases(both, join)
+        merged, conditions = self._using(join, scope, relations)
+        for one in conjuncts(join.args.get("on")):
+            if isinstance(bare(one), exp.Exists | exp.In) and one.find(exp.Query) is not None:
+                raise self.source.error(one, "a subquery in ON is not supported; write it in WHERE")
+            conditions.append(both.resolve(one, self.source))
+        if kind in ("SEMI", "ANTI"):
+            if side == "RIGHT":
+                raise self.source.error(join, f"RIGHT {kind} JOIN is not supported; exchange the sides and write LEFT")
+            how: How = "semi" if kind == "SEMI" else "anti"
+            self._branch(part, how, right, conditions, join)
+            return part, scope
+        if side in ("LEFT", "RIGHT", "FULL"):
+            part, both = self._outer(side, part, right, scope, relations, conditions, join)
+        else:
+            part.absorb(right)
+            for one in conditions:
+                part.add(one)
+        both.merged.update(merged)
+        return part, both
+
+    def _outer(
+        self, side: str, part: Part, right: Part, scope: Scope, relations: list[Relation],
+        conditions: list[exp.Expression], join: exp.Join,
+    ) -> tuple[Part, Scope]:
+        """Return the part of an outer join, and its scope."""
+        if not conditions:
+            raise self.source.error(join, "an outer join needs ON with an equality or a comparison")
+        if side == "FULL":
+            if part.branches or right.branches or len(part.own) > 1 or len(right.own) > 1 or part.conditions or right.conditions:
+                raise self.source.error(
+                    join, "a FULL OUTER JOIN has two streams and nothing else; LEFT JOIN keeps the rows of one side, with"
+                    " any number of joins"
+                )
+            self._guard(scope.relations, part, conditions, join)
+            self._guard(relations, right, conditions, join)
+            self._branch(part, "full", right, conditions, join)
+            return part, scope.with_relations(relations)
+        if side == "LEFT":
+            self._guard(relations, right, conditions, join)
+            self._branch(part, "left", right, conditions, join)
+            return part, scope.with_relations(relations)
+        for one in conditions:
+            # ON decides which rows of the left side match; those that it rejects may be missing.
+            for k, each in reversed(list(enumerate(part.branches))):
+                if each.how == "left" and rejects(one, each.part.shown()):
+                    del part.branches[k]
+                    part.absorb(each.part)
+        self._guard(scope.relations, part, conditions, join)
+        self._branch(right, "left", part, conditions, join)
+        return right, scope.with_relations(relations)
+
+    def _branch(self, part: Part, how: How, below: Part, conditions: list[exp.Expression], join: exp.Expression) -> None:
+        """Hang a part below another one, by its conditions."""
+        if below.after:
+            raise self.source.error(join, "the subquery has conditions on rows of its outer join; write it as an inner join")
+        if any(one.how == "full" for one in (*part.branches, *below.branches)):
+            raise self.source.error(join, "a FULL OUTER JOIN has two streams; it cannot be joined with others")
+        inside = set(below.all())
+        for one in conditions:
+            if reads(one) & (below.shown() - set(below.own)):
+                below.add(one)
+                if below.after:
+                    raise self.source.error(one, "this condition reads columns that an outer join inside may lack")
+            else:
+                below.conditions.append(one)
+        if not any(reads(one) & inside and reads(one) - inside for one in below.conditions):
+            raise self.source.error(
+                join, "nothing in ON connects the two sides; it needs an equality or a comparison of their columns"
+            )
+        part.hang(Hung(how, below), join, self.source)
+
+    def _guard(
+        self, relations: list[Relation], part: Part, conditions: list[exp.Expression], join: exp.Expression
+    ) -> None:
+        """Make computed columns of a side that may be missing NULL where it is."""
+        missing = set(part.all())
+        for relation in relations:
+            for name, tree in relation.columns.items():
+                if is_null(tree, missing):
+                    continue
+                key = part.key([*conditions, *part.conditions])
+                if key is None:
+                    raise self.source.error(
+                        join, f"column {name!r} of {relation.alias} may be missing, and no column in ON says when; compare a"
+                        " column of it in ON"
+                    )
+                test = exp.Not(this=exp.Is(this=key.copy(), expression=exp.Null()))
+                relation.columns[name] = exp.Case(ifs=[exp.If(this=test, true=tree.copy())])
+
+    def _using(
+        self, join: exp.Join, scope: Scope, relations: list[Relation]
+    ) -> tuple[dict[str, exp.Expression], list[exp.Expression]]:
+        """Return the columns that USING merges, by name, and its equalities."""
+        merged: dict[str, exp.Expression] = {}
+        conditions: list[exp.Expression] = []
+        right = Scope(relations)
+        for one in join.args.get("using") or []:
+            name = exp.Column(this=one.copy())
+            name.meta["start"] = self.source.offset(one)
+            left_tree, right_tree = scope.resolve(name, self.source), right.resolve(name, self.source)
+            conditions.append(exp.EQ(this=left_tree, expression=right_tree))
+            side = str(join.args.get("side") or "").upper()
+            merged[one.name] = right_tree if side == "RIGHT" else left_tree
+            if side == "FULL":
+                merged[one.name] = exp.Anonymous(this="COALESCE", expressions=[left_tree.copy(), right_tree.copy()])
+        return merged, conditions
+
+    def _check_aliases(self, scope: Scope, join: exp.Join) -> None:
+        names = [one.alias.lower() for one in scope.relations]
+        doubled = next((one.alias for one in scope.relations if names.count(one.alias.lower()) > 1), None)
+        if doubled is not None:
+            raise self.source.error(join, f"two relations are named {doubled!r}; give one of them another name with AS")
+
+    # WHERE
+
+    def _where(self, node: exp.Expression, part: Part, scope: Scope, ctes: Mapping[str, exp.Expression]) -> None:
+        inner, negated = bare(node), False
+        if isinstance(inner, exp.Not):
+            inner, negated = bare(inner.this), True
+        if isinstance(inner, exp.Exists):
+            query = inner.this.this if isinstance(inner.this, exp.Subquery) else inner.this
+            self._exists(query, "anti" if negated else "semi", None, part, scope, ctes, inner)
+        elif isinstance(inner, exp.In) and inner.args.get("query") is not None:
+            if negated:
+                raise self.source.error(
+                    node, "NOT IN (SELECT …) is not supported, since one NULL in the subquery makes it never true; write NOT"
+                    " EXISTS (SELECT … WHERE …)"
+                )
+            query = inner.args["query"]
+            query = query.this if isinstance(query, exp.Subquery) else query
+            self._exists(query, "semi", scope.resolve(inner.this, self.source), part, scope, ctes, inner)
+        else:
+            self._check_values(node)
+            part.add(scope.resolve(node, self.source))
+
+    def _check_values(self, node: exp.Expression) -> None:
+        for one in node.find_all(exp.Exists, exp.Subquery):
+            raise self.source.error(
+                one, f"{printed(one)[:40]}: a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of"
+                " WHERE joined by AND; write a LEFT JOIN for its values"
+            )
+
+    def _exists(
+        self, query: exp.Expression, how: How, equal: exp.Expression | None, part: Part, scope: Scope,
+        ctes: Mapping[str, exp.Expression], node: exp.Expression,
+    ) -> None:
+        """Hang the subquery of EXISTS or IN on a part."""
+        if not isinstance(query, exp.Select):
+            raise self.source.error(node, "EXISTS and IN take one SELECT; join several by AND or write a join")
+        for name in ("group", "having", "limit", "offset", "qualify", "with_", "with"):
+            if query.args.get(name) is not None:
+                raise self.source.error(query.args[name], f"{name.rstrip('_').upper()} is not supported in EXISTS and IN")
+        below, inner = self.read(query, ctes, scope)
+        if below.after:
+            raise self.source.error(node, "the subquery has conditions on rows of its outer join; write it as an inner join")
+        conditions = []
+        if equal is not None:
+            if len(query.expressions) != 1 or isinstance(query.expressions[0], exp.Star):
+                raise self.source.error(node, "IN takes a subquery with one column")
+            conditions = [exp.EQ(this=equal, expression=inner.resolve(query.expressions[0].unalias(), self.source))]
+        inside = set(below.all())
+        everything = [*below.conditions, *conditions]
+        if not any(reads(one) & inside and reads(one) - inside for one in everything):
+            raise self.source.error(
+                node, "nothing connects the subquery with the query around it; compare a column of one with one of the other"
+            )
+        for one in conditions:
+            below.add(one)
+        part.hang(Hung(how, below), node, self.source)
+
+
+_TABLE_CLAUSES = {
+    "version": ("FOR SYSTEM_TIME AS OF", "write a join with an interval between event times"),
+    "sample": ("TABLESAMPLE", "keep rows out with WHERE"),
+    "pivots": ("PIVOT", "write CASE expressions"),
+    "laterals": ("LATERAL VIEW", "make its rows a stream of their own"),
+    "hints": ("a hint", "leave it out: policies choose the plan"),
+}

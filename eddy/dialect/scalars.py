@@ -1,0 +1,529 @@
+"""Scalar expressions: a tree whose names are resolved, as an Arrow expression with a checked type.
+
+Nulls follow SQL: operators and functions of a null are null unless docs/guide/sql.md says otherwise, AND and OR are
+three-valued, and IN is a chain of equalities. Division by zero is null. All branches of CASE are evaluated on every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from sqlglot import exp
+
+from eddy.dialect.functions import CALLS, call
+from eddy.dialect.grammar import Source, printed
+from eddy.dialect.kinds import NUMBERS, TIMES, family, name_of
+from eddy.dialect.patterns import like, regular
+from eddy.dialect.spans import span
+from eddy.dialect.types import type_of
+from eddy.dialect.values import (
+    Value,
+    arithmetic,
+    cast,
+    constant,
+    converted,
+    is_text,
+    null,
+    number,
+    of_column,
+    unified,
+    widened,
+)
+
+Field = Callable[[exp.Column], tuple[str, pa.DataType]]
+"""Returns the name of a column in Arrow, and its type."""
+
+_COMPARED: dict[type, Callable[..., pc.Expression]] = {
+    exp.EQ: pc.equal,
+    exp.NEQ: pc.not_equal,
+    exp.LT: pc.less,
+    exp.LTE: pc.less_equal,
+    exp.GT: pc.greater,
+    exp.GTE: pc.greater_equal,
+}
+
+
+class Scalars:
+    """Makes Arrow expressions from trees, with the columns of one place: a stream, the results, or the groups."""
+
+    def __init__(self, source: Source, field: Field) -> None:
+        self.source, self._field = source, field
+
+    def error(self, node: exp.Expression, message: str) -> Exception:
+        """Return the error about a node."""
+        return self.source.error(node, message)
+
+    def value(self, node: exp.Expression) -> Value:
+        """Return the value of a tree. Raises SqlError for types that do not fit, and for what the dialect lacks."""
+        for kind in type(node).__mro__:
+            make = _MAKERS.get(kind)
+            if make is not None:
+                return make(self, node)
+        raise self.error(node, f"{_shown(node)} is not supported here; docs/guide/sql.md lists the expressions")
+
+    def condition(self, node: exp.Expression) -> pc.Expression:
+        """Return a tree that must be a BOOLEAN."""
+        return self.boolean(node).arrow
+
+    def boolean(self, node: exp.Expression) -> Value:
+        """Return the value of a tree, which must be a BOOLEAN."""
+        found = self.value(node)
+        if found.family == "null":
+            return Value(null(pa.bool_()), pa.bool_())
+        if found.family != "boolean":
+            raise self.error(node, f"a condition is expected, but {printed(node)} is {name_of(found.kind)}")
+        return found
+
+    def numbers(self, node: exp.Expression, *parts: exp.Expression) -> list[Value]:
+        """Return the values of trees, which must be numbers."""
+        found = [self.value(part) for part in parts]
+        for part, own in zip(parts, found, strict=True):
+            if own.family not in (*NUMBERS, "null"):
+                raise self.error(part, f"{_shown(node)} needs numbers, but {printed(part)} is {name_of(own.kind)}")
+        return found
+
+    def text(self, node: exp.Expression, part: exp.Expression) -> Value:
+        """Return the value of a tree, which must be a STRING."""
+        found = widened(self.value(part))
+        if found.family == "null":
+            return Value(null(pa.string()), pa.string())
+        if not is_text(found.kind):
+            raise self.error(part, f"{_shown(node)} needs a string, but {printed(part)} is {name_of(found.kind)}: CAST it")
+        return found
+
+    def same(self, node: exp.Expression, *parts: exp.Expression) -> tuple[list[Value], pa.DataType]:
+        """Return the values of trees in their common type."""
+        values = [self.value(part) for part in parts]
+        values = _as_times(values)
+        found = unified(values)
+        if found is None:
+            listed = ", ".join(f"{printed(p)} is {name_of(v.kind)}" for p, v in zip(parts, values, strict=True))
+            raise self.error(node, f"the types do not fit together: {listed}; CAST one of them")
+        return found
+
+    # Leaves
+
+    def _column(self, node: exp.Column) -> Value:
+        name, kind = self._field(node)
+        if pt.is_run_end_encoded(kind):
+            raise self.error(node, f"{printed(node)} is run-end encoded, and Arrow has no functions for it; select it alone")
+        return of_column(name, kind)
+
+    def _literal(self, node: exp.Literal) -> Value:
+        return constant(str(node.this), pa.string()) if node.is_string else number(str(node.this))
+
+    def _boolean(self, node: exp.Boolean) -> Value:
+        return constant(bool(node.this), pa.bool_())
+
+    def _null(self, node: exp.Null) -> Value:
+        return Value(null(pa.null()), pa.null())
+
+    def _paren(self, node: exp.Paren) -> Value:
+        return self.value(node.this)
+
+    def _span(self, node: exp.Interval) -> Value:
+        return span(node, self.source)
+
+    # Conditions
+
+    def _not(self, node: exp.Not) -> Value:
+        return Value(pc.invert(self.condition(node.this)), pa.bool_())
+
+    def _and(self, node: exp.And) -> Value:
+        return Value(pc.and_kleene(self.condition(node.left), self.condition(node.right)), pa.bool_())
+
+    def _or(self, node: exp.Or) -> Value:
+        return Value(pc.or_kleene(self.condition(node.left), self.condition(node.right)), pa.bool_())
+
+    def compared(self, node: exp.Expression, left: exp.Expression, right: exp.Expression, kind: type) -> pc.Expression:
+        """Return a comparison of two trees."""
+        if isinstance(left, exp.Tuple) or isinstance(right, exp.Tuple):
+            raise self.error(node, "rows in parentheses are compared with = at the top of ON or WHERE only")
+        values = _narrow([self.value(left), self.value(right)])
+        if values is not None:
+            return _COMPARED[kind](values[0].arrow, values[1].arrow)
+        (one, other), common = self.same(node, left, right)
+        if family(common) == "other":
+            raise self.error(node, f"values of {common} cannot be compared")
+        if family(common) == "null":
+            return null(pa.bool_())
+        return _COMPARED[kind](one.arrow, other.arrow)
+
+    def _comparison(self, node: exp.Binary) -> Value:
+        return Value(self.compared(node, node.left, node.right, type(node)), pa.bool_())
+
+    def _between(self, node: exp.Between) -> Value:
+        low = self.compared(node, node.this, node.args["low"], exp.GTE)
+        high = self.compared(node, node.this, node.args["high"], exp.LTE)
+        return Value(pc.and_kleene(low, high), pa.bool_())
+
+    def _same_or_null(self, node: exp.Binary) -> Value:
+        """IS NOT DISTINCT FROM, and its negation."""
+        (one, other), common = self.same(node, node.left, node.right)
+        both = pc.and_kleene(pc.is_null(one.arrow), pc.is_null(other.arrow))
+        equal = both if family(common) == "null" else pc.coalesce(pc.equal(one.arrow, other.arrow), both)
+        return Value(equal if isinstance(node, exp.NullSafeEQ) else pc.invert(equal), pa.bool_())
+
+    def _is(self, node: exp.Is) -> Value:
+        if isinstance(node.expression, exp.Null):
+            return Value(pc.is_null(self.value(node.this).arrow), pa.bool_())
+        if isinstance(node.expression, exp.Boolean):
+            truth = pc.coalesce(self.condition(node.this), pc.scalar(not node.expression.this))
+            return Value(truth if node.expression.this else pc.invert(truth), pa.bool_())
+        raise self.error(node, "IS is followed by [NOT] NULL, TRUE, FALSE or DISTINCT FROM")
+
+    def _in(self, node: exp.In) -> Value:
+        if node.args.get("query") is not None:
+            raise self.error(node, "IN (SELECT …) is supported as a condition of WHERE joined by AND; else write EXISTS")
+        parts = node.expressions
+        if not parts:
+            raise self.error(node, "IN needs a list of values")
+        (one, *others), common = self.same(node, node.this, *parts)
+        if family(common) == "null":
+            return Value(null(pa.bool_()), pa.bool_())
+        return Value(reduce(pc.or_kleene, (pc.equal(one.arrow, other.arrow) for other in others)), pa.bool_())
+
+    def _like(self, node: exp.Expression) -> Value:
+        inner, escape = (node.this, node.expression) if isinstance(node, exp.Escape) else (node, None)
+        if not isinstance(inner, exp.Like | exp.ILike):
+            raise self.error(node, "ESCAPE belongs to LIKE")
+        pattern = inner.expression
+        if not (isinstance(pattern, exp.Literal) and pattern.is_string):
+            raise self.error(pattern, "the pattern of LIKE must be a constant: Arrow compiles it once")
+        if escape is not None and not (isinstance(escape, exp.Literal) and len(str(escape.this)) == 1):
+            raise self.error(escape, "ESCAPE is followed by one character")
+        text = self.text(inner, inner.this).arrow
+        found = like(text, str(pattern.this), escape and str(escape.this), isinstance(inner, exp.ILike))
+        if found is None:
+            raise self.error(pattern, f"the pattern ends with, or uses before another character, its escape {escape.this}")
+        return Value(pc.invert(found) if inner.args.get("negate") else found, pa.bool_())
+
+    def _matches(self, node: exp.RegexpLike) -> Value:
+        pattern = node.expression
+        if not (isinstance(pattern, exp.Literal) and pattern.is_string):
+            raise self.error(pattern, "a regular expression must be a constant: Arrow compiles it once")
+        fault = regular(str(pattern.this))
+        if fault is not None:
+            raise self.error(pattern, f"Arrow does not accept the regular expression: {fault}")
+        text = self.text(node, node.this).arrow
+        return Value(pc.match_substring_regex(text, str(pattern.this)), pa.bool_())
+
+    # Arithmetic
+
+    def _plus_or_minus(self, node: exp.Binary) -> Value:
+        left, right = self.value(node.left), self.value(node.right)
+        kinds = {left.family, right.family}
+        if kinds & {"interval", *TIMES}:
+            return self._shifted(node, left, right)
+        self.numbers(node, node.left, node.right)
+        one, other = arithmetic([left, right])
+        self._check_digits(node, one, other)
+        make = pc.add_checked if isinstance(node, exp.Add) else pc.subtract_checked
+        return self._computed(node, make, one, other)
+
+    def _shifted(self, node: exp.Binary, left: Value, right: Value) -> Value:
+        """A time plus or minus an interval, or the interval between two times."""
+        plus = isinstance(node, exp.Add)
+        make = pc.add_checked if plus else pc.subtract_checked
+        if plus and left.family == "interval":
+            left, right = right, left
+        kinds = (left.family, right.family)
+        if kinds == ("interval", "interval"):
+            found = unified([left, right])
+            assert found is not None
+            (left, right), kind = found
+            return Value(_ticks(make, left, right, kind), kind)
+        if kinds == ("date", "interval"):
+            seconds = right.literal
+            if seconds is None or seconds % 86_400:
+                left = converted(widened(left), pa.timestamp(right.kind.unit))
+                return Value(_ticks(make, left, right, left.kind), left.kind)
+            shifted = _ticks(make, converted(left, pa.timestamp("s")), converted(right, pa.duration("s")), pa.timestamp("s"))
+            return Value(shifted.cast(pa.date32()), pa.date32())
+        if kinds == ("timestamp", "interval"):
+            found = unified([Value(left.arrow.cast(pa.duration(left.kind.unit)), pa.duration(left.kind.unit)), right])
+            assert found is not None
+            unit = found[1].unit
+            kind = pa.timestamp(unit, left.kind.tz)
+            return Value(_ticks(make, converted(left, kind), found[0][1], kind), kind)
+        if not plus and set(kinds) <= set(TIMES):
+            found = unified([left, right])
+            if found is not None:
+                (left, right), kind = found
+                if family(kind) == "date":
+                    days = pc.subtract(left.arrow.cast(pa.int32()), right.arrow.cast(pa.int32())).cast(pa.int64())
+                    return Value(days, pa.int64())
+                return Value(_ticks(make, left, right, pa.duration(kind.unit)), pa.duration(kind.unit))
+        listed = f"{printed(node.left)} is {name_of(left.kind)}, {printed(node.right)} is {name_of(right.kind)}"
+        what = "added" if plus else "subtracted"
+        raise self.error(node, f"these cannot be {what}: {listed}; write a time + INTERVAL '30' MINUTE, or a time - a time")
+
+    def _times(self, node: exp.Mul) -> Value:
+        left, right = self.value(node.left), self.value(node.right)
+        if {left.family, right.family} == {"interval", "integer"}:
+            one, other = (left, right) if left.family == "interval" else (right, left)
+            # The kernel for durations is not checked.
+            whole = pc.multiply_checked(one.arrow.cast(pa.int64()), widened(other).arrow)
+            return Value(whole.cast(one.kind), one.kind)
+        self.numbers(node, node.left, node.right)
+        one, other = arithmetic([left, right])
+        self._check_digits(node, one, other)
+        return self._computed(node, pc.multiply_checked, one, other)
+
+    def _computed(self, node: exp.Expression, make: Callable[..., pc.Expression], one: Value, other: Value) -> Value:
+        """Apply an operator of Arrow to numbers of one family."""
+        if "null" in (one.family, other.family):
+            kind = other.kind if one.family == "null" else one.kind
+            return Value(null(kind), kind)
+        if one.family == "decimal":
+            p1, s1, p2, s2 = one.kind.precision, one.kind.scale, other.kind.precision, other.kind.scale
+            if make is pc.multiply_checked:
+                kind = pa.decimal128(p1 + p2 + 1, s1 + s2)
+            else:
+                kind = pa.decimal128(max(p1 - s1, p2 - s2) + max(s1, s2) + 1, max(s1, s2))
+            return Value(make(one.arrow, other.arrow), kind)
+        return Value(make(one.arrow, other.arrow), one.kind)
+
+    def _check_digits(self, node: exp.Expression, one: Value, other: Value) -> None:
+        if one.family != "decimal" or other.family != "decimal":
+            return
+        (p1, s1), (p2, s2) = ((own.kind.precision, own.kind.scale) for own in (one, other))
+        total = p1 + p2 + 1 if isinstance(node, exp.Mul) else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
+        if total > 38:
+            raise self.error(node, f"the result may have {total} digits, and a DECIMAL has 38: CAST an operand to fewer")
+
+    def _divided(self, node: exp.Div) -> Value:
+        values = self.numbers(node, node.left, node.right)
+        one, other = (converted(widened(value), pa.float64()) for value in values)
+        return Value(pc.divide(one.arrow, _nonzero(other)), pa.float64())
+
+    def _whole_division(self, node: exp.Binary) -> Value:
+        """DIV and %, both towards zero."""
+        values = self.numbers(node, node.left, node.right)
+        for part, value in zip((node.left, node.right), values, strict=True):
+            if value.family not in ("integer", "null"):
+                raise self.error(part, f"{_shown(node)} is for integers, and {printed(part)} is {name_of(value.kind)}")
+        one, other = (converted(widened(value), pa.int64()) for value in values)
+        quotient = pc.divide_checked(one.arrow, _nonzero(other))
+        if isinstance(node, exp.Mod):
+            return Value(pc.subtract_checked(one.arrow, pc.multiply_checked(quotient, other.arrow)), pa.int64())
+        return Value(quotient, pa.int64())
+
+    def _negated(self, node: exp.Neg) -> Value:
+        if isinstance(node.this, exp.Literal) and not node.this.is_string:
+            return number(f"-{node.this.this}")
+        value = widened(self.value(node.this))
+        if value.family == "interval":
+            return Value(pc.negate_checked(value.arrow.cast(pa.int64())).cast(value.kind), value.kind)
+        (value,) = map(widened, self.numbers(node, node.this))
+        return value if value.family == "null" else Value(pc.negate_checked(value.arrow), value.kind)
+
+    # Texts, choices, conversions, functions
+
+    def _joined(self, node: exp.DPipe) -> Value:
+        return self.concatenated(node, [node.left, node.right])
+
+    def concatenated(self, node: exp.Expression, parts: list[exp.Expression]) -> Value:
+        """Return texts joined; null if one of them is null."""
+        texts = []
+        for part in parts:
+            own = self.value(part)
+            texts.append(cast(own, pa.string()) if own.family == "integer" else self.text(node, part))
+        found = unified([one for one in texts if one is not None])
+        assert found is not None
+        values, kind = found
+        return Value(pc.binary_join_element_wise(*(v.arrow for v in values), pc.scalar(pa.scalar("", kind))), kind)
+
+    def _case(self, node: exp.Case | exp.If) -> Value:
+        cases = node.args["ifs"] if isinstance(node, exp.Case) else [node]
+        rest = node.args.get("default" if isinstance(node, exp.Case) else "false") or exp.Null()
+        subject = node.this if isinstance(node, exp.Case) else None
+        values, kind = self.same(node, *(one.args["true"] for one in cases), rest)
+        result = values[-1].arrow
+        for one, value in reversed(list(zip(cases, values, strict=False))):
+            test = self.condition(one.this) if subject is None else self.compared(one, subject, one.this, exp.EQ)
+            result = pc.if_else(pc.coalesce(test, pc.scalar(False)), value.arrow, result)
+        return Value(result, kind)
+
+    def _cast(self, node: exp.Cast) -> Value:
+        if isinstance(node, exp.TryCast):
+            raise self.error(node, "TRY_CAST is not supported, because Arrow has none: write CAST, which fails the push for"
+                             " values that do not fit, or keep such rows out with a filter of the stream")
+        kind = type_of(node.args["to"], self.source)
+        value = self.value(node.this)
+        if isinstance(node.this, exp.Literal) and node.this.is_string and family(kind) in TIMES:
+            return self._time(node, str(node.this.this), kind)
+        found = cast(value, kind)
+        if found is None:
+            raise self.error(node, f"{printed(node.this)} is {name_of(value.kind)}, which cannot become {name_of(kind)}")
+        return found
+
+    def _time(self, node: exp.Expression, text: str, kind: pa.DataType) -> Value:
+        """A constant date or timestamp."""
+        own = pa.scalar(text.strip())
+        try:
+            if family(kind) == "date":
+                own = own.cast(pa.timestamp("s")).cast(pa.date32())
+            else:
+                own = own.cast(pa.timestamp("us", kind.tz)).cast(kind)
+        except pa.ArrowInvalid:
+            raise self.error(node, f"{text!r} is no {name_of(kind)}; write '2026-01-31' or '2026-01-31 23:59:59'") from None
+        return Value(pc.scalar(own), kind, literal=own.as_py())
+
+    def _extract(self, node: exp.Extract) -> Value:
+        return call(self, node, "EXTRACT", [exp.Literal.string(str(node.this.this)), node.expression])
+
+    def _substring(self, node: exp.Substring) -> Value:
+        return call(self, node, "SUBSTRING", [node.this, node.args.get("start"), node.args.get("length")])
+
+    def _trim(self, node: exp.Trim) -> Value:
+        side = str(node.args.get("position") or "BOTH").upper()
+        name = {"LEADING": "LTRIM", "TRAILING": "RTRIM"}.get(side, "TRIM")
+        return call(self, node, name, [node.this, node.expression])
+
+    def _position(self, node: exp.StrPosition) -> Value:
+        return call(self, node, "STRPOS", [node.this, node.args["substr"]])
+
+    def _floor(self, node: exp.Floor | exp.Ceil) -> Value:
+        if node.args.get("to") is not None and isinstance(node, exp.Floor):
+            return call(self, node, "DATE_TRUNC", [exp.Literal.string(str(node.args["to"].name)), node.this])
+        return call(self, node, "FLOOR" if isinstance(node, exp.Floor) else "CEIL", [node.this, node.args.get("decimals")])
+
+    def _call(self, node: exp.Anonymous) -> Value:
+        name = str(node.this).upper()
+        if name not in CALLS:
+            raise self.error(node, f"there is no function {name}{_nearest(name)}; docs/guide/sql.md lists the functions")
+        return call(self, node, name, node.expressions)
+
+    def _window(self, node: exp.Window) -> Value:
+        raise self.error(
+            node, "OVER (…) is not supported: a row of a stream has no last follower; write GROUP BY with TUMBLE, HOP or"
+            " SESSION, or a join of the stream with itself"
+        )
+
+    def _exists(self, node: exp.Expression) -> Value:
+        raise self.error(
+            node, "a subquery is supported as [NOT] EXISTS (…) or x IN (…), each a condition of WHERE joined by AND; write a"
+            " LEFT JOIN for its values"
+        )
+
+
+def _ticks(make: Callable[..., pc.Expression], one: Value, other: Value, kind: pa.DataType) -> pc.Expression:
+    """Apply a checked operator to times of one unit. Arrow's own kernels for times also check what null slots hold."""
+    return make(one.arrow.cast(pa.int64()), other.arrow.cast(pa.int64())).cast(kind)
+
+
+def _nonzero(value: Value) -> pc.Expression:
+    zero = pc.scalar(pa.scalar(0, value.kind))
+    return pc.if_else(pc.equal(value.arrow, zero), null(value.kind), value.arrow)
+
+
+def _narrow(values: list[Value]) -> list[Value] | None:
+    """Return an integer column and a constant of its own type, so that filters know the comparison as a range."""
+    for one, other in (values, values[::-1]):
+        if one.family == "integer" == other.family and one.literal is None and isinstance(other.literal, int):
+            try:
+                narrow = constant(other.literal, one.kind)
+            except (pa.ArrowInvalid, OverflowError):
+                return None
+            return [narrow if value is other else value for value in values]
+    return None
+
+
+def _as_times(values: list[Value]) -> list[Value]:
+    """Return values, constant texts among times read as times."""
+    kinds = [value.kind for value in values if value.family in TIMES]
+    if not kinds:
+        return values
+    found = []
+    for value in values:
+        if value.family == "string" and isinstance(value.literal, str):
+            try:
+                stamp = pa.scalar(value.literal.strip()).cast(pa.timestamp("us", getattr(kinds[0], "tz", None)))
+            except pa.ArrowInvalid:
+                return values
+            value = Value(pc.scalar(stamp), stamp.type)
+        found.append(value)
+    return found
+
+
+def _shown(node: exp.Expression) -> str:
+    """Return what a node is called in errors."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).upper()
+    return _NAMES.get(type(node).__name__, type(node).__name__.upper())
+
+
+_NAMES = {
+    "Add": "+",
+    "Sub": "-",
+    "Mul": "*",
+    "Div": "/",
+    "IntDiv": "DIV",
+    "Mod": "%",
+    "Neg": "-",
+    "DPipe": "||",
+    "RegexpLike": "RLIKE",
+    "ILike": "ILIKE",
+    "SimilarTo": "SIMILAR TO",
+    "Tuple": "a row in parentheses",
+    "CurrentTimestamp": "CURRENT_TIMESTAMP",
+    "CurrentDate": "CURRENT_DATE",
+}
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, CALLS, 1)
+    return f" (the nearest is {near[0]})" if near else ""
+
+
+_MAKERS: dict[type, Callable[[Scalars, Any], Value]] = {
+    exp.Column: Scalars._column,
+    exp.Literal: Scalars._literal,
+    exp.Boolean: Scalars._boolean,
+    exp.Null: Scalars._null,
+    exp.Paren: Scalars._paren,
+    exp.Interval: Scalars._span,
+    exp.Not: Scalars._not,
+    exp.And: Scalars._and,
+    exp.Or: Scalars._or,
+    **dict.fromkeys(_COMPARED, Scalars._comparison),
+    exp.Between: Scalars._between,
+    exp.NullSafeEQ: Scalars._same_or_null,
+    exp.NullSafeNEQ: Scalars._same_or_null,
+    exp.Is: Scalars._is,
+    exp.In: Scalars._in,
+    exp.Like: Scalars._like,
+    exp.ILike: Scalars._like,
+    exp.Escape: Scalars._like,
+    exp.RegexpLike: Scalars._matches,
+    exp.Add: Scalars._plus_or_minus,
+    exp.Sub: Scalars._plus_or_minus,
+    exp.Mul: Scalars._times,
+    exp.Div: Scalars._divided,
+    exp.IntDiv: Scalars._whole_division,
+    exp.Mod: Scalars._whole_division,
+    exp.Neg: Scalars._negated,
+    exp.DPipe: Scalars._joined,
+    exp.Case: Scalars._case,
+    exp.If: Scalars._case,
+    exp.Cast: Scalars._cast,
+    exp.Extract: Scalars._extract,
+    exp.Substring: Scalars._substring,
+    exp.Trim: Scalars._trim,
+    exp.StrPosition: Scalars._position,
+    exp.Floor: Scalars._floor,
+    exp.Ceil: Scalars._floor,
+    exp.Anonymous: Scalars._call,
+    exp.Window: Scalars._window,
+    exp.Exists: Scalars._exists,
+    exp.Subquery: Scalars._exists,
+    exp.Select: Scalars._exists,
+}

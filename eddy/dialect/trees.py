@@ -1,0 +1,130 @@
+"""Trees whose names are resolved: columns by their place, conjuncts, the places that a tree reads, and its nulls.
+
+A resolved column has the number of its *occurrence* of a table and its name in `meta["place"]`. A table that a statement
+names twice has two occurrences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from sqlglot import exp
+
+from eddy.dialect.grammar import identifier
+
+Place = tuple[int, str]
+"""(occurrence, column)."""
+
+
+def column(place: Place, alias: str) -> exp.Column:
+    """Return a resolved column of the occurrence with an alias."""
+    node = exp.Column(this=identifier(place[1]), table=identifier(alias))
+    node.meta["place"] = place
+    return node
+
+
+def place_of(node: exp.Expression) -> Place | None:
+    """Return the place of a resolved column, None for any other tree."""
+    found = node.meta.get("place") if isinstance(node, exp.Column) else None
+    return None if found is None else (int(found[0]), str(found[1]))
+
+
+def own_columns(node: exp.Expression) -> list[exp.Column]:
+    """Return the columns of a tree, those of subqueries left out."""
+    return [one for one in node.find_all(exp.Column) if not _in_subquery(one, node)]
+
+
+def _in_subquery(one: exp.Expression, root: exp.Expression) -> bool:
+    above: exp.Expression | None = one
+    while above is not None and above is not root:
+        if isinstance(above, exp.Query | exp.Exists):
+            return True
+        above = above.parent
+    return isinstance(root, exp.Query | exp.Exists)
+
+
+def replaced(node: exp.Expression, change: Callable[[exp.Column], exp.Expression]) -> exp.Expression:
+    """Return a copy of a tree with its columns replaced; an operator that takes a column's place gets parentheses."""
+    if isinstance(node, exp.Column):
+        return change(node)
+    root = node.copy()
+    for one in own_columns(root):
+        new = change(one)
+        if isinstance(new, exp.Binary | exp.Unary | exp.Between | exp.In) and not isinstance(new, exp.Paren):
+            new = exp.Paren(this=new)
+        one.replace(new)
+    return root
+
+
+def reads(node: exp.Expression) -> frozenset[int]:
+    """Return the occurrences that a tree reads."""
+    return frozenset(place[0] for place in map(place_of, own_columns(node)) if place is not None)
+
+
+def bare(node: exp.Expression) -> exp.Expression:
+    """Return a tree without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def conjuncts(node: exp.Expression | None) -> Iterator[exp.Expression]:
+    """Yield the conditions that AND joins; BETWEEN as two, equal rows as one for each column."""
+    if node is None:
+        return
+    node = bare(node)
+    if isinstance(node, exp.And):
+        yield from conjuncts(node.left)
+        yield from conjuncts(node.right)
+    elif isinstance(node, exp.Between):
+        yield exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
+        yield exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
+    elif isinstance(node, exp.EQ) and isinstance(node.left, exp.Tuple) and isinstance(node.right, exp.Tuple):
+        left, right = node.left.expressions, node.right.expressions
+        if len(left) != len(right):
+            yield node
+            return
+        for one, other in zip(left, right, strict=True):
+            yield exp.EQ(this=one.copy(), expression=other.copy())
+    elif not (isinstance(node, exp.Boolean) and node.this):
+        yield node
+
+
+_KEEP_NULLS = frozenset({"COALESCE", "IFNULL", "NVL", "GREATEST", "LEAST", "IF", "IIF"})
+
+
+def is_null(node: exp.Expression, without: Collection[int]) -> bool:
+    """Return whether a tree is surely NULL where all columns of some occurrences are NULL."""
+    place = place_of(node)
+    if place is not None:
+        return place[0] in without
+    if isinstance(node, exp.Paren | exp.Not | exp.Neg | exp.Cast | exp.In | exp.Like | exp.ILike | exp.Escape):
+        return is_null(node.this, without)
+    if isinstance(node, exp.And | exp.Or | exp.NullSafeEQ | exp.NullSafeNEQ | exp.Is | exp.Case | exp.If | exp.Query):
+        return False
+    if isinstance(node, exp.Anonymous):
+        name = str(node.this).upper()
+        if name in _KEEP_NULLS:
+            return False
+        parts = node.expressions[:1] if name == "NULLIF" else node.expressions
+        return any(is_null(part, without) for part in parts)
+    if isinstance(node, exp.Binary | exp.Func):
+        parts = [one for one in node.args.values() if isinstance(one, exp.Expression)]
+        return any(is_null(part, without) for part in parts)
+    return False
+
+
+def rejects(node: exp.Expression, without: Collection[int]) -> bool:
+    """Return whether a condition is surely not true where all columns of some occurrences are NULL."""
+    node = bare(node)
+    if isinstance(node, exp.And):
+        return rejects(node.left, without) or rejects(node.right, without)
+    if isinstance(node, exp.Or):
+        return rejects(node.left, without) and rejects(node.right, without)
+    if isinstance(node, exp.Not):
+        inner = bare(node.this)
+        if isinstance(inner, exp.Is) and isinstance(inner.expression, exp.Null):
+            return is_null(inner.this, without)
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
+        return is_null(node.this, without)
+    return is_null(node, without)

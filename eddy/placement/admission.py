@@ -1,0 +1,172 @@
+"""From pushed rows to tuples, and from tuples to tables of results: the edge of the simulated cluster.
+
+Rows pass the same gate as those of a `Runtime`: validation, filters, order, lateness. A key becomes one number per
+class, so that two keys are equal exactly if their numbers are. A row with a null key joins nothing and goes no further.
+Payload stays here until no result can need it; tuples carry the numbers of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.ingest.gate import Gate
+from eddy.ingest.keys import KeyEncoder
+from eddy.placement.tuples import Ints, Tuples
+from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
+from eddy.results.late_rows import LateRows
+from eddy.results.results import Combinations, Place, Results
+from stairs.bytes_directory import BytesDirectory
+from stairs.errors import QueryError
+from stairs.graph import FOREVER, WindowKind
+from stairs.plain_types import Column, taken
+
+
+def checked_query(query: Query) -> Query:
+    """Return a query that can run on several nodes. Raises QueryError for one that cannot."""
+    if isinstance(query, BranchedQuery):
+        raise QueryError("a query with branches cannot be placed on nodes; use Runtime")
+    if query.comparisons:
+        raise QueryError(
+            f"{query.comparisons[0]} is no equality; joins are placed on nodes by their keys. Write it as `where`,"
+            " a filter of results, or use Runtime"
+        )
+    for name, window in zip(query.graph.names, query.graph.windows, strict=True):
+        if window.kind == WindowKind.ROWS:
+            raise QueryError(
+                f"stream {name} has a ROWS window, which depends on the order in which rows arrive; on several nodes"
+                " there is none. Give it a Range window, or use Runtime"
+            )
+    return query
+
+
+class Admission:
+    """Admits the rows of a query, and makes its tables of results."""
+
+    def __init__(self, query: Query, *, count_only: bool = False, ids_only: bool = False) -> None:
+        self.query = query
+        self.newest = -FOREVER
+        """The greatest event time so far, in ticks."""
+        self.spans = tuple(FOREVER if span is None else span for span in query.spans)
+        self.classes = tuple(
+            frozenset(c for c, one in enumerate(query.classes) if name in one.columns) for name in query.graph.names
+        )
+        """Per stream, the classes in which it has a key."""
+        self.late_rows = [0] * len(query.streams)
+        self.row_bytes = [0.0] * len(query.streams)
+        """Per stream, the mean bytes of a row."""
+        self._gate = Gate(query)
+        self._encoders = {
+            (i, c): KeyEncoder(name, query.classes[c].columns[name], query.classes[c].types)
+            for i, name in enumerate(query.graph.names)
+            for c in self.classes[i]
+        }
+        self._texts = {
+            (c, at): BytesDirectory() for c, texts in enumerate(query.graph.texts[: len(query.classes)]) for at in texts
+        }
+        self._wide = {c: BytesDirectory() for c, width in enumerate(query.graph.widths) if width > 1}
+        self._kept = query.payload_columns(not (count_only or ids_only))
+        self._payload: list[list[tuple[int, pa.RecordBatch]]] = [[] for _ in query.streams]
+        self._rows = [0] * len(query.streams)
+        self._results = Results(query, self._kept, changelog=False, count_only=count_only, ids_only=ids_only)
+        self.schema = self._results.schema
+        """The schema of results."""
+
+    @property
+    def watermark(self) -> int | None:
+        """No row to come is older, in ticks; None if the query has no event times or no row has come."""
+        if not self.query.graph.timed or self.newest == -FOREVER:
+            return None
+        return self.newest - self.query.graph.lateness
+
+    def admit(self, pushed: Mapping[str, object]) -> list[Tuples]:
+        """Return the rows of a push by stream; late rows are counted. Raises InputError as `Runtime.push` does."""
+        timed = self.query.graph.timed
+        untimed = any(stream.time is None for stream in self.query.streams)
+        arrivals = self._gate.admit(pushed, None, self.newest, past=untimed)
+        found = []
+        for i, batch in enumerate(arrivals.batches):
+            times = arrivals.times[i] if timed else None
+            found.append(self._tuples(i, batch, times))
+        for i, late in arrivals.late.items():
+            self.late_rows[i] += late.n_rows
+        for own in arrivals.times:
+            if own is not None and len(own):
+                self.newest = max(self.newest, int(own.max()))
+        return found
+
+    def _tuples(self, i: int, batch: pa.RecordBatch | None, times: Ints | None) -> Tuples:
+        n = 0 if batch is None else len(batch)
+        rows = np.arange(self._rows[i], self._rows[i] + n)
+        time = np.zeros(n, np.int64) if times is None else np.array(times, np.int64)
+        keys = {}
+        dead = np.zeros(n, np.uint8)
+        for c in sorted(self.classes[i]):
+            keys[c] = np.zeros(0, np.int64) if batch is None else self._numbers(i, c, batch, dead)
+        if batch is not None:
+            self._payload[i].append((self._rows[i], batch.select(self._kept[i])))
+            self._rows[i] += n
+            self.row_bytes[i] = batch.nbytes / n
+        tuples = Tuples({i: rows}, keys, time, time, time + self.spans[i])
+        return tuples.take(dead == 0) if dead.any() else tuples
+
+    def _numbers(self, i: int, c: int, batch: pa.RecordBatch, dead: np.ndarray) -> Ints:
+        """Return the number of each row's key in a class; marks rows with a null dead."""
+        encoder = self._encoders[i, c]
+        words = np.zeros(len(batch) * encoder.width, np.int64)
+        own = np.zeros(len(batch), np.uint8)
+        texts = {at: one for (of, at), one in self._texts.items() if of == c}
+        encoder.encode(batch, words, own, texts)
+        dead |= own
+        if encoder.width == 1:
+            return words
+        offsets = np.arange(len(batch) + 1, dtype=np.int64) * 8 * encoder.width
+        offsets.flags.writeable = False
+        text = words.view(np.uint8)
+        text.flags.writeable = False
+        return self._wide[c].intern(offsets, text, own)
+
+    def table(self, found: Mapping[int, Ints]) -> pa.Table:
+        """Return the table of results; `found` has by stream the rows of their components."""
+        n = len(next(iter(found.values())))
+
+        def columns() -> dict[Place, Column]:
+            made: dict[Place, Column] = {}
+            for i, names in enumerate(self._kept):
+                if names:
+                    first, batch = self._live(i)
+                    rows = found[i] - first
+                    made.update(((i, k), taken(batch.column(k), rows)) for k in range(len(names)))
+            return made
+
+        def numbers() -> Ints:
+            return np.stack([found[i] for i in range(len(self._kept))])
+
+        return self._results.make(Combinations(n, np.zeros(0, np.uint8), 0, columns, numbers)).table
+
+    def _live(self, i: int) -> tuple[int, pa.RecordBatch]:
+        """Return the number of the first row that is kept, and all kept rows of a stream as one batch."""
+        parts = self._payload[i]
+        if not parts:
+            return 0, pa.RecordBatch.from_pylist([], schema=pa.schema([(n, self._type(i, n)) for n in self._kept[i]]))
+        if len(parts) > 1:
+            self._payload[i] = parts = [(parts[0][0], pa.concat_batches([batch for _, batch in parts]))]
+        return parts[0]
+
+    def _type(self, i: int, name: str) -> pa.DataType:
+        return self.query.streams[i].type_of(name)
+
+    def arrived(self, i: int) -> int:
+        """Return how many rows of a stream have arrived."""
+        return self._rows[i]
+
+    def forget(self, oldest: Mapping[int, int]) -> None:
+        """Drop the payload of rows before these numbers."""
+        for i, row in oldest.items():
+            if self._payload[i] and self._kept[i]:
+                first, batch = self._live(i)
+                if row - first > len(batch) // 2:
+                    self._payload[i] = [(row, batch.slice(row - first))]

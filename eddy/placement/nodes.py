@@ -1,0 +1,429 @@
+"""A node that joins: it runs its operator set for the tuples that arrive, over copies of windows.
+
+Tuples arrive as pieces with the id of their source and the place for which they are meant. The node runs all operators
+of that place whose first argument is this id:
+
+    update(S)      the rows enter the copy of the window of S
+    join(A, S)     the tuples probe that copy; what matches is the next source, whose operators run at once
+    ship(A, P)     the tuples are dealt to the nodes of place P
+
+Why results are exact under any interleaving: a row is shipped to every copy of its window, stamped with its epoch, and
+a tuple of epoch e probes a copy only when all rows up to e are there (`windows.py`). It joins the rows that precede its
+head. So each result is found once, by its last component, whatever plan that component's row is stamped with. A change
+of program changes the stamp of rows to come; it needs no common moment.
+
+While two programs run, rows go to the copies of both. A node that has not heard of a program yet sets the pieces aside
+that come from nodes that have.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from typing import Any
+
+import numpy as np
+
+from eddy.placement.costs import UnitCosts
+from eddy.placement.messages import Sent
+from eddy.placement.migration import TwoPhase
+from eddy.placement.operators import SITE, Ship, StreamId
+from eddy.placement.pieces import Base, GlobalReady, Install, LocalReady, Piece, Request, Since
+from eddy.placement.places import Place
+from eddy.placement.program import FIRST_VERSION, Copy, Program
+from eddy.placement.tuples import Ints, Tuples, merged
+from eddy.placement.windows import WindowCopy
+from stairs.errors import StateError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all nodes know of the query.
+
+    spans     per stream the ticks of its window
+    classes   per stream the attribute classes in which it has a key
+    arrival   per stream the nodes where its rows arrive
+    nodes     number of nodes
+    costs     seconds of the elementary steps
+    """
+
+    spans: tuple[int, ...]
+    classes: tuple[frozenset[int], ...]
+    arrival: tuple[tuple[int, ...], ...]
+    nodes: int
+    costs: UnitCosts
+
+
+@dataclass
+class _Asked:
+    """Keys of a class that were requested for a copy, and the origins that have not answered."""
+
+    c: int
+    keys: Ints
+    origins: set[int]
+
+
+@dataclass
+class _State:
+    """A copy at this node, with what was requested for it.
+
+    lost    the copy is made again after a crash: rows of an origin wait for its base
+    """
+
+    window: WindowCopy
+    asked: list[_Asked] = field(default_factory=list)
+    lost: bool = False
+    in_whole: bool = False
+
+
+class JoiningNode:
+    """One node. `handle` takes a message in and returns the messages to send; `work` adds up the seconds it takes."""
+
+    def __init__(self, node: int, shape: Shape, program: Program) -> None:
+        self.node, self.shape = node, shape
+        self.programs: dict[int, Program] = {}
+        self.current = program.version
+        """The version with which rows that arrive are stamped."""
+        self.work = 0.0
+        self.hops: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+        """By (head, stream joined), tuples that probed and tuples that came out."""
+        self.copies: dict[Copy, _State] = {}
+        self.migration: TwoPhase | None = None
+        self.horizon: int | None = None
+        self._own = [i for i, nodes in enumerate(shape.arrival) if node in nodes]
+        self._log: dict[int, list[tuple[int, Tuples]]] = {i: [] for i in self._own}
+        self._next = dict.fromkeys(self._own, 0)
+        self._since: dict[Copy, Since] = {}
+        self._aside: list[Any] = []
+        self._waiting: list[Piece] = []
+        self._early: list[LocalReady | GlobalReady] = []
+        self._life = 0
+        self._install(program)
+
+    @property
+    def newest(self) -> int:
+        """The newest version that the node has."""
+        return max(self.programs)
+
+    @property
+    def waits(self) -> bool:
+        """Whether tuples wait here."""
+        return bool(self._aside or self._waiting)
+
+    # Rows of the node's own streams
+
+    def arrive(self, stream: int, epoch: int, rows: Tuples) -> list[Sent]:
+        """Take in the rows of one epoch of a stream that arrives here; epochs come in order, without gaps."""
+        if epoch != self._next[stream]:
+            raise StateError(f"stream {stream}: epoch {epoch} came when {self._next[stream]} was due")
+        self._next[stream] = epoch + 1
+        self._log[stream].append((epoch, rows))
+        source, start = StreamId(stream), Place(self.shape.arrival[stream])
+        stamped = self.programs[self.current]
+        copies: dict[Place, list[Since]] = {one.to: [] for one in stamped.ships(start, source)}  # type: ignore[misc]
+        for copy, since in self._since.items():
+            if copy[0] == stream:
+                copies.setdefault(copy[1], []).append(since)
+        if stamped.join(start, source):
+            copies.setdefault(start, [])
+        sent = []
+        for place, since in copies.items():
+            # Joins of the head at the place of its arrival happen where the row is; a copy there goes to all nodes.
+            probes = stamped.join(place, source) is not None
+            parts = place.route(rows)
+            for node, part in parts:
+                if since or (probes and part.size and (place != start or node == self.node)):
+                    sent.append(Sent(node, self._piece(source, place, epoch, self.current, part, tuple(since))))
+        return self._in_turn(sent)
+
+    def _in_turn(self, sent: list[Sent]) -> list[Sent]:
+        """Return messages in the order in which they leave: each node begins with the one after itself.
+
+        If all began with the same node, all would wait for its line.
+        """
+        return sorted(sent, key=lambda one: (one.to - self.node) % self.shape.nodes)
+
+    def _piece(
+        self, source: StreamId, place: Place, epoch: int, version: int, part: Tuples, copies: tuple[Since, ...] = ()
+    ) -> Piece:
+        return Piece(source, place, epoch, version, self.newest, self.node, part, copies)
+
+    def logged(self, stream: int) -> list[Tuples]:
+        """Return the rows in the log of a stream that arrives here: those of its window, by epoch."""
+        return [rows for _, rows in self._log[stream] if rows.size]
+
+    # Messages
+
+    @singledispatchmethod
+    def handle(self, message: Any) -> list[Sent]:
+        """Take a message in and return the messages to send."""
+        raise TypeError(f"a joining node takes no {type(message).__name__}")
+
+    @handle.register
+    def _(self, message: Piece) -> list[Sent]:
+        if message.known > self.newest:
+            self._aside.append(message)
+            return []
+        if message.source.head < 0 and message.copies:
+            for since in message.copies:
+                state = self.copies.get((message.source.stream, message.place, since.born))
+                if state is not None and state.lost and state.window.origins[message.origin] is None:
+                    self._aside.append(message)
+                    return []
+            self._update(message)
+        if message.tuples.size and self._joins_here(message):
+            self._waiting.append(message)
+        return self._run_waiting()
+
+    def _joins_here(self, piece: Piece) -> bool:
+        """Return whether the tuples of a piece probe at this node, and are not there for a copy only."""
+        if self.programs[piece.version].join(piece.place, piece.source) is None:
+            return False
+        start = Place(self.shape.arrival[piece.source.stream])
+        return piece.source.head >= 0 or piece.place != start or piece.origin == self.node
+
+    def _update(self, piece: Piece) -> None:
+        stream = piece.source.stream
+        for since in piece.copies:
+            state = self.copies.get((stream, piece.place, since.born))
+            if state is not None:
+                state.window.origin(piece.origin, since.first, since.newest)
+                entered = state.window.insert(piece.origin, piece.epoch, piece.tuples)
+                self.work += entered * self.shape.costs.c_u
+
+    # Joins
+
+    def _run_waiting(self) -> list[Sent]:
+        """Run all tuples that wait and may probe."""
+        sent: list[Sent] = []
+        waiting, self._waiting = self._waiting, []
+        for piece in waiting:
+            sent += self._run(piece)
+        return [*sent, *self._full()]
+
+    def _run(self, piece: Piece) -> list[Sent]:
+        """Run the operators for the tuples of a piece and for what they join with, as far as copies are ready."""
+        program, place, tuples, source = self.programs[piece.version], piece.place, piece.tuples, piece.source
+        head = source.stream if source.head < 0 else source.head
+        while tuples.size:
+            join = program.join(place, source)
+            if join is None:
+                # Rows of a stream are shipped when they arrive.
+                return [one for to in program.ships(place, source) for one in self._ship(to, piece, source, tuples)]
+            copy = join.stream, place, program.born[join.stream, place]
+            state = self.copies[copy]
+            c = self._probed_class(place, tuples, join.stream)
+            ready = state.window.has_epoch(piece.epoch)
+            missing = state.window.missing(c, tuples.keys[c])
+            if missing.size or not ready:
+                self._waiting.append(self._piece(source, place, piece.epoch, piece.version, tuples))
+                # The answer also says from when on an origin ships, if none of its rows has said so yet.
+                return self._request(copy, state, c, missing)
+            probes, size = tuples.size, state.window.size
+            tuples = state.window.probe(tuples, head, piece.epoch, c)
+            self.work += self.shape.costs.probing(probes, size, tuples.size)
+            count = self.hops[head, join.stream]
+            count[0] += probes
+            count[1] += tuples.size
+            source = StreamId(join.stream, head)
+        return []
+
+    def _probed_class(self, place: Place, tuples: Tuples, stream: int) -> int:
+        """Return the class in which tuples look up rows: one that decides at the place if there is one."""
+        classes = self.shape.classes[stream] & tuples.keys.keys()
+        return min(classes & place.classes or classes)
+
+    def _ship(self, ship: Ship, piece: Piece, source: StreamId, tuples: Tuples) -> list[Sent]:
+        if not isinstance(ship.to, Place):
+            place = piece.place
+            return [Sent(SITE, self._piece(source, place, piece.epoch, piece.version, tuples))]
+        return self._in_turn(
+            [
+                Sent(node, self._piece(source, ship.to, piece.epoch, piece.version, part))
+                for node, part in ship.to.route(tuples)
+                if part.size
+            ]
+        )
+
+    # The base of a copy
+
+    def _request(self, copy: Copy, state: _State, c: int, keys: Ints) -> list[Sent]:
+        """Ask the origins for the base of these keys, unless the whole base or these keys are on their way."""
+        if state.in_whole:
+            return []
+        for asked in state.asked:
+            if asked.c == c:
+                keys = np.setdiff1d(keys, asked.keys)
+        if not keys.size:
+            return []
+        origins = {node for node, one in state.window.origins.items() if one is None or not one.whole}
+        state.asked.append(_Asked(c, keys, origins))
+        return [Sent(node, Request(copy, self.node, self._life, self.newest, (c, keys))) for node in sorted(origins)]
+
+    @handle.register
+    def _(self, message: Request) -> list[Sent]:
+        if message.known > self.newest:
+            self._aside.append(message)
+            return []
+        stream, place, born = message.copy
+        since = self._since.get(message.copy)
+        if since is None:  # the copy has been retired in the meantime
+            return []
+        if message.lost:
+            since = Since(born, self._next[stream], self._newest_logged(stream))
+        parts = [(epoch, rows) for epoch, rows in self._log[stream] if epoch < since.first and rows.size]
+        if not parts:
+            return [Sent(message.sender, Base(message.copy, self.node, message.life, since, *self._nothing(stream), message.keys))]
+        epochs = np.repeat([epoch for epoch, _ in parts], [rows.size for _, rows in parts])
+        # Routing must not lose the epochs: they travel as if they were rows of another stream.
+        rows = merged([rows for _, rows in parts])
+        rows = rows._replace(rows={**rows.rows, SITE: epochs})
+        part = dict(place.route(rows))[message.sender]
+        if message.keys is not None:
+            c, keys = message.keys
+            part = part.take(np.isin(part.keys[c], keys))
+        own = part._replace(rows={stream: part.rows[stream]})
+        return [Sent(message.sender, Base(message.copy, self.node, message.life, since, part.rows[SITE], own, message.keys))]
+
+    def _nothing(self, stream: int) -> tuple[Ints, Tuples]:
+        none = np.zeros(0, np.int64)
+        return none, Tuples({stream: none}, {}, none, none, none)
+
+    @handle.register
+    def _(self, message: Base) -> list[Sent]:
+        state = self.copies.get(message.copy)
+        if state is None or message.life != self._life:
+            return []
+        state.window.origin(message.origin, message.since.first, message.since.newest)
+        entered = state.window.fill(message.origin, message.epochs, message.tuples, message.keys is None)
+        self.work += entered * self.shape.costs.c_u
+        if message.keys is not None:
+            for asked in state.asked:
+                if asked.c == message.keys[0] and np.array_equal(asked.keys, message.keys[1]):
+                    asked.origins.discard(message.origin)
+                    if not asked.origins:
+                        state.window.attempt(asked.c, asked.keys)
+            state.asked = [asked for asked in state.asked if asked.origins]
+        return self._retry()
+
+    def _retry(self) -> list[Sent]:
+        aside, self._aside = self._aside, []
+        sent = [one for message in aside for one in self.handle(message)]
+        return [*sent, *self._run_waiting()]
+
+    # Changes of program
+
+    @handle.register
+    def _(self, message: Install) -> list[Sent]:
+        program = message.program
+        if program.version <= self.newest:
+            return []
+        if program.version > self.newest + 1:
+            self._aside.append(message)
+            return []
+        self._install(program)
+        sent = []
+        if message.track:
+            self.migration = TwoPhase(program.version, self.node, frozenset(range(self.shape.nodes)))
+            sent = self._request_whole()
+            early, self._early = self._early, []
+            sent += [one for told in early for one in self.handle(told)]
+        else:
+            self.current = program.version
+        return [*sent, *self._retry()]
+
+    def _install(self, program: Program) -> None:
+        self.programs[program.version] = program
+        for copy in program.copies:
+            stream, place, born = copy
+            if stream in self._own and copy not in self._since:
+                self._since[copy] = Since(born, self._next[stream], self._newest_logged(stream))
+            if self.node in place.nodes and copy not in self.copies:
+                self.copies[copy] = _State(self._window(stream))
+                if born == FIRST_VERSION:
+                    for origin in self.shape.arrival[stream]:
+                        self.copies[copy].window.origin(origin, 0, None)
+
+    def _window(self, stream: int) -> WindowCopy:
+        return WindowCopy(stream, self.shape.spans[stream], self.shape.arrival[stream])
+
+    def _newest_logged(self, stream: int) -> int | None:
+        return max((int(rows.time.max()) for _, rows in self._log[stream] if rows.size), default=None)
+
+    def _request_whole(self) -> list[Sent]:
+        """Ask for the whole base of every copy that is not complete."""
+        sent = []
+        for copy, state in self.copies.items():
+            if not state.window.complete and not state.in_whole:
+                state.in_whole = True
+                origins = state.window.origins
+                sent += [Sent(node, Request(copy, self.node, self._life, self.newest, None, state.lost)) for node in origins]
+        return sent
+
+    def _full(self) -> list[Sent]:
+        """Report that the windows of the new program are full, once they are."""
+        migration = self.migration
+        if migration is None or self.node in migration.local:
+            return []
+        if not all(state.window.complete for state in self.copies.values()):
+            return []
+        sent = migration.full()
+        self._follow()
+        return sent
+
+    @handle.register(LocalReady)
+    @handle.register(GlobalReady)
+    def _(self, message: LocalReady | GlobalReady) -> list[Sent]:
+        if message.version > self.newest:
+            self._early.append(message)
+            return []
+        if self.migration is None or message.version != self.migration.version:
+            return []
+        sent = self.migration.handle(message)
+        self._follow()
+        return sent
+
+    def _follow(self) -> None:
+        if self.migration is not None and self.migration.switched:
+            self.current = self.migration.version
+
+    def retire(self, version: int) -> None:
+        """Forget a program under which no tuple is processed any more, with the copies that no other one needs."""
+        if version == self.current or version not in self.programs:
+            raise StateError(f"node {self.node} cannot retire version {version}; it runs {self.current}")
+        del self.programs[version]
+        needed = frozenset().union(*(one.copies for one in self.programs.values()))
+        self.copies = {copy: state for copy, state in self.copies.items() if copy in needed}
+        self._since = {copy: since for copy, since in self._since.items() if copy in needed}
+
+    def settle(self, horizon: int | None) -> list[Sent]:
+        """Drop rows that no tuple to come can join: those due before `horizon`, in ticks; None = none."""
+        if horizon is None or horizon == self.horizon:
+            return []
+        self.horizon = horizon
+        for state in self.copies.values():
+            state.window.expire(horizon)
+        for stream, parts in self._log.items():
+            kept = [(epoch, rows.take(rows.due >= horizon)) for epoch, rows in parts]
+            self._log[stream] = [(epoch, rows) for epoch, rows in kept if rows.size]
+        return self._retry()
+
+    # Crashes
+
+    def crash(self) -> list[Sent]:
+        """Lose all windows and start again: ask the logs of the origins for them.
+
+        The log of the node's own streams, what it has been told and what it has not finished are on disk.
+        """
+        self._life += 1
+        for copy in self.copies:
+            self.copies[copy] = _State(self._window(copy[0]), lost=True)
+        return self._request_whole()
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        for state in self.copies.values():
+            state.window.check()
+        assert self.current in self.programs
+

@@ -1,0 +1,97 @@
+"""Programs: a plan as the operators of each place, ready to run.
+
+A program says for each head stream the steps of its plan, (stream, place) in order. Two kinds of plan become programs:
+a join execution plan with one node per stream, and one whose steps happen at places of several nodes (`routes.py`).
+
+A *copy* is a window that an operator update(S) keeps at a place. Copies have the version that made them (`born`): a
+copy that the next version needs too goes on, and one that comes again later is another copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from eddy.placement.operators import NOS, NOTHING, Join, Operator, Ship, StreamId, Update, route_operators, steps_of
+from eddy.placement.places import Place
+from eddy.placement.plan import JEP
+from stairs.errors import PlanError
+
+FIRST_VERSION = 1
+"""The version of the program with which a cluster starts: its copies have no base."""
+Steps = tuple[tuple[int, Place], ...]
+Copy = tuple[int, Place, int]
+"""A copy of a window: (stream, place, version that made it)."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What all nodes run.
+
+    starts    per stream the place where its rows arrive
+    routes    per head its steps
+    version   number of the program; later ones are greater
+    born      by (stream, place), the version that made the copy
+    """
+
+    starts: tuple[Place, ...]
+    routes: tuple[Steps, ...]
+    version: int
+    born: Mapping[tuple[int, Place], int]
+
+    @cached_property
+    def operators(self) -> dict[Place, NOS]:
+        """The operators of each place."""
+        found: dict[Place, NOS] = {}
+        start = dict(enumerate(self.starts))
+        for head, steps in enumerate(self.routes):
+            for place, own in route_operators(head, start, steps).items():
+                found[place] = found.get(place, NOTHING) | own
+        return found
+
+    @cached_property
+    def by_source(self) -> dict[tuple[Place, StreamId], tuple[Operator, ...]]:
+        """The operators that a place runs for tuples with the id of a stream: those whose first argument it is."""
+        found: dict[tuple[Place, StreamId], tuple[Operator, ...]] = {}
+        for place, own in self.operators.items():
+            for one in sorted(own, key=str):
+                found[place, one.source] = (*found.get((place, one.source), ()), one)
+        return found
+
+    @cached_property
+    def copies(self) -> frozenset[Copy]:
+        """All copies of windows."""
+        return frozenset((*copy, version) for copy, version in self.born.items())
+
+    def join(self, place: Place, source: StreamId) -> Join | None:
+        """Return the join of these tuples at a place; None if they are shipped on."""
+        return next((one for one in self.by_source.get((place, source), ()) if isinstance(one, Join)), None)
+
+    def ships(self, place: Place, source: StreamId) -> list[Ship]:
+        """Return the shipments of these tuples from a place."""
+        return [one for one in self.by_source.get((place, source), ()) if isinstance(one, Ship)]
+
+    def at_node(self, node: int) -> dict[Place, NOS]:
+        """Return the operator set of a node, by the place of which the node is a part."""
+        return {place: own for place, own in self.operators.items() if node in place.nodes}
+
+
+def program(starts: Sequence[Place], routes: Sequence[Steps], before: Program | None = None) -> Program:
+    """Return the program of these steps, which follows another one.
+
+    Raises PlanError if a head does not join each other stream once.
+    """
+    version = FIRST_VERSION if before is None else before.version + 1
+    old = {} if before is None else before.born
+    for head, steps in enumerate(routes):
+        if sorted((head, *(j for j, _ in steps))) != list(range(len(starts))):
+            raise PlanError(f"the steps of head {head} join {[j for j, _ in steps]}; they must join each other stream")
+    made = Program(tuple(starts), tuple(routes), version, {})
+    windows = {(one.stream, p) for p, own in made.operators.items() for one in own if isinstance(one, Update)}
+    return Program(made.starts, made.routes, version, {copy: old.get(copy, version) for copy in windows})
+
+
+def sited_routes(plan: JEP) -> list[Steps]:
+    """Return the steps of a plan with one node per stream."""
+    return [tuple((j, Place((node,))) for j, node in steps_of(sep)) for sep in plan.seps]

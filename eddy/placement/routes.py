@@ -1,0 +1,179 @@
+"""One round or several hops: the two kinds of plan over nodes that share all steps, and the predicted time of each.
+
+    grid    every row is dealt to the cells of a hypercube, once or several times, and each cell joins what it gets.
+            One round; rows are copied along the classes that they lack
+    hops    an intermediate tuple travels to the node that has its key in the next window, hop by hop. Every window has
+            a copy for each class by which it is probed; if shipping the window costs less, it goes to all nodes where
+            the intermediate tuples are
+
+Which is faster depends on the data: the grid copies rows, the more the longer the chain and the more nodes; hops ship
+intermediate tuples, the more the more partners a tuple has. `predicted` compares them from measured figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eddy.placement.costs import UnitCosts
+from eddy.placement.places import Place, by_class, grid
+from eddy.placement.program import Steps
+from eddy.placement.synopses import Distribution, Synopsis
+from eddy.query.query import Query
+from eddy.spark.partitioning.shares import choose
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The tuples of a prefix: per epoch their number, their bytes each, and the distribution of their keys."""
+
+    rate: float
+    tuple_bytes: float
+    keys: Mapping[int, Distribution]
+
+    def joined(self, other: Synopsis) -> Stream:
+        """Return the tuples after a join with the window of a stream."""
+        rate, keys = self.rate * other.preceding, {**other.keys, **self.keys}
+        for c in self.keys.keys() & other.keys.keys():
+            chance, keys[c] = self.keys[c].meet(other.keys[c])
+            rate *= chance
+        return Stream(rate, self.tuple_bytes + other.tuple_bytes, keys)
+
+
+@dataclass
+class _Load:
+    """Predicted use of the cluster per epoch.
+
+    out     bytes that leave each node with rows of streams
+    moved   bytes of intermediate tuples, over all nodes
+    work    seconds of all nodes
+    rounds  shipments one after the other, in the longest plan
+    """
+
+    out: list[float]
+    moved: float = 0.0
+    work: float = 0.0
+    rounds: int = 1
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans over nodes that share all steps.
+
+    arrival   per stream the nodes where its rows arrive
+    """
+
+    query: Query
+    nodes: int
+    arrival: tuple[tuple[int, ...], ...]
+    costs: UnitCosts
+
+    def grid_routes(self, figures: Sequence[Synopsis]) -> list[Steps]:
+        """Return the steps of one round: all joins of all heads in the cells of the grid with the fewest copies."""
+        names = self.query.graph.names
+        shipped = {name: one.rate * one.tuple_bytes for name, one in zip(names, figures, strict=True)}
+        shares = choose(self.query, self.nodes, shipped)
+        place = grid(range(self.nodes), dict(enumerate(shares.counts)))
+        return [
+            tuple((j, place) for j in self._order(head, figures)) for head in range(len(figures))
+        ]
+
+    def _order(self, head: int, figures: Sequence[Synopsis]) -> list[int]:
+        """Return the order that joins the stream with the fewest matches next."""
+        flow, left, order = _head(figures[head]), set(range(len(figures))) - {head}, []
+        while left:
+            near = [j for j in left if flow.keys.keys() & figures[j].keys.keys()]
+            after = {j: flow.joined(figures[j]) for j in near}
+            j = min(near, key=lambda j: (after[j].rate, j))
+            order.append(j)
+            left.remove(j)
+            flow = after[j]
+        return order
+
+    def hop_routes(self, figures: Sequence[Synopsis]) -> list[Steps]:
+        """Return the steps of several hops: greedy per head, by the bytes and seconds of the next step.
+
+        A copy of a window counts once, for the first head that needs it.
+        """
+        paid: set[tuple[int, Place]] = set()
+        routes = []
+        for head in range(len(figures)):
+            flow, left = _head(figures[head]), set(range(len(figures))) - {head}
+            at, steps = Place(self.arrival[head]), list[tuple[int, Place]]()
+            while left:
+                candidates = [
+                    (*self._step(flow, j, figures[j], at, place, paid), j, place)
+                    for j in left
+                    for place in self._places(flow, j, figures, at)
+                ]
+                *_, j, at = min(candidates, key=lambda one: (one[0], one[1], one[2]))
+                paid.add((j, at))
+                steps.append((j, at))
+                left.remove(j)
+                flow = flow.joined(figures[j])
+            routes.append(tuple(steps))
+        return routes
+
+    def _places(self, flow: Stream, j: int, figures: Sequence[Synopsis], at: Place) -> list[Place]:
+        common = sorted(flow.keys.keys() & figures[j].keys.keys())
+        return [at, *(by_class(range(self.nodes), c) for c in common)] if common else []
+
+    def _step(
+        self, flow: Stream, j: int, own: Synopsis, at: Place, place: Place, paid: set[tuple[int, Place]]
+    ) -> tuple[float, float]:
+        """Return the predicted seconds of a step, all nodes together, and the matches, to choose the next one by."""
+        after = flow.joined(own)
+        seconds = self.costs.probing(flow.rate, own.preceding, after.rate)
+        if place != at:
+            seconds += flow.rate * flow.tuple_bytes / self.costs.c_r
+        if (j, place) not in paid:
+            copies = place.copies(frozenset(own.keys))
+            seconds += copies * own.rate * (own.tuple_bytes / self.costs.c_r + self.costs.c_u)
+        # Tuples that come out are shipped or probe again: an early explosion costs more than its own step.
+        seconds += after.rate * after.tuple_bytes / self.costs.c_r
+        return seconds, after.rate
+
+    def predicted(self, routes: Sequence[Steps], figures: Sequence[Synopsis]) -> float:
+        """Return the predicted seconds of an epoch: rows go to all copies, then the heads go through their steps."""
+        load = _Load([0.0] * self.nodes)
+        copies = {(j, place) for steps in routes for j, place in steps}
+        for j, place in copies:
+            own = figures[j]
+            n = place.copies(frozenset(own.keys))
+            self._leaves(load, j, n * own.rate * own.tuple_bytes)
+            load.work += n * own.rate * self.costs.c_u
+        for head, steps in enumerate(routes):
+            self._walk(load, head, steps, figures, copies)
+        lines = max(load.out) + load.moved / self.nodes
+        return load.rounds * self.costs.c_l + lines / self.costs.c_r + load.work / self.nodes
+
+    def _leaves(self, load: _Load, stream: int, n_bytes: float) -> None:
+        for node in self.arrival[stream]:
+            load.out[node] += n_bytes / len(self.arrival[stream])
+
+    def _walk(
+        self, load: _Load, head: int, steps: Steps, figures: Sequence[Synopsis], copies: set[tuple[int, Place]]
+    ) -> None:
+        flow, at, rounds = _head(figures[head]), Place(self.arrival[head]), 1
+        for k, (j, place) in enumerate(steps):
+            if k == 0:
+                n = place.copies(frozenset(flow.keys)) if place != at else 1
+                flow = replace(flow, rate=flow.rate * n)
+                if place != at and (head, place) not in copies:
+                    self._leaves(load, head, flow.rate * flow.tuple_bytes)
+            elif place != at:
+                load.moved += flow.rate * flow.tuple_bytes
+                rounds += 1
+            after = flow.joined(figures[j])
+            # A cell holds a part of the window only; over all cells that a tuple was copied to, matches are met once
+            # for each way in which the classes joined so far leave it open.
+            if place.classes:
+                n = place.copies(frozenset(after.keys)) / place.copies(frozenset(flow.keys))
+                after = replace(after, rate=after.rate * n)
+            load.work += self.costs.probing(flow.rate, figures[j].preceding, after.rate)
+            flow, at = after, place
+        load.rounds = max(load.rounds, rounds)
+
+
+def _head(own: Synopsis) -> Stream:
+    return Stream(own.rate, own.tuple_bytes, own.keys)

@@ -1,0 +1,196 @@
+"""A copy of a stream's window at one node: what it holds, whether it is complete, and how tuples probe it.
+
+The rows of a copy come from the nodes where its stream arrives, its *origins*: epoch by epoch from the first one that
+an origin ships to the copy, and the *base*, which is what arrived before that, from the origin's log.
+
+    origin     base: epochs < 5           shipped: 5 6 7 . 9         upto = 7, early = {9}
+               in whole, or by key
+
+A tuple of epoch e may probe when every origin has sent its rows up to e ("insert everywhere first"), and when the base
+is there: in whole, or for the keys that the tuple asks for (they are *attempted*, as in just-in-time completion). It
+joins the rows that precede its head in (epoch, event time, stream); two rows of one stream never meet.
+
+Invariants (check()): the rows of a copy differ; an epoch counts once, however often its rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eddy.placement.tuples import Ints, Tuples, merged
+from stairs.graph import FOREVER
+
+
+@dataclass
+class Origin:
+    """What one node has sent for a copy.
+
+    first    the first epoch that it ships; what it logged before is the base
+    newest   greatest event time in the base, None = there is no base
+    upto     all epochs from `first` to this one have come
+    early    later epochs that have come
+    whole    whether all of the base is there
+    """
+
+    first: int
+    newest: int | None
+    upto: int = field(init=False)
+    early: set[int] = field(default_factory=set)
+    whole: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.upto = self.first - 1
+        self.whole = self.newest is None
+
+    def came(self, epoch: int) -> bool:
+        """Note that the rows of an epoch have come; return whether it was the first time."""
+        if epoch <= self.upto or epoch in self.early:
+            return False
+        self.early.add(epoch)
+        while self.upto + 1 in self.early:
+            self.upto += 1
+            self.early.remove(self.upto)
+        return True
+
+
+class WindowCopy:
+    """A copy of the window of one stream.
+
+    stream    its position
+    span      size of its window in ticks, FOREVER = without limit
+    origins   the nodes where the stream arrives
+    """
+
+    def __init__(self, stream: int, span: int, origins: Iterable[int]) -> None:
+        self.stream, self.span = stream, span
+        self.origins: dict[int, Origin | None] = dict.fromkeys(origins)
+        self.attempted: dict[int, Ints] = {}
+        """By class the keys for which the base is there, ascending."""
+        self._parts: list[tuple[Ints, Tuples]] = []
+        self._sorted: dict[int, tuple[Ints, Ints]] = {}
+
+    @property
+    def size(self) -> int:
+        """The number of rows held."""
+        return sum(part.size for _, part in self._parts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the base is there in whole."""
+        return all(one is not None and one.whole for one in self.origins.values())
+
+    def origin(self, node: int, first: int, newest: int | None) -> Origin:
+        """Return what is known of an origin, which ships from epoch `first` on (`Origin`)."""
+        one = self.origins.get(node)
+        if one is None:
+            one = self.origins[node] = Origin(first, newest)
+        return one
+
+    def insert(self, node: int, epoch: int, tuples: Tuples) -> int:
+        """Take in the rows that a known origin shipped in one epoch; return how many entered."""
+        one = self.origins[node]
+        if one is None or not one.came(epoch):
+            return 0
+        return self._enter(np.full(tuples.size, epoch, np.int64), tuples)
+
+    def fill(self, node: int, epochs: Ints, tuples: Tuples, whole: bool) -> int:
+        """Take in the base of a known origin, in whole or a part of it; return how many rows entered."""
+        one = self.origins[node]
+        if one is None or one.whole:
+            return 0
+        known = self._rows()
+        fresh = ~np.isin(tuples.rows[self.stream], known) if len(known) else np.ones(tuples.size, bool)
+        one.whole = whole
+        return self._enter(epochs[fresh], tuples.take(fresh))
+
+    def attempt(self, c: int, keys: Ints) -> None:
+        """Note that the base is there for these keys of a class, from every origin."""
+        self.attempted[c] = np.union1d(self.attempted.get(c, keys[:0]), keys)
+
+    def has_epoch(self, epoch: int) -> bool:
+        """Return whether the rows of all epochs up to this one have been shipped or are part of the base."""
+        return all(one is not None and (epoch < one.first or epoch <= one.upto) for one in self.origins.values())
+
+    def missing(self, c: int, keys: Ints) -> Ints:
+        """Return the keys of a class, ascending, whose part of the base is not there."""
+        if self.complete:
+            return keys[:0]
+        return np.setdiff1d(keys, self.attempted.get(c, keys[:0]))
+
+    def expire(self, horizon: int) -> None:
+        """Drop the rows that no tuple to come can join: those due before `horizon`, in ticks."""
+        for one in self.origins.values():
+            if one is not None and one.newest is not None and one.newest + self.span < horizon:
+                one.whole = True
+        if self.span < FOREVER and self._parts:
+            self._fold()
+            epochs, rows = self._parts[0]
+            staying = rows.due >= horizon
+            if not staying.all():
+                self._parts, self._sorted = [(epochs[staying], rows.take(staying))], {}
+
+    def probe(self, tuples: Tuples, head: int, epoch: int, c: int) -> Tuples:
+        """Return the tuples joined with the rows of this window that precede their head.
+
+        head    the head stream of the tuples
+        epoch   in which the heads arrived
+        c       a class of both, in which rows are looked up; other common classes are compared
+
+        Cost: a sort of the window by its first probe after a change, O(log rows) per tuple, and the matches.
+        """
+        if not self._parts:
+            return self._joined(tuples, np.zeros(0, np.int64), None, np.zeros(0, np.int64))
+        self._fold()
+        epochs, rows = self._parts[0]
+        if c not in self._sorted:
+            order = np.argsort(rows.keys[c], kind="stable")
+            self._sorted[c] = order, rows.keys[c][order]
+        order, keys = self._sorted[c]
+        low, high = np.searchsorted(keys, tuples.keys[c], "left"), np.searchsorted(keys, tuples.keys[c], "right")
+        counts = high - low
+        left = np.repeat(np.arange(tuples.size), counts)
+        right = order[np.arange(len(left)) - np.repeat(np.cumsum(counts) - counts - low, counts)]
+        time = rows.time[right]
+        good = np.maximum(tuples.newest[left], time) <= np.minimum(tuples.due[left], rows.due[right])
+        own = tuples.time[left]
+        tied = time == own if self.stream < head else np.zeros(len(left), bool)
+        good &= (epochs[right] < epoch) | ((epochs[right] == epoch) & ((time < own) | tied))
+        for other in tuples.keys.keys() & rows.keys.keys() - {c}:
+            good &= tuples.keys[other][left] == rows.keys[other][right]
+        return self._joined(tuples, left[good], rows, right[good])
+
+    def _joined(self, tuples: Tuples, left: Ints, rows: Tuples | None, right: Ints) -> Tuples:
+        found = tuples.take(left)
+        if rows is None:
+            return found._replace(rows={**found.rows, self.stream: right})
+        return Tuples(
+            {**found.rows, self.stream: rows.rows[self.stream][right]},
+            {**{c: own[right] for c, own in rows.keys.items()}, **found.keys},
+            found.time,
+            np.maximum(found.newest, rows.time[right]),
+            np.minimum(found.due, rows.due[right]),
+        )
+
+    def check(self) -> None:
+        """Raise AssertionError if an invariant is broken."""
+        rows = self._rows()
+        assert len(np.unique(rows)) == len(rows), f"stream {self.stream}: a row is held twice"
+
+    def _rows(self) -> Ints:
+        if not self._parts:
+            return np.zeros(0, np.int64)
+        return np.concatenate([part.rows[self.stream] for _, part in self._parts])
+
+    def _enter(self, epochs: Ints, tuples: Tuples) -> int:
+        if tuples.size:
+            self._parts.append((epochs, tuples))
+            self._sorted = {}
+        return tuples.size
+
+    def _fold(self) -> None:
+        if len(self._parts) > 1:
+            epochs = np.concatenate([own for own, _ in self._parts])
+            self._parts = [(epochs, merged([part for _, part in self._parts]))]

@@ -1,0 +1,31 @@
+"""Gives memory back that the next pushes can make again: stored states, bands, and room for input and results.
+
+Base windows are the truth, and all of this is made from them. Strategies that keep their states complete would compute
+them again at once, so their states stay.
+"""
+
+from __future__ import annotations
+
+from eddy.engine import Engine
+from eddy.push.transaction import begin, roll_back
+from stairs.memory.scratch import Room, Scratch
+
+
+def spare_bytes(engine: Engine) -> int:
+    """Return the bytes that `trim` gives back at most. O(states)."""
+    modules, strategy = engine.modules, engine.strategy
+    states = 0 if strategy.eager else strategy.nbytes
+    return modules.scratch.nbytes + modules.bands.nbytes + states
+
+
+def trim(engine: Engine) -> None:
+    """Give back what the engine can make again, between two pushes. O(states)."""
+    modules, strategy = engine.modules, engine.strategy
+    if strategy.stairs and not strategy.eager:
+        # A push without arrivals that is taken back: states return empty, and complete on the next probe of each key.
+        begin(engine)
+        roll_back(engine)
+    for b in range(len(modules.bands.table)):
+        modules.bands.release(b)
+    graph, room = modules.graph, Room(frames=modules.scratch.room.frames)  # only the strategy grows these
+    modules.scratch = Scratch(graph.n_streams, graph.n_classes, len(graph.comparisons), room)

@@ -1,0 +1,344 @@
+"""The aggregation of a query: group columns, aggregate functions, `having`, windows of event time; checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from eddy.filters.conditions import (
+    FAILURES,
+    Filter,
+    Predicate,
+    columns_read,
+    conditions,
+    evaluated,
+    no_rows_of,
+)
+from eddy.query.group_windows import GroupWindow, Hopping, Session, Tumbling
+from eddy.query.key_types import key_type_of
+from stairs.errors import QueryError
+from stairs.plain_types import plain
+
+if TYPE_CHECKING:
+    from eddy.query.query import Query
+
+Argument: TypeAlias = str | pc.Expression
+"""A column "stream.column", or an expression over columns of such names."""
+Place = tuple[str, str]
+"""(stream, column)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregate:
+    """An aggregate function with its arguments; `eddy.agg` makes them.
+
+    function  its name in FUNCTIONS
+    column    its argument; None only for count()
+    by        what orders the results of `first` and `last`; None = event time
+    """
+
+    function: str
+    column: Argument | None = None
+    by: Argument | None = None
+
+    def __repr__(self) -> str:
+        by = "" if self.by is None else f" by {self.by}"
+        return f"{self.function}({'' if self.column is None else self.column}{by})"
+
+
+def _count(kind: pa.DataType) -> pa.DataType:
+    return pa.int64()
+
+
+def _sum(kind: pa.DataType) -> pa.DataType | None:
+    inner = plain(kind)
+    if pt.is_unsigned_integer(inner):
+        return pa.uint64()
+    if pt.is_integer(inner):
+        return pa.int64()
+    if pt.is_floating(inner):
+        return pa.float64()
+    if pt.is_decimal256(inner):
+        return pa.decimal256(76, inner.scale)
+    if pt.is_decimal(inner):
+        return pa.decimal128(38, inner.scale)
+    return inner if pt.is_duration(inner) else None
+
+
+def _avg(kind: pa.DataType) -> pa.DataType | None:
+    inner = plain(kind)
+    return pa.float64() if pt.is_integer(inner) or pt.is_floating(inner) or pt.is_decimal(inner) else None
+
+
+def _value(kind: pa.DataType) -> pa.DataType | None:
+    return kind if is_value(kind) else None
+
+
+def _number_of_values(kind: pa.DataType) -> pa.DataType | None:
+    return pa.int64() if is_value(kind) else None
+
+
+def is_value(kind: pa.DataType) -> bool:
+    """Return whether values of a type can be compared: it can be a key."""
+    try:
+        key_type_of(plain(kind))
+    except LookupError:
+        return False
+    return True
+
+
+FUNCTIONS: dict[str, tuple[Callable[[pa.DataType], pa.DataType | None], str]] = {
+    "count": (_count, "any columns"),
+    "sum": (_sum, "integers, decimals, floats and durations"),
+    "avg": (_avg, "integers, decimals and floats"),
+    "min": (_value, "columns that can be keys"),
+    "max": (_value, "columns that can be keys"),
+    "first": (_value, "columns that can be keys"),
+    "last": (_value, "columns that can be keys"),
+    "count_distinct": (_number_of_values, "columns that can be keys"),
+}
+"""By name of a function: the type of its result by that of its argument, None if it does not fit; its arguments."""
+
+ORDERED = ("first", "last")
+COUNTS = ("count", "count_distinct")
+TIME = "\0time"
+"""The argument of `first` and `last` that stands for the event time of a result."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument of a group column or function: its name, its type, and the expression that computes it, or None."""
+
+    name: str
+    kind: pa.DataType
+    expression: pc.Expression | None = None
+
+
+@dataclass(frozen=True)
+class Computed:
+    """An aggregate of a query.
+
+    name        of the output column
+    function    its name in FUNCTIONS
+    column, by  its arguments, as numbers of inputs; None = none, or the event time for `by`
+    kind        type of the output column
+    """
+
+    name: str
+    function: str
+    column: int | None
+    by: int | None
+    kind: pa.DataType
+
+
+@dataclass(frozen=True)
+class WindowTicks:
+    """A window of groups in ticks of the common time type; a tumbling window is a hopping one.
+
+    size, hop   of hopping windows, 0 for sessions
+    gap         of sessions, else 0
+    time        position of the stream whose event time counts; None = the greatest of all components
+    slack       results to come are at most this much older than the watermark; None = they may have any event time
+    """
+
+    size: int
+    hop: int
+    gap: int
+    time: int | None
+    slack: int | None
+
+
+class Aggregation:
+    """The aggregation of a query, checked.
+
+    inputs   the arguments, computed from the columns "stream.column" of results
+    keys     the group columns: names of output columns, and numbers of inputs
+    functions  the aggregates
+    times    the event times that decide the time of a result: "stream.column"; empty if it has none
+    window   None = groups over all results
+    places   the (stream, column) pairs that all of these read
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        group_by: Sequence[str] | Mapping[str, Argument],
+        aggregates: Mapping[str, Aggregate],
+        having: Filter | None,
+        group_window: GroupWindow | None,
+    ) -> None:
+        pairs = [(stream.name, column) for stream in query.shown for column in stream.schema.names]
+        fields = [pa.field(f"{name}.{column}", query.stream(name).type_of(column)) for name, column in pairs]
+        self._query, self._rows = query, pa.schema(fields)
+        self._pairs = dict(zip(self._rows.names, pairs, strict=True))
+        self.inputs: list[Input] = []
+        self._read: dict[Place, None] = {}
+        self.group_window = group_window
+        self.times: tuple[str, ...] = ()
+        self.keys = tuple(
+            (name, self._input(argument, f"group_by, column {name!r}", True))
+            for name, argument in _group_columns(group_by).items()
+        )
+        self.functions = tuple(self._function(name, one) for name, one in _functions(aggregates).items())
+        self.window = None if group_window is None else self._window(group_window)
+        if self.window is not None or any(one.by is None and one.function in ORDERED for one in self.functions):
+            self._take_times()
+        self.places = tuple(self._read)
+        self.schema = self._schema()
+        """The schema of the rows of groups."""
+        self.having = having
+        self.conditions: tuple[Predicate, ...] = conditions(having, self.schema, "having", declared=True)
+
+    # Arguments
+
+    def _input(self, argument: object, what: str, value: bool) -> int:
+        """Return the number of an argument among the inputs; value: it must be of a type that can be a key."""
+        if isinstance(argument, pc.Expression):
+            try:
+                kind = evaluated(argument, no_rows_of(self._rows)).type
+            except FAILURES as error:
+                raise QueryError(
+                    f"{what} does not fit: {str(error).splitlines()[0]}; the columns are {', '.join(self._rows.names)}"
+                ) from error
+            for k in columns_read(argument, self._rows):
+                self._read[self._pairs[self._rows.names[k]]] = None
+            found = Input(f"\0{len(self.inputs)}", kind, argument)
+        else:
+            place = self._query.place_of(argument, what)
+            self._read[place] = None
+            found = Input(f"{place[0]}.{place[1]}", self._query.stream(place[0]).type_of(place[1]))
+        if value and not is_value(found.kind):
+            raise QueryError(f"{what} is {found.kind}, whose values cannot be compared; use a column that can be a key")
+        if found not in self.inputs:
+            self.inputs.append(found)
+        return self.inputs.index(found)
+
+    def _function(self, name: str, one: object) -> Computed:
+        what = f"aggregate {name!r}"
+        if not isinstance(one, Aggregate):
+            raise QueryError(f"{what} must be a function of eddy.agg, such as agg.sum('stream.column'), not {one!r}")
+        if one.function not in FUNCTIONS:
+            raise QueryError(f"{what}: there is no function {one.function!r}; there are {', '.join(FUNCTIONS)}")
+        if one.by is not None and one.function not in ORDERED:
+            raise QueryError(f"{what}: {one.function} has no order, so by= has no meaning; leave it out")
+        if one.column is None:
+            if one.function != "count":
+                raise QueryError(f"{what}: {one.function} needs a column")
+            return Computed(name, one.function, None, None, pa.int64())
+        result, wanted = FUNCTIONS[one.function]
+        column = self._input(one.column, what, False)
+        kind = result(self.inputs[column].kind)
+        if kind is None:
+            raise QueryError(f"{what}: {one.function} takes {wanted}, and {one.column} is {self.inputs[column].kind}")
+        by = None if one.by is None else self._input(one.by, f"{what}, by", True)
+        return Computed(name, one.function, column, by, kind)
+
+    # Time
+
+    def _take_times(self) -> None:
+        """Read the event times that decide the time of a result."""
+        query, window = self._query, self.window
+        chosen = query.shown if window is None or window.time is None else [query.streams[window.time]]
+        untimed = [stream.name for stream in chosen if stream.time is None]
+        if untimed:
+            raise QueryError(
+                f"aggregates need the event time of each result, and stream {untimed[0]} has no time column; name it"
+                " with time=…, or give first and last a column to go by, by=…"
+            )
+        places = [(stream.name, stream.time) for stream in chosen if stream.time is not None]
+        self.times = tuple(f"{name}.{column}" for name, column in places)
+        self._read.update(dict.fromkeys(places))
+
+    def _window(self, window: GroupWindow) -> WindowTicks:
+        query = self._query
+        if not isinstance(window, Tumbling | Hopping | Session):
+            raise QueryError(
+                f"group_window must be eddy.Tumbling(size), eddy.Hopping(size, hop) or eddy.Session(gap), not"
+                f" {window!r}"
+            )
+        name = f"group_window {type(window).__name__}"
+        if not query.graph.timed:
+            raise QueryError(
+                f"{name}: the watermark ends these windows, and this query has none, because no stream has a Range"
+                " window or an interval; give one stream a window, such as window=eddy.Range(d)"
+            )
+        time = None
+        if window.time is not None:
+            stream, column = query.place_of(window.time, f"{name}, time")
+            if query.stream(stream).time != column:
+                raise QueryError(
+                    f"{name}: {stream}.{column} is not the time column of stream {stream}, which the watermark follows;"
+                    f" declare it with time={column!r}"
+                )
+            if query.may_lack(stream):
+                raise QueryError(
+                    f"{name}: a result may have no row of stream {stream}, and then no event time; use the time of"
+                    " another stream, or leave time= out for the greatest one"
+                )
+            time = query.index(stream)
+        slack = query.slack(time)
+        if isinstance(window, Session):
+            return WindowTicks(0, 0, query.ticks(window.gap, None, f"{name}, gap"), time, slack)
+        size = query.ticks(window.size, None, f"{name}, size")
+        hop = size if isinstance(window, Tumbling) else query.ticks(window.hop, None, f"{name}, hop")
+        return WindowTicks(size, hop, 0, time, slack)
+
+    # Output
+
+    def _schema(self) -> pa.Schema:
+        query, fields = self._query, []
+        for name, number in self.keys:
+            one = self.inputs[number]
+            nullable = True
+            if one.expression is None:
+                stream, column = self._pairs[one.name]
+                nullable = query.may_lack(stream) or query.stream(stream).schema.field(column).nullable
+            fields.append(pa.field(name, one.kind, nullable))
+        if self.group_window is not None:
+            bounds = [self.group_window.start, self.group_window.end]
+            fields += [pa.field(name, query.time_type, False) for name in bounds if name is not None]
+        fields += [pa.field(one.name, one.kind, one.function not in COUNTS) for one in self.functions]
+        names = [field.name for field in fields]
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise QueryError(f"two output columns of groups are named {doubled!r}; give each its own name")
+        return pa.schema(fields)
+
+
+def _group_columns(group_by: object) -> dict[str, object]:
+    """Return group columns by the name of their output column."""
+    if isinstance(group_by, str):
+        raise QueryError(f"group_by must be a list of columns or a mapping, not one string: write [{group_by!r}]")
+    if isinstance(group_by, Mapping):
+        found = dict(group_by)
+    elif isinstance(group_by, Iterable):
+        listed = list(group_by)
+        unnamed = next((one for one in listed if not isinstance(one, str)), None)
+        if unnamed is not None:
+            raise QueryError(f"group_by: {unnamed!r} has no name; write group_by={{'name': …}}")
+        found = {str(one): one for one in listed}
+    else:
+        raise QueryError(f"group_by must be a list of columns or a mapping, not {type(group_by).__name__}")
+    _check_names(found, "group_by")
+    return found
+
+
+def _functions(aggregates: object) -> dict[str, object]:
+    if not isinstance(aggregates, Mapping):
+        raise QueryError(
+            "aggregates must be a mapping from output columns to functions, such as {'n': agg.count()}, not"
+            f" {type(aggregates).__name__}"
+        )
+    _check_names(aggregates, "aggregates")
+    return dict(aggregates)
+
+
+def _check_names(named: Mapping[Any, object], what: str) -> None:
+    for name in named:
+        if not isinstance(name, str) or not name:
+            raise QueryError(f"{what}: the name of an output column must be a string that is not empty, not {name!r}")

@@ -1,0 +1,83 @@
+"""Output columns that an expression computes from the columns of a result, with Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.acero import Declaration, ProjectNodeOptions, TableSourceNodeOptions
+
+from eddy.filters.conditions import FAILURES, columns_read
+from stairs.errors import InputError, QueryError
+from stairs.plain_types import Column, no_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """An expression over columns named "stream.column".
+
+    expression  its value for each result
+    sql         its text in SQL (`eddy.sql`), None if there is none
+    columns     the columns that it reads, None if they are not known yet
+    """
+
+    expression: pc.Expression
+    sql: str | None = None
+    columns: frozenset[str] | None = None
+
+    @property
+    def title(self) -> str:
+        """Its text in SQL, or that of Arrow."""
+        return str(self.expression) if self.sql is None else self.sql
+
+
+def computed_type(name: str, one: Computed, schema: pa.Schema) -> tuple[pa.DataType, list[str]]:
+    """Return the type of an output column, and the columns of the schema that it reads.
+
+    Raises QueryError for an expression that does not fit the schema.
+    """
+    columns = f"the columns are {', '.join(schema.names)}"
+    try:
+        if one.columns is None:
+            read = [schema.names[k] for k in columns_read(one.expression, schema)]
+        else:
+            read = [column for column in schema.names if column in one.columns]
+        own = pa.schema([schema.field(column) for column in read])
+        (values,) = _evaluated({name: one}, _table(own.names, [no_rows(kind) for kind in own.types], 0))
+    except FAILURES as error:
+        fault = str(error).splitlines()[0]
+        raise QueryError(f"select: output column {name!r}, {one.title}, does not fit: {fault}; {columns}") from error
+    return values.type, read
+
+
+def _table(names: Sequence[str], columns: Sequence[Column], count: int) -> pa.Table:
+    """Return a table of columns. A table without columns has no rows, so it has one more."""
+    return pa.Table.from_arrays([*columns, pa.nulls(count, pa.bool_())], names=[*names, "\0count"])
+
+
+def _evaluated(chosen: Mapping[str, Computed], rows: pa.Table) -> list[pa.ChunkedArray]:
+    """Return the values of expressions on rows. Raises an error of Arrow."""
+    source = Declaration("table_source", TableSourceNodeOptions(rows))
+    expressions = [one.expression for one in chosen.values()]
+    project = Declaration("project", ProjectNodeOptions(expressions, list(chosen)), inputs=[source])
+    return list(project.to_table(use_threads=False).columns)
+
+
+def compute(chosen: Mapping[str, Computed], columns: Mapping[str, Column], count: int) -> dict[str, pa.ChunkedArray]:
+    """Return output columns by name, given the columns that they read, of `count` rows each. Raises InputError."""
+    rows = _table(list(columns), list(columns.values()), count)
+    try:
+        return dict(zip(chosen, _evaluated(chosen, rows), strict=True))
+    except FAILURES:
+        # Only an evaluation by itself tells which expression fails.
+        for name, one in chosen.items():
+            try:
+                _evaluated({name: one}, rows)
+            except FAILURES as error:
+                raise InputError(
+                    f"select: output column {name!r}, {one.title}, failed on these results: {error}; keep such values"
+                    " out with where="
+                ) from error
+        raise

@@ -1,0 +1,64 @@
+"""The columns of groups that a query selects, and expressions over them: `Query(group_by=…, select=…)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eddy.query.computed import Computed, compute, computed_type
+from stairs.errors import QueryError
+
+
+class GroupOutputs:
+    """The output columns of a query with groups.
+
+    outputs   by name a column of the groups, or an expression over them
+    schema    the schema of the output
+    """
+
+    def __init__(self, select: Sequence[str] | Mapping[str, Any], groups: pa.Schema) -> None:
+        if isinstance(select, str) or not isinstance(select, Sequence | Mapping):
+            raise QueryError(f"select must be a list of columns or a mapping, not {type(select).__name__}")
+        pairs = dict(select) if isinstance(select, Mapping) else {name: name for name in select}
+        if not pairs:
+            raise QueryError("select is empty; leave it out for all columns of the groups")
+        self.outputs = {name: _output(name, one, groups) for name, one in pairs.items()}
+        self._reads: dict[str, None] = {}
+        fields = []
+        for name, one in self.outputs.items():
+            if isinstance(one, Computed):
+                kind, read = computed_type(name, one, groups)
+                fields.append(pa.field(name, kind))
+                self._reads.update(dict.fromkeys(read))
+            else:
+                fields.append(groups.field(one).with_name(name))
+        self.schema = pa.schema(fields)
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """Return the output of rows of groups. Raises InputError for values that an expression does not fit."""
+        computed = {name: one for name, one in self.outputs.items() if isinstance(one, Computed)}
+        if table.num_rows == 0:
+            # Arrow cannot make empty arrays of every type.
+            return pa.Table.from_batches([], schema=self.schema)
+        found = compute(computed, {name: table.column(name) for name in self._reads}, table.num_rows) if computed else {}
+        columns = [found[n] if isinstance(one, Computed) else table.column(one) for n, one in self.outputs.items()]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+
+def _output(name: object, one: Any, groups: pa.Schema) -> str | Computed:
+    if not isinstance(name, str):
+        raise QueryError(f"select: the name of an output column must be a string, not {name!r}")
+    if isinstance(one, Computed):
+        return one
+    if isinstance(one, pc.Expression):
+        return Computed(one)
+    if one in groups.names:
+        return str(one)
+    if isinstance(one, str) and one != name:
+        from eddy.dialect.expressions import computed_of_groups  # it knows queries
+
+        return computed_of_groups(one, groups)
+    raise QueryError(f"select: there is no column {one!r}; the columns of the groups are {', '.join(groups.names)}")

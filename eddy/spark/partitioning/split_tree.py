@@ -1,0 +1,186 @@
+"""The tree of splits: how a cell of the grid becomes several key groups.
+
+A cell whose rows are too many for one engine is split by the next bit of the hash of a key. The coordinate of a row
+along a class with share s is the integer part of h * s, with a hash h in [0, 1); the bits of the fraction follow. So a
+split along a class does to one cell what a grid with twice the share would do to all: floor(h * 2s) is
+2 * floor(h * s) + the first bit. A row of a stream without the class is copied to both children, as it would be in that
+grid. Therefore each result is still found in exactly one group.
+
+    4 cells; split 3 along class 0, then 4, then 3 again
+                           3                    groups: 0 1 2 and
+                    bit 0 / \\ 1                    3  bits 00
+                         3   4                      6  bits 01
+                     0 / \\1 0/ \\ 1                  4  bits 10
+                      3   6 4   5                   5  bits 11
+
+The child with bit 0 keeps the number of its parent, the other one gets the next free number. So groups are numbered
+without gaps, and split i makes group cells + i. Rows that were written when the tree had n splits belong to a group as
+it was then (`origin`); its descendants share them, and each reads only its own rows (`own_rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.ingest.keys import key_hash
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.kernels import keep_branch
+from eddy.spark.partitioning.shares import Shares
+
+MAX_DEPTH = 16
+"""Bits of one class that a group may have; the fraction of a hash has 32, fewer with many shares."""
+MAX_SPLITS = 1024
+
+
+class Split(NamedTuple):
+    """A split of a group along an attribute class."""
+
+    group: int
+    along: int
+
+
+class Branch(NamedTuple):
+    """The first bits of the fraction along a class that all rows of a group have, as a number."""
+
+    along: int
+    depth: int
+    bits: int
+
+
+@dataclass(frozen=True)
+class SplitTree:
+    """The splits of the cells of a grid, in their order. Raises SparkJoinError for splits that cannot be.
+
+    cells    number of cells of the grid
+    classes  number of attribute classes
+    """
+
+    cells: int
+    classes: int
+    splits: tuple[Split, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.splits) > MAX_SPLITS:
+            raise SparkJoinError(f"{len(self.splits)} splits of key groups: there may be at most {MAX_SPLITS}")
+        depths: dict[int, list[int]] = {}
+        for i, (group, along) in enumerate(self.splits):
+            if not 0 <= group < self.cells + i:
+                raise SparkJoinError(
+                    f"key group {group} does not exist; key groups are numbered from 0 to {self.cells + i - 1}"
+                )
+            if not 0 <= along < self.classes:
+                raise SparkJoinError(
+                    f"key group {group} cannot be split along class {along}: the query has {self.classes} classes of"
+                    " equal keys"
+                )
+            own = depths.setdefault(group, [0] * self.classes)
+            if own[along] == MAX_DEPTH:
+                raise SparkJoinError(
+                    f"key group {group} cannot be split again: it was split {MAX_DEPTH} times along the same keys; few"
+                    " keys have most of its rows, and they cannot be parted by their hash"
+                )
+            own[along] += 1
+            depths[self.cells + i] = list(own)
+
+    @property
+    def groups(self) -> int:
+        """The number of key groups."""
+        return self.cells + len(self.splits)
+
+    def split(self, group: int, along: int) -> SplitTree:
+        """Return the tree in which a group is split; its new child is the group with the number `groups`."""
+        return SplitTree(self.cells, self.classes, (*self.splits, Split(group, along)))
+
+    def origin(self, group: int, splits: int) -> int:
+        """Return the group that had the rows of `group` when only the first `splits` splits were made. O(splits)."""
+        for i in range(len(self.splits) - 1, splits - 1, -1):
+            if group == self.cells + i:
+                group = self.splits[i].group
+        return group
+
+    def descendants(self, group: int, splits: int) -> list[int]:
+        """Return the groups that share the rows which `group` had after the first `splits` splits, ascending."""
+        found = [group]
+        for i in range(splits, len(self.splits)):
+            if self.splits[i].group in found:
+                found.append(self.cells + i)
+        return found
+
+    def branches(self, group: int, since: int = 0) -> list[Branch]:
+        """Return what the rows of a group have in common along each class of a split after the first `since` ones."""
+        steps: list[tuple[int, int, int]] = []
+        for i in range(len(self.splits) - 1, -1, -1):
+            split = self.splits[i]
+            if group == self.cells + i:
+                steps.append((i, split.along, 1))
+                group = split.group
+            elif group == split.group:
+                steps.append((i, split.along, 0))
+        bits: dict[int, tuple[int, int]] = {}
+        for _, along, bit in reversed(steps):
+            depth, own = bits.get(along, (0, 0))
+            bits[along] = depth + 1, 2 * own + bit
+        newer = {along for i, along, _ in steps if i >= since}
+        return [Branch(along, *bits[along]) for along in sorted(newer)]
+
+    def depth(self, group: int, along: int) -> int:
+        """Return how often a group was split along a class."""
+        return next((one.depth for one in self.branches(group) if one.along == along), 0)
+
+    def is_first(self, shares: Shares, stream: int, group: int) -> bool:
+        """Return whether a tuple of a stream in a group is the first of its copies."""
+        copied = (one.bits for one in self.branches(group) if one.along not in shares.has[stream])
+        return shares.is_first(stream, self.origin(group, 0)) and not any(copied)
+
+    def refines(self, shares: Shares, stream: int) -> bool:
+        """Return whether each tuple of a stream is in one group, which its keys decide."""
+        return shares.copies(stream) == 1 and all(split.along in shares.has[stream] for split in self.splits)
+
+    def tables(self, classes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tree as `kernels.refine_cells` walks it.
+
+        classes  the class of each row of hashes
+
+        roots int64[cells], nodes int64[splits, 4] as (row of hashes, shift of the bit, place for bit 0, place for bit
+        1). A place is a node, or -1 - group.
+        """
+        roots = -1 - np.arange(self.cells, dtype=np.int64)
+        nodes = np.zeros((len(self.splits), 4), np.int64)
+        places = {group: (roots, group) for group in range(self.cells)}
+        shifts = {group: [31] * self.classes for group in range(self.cells)}
+        for i, (group, along) in enumerate(self.splits):
+            table, at = places[group]
+            table[at] = i
+            child = self.cells + i
+            nodes[i] = classes.index(along), shifts[group][along], -1 - group, -1 - child
+            places[group], places[child] = (nodes[i], 2), (nodes[i], 3)
+            shifts[group][along] -= 1
+            shifts[child] = list(shifts[group])
+        return roots, nodes
+
+
+@lru_cache(4096)
+def _own_branches(tree: SplitTree, group: int, since: int, has: tuple[int, ...]) -> tuple[Branch, ...]:
+    return tuple(one for one in tree.branches(group, since) if one.along in has)
+
+
+def own_rows(job: Job, tree: SplitTree, group: int, stream: int, splits: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return those of some rows of a stream that belong to a group, in their order. O(rows) if some may not.
+
+    splits  of the tree when the rows were written, for a group of which this one is a descendant
+    """
+    branches = _own_branches(tree, group, splits, job.shares.has[stream])
+    if not branches or not rows.num_rows:
+        return rows
+    keep = np.ones(rows.num_rows, np.bool_)
+    for along, depth, bits in branches:
+        hashes, _ = key_hash(job.query, along, job.query.streams[stream].name, rows)
+        keep_branch(hashes, job.shares.counts[along], 32 - depth, bits, keep)
+    return rows if keep.all() else rows.filter(pa.array(keep))

@@ -1,0 +1,89 @@
+"""`eddy.spark.sql`: SQL over temporary views of DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from eddy.dialect.statement import sql as read_sql
+from eddy.dialect.statement import tables_of, unexplained
+from eddy.dialect.union import UnionAll
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.windows import Window
+from eddy.spark.dataframe_join import explain, join
+from eddy.spark.errors import SparkJoinError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+WATERMARK = "spark.watermarkDelayMs"
+"""Metadata of a column that `DataFrame.withWatermark` has set."""
+
+
+def sql(
+    spark: SparkSession,
+    text: str,
+    *,
+    times: Mapping[str, str] | None = None,
+    windows: Mapping[str, Window] | None = None,
+    lateness: int | timedelta = 0,
+    **options: Any,
+) -> Any:
+    """Join the temporary views that a statement names; docs/guide/sql.md describes the dialect.
+
+    text      a SELECT, or EXPLAIN and a SELECT, which gives a text
+    times     view -> its column of event times; views left out: the column of `withWatermark`, if there is one
+    windows   view -> its window; views left out: as long as intervals between event times require, or without end
+    lateness  as in `Query`
+    options   of `eddy.spark.join`: plan, policy, partitions, transport, and for streaming views checkpoint=, …
+
+    Returns a DataFrame for batch views and a `StreamingJoin` for streaming ones, as `eddy.spark.join` does. A view must
+    not change while the query runs: the statement reads the DataFrame that the view has now. UNION ALL is for batch
+    views. Raises SqlError for the text, SparkJoinError for views and options.
+    """
+    frames = {name: _view(spark, name) for name in tables_of(text)}
+    known = times or {}, windows or {}
+    for what, own in zip(("times", "windows"), known, strict=True):
+        unknown = sorted(set(own) - set(frames))
+        if unknown:
+            raise SparkJoinError(f"{what} names {unknown[0]!r}, which the statement does not read; it reads {', '.join(frames)}")
+    streams = [_stream(name, frame, *known) for name, frame in frames.items()]
+    source, asked = unexplained(text)
+    found = read_sql(source.text, streams, lateness=lateness)
+    if asked:
+        queries = found.queries if isinstance(found, UnionAll) else (found,)
+        return "\nUNION ALL\n".join(explain(one, one.inputs(frames), **options) for one in queries)
+    if isinstance(found, Query):
+        return join(found, found.inputs(frames), **options)
+    if any(frame.isStreaming for frame in frames.values()):
+        raise SparkJoinError(
+            "UNION ALL over streaming views is not one job; start each SELECT with a checkpoint of its own, or give the"
+            " queries to an eddy.spark.Hub"
+        )
+    joined: list[DataFrame] = [join(one, one.inputs(frames), **options) for one in found.queries]
+    return reduce(lambda one, other: one.union(other), joined)
+
+
+def _view(spark: SparkSession, name: str) -> DataFrame:
+    """Return the DataFrame of a view."""
+    quoted = ".".join(f"`{part.replace('`', '``')}`" for part in name.split("."))
+    if not spark.catalog.tableExists(quoted):
+        views = ", ".join(sorted(one.name for one in spark.catalog.listTables())) or "none"
+        raise SparkJoinError(
+            f"there is no view {name!r}; there are {views}; name a DataFrame with createOrReplaceTempView({name!r})"
+        )
+    return spark.table(quoted)
+
+
+def _stream(name: str, frame: DataFrame, times: Mapping[str, str], windows: Mapping[str, Window]) -> Stream:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema: StructType = frame.schema
+    time = times.get(name)
+    if time is None:
+        time = next((field.name for field in schema.fields if WATERMARK in (field.metadata or {})), None)
+    return Stream(name, to_arrow_schema(schema), window=windows.get(name), time=time)

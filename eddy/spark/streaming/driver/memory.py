@@ -1,0 +1,159 @@
+"""The bound `memory=` on the bytes of engines on each host, and how its workers share it.
+
+Each worker has a share, and keeps its live engines within it (`worker/engines.py`). Shares are max-min fair: no worker
+gets more than it needs while another one that needs more gets less; what nobody needs is dealt evenly, for engines that
+grow. A worker needs the bytes of all its engines, live or spilled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from eddy.query.numbers import whole
+from eddy.show.text import bytes_text
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.worker.engines import Holding
+from eddy.spark.streaming.worker.tasks import MemoryReport
+
+_UNITS = {"B": 1}
+_UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("KMGT", 1)} | {"kB": 1000}
+_UNITS |= {f"{letter}iB": 1024**n for n, letter in enumerate("KMGT", 1)}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
+
+
+def bytes_of(memory: object) -> int | None:
+    """Return a size in bytes: a number of bytes, or text such as "2 GiB" or "500 MB"; None for None.
+
+    Raises SparkJoinError for anything else.
+    """
+    if memory is None:
+        return None
+    found = whole(memory)
+    if isinstance(memory, str) and (parts := _SIZE.fullmatch(memory)) and parts[2] in _UNITS:
+        found = int(float(parts[1]) * _UNITS[parts[2]])
+    if found is None or found < 1:
+        raise SparkJoinError(
+            f"memory={memory!r}: pass a number of bytes, 1 or more, or text such as '2 GiB' or '500 MB'; units are"
+            f" {', '.join(_UNITS)}"
+        )
+    return found
+
+
+def check_bound(memory: int | None, empty: int) -> None:
+    """Raise SparkJoinError for a bound that not even an empty engine, of `empty` bytes, fits."""
+    if memory is not None and memory < empty:
+        raise SparkJoinError(
+            f"memory={memory:,}: an engine without rows takes {empty:,} bytes already; give the bytes that all engines"
+            " on a host may take"
+        )
+
+
+def fair(bound: int, needs: Sequence[int]) -> list[int]:
+    """Return max-min fair shares of a bound for workers with these needs, in bytes. O(workers * log workers).
+
+    >>> fair(100, [10, 50, 70]), fair(100, [10, 30])
+    ([10, 45, 45], [40, 60])
+    """
+    shares, left = [0] * len(needs), bound
+    order = sorted(range(len(needs)), key=needs.__getitem__)
+    for done, k in enumerate(order):
+        shares[k] = min(needs[k], left // (len(needs) - done))
+        left -= shares[k]
+    return [share + left // len(needs) for share in shares]
+
+
+def shares(bound: int, holdings: Sequence[Holding]) -> list[int]:
+    """Return the share of the worker of each task: those of the workers of a host add up to the bound at most."""
+    tasks: dict[str, list[int]] = defaultdict(list)
+    for task, one in enumerate(holdings):
+        tasks[one.host].append(task)
+    found = [0] * len(holdings)
+    for own in tasks.values():
+        for task, share in zip(own, fair(bound, [holdings[task].nbytes for task in own]), strict=True):
+            found[task] = share
+    return found
+
+
+class HostMemory(NamedTuple):
+    """The engines on one host after a micro-batch; see `worker.tasks.MemoryReport`.
+
+    share  the least share of its workers, None = no bound
+    peak   sum of the peaks of its workers, which need not coincide
+    """
+
+    workers: int
+    share: int | None
+    live: int
+    nbytes: int
+    peak: int
+    spilled: int
+    spilled_bytes: int
+
+
+def by_host(reports: Sequence[MemoryReport]) -> dict[str, HostMemory]:
+    """Return the figures of each host."""
+    found: dict[str, list[MemoryReport]] = defaultdict(list)
+    for one in reports:
+        found[one.host].append(one)
+    return {
+        host: HostMemory(
+            len(own),
+            min((one.share for one in own if one.share is not None), default=None),
+            sum(one.live for one in own),
+            sum(one.nbytes for one in own),
+            sum(one.peak for one in own),
+            sum(one.spilled for one in own),
+            sum(one.spilled_bytes for one in own),
+        )
+        for host, own in sorted(found.items())
+    }
+
+
+def memory_figures(reports: Sequence[MemoryReport]) -> dict[str, int]:
+    """Return the figures of a micro-batch: of the fullest host, and sums over all hosts."""
+    hosts = by_host(reports).values()
+    return {
+        "memory_bytes": max((one.nbytes for one in hosts), default=0),
+        "memory_peak_bytes": max((one.peak for one in hosts), default=0),
+        "spilled_bytes": sum(one.spilled_bytes for one in hosts),
+        "trims": sum(one.trims for one in reports),
+        "spills": sum(one.spills for one in reports),
+        "drops": sum(one.drops for one in reports),
+    }
+
+
+def explain_memory(memory: int | None, reports: Sequence[MemoryReport], hits: Sequence[tuple[str, float]]) -> str:
+    """Return a text on the memory of the engines.
+
+    hits   sources of engines, and how many joins of a key group found theirs there since the start
+    """
+    bound = "no bound" if memory is None else f"{bytes_text(memory)} for the engines of each host"
+    lines = [f"memory: {bound}"]
+    for host, one in by_host(reports).items():
+        share = "" if one.share is None else f", each {bytes_text(one.share)} or more"
+        spilled = f"; {one.spilled} spilled in {bytes_text(one.spilled_bytes)} of files" if one.spilled else ""
+        lines.append(
+            f"  host {host}: {one.live} engines in {bytes_text(one.nbytes)}, at most {bytes_text(one.peak)} during the"
+            f" batch{spilled}; {one.workers} workers{share}"
+        )
+    joins = sum(count for _, count in hits)
+    if joins:
+        found = ", ".join(f"{name} {count:,.0f} ({count / joins:.0%})" for name, count in hits)
+        lines.append(f"  engines since the start: {found}")
+    return "\n".join(lines)
+
+
+def too_small(memory: int, reports: Sequence[MemoryReport], largest: tuple[int, int]) -> str | None:
+    """Return a warning if the largest engine, (its key group, its bytes), does not fit a share; else None."""
+    group, nbytes = largest
+    least = min((one.share for one in reports if one.share is not None), default=None)
+    if least is None or nbytes <= least:
+        return None
+    return (
+        f"memory={memory:,}: the engine of key group {group} takes {nbytes:,} bytes, but the share of a worker is"
+        f" {least:,}: it is spilled after every micro-batch with rows for it, and exceeds the bound while it joins;"
+        " raise memory=, or begin a checkpoint with more key_groups"
+    )

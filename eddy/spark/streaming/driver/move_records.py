@@ -1,0 +1,203 @@
+"""Records of moves and splits: the messages between driver and partitions, and what each move gained.
+
+The messages have the names and numbers of the protocol MSLB (Zhu, Rundensteiner, "Adapting Partitioned Continuous Query
+Processing in Distributed Systems", sec. 4.2), in which the driver is the distribution manager:
+
+    2  PartitionsToMove       the driver itself knows the loads; or a user asked
+    5  SendPartitions         to the worker that has the engine, to put it into a file
+    6  ReceivePartitions      the engine in its file, or the rows of the log
+    7  Received               the report of the receiver
+    8  ReactivatePartitions   the manifest of the batch with the new assignment
+
+Step 1 needs no message, as the driver measures the loads. The boundary of a micro-batch stands for steps 3 and 4
+(DeactivatePartitions, Deactivated) and for the drain of the queues: between two batches no row is on its way. A split
+has the message SplitGroup in place of step 2; its children then receive their rows from the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.streaming.worker.tasks import LIVE, LOADED
+
+How = Literal["state", "jit", "parallel"]
+KEPT = 10_000
+"""Messages, and moves, that stay in memory."""
+MEASURED_AFTER = 4
+"""Batches after which the gain of a move is measured: as many as the smoothed load needs to follow."""
+
+MESSAGES = pa.schema(
+    [
+        ("move", pa.int64()),
+        ("batch", pa.int64()),
+        ("group", pa.int32()),
+        ("step", pa.int32()),
+        ("kind", pa.string()),
+        ("from", pa.string()),
+        ("to", pa.string()),
+        ("bytes", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+HISTORY = pa.schema(
+    [
+        ("move", pa.int64()),
+        ("batch", pa.int64()),
+        ("kind", pa.string()),
+        ("group", pa.int32()),
+        ("from", pa.int32()),
+        ("to", pa.int32()),
+        ("child", pa.int32()),
+        ("how", pa.string()),
+        ("by", pa.string()),
+        ("fullness_before", pa.float64()),
+        ("fullness_predicted", pa.float64()),
+        ("fullness_measured", pa.float64()),
+    ]
+)
+
+
+def check_how(how: str) -> None:
+    """Raise SparkJoinError unless `how` is a way in which key groups move."""
+    if how == "parallel":
+        raise SparkJoinError(
+            "move: how='parallel' (two tracks until the old rows are purged) is not possible: a micro-batch commits one"
+            " engine for each key group, and no row is on its way when a group moves; use 'state', which takes the"
+            " engine along, or 'jit', which loads its rows from the log"
+        )
+    if how not in get_args(How):
+        raise SparkJoinError(f"move: how={how!r}; pass 'state' or 'jit'")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A move of a key group that takes effect with a batch, or a split.
+
+    by        "request" or "rule"
+    sender    partition that had the group
+    receiver  partition that gets it, or gets the child
+    child     group that the split made, None for a move
+    """
+
+    group: int
+    sender: int
+    receiver: int
+    how: How
+    by: str
+    child: int | None = None
+
+
+class MoveRecords:
+    """The messages and the gains of all moves and splits since the start. Any thread may read them."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._messages: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._moves: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._made = 0
+        self._awaited: dict[int, tuple[int, str]] = {}
+        """Group that has not run since its move -> the move, and the partition that sends."""
+        self._to_measure: deque[tuple[int, list[dict[str, Any]]]] = deque()
+
+    def committed(
+        self,
+        batch: int,
+        changes: tuple[Change, ...],
+        ran: Mapping[int, Mapping[str, Any]],
+        fullness: tuple[float, float, float],
+        loads: int,
+        commit_s: float,
+    ) -> None:
+        """Record a committed batch.
+
+        changes   that took effect with it
+        ran       key group that ran -> its row of metrics
+        fullness  load of the fullest partition over the mean: before the changes, as predicted after them, and measured
+                  after the batch
+        loads     number of loads that were measured so far
+        commit_s  seconds of the commit
+        """
+        before, predicted, measured = fullness
+        with self._lock:
+            made = []
+            for one in changes:
+                number, self._made = self._made, self._made + 1
+                made.append(number)
+                self._moves.append(
+                    {
+                        "move": number,
+                        "batch": batch,
+                        "kind": "move" if one.child is None else "split",
+                        "group": one.group,
+                        "from": one.sender,
+                        "to": one.receiver,
+                        "child": one.child,
+                        "how": one.how,
+                        "by": one.by,
+                        "fullness_before": before,
+                        "fullness_predicted": predicted,
+                        "fullness_measured": None,
+                    }
+                )
+                if one.child is None:
+                    self._say(number, batch, one.group, 2, "PartitionsToMove", one.by, "driver")
+                    self._awaited[one.group] = number, f"partition {one.sender}"
+                else:
+                    kinds = f"key groups {one.group} and {one.child}"
+                    self._say(number, batch, one.group, 2, "SplitGroup", one.by, kinds)
+                    self._awaited[one.group] = self._awaited[one.child] = number, "log"
+            for group, metrics in ran.items():
+                if group in self._awaited:
+                    self._receive(batch, group, metrics)
+            for number, one in zip(made, changes, strict=True):
+                self._say(number, batch, one.group, 8, "ReactivatePartitions", "driver", "all partitions", 0, commit_s)
+            if made:
+                moves = [one for one in self._moves if one["move"] in made]
+                self._to_measure.append((loads + MEASURED_AFTER, moves))
+            while self._to_measure and self._to_measure[0][0] <= loads:
+                for move in self._to_measure.popleft()[1]:
+                    move["fullness_measured"] = measured
+
+    def _receive(self, batch: int, group: int, metrics: Mapping[str, Any]) -> None:
+        """Record how a group arrived, when it runs for the first time after its move."""
+        number, sender = self._awaited.pop(group)
+        receiver, size = f"partition {metrics['partition']}", metrics["received_bytes"]
+        if metrics["source"] == LIVE and size:
+            self._say(number, batch, group, 5, "SendPartitions", "driver", sender)
+        if metrics["source"] == LOADED:
+            sender = "log"
+        if size:
+            self._say(number, batch, group, 6, "ReceivePartitions", sender, receiver, size, metrics["ready_seconds"])
+        self._say(number, batch, group, 7, "Received", receiver, "driver")
+
+    def _say(
+        self,
+        move: int,
+        batch: int,
+        group: int,
+        step: int,
+        kind: str,
+        sender: str,
+        receiver: str,
+        size: int = 0,
+        seconds: float | None = None,
+    ) -> None:
+        values = (move, batch, group, step, kind, sender, receiver, size, seconds)
+        self._messages.append(dict(zip(MESSAGES.names, values, strict=True)))
+
+    def messages(self) -> pa.Table:
+        """Return a row for each message."""
+        with self._lock:
+            return pa.Table.from_pylist(list(self._messages), schema=MESSAGES)
+
+    def history(self) -> pa.Table:
+        """Return a row for each move and split."""
+        with self._lock:
+            return pa.Table.from_pylist(list(self._moves), schema=HISTORY)

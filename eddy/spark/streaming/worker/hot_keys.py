@@ -1,0 +1,56 @@
+"""The most frequent key of a key group that has too much load: a split cannot part the rows of one key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.ingest.keys import key_hash
+from eddy.spark.partitioning.job import Job
+
+SAMPLED = 65_536
+"""Rows of each batch and class that are counted; a sample of this size has an error below 0.4 % of the rows."""
+_LONGEST = 80
+
+
+class HotKey(NamedTuple):
+    """The most frequent key along an attribute class.
+
+    along  the class
+    share  its rows over all rows of the key group that have the class, from 0 to 1
+    key    its columns and values, as text for people
+    """
+
+    along: int
+    share: float
+    key: str
+
+
+def hot_keys(job: Job, arrivals: Iterable[tuple[int, pa.RecordBatch]]) -> list[HotKey]:
+    """Return the most frequent key along each class, from a sample of (stream, rows). O(rows), at most of `SAMPLED`."""
+    pairs = list(arrivals)
+    found = []
+    for along, one in enumerate(job.query.classes):
+        names = [stream.name for stream in job.query.streams]
+        own = [(names[stream], rows) for stream, rows in pairs if names[stream] in one.columns and rows.num_rows]
+        step = 1 + sum(rows.num_rows for _, rows in own) // SAMPLED
+        parts = []
+        for name, rows in own:
+            sampled = rows if step == 1 else rows.take(pa.array(np.arange(0, rows.num_rows, step)))
+            hashes, valid = key_hash(job.query, along, name, sampled)
+            parts.append((name, sampled, np.where(valid, hashes, 0)))
+        hashes = np.concatenate([own for *_, own in parts]) if parts else np.empty(0, np.uint64)
+        live = hashes[hashes != 0]
+        if live.size:
+            values, counts = np.unique(live, return_counts=True)
+            most = int(counts.argmax())
+            name, rows, own_hashes = next(part for part in parts if (part[2] == values[most]).any())
+            at = int(np.flatnonzero(own_hashes == values[most])[0])
+            text = ", ".join(
+                f"{name}.{component[0]} = {rows.column(component[0])[at].as_py()!r}" for component in one.columns[name]
+            )
+            found.append(HotKey(along, float(counts[most] / hashes.size), text[:_LONGEST]))
+    return found

@@ -1,0 +1,189 @@
+"""Random queries with aggregates, for the oracle and for eddy, and random pushes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from hypothesis import strategies as st
+
+import eddy
+from eddy import agg
+from eddy.fuzz.aggregate_oracle import TIME, OracleAggregate, OracleWindow, Row, grouped, windowed
+from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("g", pa.string()),
+        ("x", pa.float64()),
+        ("i", pa.int64()),
+        ("d", pa.decimal128(20, 2)),
+        ("t", pa.int64()),
+    ]
+)
+VALUES: dict[str, Sequence[Any]] = {
+    "k": (1, 1, 2, None),
+    "g": ("a", "b", "", None),
+    "x": (0.1, 0.2, 0.3, 1e300, -1e300, 5e-324, -0.0, 0.0, math.nan, math.inf, None),
+    "i": (1, -1, 5, 3_000_000_000, None),
+    "d": (Decimal("0.10"), Decimal("-7.25"), Decimal("123456789012345678.90"), None),
+}
+NAMES = "RST"
+
+
+class Drawn:
+    """A query: group columns, functions, perhaps windows of groups and `having`."""
+
+    def __init__(self, draw: st.DrawFn, kinds: Sequence[str], windows: bool) -> None:
+        n = draw(st.sampled_from((1, 2, 2, 3)))
+        self.names = NAMES[:n]
+        own = [draw(st.sampled_from(kinds)) for _ in range(n)]
+        sizes = [draw(st.integers(1, 4)) if kind == "rows" else draw(st.sampled_from((0, 2, 5, 9))) for kind in own]
+        self.ranged = "range" in own
+        self.lateness = draw(st.sampled_from((0, 3))) if self.ranged else 0
+        time = "t" if self.ranged or windows or draw(st.booleans()) else None
+        streams = [
+            OracleStream(name, kind, size, time) for name, kind, size in zip(self.names, own, sizes, strict=True)
+        ]
+        pairs = [((a, "k"), (b, "k")) for a, b in zip(self.names, self.names[1:], strict=False)]
+        self.oracle = Oracle(OracleQuery(streams, pairs, self.lateness))
+        self.timed = time is not None
+        self.columns = [f"{name}.{column}" for name in self.names for column in SCHEMA.names]
+        self.keys = draw(
+            st.lists(st.sampled_from([f"{name}.{c}" for name in self.names for c in "gxd"]), max_size=2, unique=True)
+        )
+        self.functions = draw(st.lists(self._function(), min_size=1, max_size=4))
+        self.window, given, self.slack, self.of = self._window(draw, streams) if windows else (None, None, 0, None)
+        makers: dict[str, Callable[[int], Any]] = {
+            "rows": eddy.Rows,
+            "range": eddy.Range,
+            "unbounded": lambda _: eddy.Unbounded(),
+        }
+        have = draw(st.booleans())
+        self.having: Callable[[Mapping[str, Any]], bool] = lambda row: not have or row["n"] > 1
+        self.query = eddy.Query(
+            [eddy.Stream(one.name, SCHEMA, window=makers[one.window](one.size), time=time) for one in streams],
+            [f"{a}.k = {b}.k" for a, b in zip(self.names, self.names[1:], strict=False)],
+            lateness=self.lateness,
+            group_by=self.keys,
+            aggregates={"n": agg.count(), **{f"f{k}": given for k, (given, _) in enumerate(self.functions)}},
+            having=pc.field("n") > 1 if have else None,
+            group_window=given,
+        )
+
+    def _window(self, draw: st.DrawFn, streams: Sequence[OracleStream]) -> tuple[OracleWindow, Any, int, str | None]:
+        of = draw(st.sampled_from((None, None, *[one for one in streams if one.window == "range"])))
+        slack, time = (0, None) if of is None else (of.size, f"{of.name}.t")
+        kind = draw(st.sampled_from(("tumbling", "hopping", "session")))
+        size, hop = draw(st.integers(1, 8)), draw(st.integers(1, 8))
+        if kind == "session":
+            return OracleWindow(gap=size), eddy.Session(size, time), slack, time
+        if kind == "tumbling":
+            return OracleWindow(size, size), eddy.Tumbling(size, time), slack, time
+        return OracleWindow(size, hop), eddy.Hopping(size, hop, time), slack, time
+
+    @st.composite
+    @staticmethod
+    def _any(draw: st.DrawFn, names: str, columns: str) -> str:
+        return f"{draw(st.sampled_from(names))}.{draw(st.sampled_from(columns))}"
+
+    def _function(self) -> st.SearchStrategy[tuple[agg.Aggregate, OracleAggregate]]:
+        numbers, every = Drawn._any(self.names, "xid"), Drawn._any(self.names, "gxid")
+        plain = st.one_of(
+            st.builds(lambda c: (agg.sum(c), OracleAggregate("sum", c)), numbers),
+            st.builds(lambda c: (agg.avg(c), OracleAggregate("avg", c)), numbers),
+            st.builds(lambda c: (agg.count(c), OracleAggregate("count", c)), every),
+            st.builds(lambda c: (agg.count_distinct(c), OracleAggregate("count_distinct", c)), every),
+            st.builds(lambda c: (agg.min(c), OracleAggregate("min", c)), every),
+            st.builds(lambda c: (agg.max(c), OracleAggregate("max", c)), every),
+            st.builds(lambda c, b: (agg.first(c, b), OracleAggregate("first", c, b)), every, every),
+            st.builds(lambda c, b: (agg.last(c, b), OracleAggregate("last", c, b)), every, every),
+            st.builds(
+                lambda c: (agg.sum(pc.field(c) * 2 - 1), OracleAggregate("sum", lambda row: _twice(row[c]))),
+                Drawn._any(self.names, "i"),
+            ),
+        )
+        if not self.timed:
+            return plain
+        return plain | st.builds(lambda c: (agg.last(c), OracleAggregate("last", c)), every)
+
+    # Results
+
+    def row(self, numbers: Sequence[int]) -> Row:
+        """Return a result as the aggregate oracle takes it."""
+        found: dict[str, Any] = {}
+        for name, n in zip(self.names, numbers, strict=True):
+            found.update({f"{name}.{column}": value for column, value in self.oracle.tuples[name][n].items()})
+        if self.timed:
+            found[TIME] = max(found[f"{name}.t"] for name in self.names) if self.of is None else found[self.of]
+        return found
+
+    def groups(self, rows: Iterable[Row]) -> Counter[tuple[str, ...]]:
+        """Return the rows of groups over all of some results, as text."""
+        functions = [OracleAggregate("count"), *(one for _, one in self.functions)]
+        found = grouped(rows, self.keys, functions)
+        return self._texts((*key, *values) for key, values in found.items() if self.having({"n": values[0]}))
+
+    def windows(self, rows: Sequence[Row], after: float, limit: float) -> Counter[tuple[str, ...]]:
+        """Return the rows of windows that end after a time, and at a limit at the latest, as text."""
+        assert self.window is not None
+        functions = [OracleAggregate("count"), *(one for _, one in self.functions)]
+        found = windowed(rows, self.keys, functions, self.window)
+        return self._texts(
+            (*key, start, end, *values)
+            for (start, end, *key), values in found.items()
+            if after < end <= limit and self.having({"n": values[0]})
+        )
+
+    def _texts(self, rows: Iterable[Sequence[Any]]) -> Counter[tuple[str, ...]]:
+        return Counter(tuple(map(_text, row)) for row in rows)
+
+
+def _twice(value: int | None) -> int | None:
+    return None if value is None else 2 * value - 1
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return "NaN" if value != value else repr(value + 0.0)
+    if isinstance(value, Decimal):
+        return f"{value:.2f}"
+    return "NaN" if value == "NaN" else repr(value)
+
+
+def texts(table: pa.Table) -> Counter[tuple[str, ...]]:
+    """Return rows as text."""
+    return Counter(tuple(map(_text, row.values())) for row in table.to_pylist())
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, names: str, most: int = 30) -> list[tuple[str, dict[str, Any]]]:
+    """Draw arrivals: event times rise, with some rows behind."""
+    found = []
+    for k, picks in enumerate(draw(st.lists(st.binary(min_size=7, max_size=7), min_size=5, max_size=most))):
+        row = {name: own[pick * len(own) >> 8] for (name, own), pick in zip(VALUES.items(), picks, strict=False)}
+        row["t"] = k - (picks[5] % 8 if picks[5] > 127 else 0)
+        found.append((names[picks[6] % len(names)], row))
+    return found
+
+
+def in_pushes(draw: st.DrawFn, rows: list[Any]) -> list[list[Any]]:
+    """Split arrivals into pushes."""
+    found, at = [], 0
+    while at < len(rows):
+        size = draw(st.sampled_from((1, 2, 5, 9, 0)))
+        found.append(rows[at : at + size])
+        at += size
+    return found
+
+
+def batches(names: str, rows: Sequence[tuple[str, Row]]) -> tuple[dict[str, pa.Table], list[int]]:
+    """Return a push as eddy takes it, with the order of arrival."""
+    own = {name: pa.Table.from_pylist([dict(row) for n, row in rows if n == name], schema=SCHEMA) for name in names}
+    return own, [names.index(name) for name, _ in rows]

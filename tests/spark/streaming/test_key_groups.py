@@ -1,0 +1,263 @@
+"""Moves and splits take effect with a batch, once, in any order in which they are asked for."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.shares import Shares
+from eddy.spark.partitioning.split_tree import Split, SplitTree
+from eddy.spark.streaming.driver.key_groups import KeyGroups, Layout
+from eddy.spark.streaming.driver.move_records import MEASURED_AFTER
+from eddy.spark.streaming.driver.partition_map import PartitionMap
+from eddy.spark.streaming.driver.rebalancing import Automatic, Load, Manual, Rebalancer
+from eddy.spark.streaming.driver.splitting import GROUPS_FACTOR, SplitRule, directions
+from eddy.spark.streaming.worker.hot_keys import HotKey
+from eddy.spark.streaming.worker.tasks import LIVE
+
+ONE_KEY = Shares(("R", "S"), ("R.k = S.k",), (4,), ((0,), (0,)), (1.0, 1.0))
+CHAIN = Shares(("R", "S", "T"), ("R.a = S.a", "S.b = T.b"), (2, 2), ((0,), (0, 1), (1,)), (9.0, 1.0, 1.0))
+
+
+class Job:
+    """Key groups whose batches cost what a test says."""
+
+    def __init__(self, by: Rebalancer | None = None, partitions: int = 2, shares: Shares = ONE_KEY) -> None:
+        tree = SplitTree(shares.partitions, len(shares.counts))
+        even = PartitionMap.even(tree.groups, partitions)
+        self.groups = KeyGroups("a job", shares, tree, even, Load.none(tree.groups), by or Manual())
+        self.batch = 0
+
+    def run(self, *costs: float, keys: dict[int, list[HotKey]] | None = None) -> Layout:
+        """Run a batch in which these groups have costs."""
+        layout = self.groups.layout(self.batch)
+        load = layout.load.after(dict(enumerate(costs)))
+        ran: dict[int, dict[str, Any]] = {
+            group: {
+                "partition": layout.partition_map.partitions[group],
+                "source": LIVE,
+                "received_bytes": 10,
+                "ready_seconds": 0.1,
+                "keys": (keys or {}).get(group, []) if group in layout.watched else [],
+            }
+            for group, cost in enumerate(costs)
+            if cost
+        }
+        self.groups.committed(self.batch, layout, load, ran, 0.01)
+        self.batch += 1
+        return layout
+
+
+class Pinned:
+    """A user's rebalancer that always wants group 0 in partition 1."""
+
+    def plan(self, partition_map: PartitionMap, load: Load, batch: int) -> PartitionMap:
+        return partition_map.with_moves({0: 1})
+
+
+def moves(layout: Layout) -> list[tuple[int, int, int, str, str]]:
+    return [(one.group, one.sender, one.receiver, one.how, one.by) for one in layout.changes]
+
+
+def test_there_and_back_in_one_step_is_no_move() -> None:
+    job = Job()
+    job.groups.move([0, 1], 1)
+    job.groups.move(0, 0)
+    assert moves(job.run(1, 1, 1, 1)) == [(1, 0, 1, "state", "request")]
+    assert moves(job.run(1, 1, 1, 1)) == []
+    # A request for the place where a group is has no effect on later moves.
+    job.groups.move(2, 1, "jit")
+    job.run(1, 1, 1, 1)
+    job.groups.move(2, 0)
+    assert moves(job.run(1, 1, 1, 1)) == [(2, 1, 0, "state", "request")]
+
+
+def test_a_request_is_stronger_than_the_rebalancer_for_its_batch() -> None:
+    job = Job(Pinned())
+    job.groups.move(0, 0, "jit")
+    assert moves(job.run(1, 1, 1, 1)) == []
+    assert moves(job.run(1, 1, 1, 1)) == [(0, 0, 1, "state", "rule")]
+
+
+def test_a_layout_that_is_not_committed_is_planned_again_with_later_requests() -> None:
+    job = Job()
+    job.groups.move(0, 1, "jit")
+    job.groups.split(3)
+    first = job.groups.layout(0)
+    assert job.groups.layout(0) == first
+    job.groups.move(1, 1)
+    job.groups.split(0)
+    later = job.run(1, 1, 1, 1)
+    assert later.tree.splits == (Split(3, 0), Split(0, 0))
+    assert {one.group for one in later.changes if one.child is None} == {0, 1}
+    assert job.run(1, 1, 1, 1).changes == ()
+    assert job.groups.tree == later.tree
+
+
+def test_a_request_that_comes_during_a_batch_waits_for_the_next() -> None:
+    job = Job()
+    job.groups.move(0, 1, "jit")
+    layout = job.groups.layout(0)
+    job.groups.move(0, 0)
+    job.groups.split(0)
+    job.groups.committed(0, layout, layout.load, {}, 0.0)
+    job.batch = 1
+    later = job.run(1, 1, 1, 1)
+    assert [(one.group, one.child) for one in later.changes] == [(0, 4), (0, None)]
+    assert later.by_log == {0, 4}, "0 has not run since it moved without its engine"
+    assert job.run(1, 1, 1, 1).by_log == {4}
+    assert job.run(1, 1, 1, 1, 1).by_log == {4}, "it runs for the first time"
+    assert job.run(1, 1, 1, 1, 1).by_log == frozenset()
+
+
+def test_the_child_of_a_split_goes_to_the_emptiest_partition() -> None:
+    job = Job(partitions=3)
+    job.run(5, 1, 2, 4)
+    job.groups.split(0)
+    job.groups.split(0)
+    layout = job.run(1, 1, 1, 1)
+    assert layout.load.per_group == (1.25, 1, 2, 4, 2.5, 1.25)
+    assert layout.partition_map.partitions == (0, 0, 1, 2, 1, 0)
+    assert [(one.child, one.receiver, one.by) for one in layout.changes] == [(4, 1, "request"), (5, 0, "request")]
+
+
+def test_gains_are_predicted_and_measured() -> None:
+    job = Job()
+    job.run(3, 1, 0, 0)
+    job.groups.move(1, 1)
+    for _ in range(MEASURED_AFTER + 1):
+        job.run(1, 1, 1, 1)
+    (gain,) = job.groups.records.history().to_pylist()
+    assert (gain["fullness_before"], gain["fullness_predicted"]) == (2.0, 1.5)
+    # Now three of four equal groups are in partition 1.
+    assert gain["fullness_measured"] == pytest.approx(1.5, abs=0.05)
+
+
+def test_a_group_without_rows_is_received_when_it_has_some() -> None:
+    job = Job()
+    job.groups.move(0, 1)
+    job.run(0, 1, 1, 1)
+    job.run(0, 1, 1, 1)
+    job.run(1, 1, 1, 1)
+    said = job.groups.records.messages().to_pylist()
+    assert [(one["batch"], one["step"]) for one in said] == [(0, 2), (0, 8), (2, 5), (2, 6), (2, 7)]
+
+
+@pytest.mark.parametrize(
+    ("shares", "group", "says"),
+    [
+        (ONE_KEY, 4, "key group 4 does not exist; .* from 0 to 3"),
+        (ONE_KEY, -1, "key group -1 does not exist"),
+        (ONE_KEY, "0", "key group '0': pass its number"),
+        (Shares(("R",), (), (), ((),), (1.0,)), 0, "key group 0 cannot be split: the query has no equality"),
+    ],
+)
+def test_a_split_that_cannot_be(shares: Shares, group: Any, says: str) -> None:
+    job = Job(shares=shares, partitions=1)
+    with pytest.raises(SparkJoinError, match=says):
+        job.groups.split(group)
+    assert job.run(1).changes == ()
+
+
+def test_a_group_splits_so_often_and_no_more() -> None:
+    job = Job()
+    for _ in range(16):
+        job.groups.split(0)
+    with pytest.raises(SparkJoinError, match="key group 0 cannot be split again: it was split 16 times"):
+        job.groups.split(0)
+    assert len(job.run(1).tree.splits) == 16
+
+
+# The rule
+
+
+def test_a_grid_is_split_where_the_fewest_tuples_are_copied() -> None:
+    tree = SplitTree(4, 2)
+    # R has most rows, and lacks class 1.
+    assert directions(tree, CHAIN, 0) == [0, 1]
+    assert directions(tree.split(0, 0), CHAIN, 0) == [0, 1]
+    level = Shares(CHAIN.streams, CHAIN.classes, CHAIN.counts, CHAIN.has, (1.0, 1.0, 1.0))
+    assert directions(tree.split(0, 0), level, 0) == [1, 0]
+
+
+def many(share: float = 0.01) -> dict[int, list[HotKey]]:
+    return {group: [HotKey(0, share, f"R.k = {group}")] for group in range(64)}
+
+
+def test_a_hot_group_is_split_until_it_fits() -> None:
+    """The halves of a group are taken to be equal; when they are measured, the larger half may be split again."""
+    job = Job(Automatic(patience=2), partitions=4)
+    share = {0: 0.9}
+    for _ in range(80):
+        tree = job.groups.tree
+        costs = []
+        for group in range(tree.groups):
+            mine = [branch.depth for branch in tree.branches(group)]
+            costs.append(0.9 / 2 ** mine[0] if tree.origin(group, 0) == 0 and mine else share.get(group, 0.03))
+        job.run(*costs, keys=many())
+    assert job.groups.load.fullness(job.groups.partition_map) <= 1.25
+    assert 2 <= len(job.groups.tree.splits) <= 4
+    assert not job.groups.hot
+
+
+def test_a_group_that_swings_is_not_split() -> None:
+    job = Job(Automatic(patience=3))
+    for batch in range(100):
+        job.run(*((9, 1, 1, 1) if batch % 6 < 3 else (1, 1, 9, 1)), keys=many())
+    assert not job.groups.tree.splits
+
+
+def test_there_is_a_bound_on_groups_and_a_rest_between_splits() -> None:
+    job, made = Job(Automatic(patience=1)), []
+    for batch in range(300):
+        layout = job.run(*[10] + [0.02] * (job.groups.tree.groups - 1), keys=many())
+        made += [batch] * sum(one.child is not None for one in layout.changes)
+    assert job.groups.tree.groups == GROUPS_FACTOR * 4 or job.groups.tree.depth(0, 0) == 16
+    assert min(later - sooner for sooner, later in itertools.pairwise(made)) >= SplitRule().rest
+
+
+def test_a_hot_key_is_reported_until_it_cools(caplog: pytest.LogCaptureFixture) -> None:
+    job = Job(Automatic(patience=2))
+    for _ in range(10):
+        layout = job.run(9, 1, 1, 1, keys=many(0.9))
+    assert not job.groups.tree.splits
+    assert [(one.group, one.key) for one in job.groups.hot] == [(0, "R.k = 0")]
+    assert job.groups.figures(layout) == {"moved": 0, "split": 0, "hot_keys": 1}
+    assert "key group 0 has 1.50 times the mean load of a partition, and one key (R.k = 0) has 90% of" in caplog.text
+    assert caplog.text.count("no split and no move") == 1
+    for _ in range(10):
+        job.run(1, 1, 1, 1)
+    assert job.groups.hot == []
+
+
+def test_without_the_rule_hot_keys_are_found_and_nothing_is_split() -> None:
+    job = Job(Manual())
+    for _ in range(10):
+        job.run(9, 1, 1, 1, keys=many(0.9))
+    assert job.groups.hot
+    job = Job(Manual())
+    for _ in range(10):
+        job.run(9, 1, 1, 1, keys=many())
+    assert not job.groups.hot
+    assert not job.groups.tree.splits
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_requests_leave_every_group_in_a_partition(seed: int) -> None:
+    chance = random.Random(seed)
+    job = Job(Automatic(patience=1), partitions=3)
+    for _ in range(60):
+        for _ in range(chance.randrange(4)):
+            group = chance.randrange(job.groups.tree.groups)
+            if chance.random() < 0.3 and job.groups.tree.depth(group, 0) < 5:
+                job.groups.split(group)
+            else:
+                job.groups.move(group, chance.randrange(3), chance.choice(["state", "jit"]))
+        layout = job.run(*(chance.choice([0.0, 1.0, 10.0]) for _ in range(job.groups.tree.groups)))
+        groups = layout.tree.groups
+        assert len(layout.partition_map.partitions) == len(layout.load.per_group) == groups
+        assert (job.groups.tree, job.groups.partition_map) == (layout.tree, layout.partition_map)
