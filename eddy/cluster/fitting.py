@@ -16,6 +16,7 @@ from eddy.cluster.work import Costs, Work, counters
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range
+from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
 
 ROWS = 20_000
@@ -41,7 +42,7 @@ def _query(window: int) -> Partitioned:
 
 def _measured(strategy: str, keys: int, window: int, pushes: int) -> Iterator[tuple[Work, float]]:
     query = _query(window)
-    runtime = Runtime(query.inner, strategy=strategy)
+    runtime = Runtime(query.inner, strategy=strategy_name(strategy))
     for number in range(pushes):
         batches = {
             name: _rows(keys, number * ROWS, 3 * number + i).cast(query.inner.streams[i].schema)
@@ -60,7 +61,7 @@ def _load_and_pack() -> tuple[float, float]:
     batches = {name: _rows(ROWS, 0, i).cast(query.inner.streams[i].schema) for i, name in enumerate("ABC")}
     loads, packs = [], []
     for _ in range(5):
-        runtime = Runtime(query.inner, strategy=Node().strategy)
+        runtime = Runtime(query.inner, strategy=strategy_name(Node().strategy))
         began = perf_counter()
         runtime.load(batches, watermark=0)
         loads.append((perf_counter() - began) / (3 * ROWS))

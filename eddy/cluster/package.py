@@ -18,6 +18,8 @@ import pyarrow as pa
 from eddy.cluster.partitioning import Partitioned
 from eddy.cluster.positions import Positions
 from eddy.cluster.work import Work, counters
+from eddy.routing.router import policy_name
+from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
 from stairs.storage.parts import Memory, Parts, Plain
@@ -107,7 +109,9 @@ def installed(query: Partitioned, setting: Setting, package: Package) -> tuple[R
             runtime.transition(setting.plan)
         work = counters(runtime) - before
         return runtime, work + Work(loaded=package.n_rows + package.entries)
-    runtime = Runtime(query.inner, setting.plan, strategy=setting.strategy, policy=setting.policy)
+    runtime = Runtime(
+        query.inner, setting.plan, strategy=strategy_name(setting.strategy), policy=policy_name(setting.policy)
+    )
     rows = {name: rows for name, rows in zip(query.names, package.rows, strict=True) if rows is not None}
     runtime.load(rows, watermark=package.watermark)
     return runtime, counters(runtime) + Work(loaded=package.n_rows)

@@ -23,6 +23,8 @@ from eddy.cluster.union import Union
 from eddy.cluster.work import Costs
 from eddy.errors import InputError
 from eddy.query.query import Query
+from eddy.routing.router import policy_name
+from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
 from jisc.strategies import STRATEGIES
 
@@ -113,7 +115,8 @@ class Simulation:
             self._at(balance.every, self._balance)
 
     def _setting(self, node: Node) -> Setting:
-        model = Runtime(self.query.inner, node.plan, strategy=node.strategy, policy=node.policy)
+        policy = None if node.policy is None else policy_name(node.policy)
+        model = Runtime(self.query.inner, node.plan, strategy=strategy_name(node.strategy), policy=policy)
         return Setting(model.plan, node.strategy, model.policy)
 
     def _cheaper(self, sender: int, receiver: int) -> bool:
@@ -129,7 +132,9 @@ class Simulation:
         return sent < self.costs.entry
 
     def _model(self, setting: Setting) -> Runtime:
-        return Runtime(self.query.inner, setting.plan, strategy=setting.strategy, policy=setting.policy)
+        return Runtime(
+            self.query.inner, setting.plan, strategy=strategy_name(setting.strategy), policy=policy_name(setting.policy)
+        )
 
     def _machine(self, number: int, owners: list[int]) -> Machine:
         node = self.nodes[number]

@@ -27,6 +27,8 @@ from eddy.cluster.partitioning import Partitioned
 from eddy.cluster.positions import ENDLESS, Positions
 from eddy.cluster.split import POSITION, newest
 from eddy.cluster.work import Work, counters
+from eddy.routing.router import policy_name
+from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
 from stairs.graph import FOREVER
 
@@ -187,4 +189,6 @@ class Track:
 
 
 def _runtime(query: Partitioned, setting: Setting) -> Runtime:
-    return Runtime(query.inner, setting.plan, strategy=setting.strategy, policy=setting.policy)
+    return Runtime(
+        query.inner, setting.plan, strategy=strategy_name(setting.strategy), policy=policy_name(setting.policy)
+    )

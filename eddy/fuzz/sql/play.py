@@ -15,6 +15,7 @@ from eddy.dialect.statement import sql
 from eddy.fuzz.play import Tally
 from eddy.fuzz.sql.case import SqlCase
 from eddy.query.query import Query
+from eddy.routing.strategies import strategy_name
 from eddy.runtime import Runtime
 from stairs.errors import SqlError
 
@@ -56,7 +57,7 @@ def play(case: SqlCase) -> Tally:
 
 def results_of(case: SqlCase, query: Query) -> pa.Table:
     """Return all results of a query over the rows of a case, which are pushed by event time."""
-    runtime = Runtime(query, strategy=case.strategy, bounded=True)
+    runtime = Runtime(query, strategy=strategy_name(case.strategy), bounded=True)
     times = sorted({row[-1] for rows in case.tables.values() for row in rows})
     step = max(1, -(-len(times) // case.pushes))
     found = [runtime.output_schema.empty_table()]

@@ -16,6 +16,7 @@ import pytest
 import eddy
 from eddy import InputError, QueryError
 from eddy.spark import Hub, Source, SparkJoinError
+from eddy.spark.streaming.driver.sheet import join_sheet
 from eddy.spark.streaming.hub.hub import KINDS
 from eddy.spark.streaming.sinks import ParquetSink
 from eddy.spark.streaming.state import compaction
@@ -119,6 +120,11 @@ def test_queries_have_their_results_and_the_log_has_each_row_once(
     assert sum(one["rows"] for one in figures) == 4 * 3 * 30
     assert sum(one["results"] for one in figures) == sum(hub[name].results for name in queries)
     assert hub[name].state == "running"
+    assert f"  pairs: running, {hub['pairs'].results:,} results, Query(" in repr(hub)
+    assert f"{sum(hub[name].results for name in queries):,} results" in repr(running)
+    assert f">{hub['pairs'].results:,}<" in hub._repr_html_()
+    (table,) = (one for one in join_sheet("hub", running._batches).tables if one.title == "Queries")
+    assert {row[0]: row[3] for row in table.rows} == {name: hub[name].results for name in queries}
 
 
 OLD, NEW = {"R": 30, "S": 20}, {"R": 45, "S": 40}
