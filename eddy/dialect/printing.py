@@ -71,8 +71,7 @@ def _canonical(query: Query) -> object:
         )
         for each in joins
     )
-    groups = text["groups"], repr(_sorted(text["having"]))
-    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], groups
+    return streams, inner, text["select"], repr(_sorted(text["where"])), text["lateness"], text.get("groups")
 
 
 def _sorted(found: object) -> list[str]:

@@ -282,7 +282,10 @@ def test_event_times_of_different_units_and_columns_of_every_kind() -> None:
             "sum takes integers, decimals, floats and durations, and R.g is string",
         ),
         ({"aggregates": {"n": agg.sum(pc.field("R.z"))}}, "aggregate 'n' does not fit"),
-        ({"aggregates": {"n": agg.count()}, "select": ["R.k"]}, "leave select out"),
+        (
+            {"aggregates": {"n": agg.count()}, "select": ["R.k"]},
+            "no column 'R.k'; the columns of the groups are n",
+        ),
         ({"aggregates": {"R.k": agg.count()}, "group_by": ["R.k"]}, "two output columns of groups are named 'R.k'"),
         ({"aggregates": {"n": agg.count()}, "having": pc.field("m") > 1}, "having does not fit"),
         ({"aggregates": {"n": agg.count()}, "group_window": 5}, "must be eddy.Tumbling"),

@@ -53,6 +53,6 @@ def test_spark_examples_run(
 
 def test_there_are_examples() -> None:
     guide, reference = ROOT / "docs" / "guide", ROOT / "docs" / "reference"
-    pages = ("filters", "hub", "spark", "streaming")
+    pages = ("filters", "hub", "spark", "sql", "streaming")
     expected = {ROOT / "README.md", *(guide / f"{page}.md" for page in pages)}
     assert {block.document for block in EXAMPLES} == {*expected, reference / "spark.md"}

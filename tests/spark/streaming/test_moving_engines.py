@@ -66,7 +66,7 @@ def test_a_group_arrives_with_its_plan_and_under_state_with_its_states(
 
     sender = Engines(start)
     run(sender, 0, GroupTask(0, None, "zero", segments[0], None))
-    runtime = sender._kept[0].runtime
+    runtime = sender._kept[0].engine
     assert isinstance(runtime, eddy.Runtime)
     runtime.transition(PLAN)
     stored = sum(stair.rows for stair in runtime.stairs)

@@ -153,7 +153,7 @@ class MoveRecords:
                     kinds = f"key groups {one.group} and {one.child}"
                     self._say(number, batch, one.group, 2, "SplitGroup", one.by, kinds)
                     self._awaited[one.group] = self._awaited[one.child] = number, "log"
-            for group, metrics in ran.items():
+            for group, metrics in sorted(ran.items()):
                 if group in self._awaited:
                     self._receive(batch, group, metrics)
             for number, one in zip(made, changes, strict=True):
