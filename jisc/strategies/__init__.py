@@ -1,4 +1,6 @@
-"""Strategies: how a plan is executed, and how one plan replaces another. One file each, and one line in STRATEGIES.
+"""Strategies: how a plan is executed, and how one plan replaces another.
+
+One file each (the two over STAIRs under an eddy share one), and one line in STRATEGIES.
 
 name             stores              computes a state
 mjoin            nothing             never: inner nodes are virtual, routes are compiled
