@@ -77,6 +77,12 @@ def _wider(one: Window, other: Window) -> bool:
     return (order.index(one.kind), one.size) > (order.index(other.kind), other.size)
 
 
+class _Results(Query):
+    """A query whose results may be the rows of one stream, which an engine aggregates."""
+
+    _least = 1
+
+
 class Family:
     """The join of one family.
 
@@ -124,6 +130,11 @@ class Family:
         self.query = self._made()
 
     @property
+    def lateness(self) -> int:
+        """The lateness of the engine in ticks."""
+        return self._sources.graph.lateness
+
+    @property
     def timed(self) -> bool:
         """Whether event time ends windows."""
         return self._has(WindowKind.RANGE)
@@ -147,7 +158,7 @@ class Family:
         lateness = self._sources.graph.lateness if self.timed else 0
         select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
-        return Query(streams, self._on, select=select, lateness=lateness, late="count")
+        return _Results(streams, self._on, select=select, lateness=lateness, late="count")
 
     # Its versions
 
