@@ -24,6 +24,7 @@ from eddy.queries.kept import Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.query.query import Query
 from eddy.query.stream import Stream
+from eddy.query.ungrouped import ResultsQuery
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from jisc.plan.tree import Tree
@@ -75,12 +76,6 @@ def _wider(one: Window, other: Window) -> bool:
     """Return whether a window keeps more than another one of a kind that fits the same family."""
     order = (WindowKind.ROWS, WindowKind.RANGE, WindowKind.UNBOUNDED)
     return (order.index(one.kind), one.size) > (order.index(other.kind), other.size)
-
-
-class _Results(Query):
-    """A query whose results may be the rows of one stream, which an engine aggregates."""
-
-    _least = 1
 
 
 class Family:
@@ -158,7 +153,7 @@ class Family:
         lateness = self._sources.graph.lateness if self.timed else 0
         select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
-        return _Results(streams, self._on, select=select, lateness=lateness, late="count")
+        return ResultsQuery(streams, self._on, select=select, lateness=lateness, late="count")
 
     # Its versions
 
