@@ -122,9 +122,9 @@ class RunningQuery(Life):
         owners = self._engine.owners
         giving = [owners[one] for one in self._versions if one.gives_from(push.first)]
         if len(giving) == 1 and not self.successions and not self._held:
-            (one,) = giving
-            shares = finds[one.family][1]
-            return shares.table(one) if one.grouping is None else one.owned(shares, push)[0]
+            (alone,) = giving
+            shares = finds[alone.family][1]
+            return shares.table(alone) if alone.grouping is None else alone.owned(shares, push)[0]
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
         for owner in reversed(giving):
             one = owner.version

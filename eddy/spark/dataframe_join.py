@@ -14,13 +14,13 @@ from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.batch.join import BatchJoin, prepare_batch
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.groups.batch import GroupedJoin, prepare_groups
 from eddy.spark.partitioning.engine import EngineOptions
 from jisc.strategies import StrategyName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eddy.spark.groups.batch import GroupedJoin
     from eddy.spark.streaming.driver.rebalancing import Rebalancer
     from eddy.spark.streaming.driver.writer import StreamingJoin
 
@@ -152,7 +152,7 @@ def join(
         keep=keep,
         memory=memory,
     )
-    return prepared if hasattr(prepared, "writeStream") else prepared.frame()
+    return prepared.frame() if isinstance(prepared, BatchJoin | GroupedJoin) else prepared
 
 
 def explain(query: Query, frames: Mapping[str, DataFrame], **arguments: Any) -> str:
@@ -199,8 +199,6 @@ def _prepare(
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
         if memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
-        from eddy.spark.groups.batch import prepare_groups
-
         kind = prepare_batch if query.aggregation is None else prepare_groups
         return kind(query, frames, options, partitions=partitions, transport=transport, order_by=order_by)
     if not all(streaming.values()):
