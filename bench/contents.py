@@ -78,6 +78,15 @@ CHAPTERS = (
         },
     ),
     Chapter(
+        "The paper on query lifecycle, sums",
+        "bench.lifecycle_sums",
+        {
+            "lifecycle-sum-fig14": "Response time of changes of a sliding sum",
+            "lifecycle-sum-fig15": "Loss, disorder and duplicates of changes of a sliding sum",
+            "lifecycle-sum-fig16": "CPU time of changes of a sliding sum",
+        },
+    ),
+    Chapter(
         "Placement",
         "bench.placement",
         {
