@@ -31,6 +31,7 @@ class Chapter:
 
 CHAPTERS = (
     Chapter("Peers", "bench.peers.comparison", {"peers": "W1 in other engines", "peers-batch": "The size of a push"}),
+    Chapter("NEXMark", "bench.nexmark", {"nexmark": "Queries of NEXMark in eddy and in other systems"}),
     Chapter("Hand-written loops", "bench.limit", {"limit": "The engine and hand-written loops; transports of Spark"}),
     Chapter("Streaming", "bench.streaming", {"streaming": "Streaming jobs and Spark's own joins"}),
     Chapter("Hub", "bench.hub", {"hub": "Several queries on one hub, and as many jobs"}),
