@@ -7,8 +7,8 @@ average is below 40 miles per hour and more than 50 cars were there, the toll is
 At minute 20 the average changes to that of two minutes, while rows arrive; the old version stops at the first result of
 the new one.
 
-Source: Arasu and others, "Linear Road: A stream data management benchmark", VLDB 2004. Its drivers, accidents as a query
-of their own, and account balances are left out.
+Source: Arasu and others, "Linear Road: A stream data management benchmark", VLDB 2004. Accidents as a query of their
+own, and account balances, are left out.
 
 Output:
 
