@@ -107,9 +107,10 @@ WINDOWED = ("q8",)
 
 def references(text: str) -> str:
     """Return a query as DuckDB reads it: it has no TUMBLE."""
-    bucket = "TIME_BUCKET(INTERVAL '10' SECOND, dateTime)"
-    text = text.replace("TUMBLE_START(dateTime, INTERVAL '10' SECOND)", bucket)
-    return text.replace("TUMBLE(dateTime, INTERVAL '10' SECOND)", bucket)
+    start = "TIME_BUCKET(INTERVAL '10' SECOND, dateTime)"
+    for function in ("TUMBLE_START", "TUMBLE"):
+        text = text.replace(f"{function}(dateTime, INTERVAL '10' SECOND)", start)
+    return text
 
 
 def streams(name: str) -> list[Stream]:
