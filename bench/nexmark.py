@@ -108,8 +108,8 @@ def _here(point: Point, say: Say) -> list[Row]:
                 taken[way].append(seconds)
         agree(f"{name}: results", found)
     versions = {"eddy": eddy.__version__, "DuckDB, one batch": version("duckdb") if len(ways) > 1 else ""}
-    for way, seconds in taken.items():
-        rates = [count / one for one in seconds]
+    for way, all_seconds in taken.items():
+        rates = [count / one for one in all_seconds]
         rows.append(_row(way, rates, found[way], versions[way], "CPU, 1 thread"))
     return rows
 

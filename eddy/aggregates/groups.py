@@ -194,12 +194,17 @@ class Groups:
             self.state.write(self._change, back=True)
             self._change = None
 
-    def now(self) -> pa.Table:
-        """Return the rows of all groups as they are: early results of open windows, or the answer of a changelog."""
+    def now(self, owned: Callable[[Int64s], Mask] | None = None) -> pa.Table:
+        """Return the rows of all groups as they are: early results of open windows, or the answer of a changelog.
+
+        owned   tells by their starts which windows are wanted; None = all
+        """
         if self.buckets is None:
             return self._filtered(self._all())
         slots = self.state.groups.slots
         due = self.buckets.due(self.state.groups.keys[slots], self.progress.limit, NEVER)
+        if owned is not None:
+            due = due.only(owned(due.starts))
         return self._filtered(self._window_rows(slots, due)[0])
 
     # Inputs

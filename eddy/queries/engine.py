@@ -370,6 +370,15 @@ class Engine:
     # For the queries
 
     @in_turn
+    def groups_of(self, query: RunningQuery) -> pa.Table:
+        """Return the open windows of a query; see `RunningQuery.groups`."""
+        if any(one.query.aggregation is None for one in query.versions):
+            raise InputError(f"query {query.name!r}: groups() is for queries with aggregates; this one has joined rows")
+        found = [self.owners[one].grouping for one in query.live]
+        tables = [one.now() for one in found if one is not None] or [query.query.output_schema.empty_table()]
+        return pa.concat_tables(tables, promote_options="default")
+
+    @in_turn
     def change_plan(self, family: Family, plan: str) -> None:
         """Run a join by another plan from now on. Raises PlanError for a plan that is none."""
         shared = self._sharing.join(family)

@@ -89,6 +89,16 @@ class Grouping:
         at = end + self._behind
         return push.first if at <= push.clock_before else int(self._given_at(push, np.array([end]))[0]) + 1
 
+    def now(self) -> pa.Table:
+        """Return the rows of open windows as they are, of those that the version owns; see `Runtime.groups`."""
+        after = self._after
+        if after is None:
+            return self._version.query.output_schema.empty_table()
+        drain = self._version.drain
+        known = drain.greatest if isinstance(drain, DrainByWindows) else None
+        until = FOREVER if known is None else known
+        return self._groups.now(lambda starts: (starts > after) & (starts <= until))
+
     def settle(self) -> None:
         """Let the push happen. It may be repeated."""
         if self._open is not None:

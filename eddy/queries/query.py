@@ -89,6 +89,13 @@ class RunningQuery(Life):
         # Results that are held are given out with the next push.
         return -1 if self._held else self._engine.position
 
+    def groups(self) -> pa.Table:
+        """Return the open windows of a query with aggregates as they are now, oldest version first: early results.
+
+        Raises InputError for a query without aggregates.
+        """
+        return self._engine.groups_of(self)
+
     # Its plan
 
     @property

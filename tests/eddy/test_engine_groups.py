@@ -204,7 +204,7 @@ def run(case: Case, reference: Reference, cuts: Sequence[int], share: bool) -> l
 @pytest.mark.parametrize("block", range(4))
 def test_versions_give_the_windows_that_they_own(block: int) -> None:
     found = 0
-    for seed in range(20 * block, 20 * block + 20):
+    for seed in range(12 * block, 12 * block + 12):
         case = drawn(seed)
         reference = Reference(case)
         rows = wanted(case, reference)
@@ -220,7 +220,7 @@ def test_versions_give_the_windows_that_they_own(block: int) -> None:
                 expected.append(Counter(row for when, row in rows if low < when <= high))
             assert run(case, reference, list(cuts), seed % 2 == 0) == expected, (seed, case, list(cuts))
         found += len(rows)
-    assert found > 50
+    assert found > 40
 
 
 def test_a_push_that_fails_changes_no_group() -> None:
@@ -247,6 +247,22 @@ def test_a_push_that_fails_changes_no_group() -> None:
     engine["fragile"].stop()
     engine.push({"S": [{**one, "t": 4}]})
     assert engine.push({"S": [{**one, "t": 20}]})["sound"].column("n").to_pylist() == [2]
+
+
+def test_early_results_are_those_of_open_windows_of_each_version() -> None:
+    engine = Engine([Stream(name, ROWS, time="t") for name in ("R", "S")])
+    query = Asked(5, OracleWindow(10, 10), False, False, 0).query()
+    running = engine.start("q", query)
+    assert running.groups().num_rows == 0
+    one = {"k": 1, "g": "a", "x": 1}
+    engine.push({"R": [{**one, "t": 1}, {**one, "t": 12}]})
+    running.change(Asked(5, OracleWindow(5, 5), False, False, 0).query(), "drain-stream")
+    engine.push({"R": [{**one, "t": 14}, {**one, "t": 16}]})
+    found = [(row["window_start"], row["window_end"], row["n"]) for row in running.groups().to_pylist()]
+    assert found == [(10, 20, 3), (15, 20, 1)]
+    plain = Query([Stream(name, ROWS, time="t", window=Range(5)) for name in ("R", "S")], ["R.k = S.k"])
+    with pytest.raises(InputError, match="groups\\(\\) is for queries with aggregates"):
+        engine.start("plain", plain).groups()
 
 
 def test_what_an_engine_refuses_names_what_it_has() -> None:
