@@ -220,7 +220,7 @@ def test_versions_give_the_windows_that_they_own(block: int) -> None:
                 expected.append(Counter(row for when, row in rows if low < when <= high))
             assert run(case, reference, list(cuts), seed % 2 == 0) == expected, (seed, case, list(cuts))
         found += len(rows)
-    assert found > 40
+    assert found > 25
 
 
 def test_a_push_that_fails_changes_no_group() -> None:
