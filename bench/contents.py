@@ -31,6 +31,7 @@ class Chapter:
 
 CHAPTERS = (
     Chapter("Peers", "bench.peers.comparison", {"peers": "W1 in other engines", "peers-batch": "The size of a push"}),
+    Chapter("NEXMark", "bench.nexmark", {"nexmark": "Queries of NEXMark in eddy and in other systems"}),
     Chapter("Hand-written loops", "bench.limit", {"limit": "The engine and hand-written loops; transports of Spark"}),
     Chapter("Streaming", "bench.streaming", {"streaming": "Streaming jobs and Spark's own joins"}),
     Chapter("Hub", "bench.hub", {"hub": "Several queries on one hub, and as many jobs"}),
@@ -77,6 +78,15 @@ CHAPTERS = (
             "lifecycle-fig14": "Response time of changes of a query",
             "lifecycle-fig15": "Loss, disorder and duplicates of changes of a query",
             "lifecycle-fig16": "CPU time of changes of a query",
+        },
+    ),
+    Chapter(
+        "The paper on query lifecycle, sums",
+        "bench.lifecycle_sums",
+        {
+            "lifecycle-sum-fig14": "Response time of changes of a sliding sum",
+            "lifecycle-sum-fig15": "Loss, disorder and duplicates of changes of a sliding sum",
+            "lifecycle-sum-fig16": "CPU time of changes of a sliding sum",
         },
     ),
     Chapter(
