@@ -10,7 +10,7 @@ A push changes the state and notes how to take the change back (`undo`); what it
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.aggregates.directory import numbered
-from eddy.aggregates.layout import Rows
+from eddy.aggregates.layout import Rows, Weighted
 from eddy.aggregates.state import Change, State
 from eddy.aggregates.times import event_times
 from eddy.aggregates.windows import NEVER, Due, buckets_of
@@ -52,6 +52,14 @@ class GroupsCommit(NamedTuple):
 
     progress: Progress
     closed: Int64s
+
+
+class Sized(Protocol):
+    """A state with a size."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
 
 
 class Groups:
@@ -97,6 +105,8 @@ class Groups:
         self._always = not aggregation.keys and window is None
         """Whether the one group is there without results, too, as in SQL."""
         self._change: Change | None = None
+        self.rings: Sized | None = None
+        """Ring values that may serve the groups."""
         schema = query.output_schema
         if changelog and OP in schema.names:
             raise InputError(
@@ -108,8 +118,8 @@ class Groups:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state."""
-        return self.state.nbytes
+        """Bytes of the state, and of ring values."""
+        return self.state.nbytes + (0 if self.rings is None else self.rings.nbytes)
 
     # A push
 
@@ -134,6 +144,15 @@ class Groups:
             if len(times):
                 progress = progress._replace(next=min(progress.next, self.buckets.next_end(times)))
         change = self.state.change(rows, self.state.keys(rows, buckets), self._always)
+        return self._carried(change, progress, watermark)
+
+    def follow_weighted(self, rows: Weighted, finished: bool) -> tuple[pa.Table, GroupsCommit]:
+        """As `follow`, without windows of event time: each row stands for many results."""
+        change = self.state.weighted_change(rows, self.state.words_of(rows.columns, rows.size), self._always)
+        return self._carried(change, self.progress._replace(finished=finished), None)
+
+    def _carried(self, change: Change, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
+        """Carry a change out; return the rows of groups, and what `commit` needs."""
         self._change = change
         self.state.write(change)
         none = np.zeros((0, self.state.words), np.int64)
@@ -141,7 +160,7 @@ class Groups:
             return self._changes(change), GroupsCommit(progress, none)
         if self.buckets is not None:
             return self._windows(progress, watermark)
-        if not finished:
+        if not progress.finished:
             return self._empty(), GroupsCommit(progress, none)
         found = self._filtered(self._all())
         return found, GroupsCommit(progress, self.state.groups.keys[self.state.groups.slots])
