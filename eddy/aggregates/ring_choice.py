@@ -7,8 +7,10 @@ cost less. While they run, the cost of enumeration is predicted: it grows with t
 
 from __future__ import annotations
 
-FEW = 1.5
-"""Joined rows per arrival below which ring values are not tried."""
+FEW = 4.0
+"""Joined rows per arrival, coming and going, below which ring values are not tried."""
+BASE = 15.0
+"""Joined rows that cost enumeration as much as an arrival without any."""
 TRIAL = 4_000
 """Arrivals by which a cost is measured."""
 WARM = 2_000
@@ -37,8 +39,9 @@ class RingChoice:
         self.costs: dict[bool, float] = {}
         """Seconds per arrival by ring values (True) and by enumeration (False), as far as they were measured."""
         self.rows: dict[bool, float] = {}
-        """Joined rows per arrival that each way told apart when it was measured; those of ring values cancel out."""
-        self._at_trial = 0.0
+        """Joined rows per arrival that each way told apart when it was measured: ring values see fewer."""
+        self._missed = 1.0
+        """Joined rows of enumeration for each one that ring values see."""
         self._patience, self._waiting = PATIENCE, 0
         self._skip = WARM
         self._arrivals, self._found, self._seconds = 0, 0, 0.0
@@ -50,26 +53,35 @@ class RingChoice:
         if self._arrivals < TRIAL:
             return self.on
         cost, rows = self._seconds / self._arrivals, self._found / self._arrivals
-        known = self.on in self.costs and self._waiting > 0
-        keep = FADING if known else 0.0
+        keep = FADING if self._waiting else 0.0
         self.costs[self.on] = keep * self.costs.get(self.on, 0.0) + (1 - keep) * cost
         self.rows[self.on] = keep * self.rows.get(self.on, 0.0) + (1 - keep) * rows
         self._waiting += self._arrivals
         self._start()
         return self._stays() if self.on else self._tries()
 
+    @property
+    def predicted(self) -> float:
+        """What enumeration would cost while ring values serve, in seconds per arrival; infinite if it is unknown."""
+        if False not in self.costs or True not in self.rows:
+            return float("inf")
+        return self.costs[False] * (BASE + self._missed * self.rows[True]) / (BASE + self.rows[False])
+
     def _stays(self) -> bool:
         """Return whether ring values cost less than enumeration would."""
-        if self._at_trial < 0:
-            self._at_trial = self.rows[True]
-        predicted = self.costs.get(False, 0.0) * (1 + self.rows[True]) / (1 + self._at_trial)
-        return self.costs[True] * MARGIN < predicted or False not in self.costs
+        return self.costs[True] < self.predicted * (MARGIN if self._waiting > TRIAL else 1.0)
 
     def _tries(self) -> bool:
-        """Return whether ring values are worth a trial."""
+        """Return whether ring values are worth a trial, or have cost less."""
         if self.rows[False] < FEW:
             return False
-        return True not in self.costs or self._waiting >= self._patience
+        if True not in self.costs or self._waiting >= self._patience:
+            return True
+        if self.costs[True] * MARGIN >= self.costs[False]:
+            return False
+        # They were left because they see few of the joined rows.
+        self._missed = self.rows[False] / max(self.rows.get(True, 0.0), 1e-3)
+        return True
 
     def _start(self) -> None:
         self._arrivals, self._found, self._seconds = 0, 0, 0.0
@@ -77,12 +89,13 @@ class RingChoice:
     def turned(self, on: bool, lost: bool = False) -> None:
         """Note that ring values serve from now on, or that they do not; lost: they could not."""
         if self.on and not on:
-            quick = self._waiting <= 2 * TRIAL
+            quick = self._waiting < 4 * TRIAL
             self._patience = min(2 * self._patience, MOST_PATIENCE) if quick or lost else PATIENCE
-            self.costs.setdefault(True, float("inf"))
+            if lost:
+                self.costs[True] = float("inf")
         self.on = on
         self.changes += 1
-        self._at_trial, self._waiting, self._skip = -1.0, 0, WARM
+        self._waiting, self._skip = 0, WARM
         self._start()
 
     def note(self, arrivals: int, found: int, seconds: float) -> None:

@@ -175,6 +175,8 @@ def add_term(
     own = times(ring, total, count)
     target[u64(at)] += own
     record, row = record_of(arena, v, s), ring.tree[u64(v)]
+    if row[T_UP] < 0:
+        ring.meta[M_FOUND] += abs(own)
     for g in range(row[T_PART0], row[T_PART1]):
         part = ring.parts[u64(g)]
         w = part[G_FROM]
@@ -378,7 +380,6 @@ def collect(arena: Arena, ring: Ring, root: int, place: int, out: Int64s) -> boo
         ring.marked[u64(row[T_TOUCHED] + (s & mask))] = 0
         if not empty:
             out[m, 0], out[m, 1] = s, place
-            ring.meta[M_FOUND] += abs(out[m, 2])
             ring.meta[M_OUT] += 1
     ring.counts[u64(root)] = 0
     return True
