@@ -25,6 +25,7 @@ from bench.workloads.sources import Order
 from eddy import Query, Rows, Stream, agg
 
 GROUPS = 1_000
+FANOUTS = (1, 10, 30, 100)
 Push = tuple[Order, dict[str, pa.RecordBatch]]
 SHAPES: Mapping[str, Mapping[str, str]] = {
     "chain": {"S": "ab", "R": "a", "T": "bc", "U": "c"},
@@ -79,7 +80,9 @@ class Workload:
                 n = int((order == i).sum())
                 columns = [self.rng.integers(0, self.size, n) for _ in letters]
                 columns += [self.rng.integers(0, GROUPS, n), self.rng.integers(-1_000, 1_000, n)]
-                batches[name] = pa.RecordBatch.from_arrays([pa.array(one) for one in columns], schema=self.schemas[name])
+                batches[name] = pa.RecordBatch.from_arrays(
+                    [pa.array(one) for one in columns], schema=self.schemas[name]
+                )
             found.append((order, batches))
         return found
 
@@ -98,7 +101,7 @@ def points(full: bool) -> list[Point]:
         }
         for form in FORMS
         for shape in SHAPES
-        for fanout in (1, 10, 30, 100)
+        for fanout in FANOUTS
     ]
 
 
@@ -131,13 +134,14 @@ def measure(point: Point, say: Say) -> list[Row]:
     ring, plain = engines["ring"].rings, engines["enumeration"]
     assert ring is not None
     ns = {way: 1e9 * sorted(own)[len(own) // 2] / int(point["rows"]) for way, own in taken.items()}
-    return [
+    rows: list[Row] = [
         {"figure": f"{name}.ring_vs_enumeration", **speed(taken, "ring", "enumeration")},
         {"figure": f"{name}.chosen_vs_better", **speed(taken, "chosen", better)},
-        *({"figure": f"{name}.{way}_ns_per_arrival", "value": ns[way]} for way in WAYS),
         {"figure": f"{name}.ring_bytes", "value": ring.nbytes},
         {"figure": f"{name}.ring_bytes_vs_rest", "value": ring.nbytes / plain.nbytes},
     ]
+    rows += [{"figure": f"{name}.{way}_ns_per_arrival", "value": ns[way]} for way in WAYS]
+    return rows
 
 
 def _totals(runtime: eddy.Runtime) -> object:
@@ -145,6 +149,16 @@ def _totals(runtime: eddy.Runtime) -> object:
     groups = runtime.groups()
     return len(groups), *(sum(x or 0 for x in groups[name].to_pylist()) for name in groups.column_names[1:])
 
+
+NAMES = [f"fanout{n}.{shape}{end}" for n in FANOUTS for shape in SHAPES for end in ("", ".end")]
+WHAT = {
+    "ring_vs_enumeration": "speed of ring values, enumeration = 1",
+    "chosen_vs_better": "speed of the choice, the better way = 1",
+    **{f"{way}_ns_per_arrival": f"ns per arrival, {way}" for way in WAYS},
+    "ring_bytes": "bytes of ring values",
+    "ring_bytes_vs_rest": "bytes of ring values, all other state = 1",
+}
+TITLES = {f"{name}.{what}": f"{name}: {text}" for name in NAMES for what, text in WHAT.items()}
 
 FIGURES = (
     Figure(
@@ -157,45 +171,10 @@ FIGURES = (
         points,
         measure,
         tables=(NAMED,),
-        titles={
-            name: title
-            for fanout in (1, 10, 30, 100)
-            for shape in SHAPES
-            for end in ("", ".end")
-            for name, title in (
-                (
-                    f"fanout{fanout}.{shape}{end}.ring_vs_enumeration",
-                    f"{shape}, {fanout} results per arrival{end and ', totals'}: speed of ring values, enumeration = 1",
-                ),
-                (
-                    f"fanout{fanout}.{shape}{end}.chosen_vs_better",
-                    f"{shape}, {fanout} results per arrival{end and ', totals'}: speed of the choice, the better way = 1",
-                ),
-                *(
-                    (
-                        f"fanout{fanout}.{shape}{end}.{way}_ns_per_arrival",
-                        f"{shape}, {fanout} results per arrival{end and ', totals'}: ns per arrival, {way}",
-                    )
-                    for way in WAYS
-                ),
-                (
-                    f"fanout{fanout}.{shape}{end}.ring_bytes",
-                    f"{shape}, {fanout} results per arrival{end and ', totals'}: bytes of ring values",
-                ),
-                (
-                    f"fanout{fanout}.{shape}{end}.ring_bytes_vs_rest",
-                    f"{shape}, {fanout} results per arrival{end and ', totals'}: bytes of ring values, all other state = 1",
-                ),
-            )
-        },
+        titles=TITLES,
         bars={
             **{f"fanout100.{shape}.ring_vs_enumeration": "≥ 2.5" for shape in ("star", "snowflake")},
-            **{
-                f"fanout{fanout}.{shape}{end}.chosen_vs_better": "≥ 0.9"
-                for fanout in (1, 10, 30, 100)
-                for shape in SHAPES
-                for end in ("", ".end")
-            },
+            **{f"{name}.chosen_vs_better": "≥ 0.9" for name in NAMES},
         },
     ),
 )

@@ -87,10 +87,9 @@ B_NEXT = 1
 M_OVER = 0  # 1 = a count has reached LIMIT
 M_WALKED = 1  # tuples visited
 M_FOUND = 2  # joined rows that begin, and that end, as far as they were told apart
-M_OUT = 3  # rows written to `out`
-M_DONE = 4  # arrivals taken
-M_TIME = 5  # watermark at the last arrival
-M_FIELDS = 6
+M_OUT = 3  # rows written by `collect`
+M_TIME = 4  # watermark at the last arrival
+M_FIELDS = 5
 
 
 class Ring(NamedTuple):
@@ -340,13 +339,13 @@ def rise(arena: Arena, ring: Ring, v: int, emits: bool) -> None:
 
 
 @step
-def leave(arena: Arena, ring: Ring, v: int, low: int, emits: bool) -> None:
-    """Let the tuples of a stream before `low` leave."""
+def leave(arena: Arena, ring: Ring, v: int, low: int) -> None:
+    """Let the tuples of a stream before `low` leave, and take no joined row back."""
     before = ring.bounds[u64(v), B_LOW]
     if low > before:
-        if emits or ring.tree[u64(v), T_UP] >= 0:
+        if ring.tree[u64(v), T_UP] >= 0:
             add_tuples(arena, ring, v, before, min(low, ring.bounds[u64(v), B_NEXT]), np.int64(-1))
-            rise(arena, ring, v, emits)
+            rise(arena, ring, v, np.bool_(False))
         ring.bounds[u64(v), B_LOW] = low
 
 
@@ -359,55 +358,35 @@ def follow_windows(arena: Arena, ring: Ring) -> None:
         if low > before or following > last:
             add_tuples(arena, ring, v, before, min(low, last), np.int64(-1))
             add_tuples(arena, ring, v, max(low, last), following, np.int64(1))
-            rise(arena, ring, v, True)
+            rise(arena, ring, v, np.bool_(True))
             ring.bounds[u64(v), B_LOW], ring.bounds[u64(v), B_NEXT] = low, following
 
 
-@inlined
-def collect(arena: Arena, ring: Ring, root: int, place: int, out: Int64s) -> bool:
-    """Write the changed rows of the root to `out`: tuple, place, row. Return False if they have no room."""
+@jit
+def collect(arena: Arena, ring: Ring, root: int, out: Int64s) -> None:
+    """Write the changed rows of the root to `out`, each after its tuple: int64[room, 1 + width]. There is room."""
     row, mask = ring.tree[u64(root)], arena.streams[u64(root), S_MASK]
-    if ring.meta[M_OUT] + ring.counts[u64(root)] > out.shape[0]:
-        return False
     for n in range(ring.counts[u64(root)]):
         s = np.int64(ring.touched[u64(row[T_TOUCHED] + n)])
         at, empty, m = row_at(ring, root, s & mask), True, u64(ring.meta[M_OUT])
         for f in range(row[T_WIDTH]):
             value = ring.deltas[u64(at + f)]
             empty = empty and value == 0
-            out[m, u64(2 + f)] = value
+            out[m, u64(1 + f)] = value
             ring.deltas[u64(at + f)] = 0
         ring.marked[u64(row[T_TOUCHED] + (s & mask))] = 0
         if not empty:
-            out[m, 0], out[m, 1] = s, place
+            out[m, 0] = s
             ring.meta[M_OUT] += 1
     ring.counts[u64(root)] = 0
-    return True
 
 
 @jit
-def collect_all(arena: Arena, ring: Ring, root: int, out: Int64s) -> bool:
-    """As `collect`, with place 0."""
-    return collect(arena, ring, root, np.int64(0), out)
-
-
-@jit
-def follow_arrivals(
-    arena: Arena, ring: Ring, root: int, order: npt.NDArray[np.uint8], lateness: int, apart: bool, out: Int64s
-) -> bool:
-    """Take the arrivals of a push in their order: each adds its joined rows, and what leaves takes none back.
-
-    apart   the rows of each arrival are written at once, with its place in `order`
-
-    Return False if they have no room; another call resumes.
-    """
+def follow_arrivals(arena: Arena, ring: Ring, order: npt.NDArray[np.uint8], lateness: int) -> None:
+    """Take the arrivals of a push in their order: each adds its joined rows, and what leaves takes none back."""
     streams, meta = arena.streams, ring.meta
-    while True:
-        if apart and ring.counts[u64(root)] > 0 and not collect(arena, ring, root, meta[M_DONE] - 1, out):
-            return False
-        if meta[M_DONE] == order.shape[0]:
-            return True
-        i = np.int64(order[u64(meta[M_DONE])])
+    for a in range(order.shape[0]):
+        i = np.int64(order[u64(a)])
         s = ring.bounds[u64(i), B_NEXT]
         if arena.meta[M_TIMED] != 0:
             time = arena.values[u64(streams[u64(i), S_VALUES] + (s & streams[u64(i), S_MASK]))]
@@ -420,10 +399,9 @@ def follow_arrivals(
                         if arena.values[u64(first + (low & streams[u64(j), S_MASK]))] >= horizon:
                             break
                         low += 1
-                    leave(arena, ring, j, low, np.bool_(False))
+                    leave(arena, ring, j, low)
         add_tuples(arena, ring, i, s, s + 1, np.int64(1))
         rise(arena, ring, i, np.bool_(True))
         ring.bounds[u64(i), B_NEXT] = s + 1
         if streams[u64(i), S_KIND] == ROWS:
-            leave(arena, ring, i, s + 1 - streams[u64(i), S_SIZE], np.bool_(False))
-        meta[M_DONE] += 1
+            leave(arena, ring, i, s + 1 - streams[u64(i), S_SIZE])

@@ -50,7 +50,7 @@ from eddy.aggregates.ring_kernels import (
     T_WIDTH,
     UNKNOWN,
     Ring,
-    collect_all,
+    collect,
     follow_arrivals,
     follow_windows,
 )
@@ -153,7 +153,13 @@ class Rings(Cache):
     """
 
     def __init__(
-        self, query: Query, root: int, modules: Modules, payload: Payload, columns: Sequence[Sequence[str]], arrives: bool
+        self,
+        query: Query,
+        root: int,
+        modules: Modules,
+        payload: Payload,
+        columns: Sequence[Sequence[str]],
+        arrives: bool,
     ) -> None:
         assert query.aggregation is not None
         self.query, self.aggregation, self.graph = query, query.aggregation, query.graph
@@ -167,11 +173,11 @@ class Rings(Cache):
             for k, one in enumerate(self.aggregation.inputs)
             for i, column in [places[one.name]]
         }
-        summed = [one.column for one in self.aggregation.functions if one.function in SUMS]
-        taken = [one.column for one in self.aggregation.functions if one.column is not None]
-        self._own = {i: sorted({k for k in taken if self._places[k][0] == i}) for i in range(self.graph.n_streams)}
+        taken = {one.column for one in self.aggregation.functions if one.column is not None}
+        summed = {k for k in taken for one in self.aggregation.functions if one.column == k and one.function in SUMS}
+        self._own = {i: [k for k in sorted(taken) if self._places[k][0] == i] for i in range(self.graph.n_streams)}
         """By stream the inputs of functions."""
-        self.sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(set(summed))}
+        self.sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(summed)}
         self.ring: Ring | None = None
         self._capacities: tuple[int, ...] = ()
         self._fresh = True
@@ -196,10 +202,13 @@ class Rings(Cache):
         self._tree: Int64s = np.full((m, T_FIELDS), -1, np.int64)
         self._rows: dict[int, dict[int, Part]] = {}
         """By stream the parts of a row by input."""
-        children, parts = [], []
+        children: list[tuple[int, ...]] = []
+        parts: list[tuple[int, ...]] = []
         described: dict[int, list[tuple[int, ...]]] = {}
         for v in reversed(list(self.tree)):
-            at, lift, own, listed = 1, 0, {}, []
+            at, lift = 1, 0
+            own: dict[int, Part] = {}
+            listed: list[tuple[int, ...]] = []
             for k in self._own[v]:
                 plain, limbs = self._part(k)
                 own[k] = Part(at, plain, limbs)
@@ -300,7 +309,7 @@ class Rings(Cache):
         ring.meta[:] = 0
         ring.meta[M_TIME] = meta[M_WATERMARK]
         if self.arrives:
-            follow_arrivals(modules.arena, ring, self.root, order, graph.lateness, np.bool_(False), self._out)
+            follow_arrivals(modules.arena, ring, order, graph.lateness)
         else:
             follow_windows(modules.arena, ring)
         self.walked += int(ring.meta[M_WALKED])
@@ -308,8 +317,8 @@ class Rings(Cache):
             raise BeyondLimit
         changed, width = int(ring.counts[self.root]), int(self._tree[self.root, T_WIDTH])
         if len(self._out) < changed or not self._out.size:
-            self._out = np.zeros((max(2 * changed, ROOM), 2 + width), np.int64)
-        collect_all(modules.arena, ring, self.root, self._out)
+            self._out = np.zeros((max(2 * changed, ROOM), 1 + width), np.int64)
+        collect(modules.arena, ring, self.root, self._out)
         self._fresh = False
         return self._weighted(self._out[: int(ring.meta[M_OUT])], int(ring.meta[M_FOUND]))
 
@@ -324,10 +333,10 @@ class Rings(Cache):
             columns = {k: gathered[self._places[k]] for k in numbers}
         parts = {}
         for k, part in self._rows[self.root].items():
-            first = 2 + part.at
+            first = 1 + part.at
             limbs = first + part.plain
             parts[k] = out[:, first:limbs], np.ascontiguousarray(out[:, limbs : limbs + part.limbs])
-        return Weighted(n, columns, out[:, 2], parts, self.sums, found)
+        return Weighted(n, columns, out[:, 1], parts, self.sums, found)
 
     # Tuples
 
@@ -370,9 +379,7 @@ class Rings(Cache):
 
     def _widen(self, columns: Sequence[dict[int, Column]]) -> bool:
         """Give sums of floats limbs for some values; return whether the layout has changed. Nothing is known then."""
-        wider = {
-            k: self.sums[k].fitting(column) for own in columns for k, column in own.items() if k in self.sums
-        }
+        wider = {k: self.sums[k].fitting(column) for own in columns for k, column in own.items() if k in self.sums}
         if all(one is self.sums[k] for k, one in wider.items()):
             return False
         self.sums = {**self.sums, **wider}

@@ -1,7 +1,8 @@
 """A push of a query with groups: by joined rows, or by ring values (`eddy.aggregates.rings`), as `RingChoice` decides.
 
-Ring values need the windows only, so arrivals are inserted without a probe. Stored states would miss them: states are
-emptied when ring values begin, and again when they end, and complete just in time after that.
+Ring values need the windows only, so arrivals are inserted without a probe. Stored states miss them: states sleep while
+ring values serve. They are emptied at the beginning, to give memory back, and again at the end, from where on they
+complete just in time.
 """
 
 from __future__ import annotations

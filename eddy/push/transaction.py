@@ -38,7 +38,7 @@ def finish(engine: Engine, commit: CommitRecord) -> None:
         payload.expire(modules.oldest().tolist())
     if commit.savepoint is None:
         if engine.rings is None or not engine.rings.choice.on:
-            # While ring values serve, states stay empty.
+            # While ring values serve, states sleep.
             strategy.after_push(commit.arrivals)
     else:
         strategy.restore(commit.savepoint)

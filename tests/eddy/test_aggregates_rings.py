@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import eddy
 from eddy import Query, Range, Rows, Runtime, Stream, Unbounded, agg
-from eddy.aggregates import ring_kernels
 from eddy.aggregates.ring_choice import RingChoice
 from eddy.aggregates.rings import served
 from eddy.fuzz.aggregate_oracle import OracleAggregate, grouped
@@ -62,7 +61,9 @@ class Case:
         self.keys = draw(st.lists(st.sampled_from([f"{root}.{c}" for c in "gxda"]), max_size=2, unique=True))
         picks = draw(
             st.lists(
-                st.tuples(st.sampled_from(("sum", "avg", "count")), st.sampled_from(self.names), st.sampled_from("xid")),
+                st.tuples(
+                    st.sampled_from(("sum", "avg", "count")), st.sampled_from(self.names), st.sampled_from("xid")
+                ),
                 min_size=1,
                 max_size=4,
             )
@@ -72,10 +73,7 @@ class Case:
             *(OracleAggregate(function, f"{name}.{column}") for function, name, column in picks),
         ]
         self.query = Query(
-            [
-                Stream(one.name, SCHEMA, window=WINDOWS[one.window](one.size), time=one.time)
-                for one in streams
-            ],
+            [Stream(one.name, SCHEMA, window=WINDOWS[one.window](one.size), time=one.time) for one in streams],
             self.on,
             group_by=self.keys,
             aggregates={
@@ -175,3 +173,215 @@ def reordered(case: Case) -> str:
                 left.append(name)
                 break
     return text
+
+
+LIVE = {"output": "changelog"}
+
+
+def star(window: Any = None, **more: Any) -> Query:
+    """Return a query that ring values serve."""
+    own = window or Rows(30)
+    return Query(
+        [Stream(name, SCHEMA, window=own, time="t") for name in "RST"],
+        ["R.a = S.a", "R.b = T.b"],
+        **{
+            "group_by": ["R.g"],
+            "aggregates": {"n": agg.count(), "x": agg.sum("S.x"), "i": agg.avg("T.i"), "d": agg.sum("R.d")},
+            **more,
+        },
+    )
+
+
+def batch(seed: int, n: int = 12, domain: int = 4) -> dict[str, pa.Table]:
+    """Return rows of all streams."""
+    rng = random.Random(seed)
+    found = {}
+    for name in "RST":
+        made: list[dict[str, Any]] = [{column: rng.randrange(domain) for column in "abc"} for _ in range(n)]
+        for row in made:
+            row |= {"g": rng.choice(("a", "b", None)), "x": rng.random(), "i": rng.randrange(-9, 9), "t": 0}
+            row["d"] = Decimal(rng.randrange(-99, 99)) / 4
+        found[name] = pa.Table.from_pylist(made, schema=SCHEMA)
+    return found
+
+
+def both(query: Query, **options: Any) -> tuple[Runtime, Runtime]:
+    """Return a runtime that enumerates, and one with ring values."""
+    found = Runtime(query, **options), Runtime(query, **options)
+    for runtime, on in zip(found, (False, True), strict=True):
+        forced(runtime, on)
+    return found
+
+
+def step(pair: tuple[Runtime, Runtime], seed: int, **more: Any) -> Counter[tuple[str, ...]]:
+    """Push the same rows into both; return the rows of groups, which are the same."""
+    one, two = (texts(runtime.push(batch(seed, **more))) for runtime in pair)
+    assert one == two
+    pair[1].check()
+    assert texts(pair[0].groups()) == texts(pair[1].groups())
+    return two
+
+
+def test_a_push_that_fails_leaves_no_trace() -> None:
+    pair = both(star(aggregates={"i": agg.sum("T.i"), "x": agg.sum("R.x")}), **LIVE)
+    for number in range(3):
+        step(pair, number)
+    saved, most = pair[1].snapshot(), (1 << 63) - 1
+    rows = batch(9)
+    huge = [{**row, "a": 1, "b": 1, "i": most} for row in rows["T"].to_pylist()]
+    for runtime in pair:
+        with pytest.raises(eddy.InputError, match="a sum exceeds the range of int64"):
+            runtime.push({**rows, "T": pa.Table.from_pylist(huge, schema=SCHEMA)})
+        runtime.check()
+    assert pair[1].snapshot() == saved
+    for number in range(4, 7):
+        step(pair, number)
+
+
+def test_counts_beyond_the_limit_are_left_to_enumeration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is a constant of compiled kernels, so the test makes a product that is beyond it."""
+    n = 1 << 11
+    query = Query(
+        [Stream(name, SCHEMA, window=Unbounded(), time="t") for name in "RSTUV"],
+        ["R.a = S.a", "S.b = T.b", "S.c = U.c", "R.b = V.b"],
+        group_by=["R.g"],
+        aggregates={"n": agg.count()},
+    )
+    runtime = Runtime(query, bounded=True)
+    choice = forced(runtime, True)
+    one = {"a": 1, "b": 1, "c": 1, "g": "x", "t": 0}
+    many = pa.Table.from_pylist([one] * n, schema=SCHEMA)
+    few = pa.Table.from_pylist([one], schema=SCHEMA)
+    runtime.push({"S": few, "T": many, "U": many})
+    assert choice.on
+    runtime.check()
+    # 2^22 partial results with a key of R, and then 2^33 with none: nothing of V arrives.
+    runtime.push({"S": many, "R": few})
+    assert not choice.on
+    assert not len(runtime.groups())
+    assert runtime.position == 4 * n + 2 - n
+    runtime.check()
+
+
+@pytest.mark.parametrize("options", [LIVE, {"bounded": True}])
+def test_keys_come_and_go_and_all_arrays_grow(options: dict[str, Any]) -> None:
+    pair = both(star(Rows(50)), **options)
+    for number in range(12):
+        step(pair, number, n=150 if number == 5 else 20, domain=10 ** (1 + number % 4))
+    assert pair[1].metrics()["rings"]["serves"]
+
+
+def test_max_bytes_ends_ring_values_first() -> None:
+    query = star(Rows(20))
+    plain = Runtime(query, **LIVE)
+    forced(plain, False)
+    for number in range(6):
+        plain.push(batch(number, domain=50))
+    runtime = Runtime(query, max_bytes=plain.nbytes, **LIVE)
+    choice = forced(runtime, None)
+    choice.on = True
+    for number in range(6):
+        runtime.push(batch(number, domain=50))
+        runtime.check()
+    assert choice.changes
+    assert texts(runtime.groups()) == texts(plain.groups())
+
+
+def test_sums_of_floats_become_wider_while_ring_values_serve() -> None:
+    pair = both(star(Rows(10), aggregates={"x": agg.sum("S.x"), "y": agg.avg("R.x")}), **LIVE)
+    for number, x in enumerate((0.0, 1.0, 1e300, 5e-324, float("inf"), float("nan"), -0.1, 0.3, 0.2)):
+        rows = batch(number, n=4, domain=2)
+        rows["S"] = rows["S"].set_column(4, "x", pa.array([x, 0.1, None, -x]))
+        one, two = (texts(runtime.push(rows)) for runtime in pair)
+        assert one == two
+        pair[1].check()
+
+
+def test_ring_values_stay_behind_when_an_engine_moves(tmp_path: Path) -> None:
+    pair = both(star(), **LIVE, strategy="jisc")
+    for number in range(3):
+        step(pair, number)
+    with EngineFile(tmp_path / "engine", b"a key of more than so many bytes") as live:
+        live.save(pair[1], b"1")
+        moved = live.load(b"1", star())
+    assert moved is not None
+    moved.check()
+    forced(moved, True)
+    step((pair[0], moved), 3)
+
+
+def test_what_serves_is_shown() -> None:
+    runtime = Runtime(star(), **LIVE)
+    assert "groups by enumeration" in runtime.explain()
+    forced(runtime, True)
+    runtime.push(batch(1))
+    assert "groups by ring values from R" in runtime.explain()
+    figures = runtime.metrics()["rings"]
+    assert figures["serves"]
+    assert figures["root"] == "R"
+    assert figures["known"] > 0
+    assert 0 < figures["bytes"] < runtime.nbytes
+    with_where = Runtime(star(where=pc.field("R.i") > 0), **LIVE)
+    assert with_where.metrics()["rings"] is None
+    assert "groups by enumeration: `where` reads joined rows" in with_where.explain()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"group_by": ["R.g", "S.g"]}, "several streams"),
+        ({"aggregates": {"n": agg.max("R.x")}}, "max is neither"),
+        ({"aggregates": {"n": agg.sum(pc.field("R.x") * 2)}}, "expression"),
+        ({"where": pc.field("R.x") > 0}, "where"),
+    ],
+)
+def test_queries_that_are_left_to_enumeration(arguments: dict[str, Any], reason: str) -> None:
+    found = served(star(**arguments))
+    assert found.root == -1
+    assert reason in found.reason
+
+
+def test_joins_that_are_left_to_enumeration() -> None:
+    streams = [Stream(name, SCHEMA, window=Range(5), time="t") for name in "RST"]
+    options: dict[str, Any] = {"aggregates": {"n": agg.count()}}
+    cycle = Query(streams, ["R.a = S.a", "S.b = T.b", "T.c = R.c"], **options)
+    assert "cycle" in served(cycle).reason
+    assert "late" in served(Query(streams, ["R.a = S.a", "S.b = T.b"], lateness=3, **options)).reason
+    between = ["R.a = S.a", "S.b = T.b", "R.t between S.t and S.t + 3"]
+    assert "comparisons" in served(Query(streams, between, **options)).reason
+    # A watermark of the caller: rows may come in any order from then on.
+    runtime = Runtime(Query(streams, ["R.a = S.a", "S.b = T.b"], **options), **LIVE)
+    choice = forced(runtime, True)
+    runtime.push(batch(1), watermark=0)
+    assert not choice.on
+
+
+class Clock:
+    """Pushes of which the costs are given."""
+
+    def __init__(self) -> None:
+        self.choice = RingChoice()
+
+    def run(self, arrivals: int, rows: float, enumeration: float, ring: float, seen: float = 1.0) -> float:
+        """Run; return the share of arrivals that ring values served."""
+        served_arrivals, choice = 0, self.choice
+        for _ in range(0, arrivals, 500):
+            on = choice.wanted()
+            if on != choice.on:
+                choice.turned(on)
+            served_arrivals += 500 * on
+            choice.note(500, int(500 * rows * (seen if on else 1)), 500 * (ring if on else enumeration))
+        return served_arrivals / arrivals
+
+
+def test_the_choice_follows_the_costs() -> None:
+    clock = Clock()
+    assert clock.run(100_000, 2, 1.0, 0.5) == 0  # few joined rows: not even tried
+    assert clock.run(100_000, 100, 5.0, 1.0) > 0.9
+    assert clock.run(200_000, 5, 1.0, 1.3) < 0.25  # the joined rows become few: enumeration costs less
+    changes = clock.choice.changes
+    clock.run(2_000_000, 5, 1.0, 1.3)
+    assert clock.choice.changes - changes < 16  # trials become rare
+    assert clock.run(400_000, 100, 5.0, 1.0) > 0.5
+    fresh = Clock()
+    assert fresh.run(400_000, 100, 5.0, 1.0, seen=0.01) > 0.9  # they see few of the joined rows
