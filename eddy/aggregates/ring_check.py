@@ -17,12 +17,12 @@ Objects = npt.NDArray[np.object_]
 
 
 def recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
-    """Return the row of each key of each stream but the root: int64[keys, width]. O(state)."""
+    """Return the row of each key of each stream but roots: int64[keys, width]. O(state)."""
     modules, ring = rings.modules, rings.ring
     assert ring is not None
     found: dict[int, npt.NDArray[np.int64]] = {}
     for v in reversed(list(rings.tree)):
-        if v == rings.root:
+        if v in rings.roots:
             continue
         branch, row, room = rings.tree[v], ring.tree[v], modules.capacity[v]
         width, lift = int(row[T_WIDTH]), int(row[T_LIFT_WIDTH])

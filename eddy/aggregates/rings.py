@@ -1,7 +1,8 @@
 """Ring values: groups without the joined rows. Counts and sums are kept by key along a tree of the streams (F-IVM).
 
 The root of the tree has the group columns; every other stream hangs on the one towards the root with which it shares a
-class. For a stream and a key, a row of numbers says how many partial results of this stream and those below have the
+class. If several streams have group columns, they and those between them are roots, whose tuples are joined as ever.
+For a stream below and a key, a row of numbers says how many partial results of this stream and those below have the
 key, and how large their sums are. So an arrival walks up to the root only, and changes the groups of the tuples that it
 reaches, however many results it has. A row is computed when a tuple above asks for it, as JISC completes a state, and
 kept current from then on; it rests on the windows alone, and on no plan.
@@ -29,8 +30,10 @@ from eddy.aggregates.ring_kernels import (
     B_NEXT,
     D_FIELDS,
     G_FIELDS,
+    J_FIELDS,
     M_FIELDS,
     M_FOUND,
+    M_NEED,
     M_OUT,
     M_OVER,
     M_TIME,
@@ -38,8 +41,10 @@ from eddy.aggregates.ring_kernels import (
     T_CHILD0,
     T_CHILD1,
     T_FIELDS,
+    T_HOP0,
     T_LIFT_WIDTH,
     T_LIFTS,
+    T_OUT,
     T_PARENT,
     T_PARENT_UP,
     T_PART0,
@@ -50,7 +55,6 @@ from eddy.aggregates.ring_kernels import (
     T_WIDTH,
     UNKNOWN,
     Ring,
-    collect,
     follow_arrivals,
     follow_windows,
 )
@@ -67,7 +71,7 @@ from stairs.plain_types import Column
 
 Int64s = npt.NDArray[np.int64]
 ROOM = 1 << 12
-"""Rows of the root for which there is room at first."""
+"""Rows of roots for which there is room at first."""
 
 
 class BeyondLimit(Exception):
@@ -75,9 +79,9 @@ class BeyondLimit(Exception):
 
 
 class Served(NamedTuple):
-    """The stream at the root, -1 = ring values cannot serve the query, for this reason."""
+    """The roots, each but the first after its neighbour; none = ring values cannot serve the query, for this reason."""
 
-    root: int
+    roots: tuple[int, ...]
     reason: str = ""
 
 
@@ -85,30 +89,35 @@ def served(query: Query) -> Served:
     """Return whether ring values can serve the groups of a query, and from which root. O(streams)."""
     graph, aggregation = query.graph, query.aggregation
     if aggregation is None or graph.n_streams < 2:
-        return Served(-1, "the query has one stream")
+        return Served((), "the query has one stream")
     if graph.comparisons or graph.scans:
-        return Served(-1, "the join has comparisons")
+        return Served((), "the join has comparisons")
     attributes = {(i, c) for i, own in enumerate(graph.attributes) for c in own}
     if graph.forest() != attributes:
-        return Served(-1, "the join has a cycle")
+        return Served((), "the join has a cycle")
     if query.conditions:
-        return Served(-1, "`where` reads joined rows")
+        return Served((), "`where` reads joined rows")
     if graph.lateness:
-        return Served(-1, "rows may be late")
+        return Served((), "rows may be late")
     other = next((one.function for one in aggregation.functions if one.function not in ("count", *SUMS)), None)
     if other is not None:
-        return Served(-1, f"{other} is neither a count nor a sum")
+        return Served((), f"{other} is neither a count nor a sum")
     if any(one.expression is not None for one in aggregation.inputs):
-        return Served(-1, "an argument is an expression")
+        return Served((), "an argument is an expression")
     if aggregation.window is not None:
-        return Served(-1, "the groups have windows of event time")
+        return Served((), "the groups have windows of event time")
     places = {f"{name}.{column}": query.index(name) for name, column in aggregation.places}
-    roots = {places[aggregation.inputs[number].name] for _, number in aggregation.keys}
-    if len(roots) > 1:
-        return Served(-1, "the group columns are of several streams")
-    if roots:
-        return Served(roots.pop())
-    return Served(max(range(graph.n_streams), key=lambda i: len(graph.attributes[i])))
+    wanted = {places[aggregation.inputs[number].name] for _, number in aggregation.keys}
+    if not wanted:
+        return Served((max(range(graph.n_streams), key=lambda i: len(graph.attributes[i])),))
+    tree = tree_of(graph, min(wanted))
+    for v in list(wanted):
+        while tree[v].parent >= 0:
+            v = tree[v].parent
+            wanted.add(v)
+    if len(wanted) == graph.n_streams:
+        return Served((), "the group columns, and the streams between them, are of all streams")
+    return Served(tuple(v for v in tree if v in wanted))
 
 
 class Branch(NamedTuple):
@@ -155,7 +164,7 @@ class Rings(Cache):
     def __init__(
         self,
         query: Query,
-        root: int,
+        roots: Sequence[int],
         modules: Modules,
         payload: Payload,
         columns: Sequence[Sequence[str]],
@@ -163,10 +172,10 @@ class Rings(Cache):
     ) -> None:
         assert query.aggregation is not None
         self.query, self.aggregation, self.graph = query, query.aggregation, query.graph
-        self.root, self.modules, self.payload = root, modules, payload
+        self.roots, self.modules, self.payload = tuple(roots), modules, payload
         endless = all(window.kind == WindowKind.UNBOUNDED for window in self.graph.windows)
         self.arrives = arrives and not endless
-        self.tree = tree_of(self.graph, root)
+        self.tree = tree_of(self.graph, roots[0])
         places = {f"{name}.{column}": (query.index(name), column) for name, column in self.aggregation.places}
         self._places = {
             k: (i, columns[i].index(column))
@@ -214,7 +223,7 @@ class Rings(Cache):
                 own[k] = Part(at, plain, limbs)
                 listed.append((at, -1, lift, plain, limbs, -1))
                 at, lift = at + plain + limbs, lift + plain + limbs
-            for w, c in self.tree[v].children:
+            for w, c in self._below(v):
                 for k, part in self._rows[w].items():
                     own[k] = part._replace(at=at)
                     listed.append((at, w, part.at, part.plain, part.limbs, attribute_rows[v, c]))
@@ -223,21 +232,49 @@ class Rings(Cache):
             self._tree[v, [T_WIDTH, T_LIFT_WIDTH]] = at, lift
         for v, branch in self.tree.items():
             up = [-1, -1, -1]
-            if branch.parent >= 0:
+            if v not in self.roots:
                 up = [attribute_rows[v, branch.up], branch.parent, attribute_rows[branch.parent, branch.up]]
             self._tree[v, [T_UP, T_PARENT, T_PARENT_UP]] = up
-            self._tree[v, [T_CHILD0, T_CHILD1]] = len(children), len(children) + len(branch.children)
+            below = self._below(v)
+            self._tree[v, [T_CHILD0, T_CHILD1]] = len(children), len(children) + len(below)
             self._tree[v, [T_PART0, T_PART1]] = len(parts), len(parts) + len(described[v])
-            children += [(w, attribute_rows[v, c]) for w, c in branch.children]
+            children += [(w, attribute_rows[v, c]) for w, c in below]
             parts += described[v]
         self._children = np.array(children, np.int64).reshape(-1, D_FIELDS)
         self._parts = np.array(parts, np.int64).reshape(-1, G_FIELDS)
+        hops: list[tuple[int, ...]] = []
+        self._starts: dict[int, int] = {}
+        """By root where its parts start in a row of `out`."""
+        at = len(self.roots) + 1
+        for v in self.roots:
+            self._starts[v] = at
+            self._tree[v, [T_OUT, T_HOP0]] = at, len(hops)
+            at += int(self._tree[v, T_WIDTH]) - 1
+            hops += self._hops(v)
+        self._wide = at
+        self._joined = np.array(hops, np.int64).reshape(-1, J_FIELDS)
+
+    def _below(self, v: int) -> list[tuple[int, int]]:
+        """Return the children of a stream that are no roots, with the class that they share."""
+        return [(w, c) for w, c in self.tree[v].children if w not in self.roots]
+
+    def _hops(self, first: int) -> list[tuple[int, ...]]:
+        """Return how the other roots are found from one, each with a neighbour that was found before."""
+        edges = [(v, self.tree[v].parent, self.tree[v].up) for v in self.roots if self.tree[v].parent >= 0]
+        rows, known, hops = self.modules.attribute_rows, [first], list[tuple[int, ...]]()
+        for one in known:
+            for a, b, c in edges:
+                other = b if a == one else a
+                if one in (a, b) and other not in known:
+                    known.append(other)
+                    hops.append((other, rows[other, c], one, rows[one, c]))
+        return hops
 
     def _sizes(self) -> tuple[int, ...]:
         """Return how many rows each stream has, and how many slots its ring has."""
-        modules, root = self.modules, self.root
+        modules = self.modules
         keys = [
-            modules.capacity[i] if i == root else int(modules.classes[self.tree[i].up, C_CAPACITY])
+            modules.capacity[i] if i in self.roots else int(modules.classes[self.tree[i].up, C_CAPACITY])
             for i in range(self.graph.n_streams)
         ]
         return (*keys, *modules.capacity)
@@ -249,9 +286,10 @@ class Rings(Cache):
             return
         m, old, before = self.graph.n_streams, self.ring, self._tree.copy()
         at = lifts = touched = 0
-        # The root comes last: its rows exist only as changes.
-        for v in [v for v in self.tree if v != self.root] + [self.root]:
-            if v == self.root:
+        values = 0
+        # The roots come last: their rows exist only as changes.
+        for v in [*(v for v in self.tree if v not in self.roots), *self.roots]:
+            if v == self.roots[0]:
                 values = at
             self._tree[v, [T_VALUES, T_LIFTS, T_TOUCHED]] = at, lifts, touched
             at += sizes[v] * int(self._tree[v, T_WIDTH])
@@ -274,9 +312,13 @@ class Rings(Cache):
             np.zeros(m, np.int64),
             np.zeros((m, 2), np.int64),
             np.zeros(M_FIELDS, np.int64),
+            np.array(self.roots, np.int64),
+            self._joined,
+            np.zeros((m, 3), np.int64),
+            np.zeros((m, int(self._tree[:, T_WIDTH].max())), np.int64),
         )
         for v in self.tree:
-            if v == self.root:
+            if v in self.roots:
                 continue
             width, first = int(self._tree[v, T_WIDTH]), int(self._tree[v, T_VALUES])
             known = 0
@@ -308,35 +350,39 @@ class Rings(Cache):
         ring.bounds[:, [B_LOW, B_NEXT]] = streams[:, [S_LO, S_NEXT]]
         ring.meta[:] = 0
         ring.meta[M_TIME] = meta[M_WATERMARK]
-        if self.arrives:
-            follow_arrivals(modules.arena, ring, order, graph.lateness)
-        else:
-            follow_windows(modules.arena, ring)
+        arena = modules.arena
+        if self._out.shape[1] != self._wide:
+            self._out = np.zeros((ROOM, self._wide), np.int64)
+        while not (
+            follow_arrivals(arena, ring, order, graph.lateness, self._out)
+            if self.arrives
+            else follow_windows(arena, ring, self._out)
+        ):
+            out = np.zeros((2 * int(ring.meta[M_NEED]), self._wide), np.int64)
+            out[: ring.meta[M_OUT]] = self._out[: ring.meta[M_OUT]]
+            self._out = out
         self.walked += int(ring.meta[M_WALKED])
         if ring.meta[M_OVER]:
             raise BeyondLimit
-        changed, width = int(ring.counts[self.root]), int(self._tree[self.root, T_WIDTH])
-        if len(self._out) < changed or not self._out.size:
-            self._out = np.zeros((max(2 * changed, ROOM), 1 + width), np.int64)
-        collect(modules.arena, ring, self.root, self._out)
         self._fresh = False
         return self._weighted(self._out[: int(ring.meta[M_OUT])], int(ring.meta[M_FOUND]))
 
     def _weighted(self, out: Int64s, found: int) -> Weighted:
-        n = len(out)
-        ids, base = out[:, 0].astype(np.int32), self.modules.streams[[self.root], S_BASE]
+        n, m = len(out), len(self.roots)
+        ids, bases = out[:, :m].astype(np.int32).reshape(-1), self.modules.streams[list(self.roots), S_BASE]
         numbers = {number for _, number in self.aggregation.keys}
         columns: dict[int, Column] = {}
         if numbers:
             wanted = frozenset(self._places[k] for k in numbers)
-            gathered = self.payload.gather(ids, n, base, streams=[self.root], columns=wanted)
+            gathered = self.payload.gather(ids, n, bases, streams=self.roots, columns=wanted)
             columns = {k: gathered[self._places[k]] for k in numbers}
         parts = {}
-        for k, part in self._rows[self.root].items():
-            first = 1 + part.at
-            limbs = first + part.plain
-            parts[k] = out[:, first:limbs], np.ascontiguousarray(out[:, limbs : limbs + part.limbs])
-        return Weighted(n, columns, out[:, 1], parts, self.sums, found)
+        for v in self.roots:
+            for k, part in self._rows[v].items():
+                first = self._starts[v] + part.at - 1
+                limbs = first + part.plain
+                parts[k] = out[:, first:limbs], np.ascontiguousarray(out[:, limbs : limbs + part.limbs])
+        return Weighted(n, columns, out[:, m], parts, self.sums, found)
 
     # Tuples
 
@@ -449,7 +495,7 @@ class Rings(Cache):
             return 0
         found = 0
         for v in self.tree:
-            if v != self.root:
+            if v not in self.roots:
                 width, first = int(self._tree[v, T_WIDTH]), int(self._tree[v, T_VALUES])
                 counts = self.ring.values[first : first + self._capacities[v] * width : width]
                 found += int(np.count_nonzero(counts != UNKNOWN))
@@ -475,6 +521,6 @@ class Rings(Cache):
 def rings_of(groups: Groups, modules: Modules, payload: Payload, columns: Sequence[Sequence[str]]) -> Rings | None:
     """Return ring values that can serve some groups, None if they cannot (`served`)."""
     found = served(groups.query)
-    if found.root < 0:
+    if not found.roots:
         return None
-    return Rings(groups.query, found.root, modules, payload, columns, not groups.changelog)
+    return Rings(groups.query, found.roots, modules, payload, columns, not groups.changelog)

@@ -33,7 +33,7 @@ def metrics(engine: Engine) -> Counts:
     "hops"     per probe of each present route: from, to (a stream, or the streams of a STAIR), probes (chains walked)
                and matches (tuples in them that passed the checks)
     "rings"    ring values (`eddy.aggregates.rings`), None if they cannot serve the query: whether they serve now, their
-               root, known rows, tuples visited, how often they and enumeration took turns, bytes. While they serve,
+               roots, known rows, tuples visited, how often they and enumeration took turns, bytes. While they serve,
                joined rows are not found, and do not count in `combinations` and `results`
     "stairs"   per stored state: streams, class, entries (live now), pending (key ids not attempted yet), bytes, and
                counters since the state was made
@@ -86,7 +86,7 @@ def _rings(engine: Engine) -> Counts | None:
         return None
     return {
         "serves": rings.choice.on,
-        "root": engine.query.graph.names[rings.root],
+        "roots": [engine.query.graph.names[i] for i in rings.roots],
         "known": rings.known,
         "walked": rings.walked,
         "changes": rings.choice.changes,

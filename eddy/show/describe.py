@@ -87,12 +87,12 @@ def group_lines(engine: Engine) -> tuple[str, ...]:
     rings = engine.rings
     if rings is None:
         return (f"groups by enumeration: {served(engine.query).reason}",)
-    choice, root = rings.choice, engine.query.graph.names[rings.root]
+    choice, roots = rings.choice, ", ".join(engine.query.graph.names[i] for i in rings.roots)
     costs = {way: f"{1e6 * cost:,.2f} µs per arrival" for way, cost in choice.costs.items() if cost < float("inf")}
     if choice.on:
         known = f"{rings.known:,} rows known, {bytes_text(rings.nbytes)}"
         spent = f", {costs[True]}, enumeration {1e6 * choice.predicted:,.2f}" if len(costs) == 2 else ""
-        return (f"groups by ring values from {root}: {known}{spent}",)
+        return (f"groups by ring values from {roots}: {known}{spent}",)
     spent = f", {costs[False]}" if False in costs else ""
     other = f", with ring values {costs[True]}" if True in costs else ""
     return (f"groups by enumeration{spent}{other}",)
