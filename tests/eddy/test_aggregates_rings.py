@@ -23,6 +23,7 @@ from eddy.fuzz.oracle import Oracle, OracleQuery, OracleStream
 from eddy.live.engine_file import EngineFile
 from jisc.strategies import STRATEGIES
 from tests.eddy.drawn_aggregates import VALUES, row_texts, texts
+from tests.eddy.test_aggregates_running import Interrupted, interrupted_at
 
 NAMES = "RSTUV"
 SCHEMA = pa.schema(
@@ -267,9 +268,10 @@ def test_counts_beyond_the_limit_are_left_to_enumeration(monkeypatch: pytest.Mon
     runtime.check()
 
 
+@pytest.mark.parametrize("keys", [["R.g"], ["R.g", "S.c"]])
 @pytest.mark.parametrize("options", [LIVE, {"bounded": True}])
-def test_keys_come_and_go_and_all_arrays_grow(options: dict[str, Any]) -> None:
-    pair = both(star(Rows(50)), **options)
+def test_keys_come_and_go_and_all_arrays_grow(options: dict[str, Any], keys: list[str]) -> None:
+    pair = both(star(Rows(50), group_by=keys), renumber_at=100, **options)
     for number in range(12):
         step(pair, number, n=150 if number == 5 else 20, domain=10 ** (1 + number % 4))
     assert pair[1].metrics()["rings"]["serves"]
@@ -389,3 +391,45 @@ def test_the_choice_follows_the_costs() -> None:
     assert clock.run(400_000, 100, 5.0, 1.0) > 0.5
     fresh = Clock()
     assert fresh.run(400_000, 100, 5.0, 1.0, seen=0.01) > 0.9  # they see few of the joined rows
+
+
+def test_an_interrupted_push_has_happened_in_whole_or_not_at_all() -> None:
+    query = star(Rows(20))
+    start = Runtime(query, **LIVE)
+    for number in range(3):
+        start.push(batch(number))
+    saved = start.snapshot()
+    expected = [texts(start.push(batch(number))) for number in (3, 4, 5)]
+    line = 1
+    while True:
+        runtime = Runtime.restore(saved, query)
+        forced(runtime, True)
+        assert texts(runtime.push(batch(3))) == expected[0]
+        before = runtime.pushes
+        try:
+            with interrupted_at(line):
+                table = runtime.push(batch(4))
+        except Interrupted:
+            if runtime.pushes == before:
+                table = runtime.push(batch(4))
+            else:
+                last = runtime.last_push()
+                assert last is not None
+                table = last.results
+        else:
+            break
+        runtime.check()
+        assert [texts(table), texts(runtime.push(batch(5)))] == expected[1:]
+        line += 29
+    assert line > 200
+
+
+def test_trimming_gives_ring_values_back() -> None:
+    pair = both(star(), **LIVE)
+    step(pair, 1)
+    bytes_before, spare = pair[1].nbytes, pair[1].spare_bytes
+    known = pair[1].metrics()["rings"]["bytes"]
+    assert spare >= known > 0
+    pair[1].trim()
+    assert pair[1].nbytes <= bytes_before - known
+    step(pair, 2)
