@@ -41,6 +41,7 @@ CHAPTERS = (
     Chapter("Transitions", "bench.transitions", {"transitions": "Strategies without and with changes of plan"}),
     Chapter("Strategies", "bench.strategies", {"strategies": "All strategies: throughput, longest pushes, memory"}),
     Chapter("Joins", "bench.joins", {"joins": "Comparisons, theta joins and intervals"}),
+    Chapter("Aggregates", "bench.aggregates", {"aggregates": "Groups by ring values and by enumeration"}),
     Chapter("Sharing", "bench.sharing", {"sharing": "Many queries in one engine, and each in a Runtime of its own"}),
     Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),
     Chapter(
