@@ -20,11 +20,11 @@ from eddy.branches.records import Clock, Commit
 from eddy.branches.rows import Found, Int64s, joined, net, rows_of
 from eddy.branches.shelf import Shelf
 from eddy.branches.tree import Pushed, TreeNode
-from eddy.engine import Engine, Options, filters_by_place, groups_of
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.gate import Gate
 from eddy.ingest.watermark import as_ticks, late_before
+from eddy.join_engine import JoinEngine, Options, filters_by_place, groups_of
 from eddy.push.push import NO_LOAD, computed
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
@@ -58,10 +58,10 @@ class BranchedEngine:
         plans = plans_in(query, options.plan)
         inner = replace(options, plan=None, store=None, count_only=False, ids_only=True, max_bytes=None, bounded=False)
         stores = stores_in(query, options.store)
-        self.joins: dict[Path, Engine] = {}
+        self.joins: dict[Path, JoinEngine] = {}
         for path, join in query.joins.items():
             own = replace(inner, plan=plans.get(path), store=stores[path], policy=policy_copy(options.policy))
-            self.joins[path] = Engine(join, own)
+            self.joins[path] = JoinEngine(join, own)
         self.columns = query.payload_columns(not (options.count_only or options.ids_only))
         self.shelf = Shelf(query, self.columns)
         self.trees = [TreeNode(node, self.shelf, self.changelog) for node in query.cores]
@@ -272,7 +272,7 @@ class BranchedEngine:
                 live[i] = max(counts[i] - window.size, 0) if window.kind == WindowKind.ROWS else low
         return live
 
-    def _bound(self, engine: Engine) -> None:
+    def _bound(self, engine: JoinEngine) -> None:
         """Give an inner join what the rest leaves of `max_bytes`. Raises CapacityError if that is nothing."""
         if self.max_bytes is None:
             return

@@ -12,7 +12,7 @@ from eddy.show.html import Timeline
 from jisc.strategies import Strategy
 
 if TYPE_CHECKING:
-    from eddy.engine import Engine as Joining
+    from eddy.join_engine import JoinEngine
     from eddy.queries.engine import Engine
     from eddy.queries.family import Family
 
@@ -25,7 +25,7 @@ class _Running(NamedTuple):
 
     title: str
     family: Family
-    join: SharedJoin | Joining | None
+    join: SharedJoin | JoinEngine | None
 
     @property
     def strategy(self) -> Strategy | None:
