@@ -156,6 +156,30 @@ CHANGING_DEFECTS = (
         seed=3,
     ),
     Defect(
+        "a restored drain forgets rows before it",
+        (
+            Edit(
+                "eddy/queries/drain.py",
+                "own.before, own.newest, own.since, own.passed = before, newest,",
+                "own.before, own.newest, own.since, own.passed = False, newest,",
+            ),
+        ),
+        queries="changing",
+        seed=3,
+    ),
+    Defect(
+        "a restored engine forgets results that wait",
+        (
+            Edit(
+                "eddy/queries/query.py",
+                "[table] for version, table in held.items()}",
+                "[table] for version, table in ()}",
+            ),
+        ),
+        queries="changing",
+        seed=3,
+    ),
+    Defect(
         "versions with narrower windows take the results of wider ones",
         (Edit("eddy/queries/owner.py", "self.family.windows[stream.name] != window", "window.size < 0"),),
         queries="changing",

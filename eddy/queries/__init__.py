@@ -14,6 +14,7 @@
     grouped_filters.py, kernels.py   the ranges of all versions, asked at once
     sources.py   the streams: rows as arrivals in one order
     kept.py      the rows that a query can start on
+    snapshot.py, restoring.py   an engine as bytes, and back
 
 A version owns results by the positions of their components. So versions share joins, and starting or stopping one
 copies nothing.

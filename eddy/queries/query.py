@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
 from eddy.queries.found import Found, Shares
-from eddy.queries.life import Life, Stop
+from eddy.queries.life import Life, Stop, Succession
 from eddy.queries.owner import Positions
 from eddy.queries.version import Version
 from eddy.query.query import Query
@@ -88,6 +88,29 @@ class RunningQuery(Life):
     def _reached(self) -> int:
         # Results that are held are given out with the next push.
         return -1 if self._held else self._engine.position
+
+    @property
+    def last_element(self) -> int:
+        """The position of the newest control element."""
+        return self._last_element
+
+    @property
+    def held(self) -> dict[Version, pa.Table]:
+        """By version the results that wait until older versions have ended."""
+        return {version: pa.concat_tables(tables) for version, tables in self._held.items() if tables}
+
+    def resume_with(
+        self,
+        versions: Sequence[Version],
+        successions: Sequence[Succession],
+        held: Mapping[Version, pa.Table],
+        last_element: int,
+        n_results: int,
+    ) -> None:
+        """Continue where another one was."""
+        self.resume(versions, successions)
+        self._held = {version: [table] for version, table in held.items()}
+        self._last_element, self.n_results = last_element, n_results
 
     # Its plan
 
