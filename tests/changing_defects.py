@@ -126,8 +126,8 @@ CHANGING_DEFECTS = (
         (
             Edit(
                 "eddy/queries/engine.py",
-                "family.complete_from > kept_from or not family.whole",
-                "family.complete_from > kept_from",
+                "family.complete_from > self._kept_from(family) or not family.whole",
+                "family.complete_from > self._kept_from(family)",
             ),
         ),
         queries="changing",
