@@ -134,6 +134,13 @@ class BranchedEngine:
 
     def push(self, pushed: Mapping[str, object], order: Any, watermark: int | None) -> pa.Table:
         """Take arrivals in and return their results; see `Runtime.push`."""
+        arrivals, commit = self.prepare(pushed, order, watermark)
+        self._happen(arrivals, commit)
+        assert commit.last is not None
+        return commit.last.results
+
+    def prepare(self, pushed: Mapping[str, object], order: Any, watermark: int | None) -> tuple[Arrivals, Commit]:
+        """Compute a push. It happens once `commit` is set to the record, for `complete`; `recover` takes it back."""
         if self.finished:
             raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
         self.last = None
@@ -143,9 +150,8 @@ class BranchedEngine:
         arrivals = self.gate.admit(pushed, order, self.clock.newest, oldest)
         arrivals.watermark = watermark
         newest = max(self.clock.newest, _newest(arrivals))
-        commit = self._done(arrivals, Clock(newest, watermark), False)
-        assert commit.last is not None
-        return commit.last.results
+        self.undo = ()
+        return arrivals, self._computed(arrivals, Clock(newest, watermark), False, False)
 
     def load(self, pushed: Mapping[str, object], watermark: int | None) -> None:
         """Take earlier arrivals in without their results; see `Runtime.load`."""
@@ -176,12 +182,15 @@ class BranchedEngine:
     def _done(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool = False) -> Commit:
         self.undo = ()
         commit = self._computed(arrivals, clock, finished, loading)
+        self._happen(arrivals, commit)
+        return commit
+
+    def _happen(self, arrivals: Arrivals, commit: Commit) -> None:
         self.commit = commit
         self.complete()
         if commit.late.nbytes or arrivals.late:
             left = float("inf") if self.max_bytes is None else self.max_bytes - self.nbytes + self.late.rows.nbytes
-            self.late.settle(arrivals.late, left, clock.given is not None)
-        return commit
+            self.late.settle(arrivals.late, left, commit.clock.given is not None)
 
     def _computed(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool) -> Commit:
         rows, watermark = arrivals.rows, clock.watermark(self.query.graph)

@@ -7,6 +7,7 @@
     drain.py     a drain stop: when it is over
     owner.py     takes the results that a version owns from those that its family found
     changes.py   kinds of change
+    lone_join.py the join of one version alone: queries with branches, changelogs
     family.py    one join for all versions over the same join graph
     sharing.py   families over different join graphs that share SteMs
     sharing.py   which families share SteMs; stem_pool.py, shared_join.py: these SteMs, and a join over them

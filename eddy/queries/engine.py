@@ -14,6 +14,7 @@ from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family, family_key
 from eddy.queries.kept import Kept, Need
 from eddy.queries.life import Life
+from eddy.queries.lone_join import LoneJoin, Output, is_alone
 from eddy.queries.owner import Owner
 from eddy.queries.query import RunningQuery
 from eddy.queries.savepoint import Savepoint
@@ -30,6 +31,7 @@ from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
+from eddy.snapshot.header import OUTPUTS
 from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
@@ -113,7 +115,9 @@ class Engine:
         self._families: dict[Hashable, Family] = {}
         self._sharing = Sharing(self.sources, options, share)
         self.owners: dict[Version, Owner] = {}
-        """By version what takes its results."""
+        """By version what takes its results from those that others find, too."""
+        self.alone: dict[Version, LoneJoin] = {}
+        """By version its own join, for the other versions."""
         self.kept = [Kept() for _ in self.sources.streams]
         """By stream the rows for later starts."""
         self.newest = [-FOREVER] * len(self.sources.streams)
@@ -136,6 +140,8 @@ class Engine:
             self._sharing.roll_back()
             for family in self._families.values():
                 family.roll_back()
+            for own in self.alone.values():
+                own.roll_back()
             self._undo.restore()
             self._undo = None
 
@@ -147,23 +153,30 @@ class Engine:
     # Queries
 
     @in_turn
-    def start(self, name: str, query: Query, *, at: int | None = None, warm: bool = False) -> RunningQuery:
+    def start(
+        self, name: str, query: Query, *, at: int | None = None, warm: bool = False, output: Output = "append"
+    ) -> RunningQuery:
         """Start a query under a name.
 
         at    position of the arrival before which it takes effect; None: the next arrival
         warm  False, a fresh start: its results are those of rows from the position on. True, a warm start: results
               whose last component arrives from then on, with all rows that the engine has kept; `complete_from` of the
               returned query says from which position that is all
+        output  "append", or "changelog" as in `Runtime`; changes keep it. A changelog, and a query with branches, have
+                a join of their own, and not all changes (docs/guide/queries.md)
 
-        Raises InputError for the name of a query that has not stopped, and a position that has passed; QueryError for a
-        query that does not fit the streams, has branches, aggregates or a lateness of its own.
+        Raises InputError for the name of a query that has not stopped, a position that has passed, and a warm start
+        that has no meaning; QueryError for a query that does not fit the streams, or has aggregates or a lateness of
+        its own.
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
+        if output not in OUTPUTS:
+            raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {output!r}")
         position = self.checked_position(name, at)
         self._begin()
-        version = self.make(0, query, position, warm)
-        started = RunningQuery(self, name, version)
+        version = self.make(0, query, position, warm, output)
+        started = RunningQuery(self, name, version, output)
         self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
         self._queries, self._running = {**self._queries, name: started}, {**self._running, name: started}
         self._undo = None
@@ -216,11 +229,22 @@ class Engine:
                     "seconds": self._sharing.seconds(family) + family.seconds,
                 }
             )
+        for version, alone in self.alone.items():
+            joins.append(
+                {
+                    "streams": alone.names,
+                    "queries": [one.name for one in self._running.values() if version in one.live],
+                    "plan": alone.runtime.plan,
+                    "shared": False,
+                    "bytes": alone.runtime.nbytes,
+                    "seconds": alone.seconds,
+                }
+            )
         queries = {
             name: {
                 "state": one.state,
                 "results": one.n_results,
-                "filter_seconds": sum(self.owners[own].seconds for own in one.live),
+                "filter_seconds": sum(self.owners[own].seconds for own in one.live if own in self.owners),
             }
             for name, one in self._queries.items()
         }
@@ -249,6 +273,7 @@ class Engine:
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, stored states, and the rows that are kept for later starts."""
         own = sum(one.runtime.nbytes for one in self._families.values() if one.runtime is not None)
+        own += sum(one.runtime.nbytes for one in self.alone.values())
         pool = self._sharing.pool
         return own + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self.kept)
 
@@ -299,11 +324,12 @@ class Engine:
         for family in self._families.values():
             if family not in found:
                 found[family], prepared[family] = family.prepare(push)
+        alone = {version: own.prepare(push, self.kept) for version, own in self.alone.items()}
         self.position = push.end
         for one in live:
             one.begin(push)
         finds = {family: (own, family.shares(push.first, own)) for family, own in found.items()}
-        results = {one.name: one.results(push, finds) for one in live}
+        results = {one.name: one.results(push, finds, alone) for one in live}
         newest = [
             before if times is None or not len(times) else max(before, int(times.max()))
             for before, times in zip(self.newest, push.times, strict=True)
@@ -321,6 +347,8 @@ class Engine:
         self._sharing.settle()
         for family, prepared in done.prepared.items():
             family.settle(prepared)
+        for own_join in self.alone.values():
+            own_join.settle()
         for i, own in enumerate(self.kept):
             own.add(done.push, i)
         for one, count in done.counts.items():
@@ -344,12 +372,14 @@ class Engine:
         """Drop what no query needs any more: joins without versions, and rows."""
         self._running = {name: one for name, one in self._running.items() if one.live}
         self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
+        self.alone = {version: own for version, own in self.alone.items() if version.ended is None}
         for family in self._families.values():
             family.forget_ended()
         self._families = {key: family for key, family in self._families.items() if family.owners}
         watermark = max(self.newest) - self.sources.graph.lateness
         for i, stream in enumerate(self.sources.streams):
             needs = [need for family in self._families.values() for need in family.needs(stream.name)]
+            needs += [need for own in self.alone.values() for need in own.needs(stream.name)]
             if stream.name in self.sources.windows:
                 needs.append(Need(self.sources.windows[stream.name]))
             self.kept[i].trim(needs, watermark)
@@ -360,6 +390,8 @@ class Engine:
         for family in self._families.values():
             if family.runtime is not None:
                 family.runtime.check()
+        for own in self.alone.values():
+            own.runtime.check()
         if self._sharing.pool is not None:
             self._sharing.pool.check()
 
@@ -420,8 +452,11 @@ class Engine:
     # For the queries
 
     @in_turn
-    def change_plan(self, family: Family, plan: str) -> None:
+    def change_plan(self, family: Family | LoneJoin, plan: str) -> None:
         """Run a join by another plan from now on. Raises PlanError for a plan that is none."""
+        if isinstance(family, LoneJoin):
+            family.runtime.transition(plan)
+            return
         shared = self._sharing.join(family)
         if shared is not None:
             change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
@@ -439,8 +474,10 @@ class Engine:
         """Return the join of a family over shared SteMs, None if it has none, or none yet."""
         return self._sharing.join(family)
 
-    def plan_of(self, family: Family) -> str:
+    def plan_of(self, family: Family | LoneJoin) -> str:
         """Return the plan of a join as text."""
+        if isinstance(family, LoneJoin):
+            return family.runtime.plan
         shared = self._sharing.join(family)
         if shared is not None:
             return shared.strategy.tree.text(family.query.graph.names)
@@ -457,19 +494,25 @@ class Engine:
             )
         return position
 
-    def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
-        """Return a version of a query that owns results from a position on, and have a family find them.
+    def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output = "append") -> Version:
+        """Return a version of a query that owns results from a position on, and have a family or a join find them.
 
         Raises QueryError for a query that does not fit the streams.
         """
         self.sources.check(query)
+        if is_alone(query, output):
+            version = Version(number, query, start, warm, 0)
+            own = LoneJoin(version, output, self.sources, self.options)
+            self.alone = {**self.alone, version: own}
+            version.complete_from = self._kept_from(own.names) if warm else (start or 0)
+            return version
         new = family_key(query) not in self._families
         version = Version(number, query, start, warm, 0)
         owner, grown = self.serve(version)
         family = owner.family
         if new and not warm:
             family.fill({}, self.position)
-        elif grown or (warm and (family.complete_from > self._kept_from(family) or not family.whole)):
+        elif grown or (warm and (family.complete_from > self._kept_from(family.names) or not family.whole)):
             self._fill(family)
         version.complete_from = family.complete_from if warm else (start or 0)
         return version
@@ -485,14 +528,14 @@ class Engine:
         self._families = {**self._families, key: family}
         return owner, grown
 
-    def _kept_from(self, family: Family) -> int:
-        """Return the position from which all rows of the streams of a family are kept."""
-        return max(self.kept[self.sources.index(name)].complete_from for name in family.names)
+    def _kept_from(self, names: Sequence[str]) -> int:
+        """Return the position from which all rows of some streams are kept."""
+        return max(self.kept[self.sources.index(name)].complete_from for name in names)
 
     def _fill(self, family: Family) -> None:
         """Have a family begin anew with the rows that are kept."""
         rows = {name: self.kept[self.sources.index(name)].rows() for name in family.names}
-        family.fill(rows, self._kept_from(family))
+        family.fill(rows, self._kept_from(family.names))
 
     def drain(self, version: Version, position: int) -> None:
         """Have a version drain from a position on."""

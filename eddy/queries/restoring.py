@@ -8,19 +8,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eddy.branches.runtime import BranchedRuntime
 from eddy.ingest.validation import checked_times
 from eddy.queries.changes import CHANGES
 from eddy.queries.drain import DrainByArrivals
 from eddy.queries.engine import Engine
 from eddy.queries.life import Succession
+from eddy.queries.lone_join import CHANGES_ALONE, LoneJoin, is_alone
 from eddy.queries.query import RunningQuery
 from eddy.queries.snapshot import FORM, KIND, kept_schema, streams_text
 from eddy.queries.sources import POSITION
 from eddy.queries.version import Version
+from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.text import difference
 from eddy.routing.policies import POLICIES, Policy
+from eddy.runtime import Runtime
 from eddy.snapshot.checked_sections import CheckedSections
 from eddy.storage.sections import unpack
 from jisc.plan.tree import read_plan
@@ -122,6 +126,12 @@ class _Reader:
             for version in one["versions"]
             if version["held"] is not None
         }
+        wanted |= {
+            f"query {q} join {version['number']}"
+            for q, one in enumerate(header["queries"])
+            for version in one["versions"]
+            if version["ended"] is None and (one["output"] == "changelog" or version["query"]["branches"])
+        }
         sections.check_names(wanted, set())
 
     def rows(self) -> None:
@@ -172,8 +182,11 @@ class _Reader:
         engine = self._engine
         running = [self._running(q, one, queries[q]) for q, one in enumerate(self._header["queries"])]
         plans = {(name, number): plan for name, number, plan in self._header["plans"]}
-        for one in running:
+        for q, one in enumerate(running):
             for version in one.live:
+                if is_alone(version.query, one.output):
+                    self._resume_alone(q, one, version)
+                    continue
                 family = engine.serve(version)[0].family
                 plan = plans.pop((one.name, version.number), None)
                 if plan is not None:
@@ -183,6 +196,24 @@ class _Reader:
                         raise KIND.wrong(str(problem)) from problem
         _require(not plans, "there is a plan of an unknown version")
         engine.resume(running)
+
+    def _resume_alone(self, q: int, one: RunningQuery, version: Version) -> None:
+        """Restore the join of a version that has one of its own."""
+        engine, where = self._engine, f"query {one.name!r}, version {version.number}"
+        own = LoneJoin(version, one.output, engine.sources, engine.options)
+        policy = engine.options.get("policy")
+        runtime = Runtime.restore(self._sections.whole(f"query {q} join {version.number}"), own.query, policy=policy)
+        assert version.start is not None
+        begun = version.start < self._header["position"]
+        _require(runtime.output_schema.equals(own.runtime.output_schema), f"{where} has other columns")
+        _require(begun or not runtime.position, f"{where} has rows from before its start")
+        _require(runtime.max_bytes is None, f"{where} has a bound on its bytes")
+        finished = isinstance(runtime, BranchedRuntime) and runtime._engine.finished
+        _require(not finished, f"the input of {where} has ended")
+        timed = begun and own.query.graph.timed
+        _require(runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
+        own.resume(runtime, begun)
+        engine.alone = {**engine.alone, version: own}
 
     def _running(self, q: int, saved: Mapping[str, Any], queries: Sequence[Query]) -> RunningQuery:
         """Return a query with its versions and changes under way."""
@@ -194,7 +225,13 @@ class _Reader:
         for one, query in zip(saved["versions"], queries, strict=True):
             versions.append(self._version(name, one, query, links))
         by_number = {one.number: one for one in versions}
-        found = RunningQuery(self._engine, name, versions[-1])
+        found = RunningQuery(self._engine, name, versions[-1], saved["output"])
+        if any(is_alone(one.query, found.output) for one in versions):
+            kinds = {how for _, _, how in links} - set(CHANGES_ALONE[found.output])
+            _require(not kinds, f"query {name!r} has a change that its join does not have")
+            drains = [one for one in versions if one.drain is not None and isinstance(one.query, BranchedQuery)]
+            _require(not drains, f"query {name!r} drains, and has branches")
+
         _require(any(one.ended is None for one in versions), f"query {name!r} has stopped")
         held = {}
         for one, version in zip(saved["versions"], versions, strict=True):

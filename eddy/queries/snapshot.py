@@ -18,6 +18,7 @@ from eddy.queries.sources import POSITION, Sources
 from eddy.queries.version import Version
 from eddy.query.stream import Stream
 from eddy.query.text import QUERY_FORM, query_text, type_text
+from eddy.snapshot.header import OUTPUTS
 from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
 from eddy.storage.sections import FileKind, pack
@@ -66,6 +67,7 @@ FORM = fields(
             fields(
                 {
                     "name": text,
+                    "output": one_of(OUTPUTS),
                     "results": _COUNT,
                     "element": _COUNT,
                     "versions": list_of(
@@ -147,6 +149,8 @@ def engine_snapshot(engine: Engine) -> bytes:
         versions = []
         for version in needed_versions(one):
             held = one.held.get(version)
+            if version in engine.alone and version.ended is None:
+                sections[f"query {q} join {version.number}"] = memoryview(engine.alone[version].runtime.snapshot())
             versions.append(_version(version, None if held is None else held.num_rows))
             if held is not None:
                 place = f"query {one.name}, results that wait"
@@ -156,6 +160,7 @@ def engine_snapshot(engine: Engine) -> bytes:
         queries.append(
             {
                 "name": one.name,
+                "output": one.output,
                 "results": one.n_results,
                 "element": one.last_element,
                 "versions": versions,
@@ -198,7 +203,7 @@ def _plans(engine: Engine, running: list[RunningQuery]) -> list[list[Any]]:
     """Return the plan of each join, with the first query and version that it serves."""
     plans: dict[Any, list[Any]] = {}
     for one in running:
-        for version in one.live:
+        for version in [own for own in one.live if own in engine.owners]:
             family = engine.owners[version].family
             plans.setdefault(family, [one.name, version.number, engine.plan_of(family)])
     return list(plans.values())

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.gate import Gate
-from eddy.query.branches import BranchedQuery
 from eddy.query.event_time import ticks, unified_time
 from eddy.query.query import Query
 from eddy.query.stream import Stream
@@ -75,8 +74,8 @@ class Sources:
 
     def check(self, query: Query) -> None:
         """Raise QueryError for a query that does not fit the streams."""
-        if isinstance(query, BranchedQuery) or not isinstance(query, Query):
-            raise QueryError(f"an engine runs queries without branches, not {query!r}; use a Runtime for this one")
+        if not isinstance(query, Query):
+            raise QueryError(f"an engine runs eddy.Query objects, not {query!r}")
         if query.aggregation is not None:
             raise QueryError("an engine runs queries without aggregates; use a Runtime for this one")
         if query.lateness:
@@ -143,6 +142,10 @@ class Push(NamedTuple):
     def end(self) -> int:
         """The position after the last arrival."""
         return self.first + len(self.order)
+
+    def clock_at(self, position: int) -> int:
+        """Return the greatest event time before a position of the push, or its end; -FOREVER = there is none."""
+        return self.clock_before if position <= self.first else int(self.clock[position - self.first - 1])
 
 
 def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:
