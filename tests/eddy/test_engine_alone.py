@@ -268,11 +268,11 @@ def test_other_refusals() -> None:
     plan = query.plan
     query.transition("S R")
     assert (plan, query.plan) == ("R S", "S R")
+    assert [one["queries"] for one in engine.metrics()["joins"]] == [["a"]]
     assert "join of R S for a alone" in engine.explain()
     query.change(left(9))
     again = eddy.Engine.restore(engine.snapshot(), engine.sources.streams, {"a": [left(), left(9)]})
     assert again.snapshot() == engine.snapshot()
-    assert [one["queries"] for one in engine.metrics()["joins"]] == [["a"]]
     with pytest.raises(eddy.InputError, match="a drain has no meaning for a query with branches"):
         query.stop("drain")
     with pytest.raises(eddy.InputError, match="a warm start of a changelog would take back results"):
