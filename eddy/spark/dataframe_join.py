@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
-from eddy.spark.batch.join import BatchJoin, prepare_batch
+from eddy.spark.batch.join import BatchJoin, HopJoin, prepare_batch
+from eddy.spark.batch.placing import Placement
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from jisc.strategies import StrategyName
@@ -35,6 +36,7 @@ def join(
     partitions: int | None = None,
     transport: str = "auto",
     order_by: Mapping[str, str] | None = None,
+    placement: Placement | None = None,
 ) -> DataFrame: ...
 
 
@@ -50,6 +52,7 @@ def join(
     max_bytes: int | None = None,
     partitions: int | None = None,
     transport: str = "auto",
+    placement: Literal["grid"] | None = None,
     key_groups: int | None = None,
     watermark: Literal["slowest", "per-source"] = "slowest",
     lateness: timedelta | int | Mapping[str, timedelta | int] | None = None,
@@ -71,6 +74,7 @@ def join(
     partitions: int | None = None,
     transport: str = "auto",
     order_by: Mapping[str, str] | None = None,
+    placement: Placement | None = None,
     checkpoint: str | Path | None = None,
     key_groups: int | None = None,
     watermark: Literal["slowest", "per-source"] = "slowest",
@@ -139,6 +143,7 @@ def join(
         partitions=partitions,
         transport=transport,
         order_by=order_by,
+        placement=placement,
         checkpoint=checkpoint,
         key_groups=key_groups,
         watermark=watermark,
@@ -148,7 +153,7 @@ def join(
         keep=keep,
         memory=memory,
     )
-    return prepared.frame() if isinstance(prepared, BatchJoin) else prepared
+    return prepared.frame() if isinstance(prepared, BatchJoin | HopJoin) else prepared
 
 
 def explain(query: Query, frames: Mapping[str, DataFrame], **arguments: Any) -> str:
@@ -176,6 +181,7 @@ def _prepare(
     partitions: int | None,
     transport: str,
     order_by: Mapping[str, str] | None,
+    placement: Placement | None,
     checkpoint: str | Path | None,
     key_groups: int | None,
     watermark: Literal["slowest", "per-source"],
@@ -184,7 +190,7 @@ def _prepare(
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
     memory: int | str | None,
-) -> BatchJoin | StreamingJoin:
+) -> BatchJoin | HopJoin | StreamingJoin:
     if query.aggregation is not None:
         raise SparkJoinError(
             "a join on Spark gives its results and no aggregates, because the rows of a group may lie in several"
@@ -201,12 +207,19 @@ def _prepare(
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
         if memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
-        return prepare_batch(query, frames, options, partitions=partitions, transport=transport, order_by=order_by)
+        return prepare_batch(
+            query, frames, options, partitions=partitions, transport=transport, order_by=order_by, placement=placement
+        )
     if not all(streaming.values()):
         batch = next(name for name, own in streaming.items() if not own)
         raise SparkJoinError(
             f"stream {batch!r}: its DataFrame is a batch one and others are streaming; read it with spark.readStream:"
             " all DataFrames of a join are of one kind"
+        )
+    if placement not in (None, "grid"):
+        raise SparkJoinError(
+            f"placement={placement!r} is for batch DataFrames; a streaming join runs in one round over the grid of its"
+            " key groups, which is fixed when its checkpoint begins; leave placement out"
         )
     if order_by is not None:
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")

@@ -36,7 +36,8 @@ class PackedTransport(Transport):
 
     def carry_batch(self, task: RowTask, frames: Sequence[DataFrame]) -> Carried:
         groups: list[RowGroup] = []
-        for i, (stream, frame) in enumerate(zip(task.job.query.streams, frames, strict=True)):
+        for i, frame in zip(task.streams, frames, strict=True):
+            stream = task.job.query.streams[i]
             try:
                 groups += row_groups(frame, i, task.job.inputs[i].names)
             except UnsuitableError as why:

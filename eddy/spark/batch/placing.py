@@ -1,0 +1,160 @@
+"""Where a batch join runs its steps: in one round over a grid, or in several hops, as asked or as measured.
+
+The predicted seconds of both are sums over rows read and dealt, bytes shuffled, inserts, probes and matches, divided by
+the tasks that run at a time, and a fixed time for each round. The costs of the engine that joins in one round and of
+the arrays that join in hops differ; both were fitted on Spark (`eddy bench placement-spark`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from eddy.placement.costs import UnitCosts
+from eddy.placement.operators import NOS
+from eddy.placement.places import Place
+from eddy.placement.program import Steps, place_operators
+from eddy.placement.routes import Planner
+from eddy.placement.synopses import Synopsis
+from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
+from eddy.query.windows import Rows
+from eddy.spark.batch.hops import Hops, homes, own_hops
+from eddy.spark.batch.measure import Figures, synopses
+from eddy.spark.errors import SparkJoinError
+from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.shares import Shares
+
+Placement = Literal["grid", "hops", "auto"] | Mapping[str, Sequence[tuple[str, str]]]
+"""`placement` of `eddy.spark.join`."""
+KINDS = ("grid", "hops", "auto")
+
+
+@dataclass(frozen=True)
+class TaskCosts:
+    """Seconds of the parts of a task, on one core.
+
+    c_round   of a round: a shuffle and its tasks, over all cores
+    c_read    to read a row
+    c_deal    to deal a copy of a row or tuple
+    c_byte    to shuffle a byte
+    c_u, c_p, c_m   of an insert, a probe and a match
+    """
+
+    c_round: float
+    c_read: float
+    c_deal: float
+    c_byte: float
+    c_u: float
+    c_p: float
+    c_m: float
+
+
+GRID = TaskCosts(0.2, 1e-7, 1e-7, 2e-9, 1e-7, 5e-8, 5e-8)
+HOPS = TaskCosts(0.2, 1e-7, 1e-7, 2e-9, 1.5e-7, 2e-7, 1e-7)
+
+
+def check_placement(placement: object) -> None:
+    """Raise SparkJoinError for a value that is no placement."""
+    if not isinstance(placement, Mapping) and placement not in KINDS:
+        raise SparkJoinError(
+            f'placement={placement!r}: pass "grid", "hops", "auto", or {{head: [(stream, "ship" or "window"), …]}}'
+        )
+
+
+def why_one_round(query: Query, job: Job) -> str | None:
+    """Return why a query can only run in one round; None if it can run in hops."""
+    if isinstance(query, BranchedQuery):
+        return "it has branches"
+    if query.comparisons:
+        return f"{query.comparisons[0]} is no equality"
+    counted = [stream.name for stream in query.streams if isinstance(stream.window, Rows)]
+    if counted:
+        return f"stream {counted[0]!r} has a Rows window"
+    if len(query.streams) < 2:
+        return "it has a single stream"
+    if job.options.max_bytes is not None:
+        return "max_bytes= bounds engines, and hops have none"
+    return None
+
+
+def grid_operators(query: Query, shares: Shares) -> dict[Place, NOS]:
+    """Return the operators of each place of a join in one round."""
+    m = len(query.streams)
+    return place_operators(homes(query, shares.partitions), dict(enumerate(_grid_routes(m, shares))))
+
+
+def _grid_routes(m: int, shares: Shares) -> list[Steps]:
+    split = tuple((c, n) for c, n in enumerate(shares.counts) if n > 1)
+    place = Place(tuple(range(shares.partitions)), split)
+    return [tuple((j, place) for j in range(m) if j != head) for head in range(m)]
+
+
+def timed(job: Job) -> bool:
+    """Return whether results depend on event times: then every row is a head."""
+    return job.arrival == "time"
+
+
+def asked_hops(job: Job, plan: Mapping[str, Sequence[tuple[str, str]]]) -> Hops:
+    """Return the hops of a plan of the user."""
+    return own_hops(job.query, plan, job.shares.partitions, timed(job))
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Both ways, and the seconds that they are predicted to take."""
+
+    hops: Hops
+    grid_s: float
+    hops_s: float
+
+
+def predicted(job: Job, figures: Sequence[Figures], workers: int) -> Predicted:
+    """Return the best hops by the measured figures, and the predicted seconds of these and of the grid of the job."""
+    query, n = job.query, job.shares.partitions
+    starts = homes(query, n)
+    usual = UnitCosts(0.0, 1 / HOPS.c_byte, HOPS.c_u, HOPS.c_p, HOPS.c_m, nested=False)
+    planner = Planner(query, n, starts, usual)
+    streams = synopses(query, figures, single=not timed(job))
+    routes = planner.hop_routes(streams)
+    heads = [{head: steps} for head, steps in enumerate(routes)]
+    candidates = [dict(enumerate(routes))] if timed(job) else heads
+    ways = [Hops(n, starts, own, timed(job)) for own in candidates]
+    seconds = [_hops_seconds(planner, way, streams, workers) for way in ways]
+    best = min(range(len(ways)), key=seconds.__getitem__)
+    every = synopses(query, figures, single=False)
+    return Predicted(ways[best], _grid_seconds(planner, job.shares, every, workers), seconds[best])
+
+
+def _hops_seconds(planner: Planner, hops: Hops, streams: Sequence[Synopsis], workers: int) -> float:
+    work = 0.0
+    for number in range(hops.rounds):
+        for stream, classes in hops.dealt(number).items():
+            own = streams[stream]
+            copies = sum(1 if c in own.keys else hops.partitions for c in classes)
+            work += own.rate * HOPS.c_read + own.rate * copies * _carried(HOPS, own.tuple_bytes)
+    for head, steps in hops.routes.items():
+        for k, hop in enumerate(planner.hops(head, steps, streams)):
+            if k and hop.moves:
+                work += hop.before.rate * _carried(HOPS, hop.before.tuple_bytes)
+            work += hop.before.rate * HOPS.c_p + hop.after.rate * HOPS.c_m
+    return hops.rounds * HOPS.c_round + work / workers
+
+
+def _grid_seconds(planner: Planner, shares: Shares, streams: Sequence[Synopsis], workers: int) -> float:
+    work = 0.0
+    for i, own in enumerate(streams):
+        work += own.rate * GRID.c_read + own.rate * shares.copies(i) * _carried(GRID, own.tuple_bytes)
+    split = tuple((c, n) for c, n in enumerate(shares.counts) if n > 1)
+    place = Place(tuple(range(shares.partitions)), split)
+    for head in range(len(streams)):
+        steps = tuple((j, place) for j in planner.order(head, streams))
+        for hop in planner.hops(head, steps, streams):
+            work += hop.before.rate * GRID.c_p + hop.after.rate * GRID.c_m
+    return GRID.c_round + work / workers
+
+
+def _carried(costs: TaskCosts, tuple_bytes: float) -> float:
+    """Return the seconds to deal a copy of a row, to shuffle it, and to insert it where it arrives."""
+    return costs.c_deal + costs.c_byte * tuple_bytes + costs.c_u
