@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -74,11 +74,12 @@ class SampleRows(RowTask):
                 parts, step = [whole.take(pa.array(np.arange(0, len(whole), 2)))], 2 * step
         if not rows:
             return
-        whole, dead, hashes = pa.concat_batches(parts), None, {}
+        whole, hashes = pa.concat_batches(parts), {}
+        keep = np.ones(len(whole), np.bool_)
         for c in sorted(classes_of(query)[stream]):
             hashes[c], joinable = key_hash(query, c, name, whole)
-            dead = ~joinable if dead is None else dead | ~joinable
-        numbers = np.stack([own.view(np.int64) for own in hashes.values()])[:, ~dead]
+            keep &= joinable
+        numbers = np.stack([own.view(np.int64) for own in hashes.values()])[:, keep]
         values = {"stream": stream, "rows": rows, "low": low or 0, "high": high or 0, "step": step}
         yield pa.record_batch({**{k: [v] for k, v in values.items()}, "sample": [numbers.tobytes()]}, schema=SAMPLED)
 
@@ -103,10 +104,10 @@ class Figures:
 def measure(job: Job, transport: str, frames: Sequence[DataFrame]) -> list[Figures]:
     """Return the figures of all streams. Runs a job."""
     found = carry(transport, SampleRows(measured_job(job)), frames).frame.toArrow().to_pylist()
-    return [_figures(job, i, [row for row in found if row["stream"] == i]) for i in range(len(frames))]
+    return [figures_of(job, i, [row for row in found if row["stream"] == i]) for i in range(len(frames))]
 
 
-def _figures(job: Job, i: int, rows: list[dict[str, int | bytes]]) -> Figures:
+def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> Figures:
     own = sorted(classes_of(job.query)[i])
     row_bytes = sum(_width(field.type) for field in job.query.streams[i].schema)
     parts = []

@@ -83,7 +83,7 @@ class SortedWindow:
 
 def _plain(numbers: Ints) -> Ints:
     """Return an array that can be written to: numba would compile a kernel once more for another kind of memory."""
-    return np.require(numbers, np.int64, "CW")
+    return np.require(numbers, np.int64, ["C", "W"])
 
 
 def warmup() -> None:
