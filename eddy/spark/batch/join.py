@@ -204,8 +204,8 @@ def prepare_batch(
             figures = measure(job, transport, ordered)
             sizes = zip(query.streams, figures, strict=True)
             job = made({stream.name: one.rows * one.row_bytes for stream, one in sizes})
-            found = predicted(job, figures, workers)
-            why = f"predicted from samples: {found.grid_s:.2g} s in one round, {found.hops_s:.2g} s in hops"
+            found = predicted(job, figures)
+            why = f"predicted from samples: {found.grid_s:.2g} CPU seconds in one round, {found.hops_s:.2g} in hops"
             hops = found.hops if placement == "hops" or found.hops_s * WORTH < found.grid_s else None
     if hops is None:
         return BatchJoin(job, carry(transport, SplitRows(job), ordered), why)

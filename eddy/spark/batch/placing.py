@@ -1,8 +1,9 @@
 """Where a batch join runs its steps: in one round over a grid, or in several hops, as asked or as measured.
 
-The predicted seconds of both are sums over rows read and dealt, bytes shuffled, inserts, probes and matches, divided by
-the tasks that run at a time, and a fixed time for each round. The costs of the engine that joins in one round and of
-the arrays that join in hops differ; both were fitted on Spark (`eddy bench placement-spark`).
+Both are compared by predicted CPU seconds of all processes: a fixed amount for each round and each of its tasks, and
+sums over rows read and dealt, bytes shuffled, inserts, probes and matches. The costs of the engine that joins in one
+round and of the arrays that join in hops differ. Both were fitted to runs with one million rows on a machine with two
+cores: of the tasks without Spark, and of small joins on Spark for the fixed amounts.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ KINDS = ("grid", "hops", "auto")
 
 @dataclass(frozen=True)
 class TaskCosts:
-    """Seconds of the parts of a task, on one core.
+    """CPU seconds.
 
-    c_round   of a round: a shuffle and its tasks, over all cores
+    c_round   of a round, whatever its tasks: planning, scheduling, the shuffle
+    c_task    of a task, whatever its rows
     c_read    to read a row
     c_deal    to deal a copy of a row or tuple
     c_byte    to shuffle a byte
@@ -43,6 +45,7 @@ class TaskCosts:
     """
 
     c_round: float
+    c_task: float
     c_read: float
     c_deal: float
     c_byte: float
@@ -51,8 +54,8 @@ class TaskCosts:
     c_m: float
 
 
-GRID = TaskCosts(0.2, 1e-7, 1e-7, 2e-9, 1e-7, 5e-8, 5e-8)
-HOPS = TaskCosts(0.2, 1e-7, 1e-7, 2e-9, 1.5e-7, 2e-7, 1e-7)
+GRID = TaskCosts(0.4, 0.025, 3e-8, 2e-8, 3e-9, 1e-7, 1.1e-7, 5e-8)
+HOPS = TaskCosts(0.4, 0.025, 3e-8, 3e-8, 3e-9, 1e-7, 4e-8, 8e-8)
 
 
 def check_placement(placement: object) -> None:
@@ -103,15 +106,15 @@ def asked_hops(job: Job, plan: Mapping[str, Sequence[tuple[str, str]]]) -> Hops:
 
 @dataclass(frozen=True)
 class Predicted:
-    """Both ways, and the seconds that they are predicted to take."""
+    """The best hops, and the CPU seconds that the grid and they are predicted to take."""
 
     hops: Hops
     grid_s: float
     hops_s: float
 
 
-def predicted(job: Job, figures: Sequence[Figures], workers: int) -> Predicted:
-    """Return the best hops by the measured figures, and the predicted seconds of these and of the grid of the job."""
+def predicted(job: Job, figures: Sequence[Figures]) -> Predicted:
+    """Return the best hops by the measured figures, and the predicted cost of these and of the grid of the job."""
     query, n = job.query, job.shares.partitions
     starts = homes(query, n)
     usual = UnitCosts(0.0, 1 / HOPS.c_byte, HOPS.c_u, HOPS.c_p, HOPS.c_m, nested=False)
@@ -121,13 +124,13 @@ def predicted(job: Job, figures: Sequence[Figures], workers: int) -> Predicted:
     heads = [{head: steps} for head, steps in enumerate(routes)]
     candidates = [dict(enumerate(routes))] if timed(job) else heads
     ways = [Hops(n, starts, own, timed(job)) for own in candidates]
-    seconds = [_hops_seconds(planner, way, streams, workers) for way in ways]
+    seconds = [_hops_seconds(planner, way, streams) for way in ways]
     best = min(range(len(ways)), key=seconds.__getitem__)
     every = synopses(query, figures, single=False)
-    return Predicted(ways[best], _grid_seconds(planner, job.shares, every, workers), seconds[best])
+    return Predicted(ways[best], _grid_seconds(planner, job.shares, every), seconds[best])
 
 
-def _hops_seconds(planner: Planner, hops: Hops, streams: Sequence[Synopsis], workers: int) -> float:
+def _hops_seconds(planner: Planner, hops: Hops, streams: Sequence[Synopsis]) -> float:
     work = 0.0
     for number in range(hops.rounds):
         for stream, classes in hops.dealt(number).items():
@@ -139,10 +142,10 @@ def _hops_seconds(planner: Planner, hops: Hops, streams: Sequence[Synopsis], wor
             if k and hop.moves:
                 work += hop.before.rate * _carried(HOPS, hop.before.tuple_bytes)
             work += hop.before.rate * HOPS.c_p + hop.after.rate * HOPS.c_m
-    return hops.rounds * HOPS.c_round + work / workers
+    return hops.rounds * (HOPS.c_round + hops.partitions * HOPS.c_task) + work
 
 
-def _grid_seconds(planner: Planner, shares: Shares, streams: Sequence[Synopsis], workers: int) -> float:
+def _grid_seconds(planner: Planner, shares: Shares, streams: Sequence[Synopsis]) -> float:
     work = 0.0
     for i, own in enumerate(streams):
         work += own.rate * GRID.c_read + own.rate * shares.copies(i) * _carried(GRID, own.tuple_bytes)
@@ -152,7 +155,7 @@ def _grid_seconds(planner: Planner, shares: Shares, streams: Sequence[Synopsis],
         steps = tuple((j, place) for j in planner.order(head, streams))
         for hop in planner.hops(head, steps, streams):
             work += hop.before.rate * GRID.c_p + hop.after.rate * GRID.c_m
-    return GRID.c_round + work / workers
+    return GRID.c_round + shares.partitions * GRID.c_task + work
 
 
 def _carried(costs: TaskCosts, tuple_bytes: float) -> float:
