@@ -103,6 +103,12 @@ def join(
     For batch DataFrames only:
     order_by    stream -> integer, date or timestamp column that numbers the rows over all streams; replaces the time
                 columns
+    placement   where the steps of a query without a common key run. "grid" (None): one round, rows are copied to a
+                grid of partitions. {head: [(stream, "ship" or "window"), …]}: several rounds; to join a stream, the
+                intermediate tuples travel by a key that they share with it ("ship"), or stay where they are, and a copy
+                of the stream comes to them ("window"). One plan for each stream as head, or for one of them if no
+                window is `Range`. "hops": such plans, chosen from samples of the rows. "auto": the grid or hops,
+                whichever is predicted to take less time from samples. A streaming join takes "grid" only
 
     For streaming DataFrames only:
     checkpoint  directory of the job's state that the driver and all workers can reach, on a POSIX file system with
@@ -129,7 +135,8 @@ def join(
     `Range` or `Unbounded`. docs/guide/streaming.md lists what may change from one start to the next, and the guarantees
     of each sink.
 
-    Nothing runs before an action or `writeStream…start()`; the call has Spark analyse the plans and reads no row.
+    Nothing runs before an action or `writeStream…start()`; the call has Spark analyse the plans and reads no row, but
+    for the samples of placement="hops" and "auto": some rows of Parquet files, or a small job over other DataFrames.
     Raises SparkJoinError for DataFrames or arguments that do not fit, PlanError for a bad plan, InputError for an
     unknown strategy or policy.
     """
@@ -161,9 +168,10 @@ def explain(query: Query, frames: Mapping[str, DataFrame], **arguments: Any) -> 
 
         print(eddy.spark.explain(query, {"R": r, "S": s}, partitions=4))
 
-    For batch DataFrames: partitions, transport, order of arrival, plan. For streaming ones: key groups, tasks,
-    transport, watermark, the state of the checkpoint, and the plan of a new engine; `StreamingJoinQuery.explain` says
-    how a running join runs. Reads no row and writes nothing. Raises what `join` raises.
+    For batch DataFrames: placement and its reason, partitions and their operators, transport, order of arrival, plan.
+    For streaming ones: key groups, tasks, transport, watermark, the state of the checkpoint, and the plan of a new
+    engine; `StreamingJoinQuery.explain` says how a running join runs. Reads no row but samples of placement="hops" and
+    "auto", and writes nothing. Raises what `join` raises.
     """
     given = inspect.signature(join).bind(query, frames, **arguments)
     given.apply_defaults()

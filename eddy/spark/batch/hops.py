@@ -27,6 +27,7 @@ from eddy.placement.places import Place, by_class
 from eddy.placement.plan import DESTINATION, SEP, seps
 from eddy.placement.program import Steps, place_operators
 from eddy.query.query import Query
+from eddy.spark.partitioning.operators import homes
 from stairs.errors import PlanError
 
 
@@ -117,11 +118,6 @@ class Hops:
 def key_class(place: Place) -> int:
     """Return the class whose keys deal rows to a place of a batch join; with one partition any will do."""
     return place.shares[0][0] if place.shares else 0
-
-
-def homes(query: Query, partitions: int) -> tuple[Place, ...]:
-    """Return per stream its home: the partitions by its first key."""
-    return tuple(by_class(range(partitions), min(own)) for own in classes_of(query))
 
 
 def own_hops(query: Query, plan: Mapping[str, Sequence[tuple[str, str]]], partitions: int, timed: bool) -> Hops:

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eddy.placement.operators import NOS, texts
-from eddy.placement.places import Place
 from eddy.query.query import Query
 from eddy.spark.batch.blobs import BLOB_COLUMNS, SplitRows
 from eddy.spark.batch.hop_tasks import DealRows, JoinRound
@@ -26,7 +24,6 @@ from eddy.spark.batch.placing import (
     Placement,
     asked_hops,
     check_placement,
-    grid_operators,
     predicted,
     why_one_round,
 )
@@ -36,6 +33,7 @@ from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.engine import EngineOptions
 from eddy.spark.partitioning.job import Job, make_job
+from eddy.spark.partitioning.operators import grid_operators, operator_texts, why_unplaced
 from eddy.spark.transports.base import Carried
 from eddy.spark.transports.choice import carry, check_transport
 from eddy.spark.types import struct_type
@@ -93,9 +91,7 @@ class BatchJoin:
         }[job.arrival]
         if job.breaks_ties:
             order += ", then the content of the tuple"
-        placed = (
-            [] if why_one_round(job.query, job) else operator_lines(job.query, grid_operators(job.query, job.shares))
-        )
+        placed = [] if why_unplaced(job.query) else _operator_lines(grid_operators(job.query, job.shares))
         return "\n".join(
             [
                 f"placement: one round over a grid, {self.why}",
@@ -139,24 +135,20 @@ class HopJoin:
 
     def explain(self) -> str:
         """Return a text on the steps of each head, the operators of each partition, and transport. Reads no row."""
-        query = self.job.query
+        query, shares = self.job.query, self.job.shares
         return "\n".join(
             [
-                f"placement: {self.hops.rounds} rounds of hops over {self.hops.partitions} partitions, {self.why}",
-                *self.hops.lines(query.graph.names, [f"[{one}]" for one in query.classes]),
-                *operator_lines(query, self.hops.operators()),
+                f"placement: {self.hops.rounds} {'round' if self.hops.rounds == 1 else 'rounds'} of hops over {self.hops.partitions} partitions, {self.why}",
+                *self.hops.lines(query.graph.names, [f"[{one}]" for one in shares.classes]),
+                *_operator_lines(operator_texts(query, shares, self.hops.operators())),
                 f"transport: {self.carried[0].remark}",
             ]
         )
 
 
-def operator_lines(query: Query, operators: Mapping[Place, NOS]) -> list[str]:
+def _operator_lines(operators: Mapping[str, list[str]]) -> list[str]:
     """Return lines of text with the operator set of each partition, by the place of which it is a part."""
-    labels = [f"[{one}]" for one in query.classes]
-    lines = ["operators of each partition:"]
-    for place, own in operators.items():
-        lines.append(f"  {place.text(labels)}: {', '.join(texts(own, query.graph.names, labels))}")
-    return lines
+    return ["operators of each partition:", *(f"  {place}: {', '.join(own)}" for place, own in operators.items())]
 
 
 def prepare_batch(

@@ -13,18 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eddy.placement.costs import UnitCosts
-from eddy.placement.operators import NOS
-from eddy.placement.places import Place
-from eddy.placement.program import Steps, place_operators
 from eddy.placement.routes import Planner
 from eddy.placement.synopses import Synopsis
-from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
-from eddy.query.windows import Rows
-from eddy.spark.batch.hops import Hops, homes, own_hops
+from eddy.spark.batch.hops import Hops, own_hops
 from eddy.spark.batch.measure import Figures, synopses
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
+from eddy.spark.partitioning.operators import grid_place, homes, why_unplaced
 from eddy.spark.partitioning.shares import Shares
 
 Placement = Literal["grid", "hops", "auto"] | Mapping[str, Sequence[tuple[str, str]]]
@@ -67,31 +63,10 @@ def check_placement(placement: object) -> None:
 
 
 def why_one_round(query: Query, job: Job) -> str | None:
-    """Return why a query can only run in one round; None if it can run in hops."""
-    if isinstance(query, BranchedQuery):
-        return "it has branches"
-    if query.comparisons:
-        return f"{query.comparisons[0]} is no equality"
-    counted = [stream.name for stream in query.streams if isinstance(stream.window, Rows)]
-    if counted:
-        return f"stream {counted[0]!r} has a Rows window"
-    if len(query.streams) < 2:
-        return "it has a single stream"
+    """Return why a join can only run in one round; None if it can run in hops."""
     if job.options.max_bytes is not None:
         return "max_bytes= bounds engines, and hops have none"
-    return None
-
-
-def grid_operators(query: Query, shares: Shares) -> dict[Place, NOS]:
-    """Return the operators of each place of a join in one round."""
-    m = len(query.streams)
-    return place_operators(homes(query, shares.partitions), dict(enumerate(_grid_routes(m, shares))))
-
-
-def _grid_routes(m: int, shares: Shares) -> list[Steps]:
-    split = tuple((c, n) for c, n in enumerate(shares.counts) if n > 1)
-    place = Place(tuple(range(shares.partitions)), split)
-    return [tuple((j, place) for j in range(m) if j != head) for head in range(m)]
+    return why_unplaced(query)
 
 
 def timed(job: Job) -> bool:
@@ -149,8 +124,7 @@ def _grid_seconds(planner: Planner, shares: Shares, streams: Sequence[Synopsis])
     work = 0.0
     for i, own in enumerate(streams):
         work += own.rate * GRID.c_read + own.rate * shares.copies(i) * _carried(GRID, own.tuple_bytes)
-    split = tuple((c, n) for c, n in enumerate(shares.counts) if n > 1)
-    place = Place(tuple(range(shares.partitions)), split)
+    place = grid_place(shares)
     for head in range(len(streams)):
         steps = tuple((j, place) for j in planner.order(head, streams))
         for hop in planner.hops(head, steps, streams):
