@@ -111,7 +111,8 @@ def chains(point: Point, say: Say) -> list[Row]:
     ratios = {"auto_vs_better": auto / min(grid, hops)}
     if max(grid, hops) >= 3 * min(grid, hops):
         ratios["auto_vs_worse"] = auto / max(grid, hops)
-    return [*rows, *({"figure": f"{name}.{one}", "value": value} for one, value in ratios.items())]
+    named: list[Row] = [{"figure": f"{name}.{one}", "value": value} for one, value in ratios.items()]
+    return [*rows, *named]
 
 
 def points(full: bool) -> list[Point]:

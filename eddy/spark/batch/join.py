@@ -24,6 +24,7 @@ from eddy.spark.batch.placing import (
     Placement,
     asked_hops,
     check_placement,
+    may_pay,
     predicted,
     why_one_round,
 )
@@ -138,7 +139,7 @@ class HopJoin:
         query, shares = self.job.query, self.job.shares
         return "\n".join(
             [
-                f"placement: {self.hops.rounds} {'round' if self.hops.rounds == 1 else 'rounds'} of hops over {self.hops.partitions} partitions, {self.why}",
+                f"placement: {self.hops.rounds} rounds of hops over {self.hops.partitions} partitions, {self.why}",
                 *self.hops.lines(query.graph.names, [f"[{one}]" for one in shares.classes]),
                 *_operator_lines(operator_texts(query, shares, self.hops.operators())),
                 f"transport: {self.carried[0].remark}",
@@ -177,7 +178,8 @@ def prepare_batch(
         )
 
     workers = parallelism(ordered[0].sparkSession)
-    job = made(_weights(query, ordered) if len(query.classes) > 1 else None)
+    sizes = _weights(query, ordered) if len(query.classes) > 1 else None
+    job = made(sizes)
     struct_type(query.output_schema)
     options.runtime(job.query, bounded=True)  # a bad plan should fail here and not in a task
     why, hops = "as asked" if placement == "grid" else "the default", None
@@ -189,13 +191,15 @@ def prepare_batch(
             why, hops = "as asked", asked_hops(job, placement)
         elif only is not None:
             why = f"since {only}"
-        elif placement == "auto" and job.shares.volume() == 1:
-            why = "in which no row is copied"
+        elif placement == "auto" and not may_pay(job, sizes):
+            why = (
+                "whose copies cost less than a second round" if job.shares.volume() > 1 else "in which no row is copied"
+            )
         else:
             check_workers(ordered[0].sparkSession)
             figures = measure(job, transport, ordered)
-            sizes = zip(query.streams, figures, strict=True)
-            job = made({stream.name: one.rows * one.row_bytes for stream, one in sizes})
+            measured = zip(query.streams, figures, strict=True)
+            job = made({stream.name: one.rows * one.row_bytes for stream, one in measured})
             found = predicted(job, figures)
             why = f"predicted from samples: {found.grid_s:.2g} CPU seconds in one round, {found.hops_s:.2g} in hops"
             hops = found.hops if placement == "hops" or found.hops_s * WORTH < found.grid_s else None

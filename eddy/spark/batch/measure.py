@@ -133,7 +133,6 @@ def _read_here(sample: SampleRows, stream: int, frame: DataFrame) -> list[dict[s
 
 def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> Figures:
     own = sorted(classes_of(job.query)[i])
-    row_bytes = sum(_width(field.type) for field in job.query.streams[i].schema)
     parts = []
     coarsest = max((row["step"] for row in rows), default=1)
     for row in rows:
@@ -144,9 +143,14 @@ def figures_of(job: Job, i: int, rows: list[dict[str, Any]]) -> Figures:
         sum(row["rows"] for row in rows),
         min((row["low"] for row in rows), default=0),
         max((row["high"] for row in rows), default=0),
-        row_bytes,
+        bytes_of_row(job.query.streams[i].schema),
         dict(zip(own, hashes, strict=True)),
     )
+
+
+def bytes_of_row(schema: pa.Schema) -> float:
+    """Return the bytes of a row, by the types of its columns."""
+    return sum(_width(field.type) for field in schema)
 
 
 def _width(kind: pa.DataType) -> float:

@@ -17,7 +17,7 @@ from eddy.placement.routes import Planner
 from eddy.placement.synopses import Synopsis
 from eddy.query.query import Query
 from eddy.spark.batch.hops import Hops, own_hops
-from eddy.spark.batch.measure import Figures, synopses
+from eddy.spark.batch.measure import Figures, bytes_of_row, synopses
 from eddy.spark.errors import SparkJoinError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.partitioning.operators import grid_place, homes, why_unplaced
@@ -103,6 +103,23 @@ def predicted(job: Job, figures: Sequence[Figures]) -> Predicted:
     best = min(range(len(ways)), key=seconds.__getitem__)
     every = synopses(query, figures, single=False)
     return Predicted(ways[best], _grid_seconds(planner, job.shares, every), seconds[best])
+
+
+def may_pay(job: Job, sizes: Mapping[str, float] | None) -> bool:
+    """Return whether hops may cost less than the grid, by sizes of the streams in bytes, None = unknown.
+
+    They need a second round, and save no more than what the rows cost in the grid.
+    """
+    if job.shares.volume() == 1:
+        return False
+    if sizes is None:
+        return True
+    work = 0.0
+    for i, stream in enumerate(job.query.streams):
+        row_bytes = bytes_of_row(stream.schema)
+        probes = (len(job.query.streams) - 1) * GRID.c_p
+        work += sizes[stream.name] / row_bytes * job.shares.copies(i) * (_carried(GRID, row_bytes) + probes)
+    return work > HOPS.c_round + job.shares.partitions * HOPS.c_task
 
 
 def _hops_seconds(planner: Planner, hops: Hops, streams: Sequence[Synopsis]) -> float:

@@ -212,7 +212,7 @@ class MicroBatches:
         if why is not None:
             raise SparkJoinError(f"this join has no node operator sets: {why}")
         own = grid_operators(job.query, job.shares)
-        return {task: own for task in sorted(set(self.key_groups.partition_map.partitions))}
+        return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), own)
 
     def query_rows(self) -> list[tuple[str, str, int, int, str]]:
         """Return name, state, version, results and text of each query; none if the join is the only one."""
