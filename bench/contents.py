@@ -52,6 +52,7 @@ CHAPTERS = (
             "fig10": "Output latency after a transition",
             "fig11": "Repeated transitions, worst case",
             "fig12": "Repeated transitions, best case",
+            "propositions": "Complete states after a transition, propositions 1 to 3",
         },
     ),
     Chapter(
@@ -66,6 +67,7 @@ CHAPTERS = (
             "migration-fig14": "Output rate, low configuration",
             "migration-fig15": "Entries stored, high configuration",
             "migration-fig16": "Output rate, high configuration",
+            "migration-costs": "Work of a parallel-track stage, equations 5 to 7",
         },
     ),
     Chapter(

@@ -409,8 +409,8 @@ class Runtime:
         """Give back memory that the next pushes make again: stored states, bands, and room for input and results.
 
         The results of later pushes stay the same. Stored states stay chosen and return empty; each key is completed at
-        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "symmetric-hash") keep them.
-        O(states).
+        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
+        "symmetric-hash") keep them. O(states).
         """
         trim(self._engine)
 
