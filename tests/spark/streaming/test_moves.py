@@ -85,6 +85,10 @@ def test_groups_asked_for_move_and_stay_after_a_restart(spark: SparkSession, tmp
     assert run.batch(running) == moved
     assert sources(running) == dict.fromkeys(range(GROUPS), "live")
     assert running.partition_map == PartitionMap(tuple(moved.values()), 2)
+    (place,) = running.operators()[0]
+    assert place.startswith(f"{GROUPS} nodes by")
+    assert running.operators()[1] == running.operators()[0]
+    assert "update(R)" in running.operators()[0][place]
     assert sum(running.batches()["moved"].to_pylist()) == 1
     said = running.messages().to_pylist()
     assert [(one["step"], one["kind"], one["from"], one["to"]) for one in said] == [
