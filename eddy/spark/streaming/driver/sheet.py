@@ -42,7 +42,7 @@ _COUNTERS = {
 }
 _GAUGES = {
     "batch": "The newest micro-batch that was published",
-    "watermark": "Watermark of the engines in ticks of the common time type of the query",
+    "watermark": "Watermark of the engines",
     "state_rows": "Rows that the log keeps for the state",
     "state_bytes": "Bytes of the engines that ran in the newest micro-batch",
     "memory_bytes": "Bytes of the engines in memory on the fullest host",
