@@ -1,4 +1,4 @@
-"""A copy of what a distribution is built from: setuptools leaves files next to sources, and packs those of old builds."""
+"""A copy of the sources to build from: setuptools leaves files next to sources, and packs those of earlier builds."""
 
 from __future__ import annotations
 
