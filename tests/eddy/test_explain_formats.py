@@ -244,3 +244,11 @@ def test_a_query_says_what_it_is_in_a_line() -> None:
     assert repr(grouped).endswith("; R.k = S.k; group by key; n = count(), most = max(S.x); Hopping(60, 20))")
     branched = eddy.Query(streams[:1], branches=[eddy.Branch(streams[1:], ["R.k = S.k", band], "left")])
     assert repr(branched) == f"Query(R [RANGE 9] left (S [RANGE 9]); R.k = S.k AND {band})"
+
+
+def test_a_notebook_shows_the_watermark_as_a_time() -> None:
+    schema = pa.schema([("k", pa.int64()), ("at", pa.timestamp("s"))])
+    streams = [eddy.Stream(name, schema, window=eddy.Range(9), time="at") for name in "RS"]
+    runtime = eddy.Runtime(eddy.Query(streams, ["R.k = S.k"]))
+    runtime.push({"R": [{"k": 1, "at": 86_400}]})
+    assert "1970-01-02 00:00:00" in runtime._repr_html_()
