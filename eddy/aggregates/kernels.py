@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stairs.kernels.accelerate import inlined, jit, u64
+from stairs.kernels.accelerate import inlined, jit, step, u64
 
 Int64s = npt.NDArray[np.int64]
 
@@ -168,7 +168,7 @@ def enlist(heads: Int64s, links: Int64s, owners: Int64s, slots: Int64s) -> None:
         heads[u64(owner)] = slot
 
 
-@jit
+@step
 def delist(heads: Int64s, links: Int64s, owners: Int64s, slots: Int64s) -> None:
     """Remove slots from the lists of their owners if they are there; -1 is skipped."""
     for x in range(slots.shape[0]):
