@@ -18,6 +18,8 @@ WARM = 2_000
 PATIENCE = 50_000
 """Arrivals after which a way that lost is tried again; doubled each time it loses."""
 MOST_PATIENCE = 1 << 22
+GROWN = 1.5
+"""They are tried again at once when there are so many times as many joined rows as when they lost."""
 MARGIN = 1.1
 """A way has to cost this much less to replace the other."""
 CLOSE = 0.7
@@ -46,6 +48,8 @@ class RingChoice:
         """Whether enumeration only serves to be measured again."""
         self._missed = 1.0
         """Joined rows of enumeration for each one that ring values see."""
+        self._rows_lost = 0.0
+        """Joined rows per arrival that enumeration found before ring values lost."""
         self._patience, self._waiting = PATIENCE, 0
         self._skip = WARM
         self._arrivals, self._found, self._seconds = 0, 0, 0.0
@@ -86,6 +90,8 @@ class RingChoice:
             return False
         if True not in self.costs or self._waiting >= self._patience:
             return True
+        if self.rows[False] > GROWN * self._rows_lost:
+            return True
         if self.costs[True] * margin >= self.costs[False]:
             return False
         # They were left because they see few of the joined rows.
@@ -98,6 +104,7 @@ class RingChoice:
     def turned(self, on: bool, lost: bool = False) -> None:
         """Note that ring values serve from now on, or that they do not; lost: they could not."""
         if self.on and not on:
+            self._rows_lost = self.rows.get(False, 0.0)
             longer = lost or self._again or self._waiting < 4 * TRIAL
             self._patience = min(2 * self._patience, MOST_PATIENCE) if longer else PATIENCE
             if lost:
