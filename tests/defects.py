@@ -263,6 +263,22 @@ DEFECTS = (
         "cacq",
     ),
     Defect(
+        "an eddy takes entries of a STAIR of which a component has left its window",
+        (Edit("stairs/kernels/cacq.py", "if component < entries.lows[u64(lows + j)]:", "if component < 0:"),),
+        "eddy-jisc",
+    ),
+    Defect(
+        "an eddy inserts into a STAIR only what two hops made",
+        (Edit("stairs/kernels/cacq.py", "if y >= 0 and storing:", "if y >= 0 and storing and d > FIRST:"),),
+        "eddy-stairs",
+    ),
+    Defect(
+        "an eddy looks a STAIR behind a comparison up by the tuple itself",
+        (Edit("jisc/plan/rankings.py", "if side.by in masks.graph.scans:", "if side.by < 0:"),),
+        "eddy-jisc",
+        streams=4,
+    ),
+    Defect(
         "a hop with a comparison is shared by routes that bind other streams before it",
         (Edit("jisc/plan/stored_routes.py", " and not graph.compared & tree.mask", ""),),
         streams=4,

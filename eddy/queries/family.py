@@ -24,6 +24,7 @@ from eddy.queries.kept import Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.query.query import Query
 from eddy.query.stream import Stream
+from eddy.query.ungrouped import ResultsQuery
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from jisc.plan.tree import Tree
@@ -92,7 +93,7 @@ class Family:
     shared         whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
     fresh          whether it has seen no row yet
     seconds        CPU seconds of its pushes
-    tree           the plan with which a shared join begins, None for the default
+    tree           the plan with which its join begins, None for the default
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -124,6 +125,11 @@ class Family:
         self.query = self._made()
 
     @property
+    def lateness(self) -> int:
+        """The lateness of the engine in ticks."""
+        return self._sources.graph.lateness
+
+    @property
     def timed(self) -> bool:
         """Whether event time ends windows."""
         return self._has(WindowKind.RANGE)
@@ -147,7 +153,7 @@ class Family:
         lateness = self._sources.graph.lateness if self.timed else 0
         select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
-        return Query(streams, self._on, select=select, lateness=lateness, late="count")
+        return ResultsQuery(streams, self._on, select=select, lateness=lateness, late="count")
 
     # Its versions
 
@@ -208,7 +214,8 @@ class Family:
         if self.shared:
             self.query, self.fresh, self.complete_from = query, not rows, complete_from
             return
-        plan = None if self.runtime is None else self.runtime.plan
+        plan = None if self.tree is None else self.tree.text(query.graph.names)
+        plan = plan if self.runtime is None else self.runtime.plan
         runtime = Runtime(query, plan, **self._options)  # type: ignore[arg-type]
         batches = [rows.get(name) for name in self.names]
         self.complete_from, self.whole = complete_from, True
@@ -219,6 +226,8 @@ class Family:
             places = {name: np.asarray(batch.column(POSITION)) for name, batch in given.items()}
             number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
             runtime.push(given, number[np.argsort(np.concatenate([*places.values()]))])
+            if plan not in (None, runtime.plan):
+                runtime.transition(plan)  # the policy has decided in that push
         elif given:
             runtime.load(given, watermark=watermark if self.timed else None)
         self.query, self.fresh, self.runtime = query, not given, runtime

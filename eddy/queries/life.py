@@ -141,7 +141,7 @@ class Life:
                 f" one ({problem}); select the column under another name"
             ) from problem
         number = self._versions[-1].number + 1
-        new = self.host.make(number, query, None if kind.waits else position, kind.warm)
+        new = self._made(number, query, None if kind.waits else position, kind.warm)
         for one in live:
             if one.start is None or (one.start > position and one is not live[0]):
                 one.ended = one.start = position  # it has not begun, and the new version takes its place
@@ -153,9 +153,15 @@ class Life:
         self._versions = [*self._versions, new]
         self._note(f"{how} change", position)
 
+    def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
+        """Return a version of the query; see `Host.make`."""
+        return self.host.make(number, query, start, warm)
+
     def require_ends(self, what: str) -> None:
         """Raise InputError unless the windows of all live versions let a drain end."""
         for version in self.live:
+            if version.query.aggregation is not None:
+                continue  # the watermark passes windows of groups
             for stream, window in zip(version.query.streams, version.query.graph.windows, strict=True):
                 if window.kind == WindowKind.UNBOUNDED:
                     raise InputError(
@@ -195,7 +201,8 @@ class Life:
 
     def end(self, link: Succession, position: int) -> None:
         """Have the old version of a change stop or drain from a position on."""
-        if link.change.drains:
+        # A handover lets windows that have begun end: the new version has not seen them whole.
+        if link.change.drains or (link.change.warm and link.old.query.aggregation is not None):
             self.host.drain(link.old, position)
         else:
             link.old.stops(position, self.host.position)

@@ -24,7 +24,9 @@ from eddy.log import LOG
 from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
+from eddy.spark.groups.sink import GroupsSink
 from eddy.spark.job_description import described
+from eddy.spark.partitioning.operators import grid_operators, why_unplaced
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.context import JobContext
 from eddy.spark.streaming.driver.distribution import distribute
@@ -43,6 +45,7 @@ from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
 from eddy.spark.streaming.driver.workers import Workers
 from eddy.spark.streaming.state.compaction import prune
+from eddy.spark.streaming.state.identity import Change, How
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.spark_files import check_spark_files
@@ -68,6 +71,7 @@ class Settings:
     keep        number of manifests to keep, with the files that they name
     late        per stream, what happens to its late rows
     memory      bound on the bytes of the engines of each host, None = none
+    change      how the query changes if it is another one than in the checkpoint
     """
 
     partitions: int
@@ -76,6 +80,7 @@ class Settings:
     keep: int
     late: tuple[Late, ...]
     memory: int | None = None
+    change: How | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,8 @@ class MicroBatches:
         self.metrics = Metrics(locations.root)
         check_spark_files(context.checkpoint.spark)
         self.manifest = recover(context.checkpoint)
+        self.change = self._changed()
+        """The change of the query with the next batch, None without one."""
         self._planned_before = context.checkpoint.spark_planned()
         """The newest batch that Spark had planned before this start."""
         self._logged_recoveries = 0
@@ -160,6 +167,23 @@ class MicroBatches:
         self._log_recoveries()
         self._workers = Workers(context)
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
+
+    def _changed(self) -> Change | None:
+        """Return the change that takes effect with the next batch; the state before it is what the new query has.
+
+        The plans in it are of the old query, so they are left out. After an immediate change all key groups are new.
+        Each start does so until the manifest of that batch is there.
+        """
+        manifest = self.manifest
+        if manifest is None:
+            return None
+        due = [one for one in self._context.changes if one.batch is None or one.batch > manifest.batch]
+        if not due:
+            return None
+        fresh = any(one.how == "immediate" for one in due)
+        groups = {} if fresh else {group: replace(one, plan=None) for group, one in manifest.groups.items()}
+        self.manifest = replace(manifest, groups=groups)
+        return Change("immediate" if fresh else "handover", manifest.batch + 1)
 
     @property
     def title(self) -> str:
@@ -203,6 +227,15 @@ class MicroBatches:
             state = explain_progress(self.manifest, self.key_groups)
         memory = explain_memory(self._settings.memory, self.metrics.memory, self.metrics.hits())
         return explain_job(self._context.job, self._settings, self._context.carried.remark, f"{state}\n{memory}")
+
+    def operators(self) -> dict[int, dict[str, list[str]]]:
+        """Return the operators of each task; see `StreamingJoinQuery.operators`."""
+        job = self._context.job
+        why = why_unplaced(job.query)
+        if why is not None:
+            raise SparkJoinError(f"this join has no node operator sets: {why}")
+        own = grid_operators(job.query, job.shares)
+        return dict.fromkeys(sorted(set(self.key_groups.partition_map.partitions)), own)
 
     def query_rows(self) -> list[tuple[str, str, int, int, str]]:
         """Return name, state, version, results and text of each query; none if the join is the only one."""
@@ -327,6 +360,8 @@ class MicroBatches:
 
     def _publish_results(self, manifest: Manifest) -> None:
         sink = self._context.sink
+        if isinstance(sink, GroupsSink):
+            sink.watermark = manifest.watermarks["engine"]
         try:
             sink.publish(manifest.batch, [one.file for one in manifest.results], self._context.spark)
         except Exception as problem:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG, refusals
+from eddy.query.query import Query
 from eddy.show.describe import planned
 from eddy.show.html import drawn
 from eddy.spark.environment.session import missing_settings
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.groups.sink import sink_of
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.calls import Calls
 from eddy.spark.streaming.driver.context import JobContext
@@ -22,7 +24,7 @@ from eddy.spark.streaming.driver.micro_batch import MicroBatches, Settings
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint, committed_batches
-from eddy.spark.streaming.state.identity import check_identity, has_identity, write_identity
+from eddy.spark.streaming.state.identity import changes_of, check_identity, has_identity, write_identity
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.transports.base import Carried
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 _warned: set[str] = set()
 """Spark applications whose settings a warning has named."""
+CHANGE_REMEDY = ", or say how the query changes, as in join(…, change='handover')"
+"""What else a user of a join can do about another query."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +50,7 @@ class StreamingJoin:
     carried     the way of the rows to the workers: the streaming plan, and the files that the workers read
     settings    settings that may change from one start to the next
     checkpoint  absolute path of the state's directory
+    grouped     the query with aggregates, of which `job` has the join; None without aggregates
 
     It has no other methods of a DataFrame: process results in `foreachBatch`, or read what the sink has written.
     """
@@ -56,6 +61,7 @@ class StreamingJoin:
     carried: Carried
     settings: Settings
     checkpoint: Path
+    grouped: Query | None = None
 
     def __repr__(self) -> str:
         return (
@@ -93,14 +99,21 @@ class StreamingJoin:
             undo.callback(checkpoint.lock.release)
             groups, transport = self.job.shares.partitions, self.carried.transport
             begun = has_identity(self.checkpoint) or checkpoint.newest_number() is not None
-            if begun:
-                checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport)
-            context = JobContext(self.spark, self.job, self.locations, checkpoint, sink, self.carried, name or "eddy")
+            changes = changes_of(self.checkpoint, self.job, groups, transport, self.settings.change) if begun else ()
+            changed = any(one.batch is None for one in changes)
+            if begun and not changed:
+                remedy = CHANGE_REMEDY if make_batches is MicroBatches else ""
+                checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport, remedy=remedy)
+            sink = sink_of(sink, self.grouped, self.checkpoint, begun)
+            named = name or "eddy"
+            context = JobContext(
+                self.spark, self.job, self.locations, checkpoint, sink, self.carried, named, changes=changes
+            )
             batches = make_batches(context, self.settings)
             undo.callback(batches.close)
-            if not begun:
+            if not begun or changed:
                 # After the check of the sink: a start that fails must not fix the identity.
-                write_identity(self.checkpoint, self.job, groups, transport)
+                write_identity(self.checkpoint, self.job, groups, transport, change=batches.change)
             calls = Calls(batches)
             batches.at_end(calls.end)
             writer = self.carried.frame.writeStream.foreachBatch(calls)
@@ -128,7 +141,8 @@ class StreamingJoin:
         """Return a text on how the join would run: key groups, tasks, transport, watermark, state, plan."""
         newest = max(committed_batches(self.checkpoint), default=None)
         state = "new" if newest is None else f"after batch {newest}"
-        return explain_job(self.job, self.settings, self.carried.remark, f"{state}, in {self.checkpoint}")
+        text = explain_job(self.job, self.settings, self.carried.remark, f"{state}, in {self.checkpoint}")
+        return text if self.grouped is None else f"{text}\naggregates: of all results of a batch, on the driver"
 
 
 def checked_trigger(trigger: dict[str, Any]) -> dict[str, Any]:
