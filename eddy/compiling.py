@@ -63,7 +63,7 @@ def warmup() -> None:
     clear_all(deciding._engine.modules.arena)
     _warm_grouped_filters()
     _warm_branches([streams[0], *rest], batch)
-    _warm_groups(streams[0], batch)
+    _warm_groups(streams[:2], batch)
     for strategy in ("stairs", "jisc"):
         changing = Runtime(third, "(R S) T", strategy=strategy)
         changing.push(dict.fromkeys(("R", "S", "T"), batch))
@@ -80,14 +80,19 @@ def _warm_grouped_filters() -> None:
         ask(3, lambda _: np.arange(3))
 
 
-def _warm_groups(stream: Stream, batch: pa.RecordBatch) -> None:
+def _warm_groups(streams: list[Stream], batch: pa.RecordBatch) -> None:
     """Compile or load the kernels of queries with aggregates."""
     mean = agg.avg(pc.field("R.k").cast(pa.float64()))
     functions = {"mean": mean, "least": agg.min("R.t"), "last": agg.last("R.s")}
-    runtime = Runtime(Query([stream], group_by=["R.k"], aggregates=functions), output="changelog")
+    runtime = Runtime(Query(streams[:1], group_by=["R.k"], aggregates=functions), output="changelog")
     for start in (0, 100):
         # The second push ends the rows of the first one, but for the last few.
         runtime.push({"R": batch.slice(start, 100)})
+    joined = Query(streams, ["R.k = S.k"], group_by=["R.k"], aggregates={"n": agg.count()})
+    for runtime in (Runtime(joined, output="changelog"), Runtime(joined, bounded=True)):
+        assert runtime._engine.rings is not None
+        runtime._engine.rings.choice.forced = True
+        runtime.push({"R": batch, "S": batch})
 
 
 def _warm_branches(streams: list[Stream], batch: pa.RecordBatch) -> None:

@@ -127,7 +127,7 @@ def test_the_oracle_of_aggregates_finds_a_defect_of_ring_values(
 ) -> None:
     copy = edited(sources, tmp_path, *([] if edit is None else [edit]))
     (copy / "tests/eddy").mkdir(parents=True)
-    for name in ("test_aggregates_rings.py", "drawn_aggregates.py"):
+    for name in ("test_aggregates_rings.py", "test_aggregates_running.py", "drawn_aggregates.py"):
         shutil.copy(ROOT / "tests/eddy" / name, copy / "tests/eddy")
     done = run(copy, "-c", PLAY_RINGS)
     assert done.returncode == (edit is not None), done.stdout + done.stderr

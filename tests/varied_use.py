@@ -218,7 +218,7 @@ def compiled() -> dict[str, int]:
     found = {}
     for package in (stairs, eddy):
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if "kernels" in module.name.split("."):
+            if any(part.endswith("kernels") for part in module.name.split(".")):
                 for name, kernel in vars(importlib.import_module(module.name)).items():
                     own = isinstance(kernel, CPUDispatcher) and kernel.py_func.__module__ == module.name
                     if own and not kernel.targetoptions.get("forceinline"):

@@ -18,8 +18,12 @@ WARM = 2_000
 PATIENCE = 50_000
 """Arrivals after which a way that lost is tried again; doubled each time it loses."""
 MOST_PATIENCE = 1 << 22
+GROWN = 1.5
+"""They are tried again at once when there are so many times as many joined rows as when they lost."""
 MARGIN = 1.1
 """A way has to cost this much less to replace the other."""
+CLOSE = 0.7
+"""Ring values that cost more than this part of what is predicted of enumeration are compared with it again."""
 FADING = 0.5
 """Weight of earlier costs against those of a new measurement."""
 
@@ -40,8 +44,12 @@ class RingChoice:
         """Seconds per arrival by ring values (True) and by enumeration (False), as far as they were measured."""
         self.rows: dict[bool, float] = {}
         """Joined rows per arrival that each way told apart when it was measured: ring values see fewer."""
+        self._again = False
+        """Whether enumeration only serves to be measured again."""
         self._missed = 1.0
         """Joined rows of enumeration for each one that ring values see."""
+        self._rows_lost = 0.0
+        """Joined rows per arrival that enumeration found before ring values lost."""
         self._patience, self._waiting = PATIENCE, 0
         self._skip = WARM
         self._arrivals, self._found, self._seconds = 0, 0, 0.0
@@ -69,15 +77,22 @@ class RingChoice:
 
     def _stays(self) -> bool:
         """Return whether ring values cost less than enumeration would."""
-        return self.costs[True] < self.predicted * (MARGIN if self._waiting > TRIAL else 1.0)
+        predicted = self.predicted
+        if self.costs[True] >= predicted * (MARGIN if self._waiting > TRIAL else 1.0):
+            return False
+        self._again = self._waiting >= self._patience and self.costs[True] > CLOSE * predicted
+        return not self._again
 
     def _tries(self) -> bool:
         """Return whether ring values are worth a trial, or have cost less."""
+        margin, self._again = 1.0 if self._again else MARGIN, False
         if self.rows[False] < FEW:
             return False
         if True not in self.costs or self._waiting >= self._patience:
             return True
-        if self.costs[True] * MARGIN >= self.costs[False]:
+        if self.rows[False] > GROWN * self._rows_lost:
+            return True
+        if self.costs[True] * margin >= self.costs[False]:
             return False
         # They were left because they see few of the joined rows.
         self._missed = self.rows[False] / max(self.rows.get(True, 0.0), 1e-3)
@@ -89,8 +104,9 @@ class RingChoice:
     def turned(self, on: bool, lost: bool = False) -> None:
         """Note that ring values serve from now on, or that they do not; lost: they could not."""
         if self.on and not on:
-            quick = self._waiting < 4 * TRIAL
-            self._patience = min(2 * self._patience, MOST_PATIENCE) if quick or lost else PATIENCE
+            self._rows_lost = self.rows.get(False, 0.0)
+            longer = lost or self._again or self._waiting < 4 * TRIAL
+            self._patience = min(2 * self._patience, MOST_PATIENCE) if longer else PATIENCE
             if lost:
                 self.costs[True] = float("inf")
         self.on = on
