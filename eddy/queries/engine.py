@@ -12,6 +12,7 @@ from eddy.log import refusals
 from eddy.push.push import Prepared
 from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family, family_key
+from eddy.queries.grouping import Grouping
 from eddy.queries.kept import Kept, Need
 from eddy.queries.life import Life
 from eddy.queries.lone_join import LoneJoin, Output, is_alone
@@ -140,10 +141,16 @@ class Engine:
             self._sharing.roll_back()
             for family in self._families.values():
                 family.roll_back()
+            for grouping in self._groupings():
+                grouping.roll_back()
             for own in self.alone.values():
                 own.roll_back()
             self._undo.restore()
             self._undo = None
+
+    def _groupings(self) -> list[Grouping]:
+        """Return the groups of all versions."""
+        return [one.grouping for one in self.owners.values() if one.grouping is not None]
 
     def _begin(self, *lives: Life) -> None:
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
@@ -173,6 +180,11 @@ class Engine:
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
         if output not in OUTPUTS:
             raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {output!r}")
+        if output == "changelog" and getattr(query, "aggregation", None) is not None:
+            raise InputError(
+                f"query {name!r}: an engine gives aggregates over windows of event time once, as \"append\"; use a"
+                " Runtime for a changelog of groups"
+            )
         position = self.checked_position(name, at)
         self._begin()
         version = self.make(0, query, position, warm, output)
@@ -271,11 +283,12 @@ class Engine:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all state: SteMs, stored states, and the rows that are kept for later starts."""
+        """Bytes of all state: SteMs, stored states, groups, and the rows that are kept for later starts."""
         own = sum(one.runtime.nbytes for one in self._families.values() if one.runtime is not None)
         own += sum(one.runtime.nbytes for one in self.alone.values())
         pool = self._sharing.pool
-        return own + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self.kept)
+        groups = sum(one.nbytes for one in self._groupings())
+        return own + groups + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self.kept)
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -347,6 +360,8 @@ class Engine:
         self._sharing.settle()
         for family, prepared in done.prepared.items():
             family.settle(prepared)
+        for grouping in self._groupings():
+            grouping.settle()
         for own_join in self.alone.values():
             own_join.settle()
         for i, own in enumerate(self.kept):
@@ -450,6 +465,15 @@ class Engine:
             self._fill(family)
 
     # For the queries
+
+    @in_turn
+    def groups_of(self, query: RunningQuery) -> pa.Table:
+        """Return the open windows of a query; see `RunningQuery.groups`."""
+        if any(one.query.aggregation is None for one in query.versions):
+            raise InputError(f"query {query.name!r}: groups() is for queries with aggregates; this one has joined rows")
+        found = [self.owners[one].grouping for one in query.live]
+        tables = [one.now() for one in found if one is not None] or [query.query.output_schema.empty_table()]
+        return pa.concat_tables(tables, promote_options="default")
 
     @in_turn
     def change_plan(self, family: Family | LoneJoin, plan: str) -> None:

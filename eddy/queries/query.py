@@ -99,6 +99,13 @@ class RunningQuery(Life):
         # Results that are held are given out with the next push.
         return -1 if self._held else self._engine.position
 
+    def groups(self) -> pa.Table:
+        """Return the open windows of a query with aggregates as they are now, oldest version first: early results.
+
+        Raises InputError for a query without aggregates.
+        """
+        return self._engine.groups_of(self)
+
     @property
     def last_element(self) -> int:
         """The position of the newest control element."""
@@ -163,16 +170,19 @@ class RunningQuery(Life):
         giving = [one for one in self._versions if one.gives_from(push.first)]
         if len(giving) == 1 and not self.successions and not self._held:
             (one,) = giving
-            return alone[one].table if one in alone else finds[owners[one].family][1].table(owners[one])
+            if one in alone:
+                return alone[one].table
+            owner, shares = owners[one], finds[owners[one].family][1]
+            return shares.table(owner) if owner.grouping is None else owner.owned(shares, push)[0]
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
         for one in reversed(giving):
-            parts[one] = alone[one] if one in alone else finds[owners[one].family][1].within_bounds(owners[one])
+            parts[one] = alone[one] if one in alone else owners[one].owned(finds[owners[one].family][1], push)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
                 self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
         for one in self.start_waiting():
             owner = owners[one]
-            parts[one] = owner.family.shares(push.first, finds[owner.family][0], [owner]).within_bounds(owner)
+            parts[one] = owner.owned(owner.family.shares(push.first, finds[owner.family][0], [owner]), push)
         return self._merged(parts)
 
     @property

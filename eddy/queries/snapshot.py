@@ -132,8 +132,14 @@ def needed_versions(query: RunningQuery) -> list[Version]:
 def engine_snapshot(engine: Engine) -> bytes:
     """Return a snapshot of an engine, which does not change. O(rows kept).
 
-    Raises SnapshotError for rows that Arrow finds invalid.
+    Raises SnapshotError for rows that Arrow finds invalid, and for queries with aggregates.
     """
+    for name, running in engine.queries.items():
+        if any(version.query.aggregation is not None for version in running.live):
+            raise SnapshotError(
+                f"query {name!r} has aggregates: a snapshot of an engine has rows and no groups, which may come from"
+                " rows that have left their windows; stop the query, or run it in a Runtime"
+            )
     sections: dict[str, memoryview] = {}
     streams = streams_text(engine.sources)
     for i, (known, kept) in enumerate(zip(streams, engine.kept, strict=True)):
@@ -143,9 +149,9 @@ def engine_snapshot(engine: Engine) -> bytes:
         if batches:
             place = f"stream {known['name']}"
             sections[f"stream {i} rows"] = _bytes(kept_schema(engine.sources.streams[i]), batches, place)
-    running = [one for one in engine.queries.values() if one.live]
+    ongoing = [one for one in engine.queries.values() if one.live]
     queries = []
-    for q, one in enumerate(running):
+    for q, one in enumerate(ongoing):
         versions = []
         for version in needed_versions(one):
             held = one.held.get(version)
@@ -178,7 +184,7 @@ def engine_snapshot(engine: Engine) -> bytes:
         },
         "position": engine.position,
         "queries": queries,
-        "plans": _plans(engine, running),
+        "plans": _plans(engine, ongoing),
         "history": [list(one.values()) for one in engine.history().to_pylist()],
     }
     return pack(header, sections, KIND)

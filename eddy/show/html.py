@@ -37,7 +37,7 @@ def as_html(shown: Description, timelines: Sequence[Timeline] = ()) -> str:
         ("results", _count(shown.results)),
         ("late rows", _count(shown.late)),
         ("state", None if shown.bytes is None else bytes_text(shown.bytes)),
-        ("watermark", _count(shown.watermark)),
+        ("watermark", shown.watermark_time or _count(shown.watermark)),
     ]
     parts.append(table((), [(name, value) for name, value in figures if value is not None]))
     if shown.queries:
@@ -56,8 +56,8 @@ def as_html(shown: Description, timelines: Sequence[Timeline] = ()) -> str:
         if timelines:
             own = timelines[k]
             parts.append(f"{_BOX}{timeline_svg(own.history, own.position, own.plan)}</div>")
-    if shown.filters:
-        parts.append(f"<pre>{'<br>'.join(map(escaped, shown.filters))}</pre>")
+    if below := (*shown.groups, *shown.filters):
+        parts.append(f"<pre>{'<br>'.join(map(escaped, below))}</pre>")
     return f"<div>{''.join(parts)}</div>"
 
 

@@ -66,6 +66,8 @@ def fill_engine(engine: JoinEngine, snapshot: Snapshot, max_bytes: int | None) -
     snapshot.fill(engine)
     # The strategy is made again: states that are complete for empty windows are not for these.
     engine.modules.caches.clear()
+    if engine.rings is not None:
+        engine.modules.caches.add(engine.rings)
     engine.strategy = make_strategy(
         options.strategy, engine.modules, engine.strategy.tree, options.background, options.store
     )

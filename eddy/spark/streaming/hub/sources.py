@@ -81,6 +81,11 @@ class HubStreams:
 
     def check(self, name: str, query: Query) -> None:
         """Raise QueryError for a query that cannot run on these streams."""
+        if query.aggregation is not None:
+            raise QueryError(
+                f"query {name!r}: a hub runs queries without aggregates; aggregate its results with Spark, or use"
+                " eddy.spark.join"
+            )
         if isinstance(query, BranchedQuery):
             raise QueryError(
                 f"query {name!r}: a hub runs queries without branches; run it as a streaming join of its own"
