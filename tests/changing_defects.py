@@ -126,8 +126,8 @@ CHANGING_DEFECTS = (
         (
             Edit(
                 "eddy/queries/engine.py",
-                "family.complete_from > self._kept_from(family) or not family.whole",
-                "family.complete_from > self._kept_from(family)",
+                "family.complete_from > self._kept_from(family.names) or not family.whole",
+                "family.complete_from > self._kept_from(family.names)",
             ),
         ),
         queries="changing",
