@@ -27,8 +27,8 @@ class Balance:
     policy   decides which group runs where; `Automatic` by default
     every    seconds between two decisions
     how      protocol of the moves: "parallel", "state" or "jit"
-    measure  load of a group: "time", seconds of work per second, work that waits included; or "memory", rows and
-             entries of stored states
+    measure  load of a group: "time", seconds of work per second, work that waits included; or "memory", rows
+             in windows and queues, and entries of stored states
     weight   weight of the newest period in the smoothed load
     payback  seconds within which a move must have paid for itself; None = every move that the policy plans is made
 

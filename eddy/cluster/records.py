@@ -76,6 +76,26 @@ predicted_cost seconds of work of the move at speed 1; sender_work and receiver_
                the rows that the nodes would have joined anyway
 """
 
+GROUPS = pa.schema(
+    [
+        ("group", pa.int64()),
+        ("node", pa.int64()),
+        ("rows", pa.int64()),
+        ("entries", pa.int64()),
+        ("waiting", pa.int64()),
+        ("joined", pa.list_(pa.int64())),
+        ("work", pa.float64()),
+    ]
+)
+"""Columns of `Simulation.groups`.
+
+node     the node that runs the group
+rows     rows in its windows, entries: entries of its stored states; in both copies during a PTLB move
+waiting  rows in the queues of nodes
+joined   rows joined so far, by stream
+work     seconds of work so far at speed 1, at all nodes
+"""
+
 
 class MessageLog:
     """All messages that belong to moves."""

@@ -16,7 +16,7 @@ from eddy.cluster.machine import Done, Machine, Node
 from eddy.cluster.manager import PURGES, Manager, Options, checked_how
 from eddy.cluster.messages import MANAGER, UNION, Commit, Message, Sent, processor
 from eddy.cluster.partitioning import Partitioned
-from eddy.cluster.records import MessageLog, MoveLog
+from eddy.cluster.records import GROUPS, MessageLog, MoveLog
 from eddy.cluster.split import Split
 from eddy.cluster.track import Setting
 from eddy.cluster.union import Union
@@ -110,6 +110,8 @@ class Simulation:
         self._balancer = None if balance is None else Balancer(balance, first, len(self.nodes), self.costs)
         self._spent: dict[int, float] = defaultdict(float)
         """Seconds of work of each group in this period, at speed 1."""
+        self._worked: dict[int, float] = defaultdict(float)
+        """The same, in all periods before."""
         self._joined = 0
         if balance is not None:
             self._at(balance.every, self._balance)
@@ -264,6 +266,28 @@ class Simulation:
         """Return one row per move; `records.MOVES` documents the columns."""
         return self._moves.table(self.manager.moves, self._log)
 
+    def groups(self) -> pa.Table:
+        """Return one row per partition group; `records.GROUPS` documents the columns. O(tracks + rows that wait)."""
+        states, waiting = self._states(copies=True)
+        joined: dict[int, list[int]] = defaultdict(lambda: [0] * len(self._splits))
+        for machine in self._machines:
+            for (group, _), track in (machine.processor.tracks if machine else {}).items():
+                for i, own in enumerate(track.known.intervals):
+                    joined[group][i] = max(joined[group][i], own[-1][1] if own else 0)
+        rows = [
+            {
+                "group": group,
+                "node": self.manager.owners[group],
+                "rows": states[group].rows,
+                "entries": states[group].entries,
+                "waiting": waiting[group],
+                "joined": joined[group],
+                "work": self._worked[group] + self._spent[group],
+            }
+            for group in range(self.query.groups)
+        ]
+        return pa.Table.from_pylist(rows, schema=GROUPS)
+
     # Events
 
     def _at(self, time: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -376,32 +400,36 @@ class Simulation:
             rows = sum(self._spent.values()) / max(1, self._joined)
             measured = {g: (self._spent[g] + waiting[g] * rows) / balance.every for g in range(self.query.groups)}
         else:
-            measured = {g: float(states[g].rows + states[g].entries) for g in range(self.query.groups)}
+            measured = {g: float(states[g].rows + states[g].entries + waiting[g]) for g in range(self.query.groups)}
         self._moves.measured(self.owners, measured, self.manager.moves, self._clock)
         busy = frozenset(group for move in self.manager.running for group in move.groups)
-        for one in self._balancer.plan(self.owners, measured, states, busy):
+        # Groups on their way count for their receiver; a PTLB move is under way for as long as the windows are.
+        for one in self._balancer.plan(self._ends(), measured, states, busy):
             if MANAGER not in self._held and not {one.sender, one.receiver} & (self._gone | self.manager.down):
                 number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
                 self._moves.predicted(self.manager.moves[number], one.gain, one.cost)
+        for group, seconds in self._spent.items():
+            self._worked[group] += seconds
         self._spent.clear()
         self._joined = 0
         if self._events:
             self._at(self._clock + balance.every, self._balance)
 
-    def _states(self) -> tuple[dict[int, State], dict[int, int]]:
-        """Return what each group keeps, and how many of its rows wait."""
+    def _states(self, copies: bool = False) -> tuple[dict[int, State], dict[int, int]]:
+        """Return what each group keeps, at its owner or in all copies, and how many of its rows wait."""
         states: dict[int, State] = defaultdict(lambda: State(0, 0))
         waiting: dict[int, int] = defaultdict(int)
         for machine in self._machines:
             if machine is None:
                 continue
             for (group, _), track in machine.processor.tracks.items():
-                if self.manager.owners[group] != machine.number:
+                if not copies and self.manager.owners[group] != machine.number:
                     continue  # while PTLB runs, two nodes have the group
                 stairs = [] if track.runtime is None else track.runtime.stairs
-                states[group] = State(track.n_rows, sum(stair.rows for stair in stairs))
-            for rows in machine.queue:
-                for entry in rows.entries:
+                rows, entries = states[group]
+                states[group] = State(rows + track.n_rows, entries + sum(stair.rows for stair in stairs))
+            for queued in machine.queue:
+                for entry in queued.entries:
                     waiting[entry.group] += 0 if entry.rows is None else len(entry.rows)
         return states, waiting
 
