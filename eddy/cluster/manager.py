@@ -18,13 +18,14 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from eddy.cluster.fragments import Fragment
 from eddy.cluster.messages import STEPS, UNION, Given, Message, Sent, processor, split
 from eddy.cluster.positions import ENDLESS
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
 PURGES = ("exact", "paper")
-CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1}
+CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1, "fragment": 1, "gather": 1}
 """The first step of each protocol that changes where rows go."""
 
 
@@ -98,6 +99,8 @@ class Manager:
         self.epochs = [0] * len(owners)
         """Per group, the last epoch that was given out."""
         self.splits = [split(name) for name in streams]
+        self.fragments: dict[int, Fragment] = {}
+        """By partition group, each fragment of a hot key beside the first one."""
         self.moves: list[Move] = []
         self.down: set[int] = set()
         self._locked: dict[int, int] = {}
@@ -136,6 +139,28 @@ class Manager:
         self.moves.append(Move(len(self.moves), how, sender, receiver, groups, amount))
         return self._begin()
 
+    def fragment(self, of: int, key: int, dealt: int, to: int, since: int) -> list[Sent]:
+        """Give a hot key another fragment at a node; see `eddy/cluster/fragments.py` for the arguments."""
+        self.journal.append(("fragment", (of, key, dealt, to, since)))
+        group = len(self.owners)
+        for numbers, first in ((self.owners, to), (self.current, 0), (self.epochs, 0)):
+            numbers.append(first)
+        self.fragments[group] = Fragment(of, key, dealt, since)
+        return self._again(group) + self._begin()
+
+    def gather(self, group: int) -> list[Sent]:
+        """End a fragment as soon as none of its rows of the dealt stream can join."""
+        self.journal.append(("gather", (group,)))
+        self.fragments[group].state = "gathering"
+        return self._again(group) + self._begin()
+
+    def _again(self, group: int) -> list[Sent]:
+        """Request what a fragment waits for, if anything."""
+        how = {"replicated": "fragment", "gathering": "gather"}.get(self.fragments[group].state)
+        if how is not None:
+            self.moves.append(Move(len(self.moves), how, self.owners[group], self.owners[group], (group,)))
+        return []
+
     def _begin(self) -> list[Sent]:
         sent: list[Sent] = []
         claimed: set[int] = set()
@@ -151,12 +176,14 @@ class Manager:
 
     def _start(self, move: Move) -> list[Sent]:
         move.state = "running"
+        if move.how in ("fragment", "gather"):
+            move.sender = move.receiver = self.owners[move.groups[0]]
         if move.amount is not None:
             groups: Iterable[int] = (g for g in range(len(self.owners)) if g not in self._locked)
         else:
             groups = move.groups
         move.groups = tuple(g for g in groups if self.owners[g] == move.sender and g != -1)
-        if move.how != "recover" and (not move.groups or move.sender == move.receiver):
+        if not move.groups or (move.sender == move.receiver and move.how in ("parallel", "state", "jit")):
             move.state = "nothing"
             return []
         if move.amount is None:
@@ -356,6 +383,36 @@ def _recover(manager: Manager, move: Move) -> Steps:
     watermarks = {group: needed_from(own) for group, own in given.items()}
     rebuild = manager.ask(move, "RecoverPartitions", [receiver, *splits], given=given, watermarks=watermarks)
     yield Step(rebuild, {(receiver, "Recovered")})
+    for group in move.groups:
+        if group in manager.fragments:
+            manager._again(group)
+
+
+def _fragment(manager: Manager, move: Move) -> Steps:
+    """Replicate the key at all splits, build the track of the fragment from their logs, and then deal rows to it."""
+    ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
+    own = manager.fragments[group]
+    replicate = manager.ask(move, "ReplicateKey", splits, of=own.of, key=own.key, dealt=own.dealt, since=own.since)
+    yield Step(replicate, {(one, "Replicated") for one in splits})
+    nothing: dict[int, tuple[Given, ...]] = {group: ()}
+    build = manager.ask(
+        move, "RecoverPartitions", [receiver, *splits], given=nothing, watermarks={group: needed_from(())}
+    )
+    yield Step(build, {(receiver, "Recovered")})
+    manager.settle(move)
+    if own.state == "replicated":
+        own.state = "dealt"
+    yield Step(manager.ask(move, "DealKey", [splits[own.dealt]]), set())
+
+
+def _gather(manager: Manager, move: Move) -> Steps:
+    """Deal no more rows to the fragment, and delete it when those that it has cannot join."""
+    ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
+    own = manager.fragments[group]
+    gather = manager.ask(move, "GatherKey", [receiver, splits[own.dealt]], dealt=own.dealt)
+    yield Step(gather, {(receiver, "AllOldPurged")})
+    move.committed, own.state, manager.owners[group] = True, "gathered", -1
+    yield Step(manager.ask(move, "DeletePartitions", [receiver, *splits]), set())
 
 
 def needed_from(given: tuple[Given, ...]) -> int:
@@ -378,13 +435,15 @@ PROTOCOLS: dict[str, Callable[[Manager, Move], Steps]] = {
     "state": _state,
     "jit": _jit,
     "recover": _recover,
+    "fragment": _fragment,
+    "gather": _gather,
 }
 """The steps of each protocol on the side of the manager."""
 
 
 def checked_how(how: object) -> str:
     """Return the name of a protocol. Raises InputError for any other value."""
-    names = [name for name in PROTOCOLS if name != "recover"]
+    names = ("parallel", "state", "jit")
     if how not in names:
         raise InputError(f"how={how!r}: a move is made by one of {', '.join(map(repr, names))}")
     return str(how)

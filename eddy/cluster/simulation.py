@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from eddy.cluster.balancing import Balance, Balancer, State
+from eddy.cluster.fragments import Fragment
 from eddy.cluster.links import Delay, Link, Links
 from eddy.cluster.machine import Done, Machine, Node
 from eddy.cluster.manager import PURGES, Manager, Options, checked_how
@@ -99,7 +101,10 @@ class Simulation:
         self._machines: list[Machine | None] = [self._machine(i, first) for i in range(len(self.nodes))]
         self._lives = [0] * len(self.nodes)
         self._gone: set[int] = set()
-        self._splits = {f"split {name}": Split(i, first, len(self.nodes)) for i, name in enumerate(self.query.names)}
+        self._splits = {
+            f"split {name}": Split(i, first, len(self.nodes), partial(self.query.hashes, i))
+            for i, name in enumerate(self.query.names)
+        }
         self.union = Union(self.query.inner.output_schema, self.query.hidden)
         options = Options(purge, copy == "log", tuple(self.query.spans), self._cheaper)
         self.manager = Manager(first, len(self.nodes), self.query.names, options)
@@ -151,7 +156,7 @@ class Simulation:
 
     @property
     def owners(self) -> list[int]:
-        """Per group, the node that runs it."""
+        """Per group, the node that runs it; -1 for a fragment of a hot key that has been gathered."""
         return list(self.manager.owners)
 
     def push(self, batches: Mapping[str, object], at: float | None = None) -> None:
@@ -193,7 +198,7 @@ class Simulation:
         """
         self._check_receiver(to)
         checked_how(how)
-        wanted = sorted({self.query.check_group(group) for group in groups})
+        wanted = sorted({self.query.check_group(group, self.owners) for group in groups})
         if not wanted:
             raise InputError("no groups to move; name at least one")
         ends = self._ends()
@@ -208,6 +213,52 @@ class Simulation:
         self._check_receiver(to)
         checked_how(how)
         return self._request(how, sender, to, (), rows)
+
+    def fragment(self, key: object, deal: str, to: Sequence[int]) -> list[int]:
+        """Divide the rows of a hot key: give it a fragment more at each of these nodes; return their partition groups.
+
+        key   a value, or a tuple of values if the key has several columns
+        deal  the stream whose rows are dealt; those of the others go to all fragments
+
+        `eddy/cluster/fragments.py` has the rules. Raises InputError for arguments that do not fit.
+        """
+        if deal not in self.query.names:
+            raise InputError(f"there is no stream {deal!r}; the streams are {', '.join(self.query.names)}")
+        dealt, hashed = self.query.names.index(deal), self.query.hash_of(key)
+        if self.query.spans[dealt] is None:
+            raise InputError(f"stream {deal} is unbounded, so its rows could never be gathered; deal another stream")
+        other = {one.dealt for one in self._fragments(hashed).values()} - {dealt}
+        if other:
+            raise InputError(f"key {key!r} is in fragments by stream {self.query.names[other.pop()]}; deal that one")
+        if not to:
+            raise InputError("no node for a fragment; name at least one")
+        for node in to:
+            self._check_receiver(node)
+        self._check_manager()
+        return [self._fragment(hashed, dealt, node) for node in to]
+
+    def gather(self, key: object) -> list[int]:
+        """Gather all fragments of a key in its partition group; return the groups that end with their windows."""
+        self._check_manager()
+        groups = list(self._fragments(self.query.hash_of(key)))
+        if not groups:
+            raise InputError(f"key {key!r} is not in fragments")
+        for group in groups:
+            self._send(MANAGER, self.manager.gather(group))
+        return groups
+
+    def _fragments(self, key: int) -> dict[int, Fragment]:
+        """Return the fragments of a key, beside the first one, that are not gathered."""
+        live = ("replicated", "dealt")
+        return {group: one for group, one in self.manager.fragments.items() if one.key == key and one.state in live}
+
+    def _fragment(self, key: int, dealt: int, node: int) -> int:
+        of = int(self.query.groups_of(np.array([key], np.uint64))[0])
+        since = min(one.progress for one in self._splits.values())
+        number = len(self.manager.owners)
+        self._moves.asked(len(self.manager.moves), self._clock)
+        self._send(MANAGER, self.manager.fragment(of, key, dealt, node, since))
+        return number
 
     def transition(self, node: int, plan: str) -> None:
         """Change the plan of a node: of all its engines, and of groups that come to it."""
@@ -284,7 +335,7 @@ class Simulation:
                 "joined": joined[group],
                 "work": self._worked[group] + self._spent[group],
             }
-            for group in range(self.query.groups)
+            for group in range(len(self.manager.owners))
         ]
         return pa.Table.from_pylist(rows, schema=GROUPS)
 
@@ -303,6 +354,10 @@ class Simulation:
         if node in self._gone:
             raise InputError(f"node {node} was lost and does not come back; choose another one")
 
+    def _check_manager(self) -> None:
+        if MANAGER in self._held:
+            raise InputError("the manager is down; request the move when it runs again")
+
     def _ends(self) -> list[int]:
         """Return per group the node that will run it after all requested moves."""
         ends = self.owners
@@ -313,8 +368,7 @@ class Simulation:
         return ends
 
     def _request(self, how: str, sender: int, to: int, groups: tuple[int, ...], amount: float | None) -> int:
-        if MANAGER in self._held:
-            raise InputError("the manager is down; request the move when it runs again")
+        self._check_manager()
         if how == "parallel" and None in self.query.spans:
             endless = self.query.names[self.query.spans.index(None)]
             raise InputError(f"stream {endless} is unbounded, so PTLB would never end: move by 'state' or 'jit'")
