@@ -146,20 +146,23 @@ class Manager:
         for numbers, first in ((self.owners, to), (self.current, 0), (self.epochs, 0)):
             numbers.append(first)
         self.fragments[group] = Fragment(of, key, dealt, since)
-        return self._again(group) + self._begin()
+        self._again(group)
+        return self._begin()
 
     def gather(self, group: int) -> list[Sent]:
         """End a fragment as soon as none of its rows of the dealt stream can join."""
         self.journal.append(("gather", (group,)))
         self.fragments[group].state = "gathering"
-        return self._again(group) + self._begin()
+        self._again(group)
+        return self._begin()
 
-    def _again(self, group: int) -> list[Sent]:
-        """Request what a fragment waits for, if anything."""
+    def _again(self, group: int) -> None:
+        """Request what a fragment waits for, if anything, unless that is under way."""
         how = {"replicated": "fragment", "gathering": "gather"}.get(self.fragments[group].state)
-        if how is not None:
+        asked = [one for one in self.moves if one.how == how and group in one.groups]
+        known = any(one.state in ("waiting", "running") for one in asked)
+        if how is not None and not known:
             self.moves.append(Move(len(self.moves), how, self.owners[group], self.owners[group], (group,)))
-        return []
 
     def _begin(self) -> list[Sent]:
         sent: list[Sent] = []
@@ -167,6 +170,8 @@ class Manager:
         for move in self.moves:
             if move.state != "waiting":
                 continue
+            if move.how in ("fragment", "gather"):
+                move.sender = move.receiver = self.owners[move.groups[0]]
             free = not any(group in self._locked or group in claimed for group in move.groups)
             if free and move.sender not in self.down and move.receiver not in self.down:
                 sent += self._start(move)
@@ -176,8 +181,6 @@ class Manager:
 
     def _start(self, move: Move) -> list[Sent]:
         move.state = "running"
-        if move.how in ("fragment", "gather"):
-            move.sender = move.receiver = self.owners[move.groups[0]]
         if move.amount is not None:
             groups: Iterable[int] = (g for g in range(len(self.owners)) if g not in self._locked)
         else:
@@ -250,7 +253,11 @@ class Manager:
         """Rebuild the groups of a node that will not come back at other nodes, in turn."""
         self.journal.append(("removed", (node, heirs)))
         for move in self.moves:
-            if move.state == "waiting" and node in (move.sender, move.receiver):
+            if move.state != "waiting" or node not in (move.sender, move.receiver):
+                continue
+            if move.how == "fragment":
+                self.owners[move.groups[0]] = heirs[0]
+            elif move.how != "gather":
                 move.state = "aborted"
         return self._recover(node, heirs) + self._begin()
 
@@ -275,8 +282,9 @@ class Manager:
             for group in move.groups if move.epochs else ():
                 homes[group] = move.receiver if move.committed or move.how == "recover" else move.sender
                 drops[group] = {move.sender, move.receiver}
+        waiting = {one.groups[0] for one in self.moves if one.state == "waiting" and one.how == "fragment"}
         for group, owner in enumerate(self.owners):
-            if owner == node and group not in self._locked:
+            if owner == node and group not in self._locked and group not in waiting:
                 homes.setdefault(group, node)
                 drops.setdefault(group, {node})
         if heirs is not None:
@@ -412,7 +420,7 @@ def _gather(manager: Manager, move: Move) -> Steps:
     gather = manager.ask(move, "GatherKey", [receiver, splits[own.dealt]], dealt=own.dealt)
     yield Step(gather, {(receiver, "AllOldPurged")})
     move.committed, own.state, manager.owners[group] = True, "gathered", -1
-    yield Step(manager.ask(move, "DeletePartitions", [receiver, *splits]), set())
+    yield Step(manager.ask(move, "DeletePartitions", [receiver, *splits], gathered=True), set())
 
 
 def needed_from(given: tuple[Given, ...]) -> int:

@@ -116,8 +116,8 @@ class Sender:
             track = self.owner.tracks[key]
             if sending.how == "gather" and not sending.purged and sending.dealt in self.owner.ended[key]:
                 # The time of the track stands still at the flag of the dealt stream; here its progress counts on.
-                if min(self.owner.progress) > track.purged_at[sending.dealt]:
-                    sending.purged = True
+                sending.purged = min(self.owner.progress) > track.purged_at[sending.dealt]
+                if sending.purged:
                     sent += self.owner.join(key, final=True)
                     sent += self.owner.report(sending.move, "AllOldPurged", key[0])
             if sending.how != "parallel" or sending.purged or track.new is None or not all(track.new.intervals):

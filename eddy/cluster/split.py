@@ -136,7 +136,7 @@ class Split:
         ]
 
     def _DeletePartitions(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
-        if number in self.fragments:
+        if message.content.get("gathered"):
             self.fragments.remove(number)
             return self._ended(number, group, message)
         old, new = group.routes

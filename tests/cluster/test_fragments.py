@@ -129,19 +129,19 @@ def test_fragments_among_moves_and_losses(seed: int) -> None:
             live = simulation._fragments(simulation.query.hash_of(key))
             deal = dealt.setdefault(key, drawn.choice("ABC")) if live else drawn.choice("ABC")
             dealt[key] = deal
-            simulation.fragment(key, deal, to=[drawn.randrange(3)])
+            simulation.fragment(key, deal, to=[drawn.choice([n for n in range(3) if n not in simulation._gone])])
         elif kind == "gather" and simulation._fragments(simulation.query.hash_of(key)):
             simulation.gather(key)
         elif kind == "move":
-            live_groups = [group for group, owner in enumerate(simulation.owners) if owner >= 0]
-            simulation.move(
-                drawn.sample(live_groups, 2), drawn.randrange(3), drawn.choice(["parallel", "state", "jit"])
-            )
+            groups = [group for group, owner in enumerate(simulation.owners) if owner >= 0]
+            to = drawn.choice([n for n in range(3) if n not in simulation._gone])
+            simulation.move(drawn.sample(groups, 2), to, drawn.choice(["parallel", "state", "jit"]))
         elif kind == "lose":
             process = drawn.choice([0, 1, 2, "manager", "split A"])
             if process not in down:
                 down.add(process)
-                simulation.lose(process, drawn.choice([0.0, 0.003, 0.05]))
+                for_good = isinstance(process, int) and not simulation._gone and not down & {0, 1, 2} - {process}
+                simulation.lose(process, None if for_good else drawn.choice([0.0, 0.003, 0.05]))
     finished(simulation)
     assert found(simulation) == expected(data)
 
