@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from eddy.cluster.balancing import Balance, Balancer, State
 from eddy.cluster.fragments import Fragment
+from eddy.cluster.hot_keys import most_frequent
 from eddy.cluster.links import Delay, Link, Links
 from eddy.cluster.machine import Done, Machine, Node
 from eddy.cluster.manager import PURGES, Manager, Options, checked_how
@@ -450,11 +451,12 @@ class Simulation:
         assert self._balancer is not None
         balance = self._balancer.balance
         states, waiting = self._states()
+        groups = [group for group, owner in enumerate(self.owners) if owner >= 0]
         if balance.measure == "time":
             rows = sum(self._spent.values()) / max(1, self._joined)
-            measured = {g: (self._spent[g] + waiting[g] * rows) / balance.every for g in range(self.query.groups)}
+            measured = {g: (self._spent[g] + waiting[g] * rows) / balance.every for g in groups}
         else:
-            measured = {g: float(states[g].rows + states[g].entries + waiting[g]) for g in range(self.query.groups)}
+            measured = {g: float(states[g].rows + states[g].entries + waiting[g]) for g in groups}
         self._moves.measured(self.owners, measured, self.manager.moves, self._clock)
         busy = frozenset(group for move in self.manager.running for group in move.groups)
         # Groups on their way count for their receiver; a PTLB move is under way for as long as the windows are.
@@ -462,12 +464,41 @@ class Simulation:
             if MANAGER not in self._held and not {one.sender, one.receiver} & (self._gone | self.manager.down):
                 number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
                 self._moves.predicted(self.manager.moves[number], one.gain, one.cost)
+        if MANAGER not in self._held:
+            self._divide_hot_keys(self._balancer)
         for group, seconds in self._spent.items():
             self._worked[group] += seconds
         self._spent.clear()
         self._joined = 0
         if self._events:
             self._at(self._clock + balance.every, self._balance)
+
+    def _divide_hot_keys(self, balancer: Balancer) -> None:
+        """Give hot keys fragments, and gather those that have cooled."""
+        load = balancer.load.per_group
+        nodes = {number: 0.0 for number in range(len(self.nodes)) if number not in self._gone | self.manager.down}
+        for own, owner in zip(load, self.owners, strict=True):
+            if owner in nodes:
+                nodes[owner] += own
+        fragments: dict[int, list[int]] = {}
+        for group, one in self.manager.fragments.items():
+            if one.state == "dealt":
+                fragments.setdefault(one.key, [one.of]).append(group)
+        bound = balancer.hot_keys.bound(list(nodes.values()))
+        watched = {group for group in range(self.query.groups) if load[group] > bound}
+        watched |= {groups[0] for groups in fragments.values()}
+        windowed = [i for i, span in enumerate(self.query.spans) if span is not None]
+        splits = list(self._splits.values())
+        frequent = {g: one for g in watched if (one := most_frequent(splits, g, windowed)) is not None}
+        for one in splits:
+            one.counted()
+        made, cooled = balancer.hot_keys.plan(load, self.owners, nodes, frequent, fragments)
+        for key, deal, to in made:
+            for node in to:
+                self._fragment(key, deal, node)
+        for key in cooled:
+            for group in fragments[key][1:]:
+                self._send(MANAGER, self.manager.gather(group))
 
     def _states(self, copies: bool = False) -> tuple[dict[int, State], dict[int, int]]:
         """Return what each group keeps, at its owner or in all copies, and how many of its rows wait."""

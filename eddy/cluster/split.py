@@ -51,6 +51,8 @@ class _Group:
     """Rows before this position have been sent."""
     first: int = 0
     """The track of the group has no rows before this position: it is the receiver of a PTLB move."""
+    counted: int = 0
+    """The rows from this position on came in this period."""
 
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Log rows; return them with their positions."""
@@ -101,6 +103,17 @@ class Split:
             if group.routes:
                 group.sent = group.count
         return [(processor(node), Rows(self.stream, tuple(entries[node]), self.progress)) for node in range(self.nodes)]
+
+    def recent(self, group: int) -> npt.NDArray[np.uint64]:
+        """Return the hashes of the keys of the rows of a group since the last call of `counted`."""
+        own = self.groups[group]
+        rows = self.logged(group, Positions([[(own.counted, own.count)]]))
+        return np.zeros(0, np.uint64) if rows is None else self.fragments.hashes(rows)
+
+    def counted(self) -> None:
+        """Begin a new period of `recent`."""
+        for group in self.groups:
+            group.counted = group.count
 
     def receive(self, message: Message) -> list[Sent]:
         """Take a control message and return what to send. A repeated message has no effect but its answer."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eddy.cluster import Node, Simulation
+from eddy.cluster import Balance, Node, Simulation
 from eddy.cluster.messages import STEPS
 from eddy.errors import InputError
 from jisc.strategies import STRATEGIES
-from tests.cluster.cases import PLANS, cluster, delays, expected, feed, finished, found
+from tests.cluster.cases import PLANS, STREAMS, cluster, delays, expected, feed, finished, found, joined, query
 
 KEY = 3
 
@@ -161,3 +163,23 @@ def test_errors() -> None:
     ):
         with pytest.raises(InputError, match=says):
             call()
+
+
+def test_a_hot_key_gets_fragments_and_loses_them_when_it_cools() -> None:
+    """Half of all rows have one key for a while: no move of its group can balance the nodes."""
+    simulation = Simulation(query(), [Node(speed=0.05)] * 4, groups=16, balance=Balance(every=0.25))
+    others = itertools.cycle(range(100, 260))
+    numbers, rows = itertools.count(), list[dict[str, Any]]()
+    for t in range(120):
+        for name in STREAMS:
+            keys = [next(others) for _ in range(4)] + [KEY] * (4 if 10 <= t < 60 and name != "C" else 0)
+            own = [{"k": k, "t": t, "v": next(numbers)} for k in keys]
+            rows += [{"stream": name, **row} for row in own]
+            simulation.push({name: own}, at=t * 0.05)
+    simulation.run(3.0)
+    assert max(simulation.owners[16:], default=-1) >= 0, "no fragment"
+    finished(simulation)
+    hows = [row["how"] for row in simulation.history().to_pylist()]
+    assert hows.count("fragment") == hows.count("gather") >= 1
+    assert set(simulation.owners[16:]) == {-1}
+    assert found(simulation) == joined(rows)
