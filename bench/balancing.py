@@ -25,6 +25,7 @@ from bench.spark import STREAMS, Feed, bench_session, query
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from eddy.spark.streaming.driver.move_records import How
     from eddy.spark.streaming.driver.partition_map import PartitionMap
     from eddy.spark.streaming.driver.rebalancing import Load
 
@@ -37,7 +38,7 @@ class SparkWay(NamedTuple):
     """A way to adapt a streaming join: whether engines choose their plans, and how groups move, None = not at all."""
 
     lm: bool
-    how: str | None
+    how: How | None
 
 
 SPARK_WAYS = {

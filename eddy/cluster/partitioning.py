@@ -162,6 +162,7 @@ class Partitioned:
         """Return a group that has an owner. Raises InputError if there is none of this number."""
         if not isinstance(group, int | np.integer) or not 0 <= group < len(owners):
             raise InputError(f"there is no partition group {group!r}; groups are numbered from 0 to {len(owners) - 1}")
-        if owners[group] < 0:
-            raise InputError(f"partition group {group} was a fragment of a hot key, which has been gathered")
-        return int(group)
+        number = int(group)
+        if owners[number] < 0:
+            raise InputError(f"partition group {number} was a fragment of a hot key, which has been gathered")
+        return number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
@@ -11,15 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from eddy.cluster.balancing import Balance, Balancer, State
+from eddy.cluster.balancing import Balance, Balancer
 from eddy.cluster.fragments import Fragment
 from eddy.cluster.hot_keys import most_frequent
 from eddy.cluster.links import Delay, Link, Links
+from eddy.cluster.loads import Loads, kept
 from eddy.cluster.machine import Done, Machine, Node
 from eddy.cluster.manager import PURGES, Manager, Options, checked_how
 from eddy.cluster.messages import MANAGER, UNION, Commit, Message, Sent, processor
 from eddy.cluster.partitioning import Partitioned
-from eddy.cluster.records import GROUPS, MessageLog, MoveLog
+from eddy.cluster.records import MessageLog, MoveLog
 from eddy.cluster.split import Split
 from eddy.cluster.track import Setting
 from eddy.cluster.union import Union
@@ -114,11 +114,7 @@ class Simulation:
         self.late_counts = dict.fromkeys(self.query.names, 0)
         self._log, self._moves = MessageLog(), MoveLog()
         self._balancer = None if balance is None else Balancer(balance, first, len(self.nodes), self.costs)
-        self._spent: dict[int, float] = defaultdict(float)
-        """Seconds of work of each group in this period, at speed 1."""
-        self._worked: dict[int, float] = defaultdict(float)
-        """The same, in all periods before."""
-        self._joined = 0
+        self._loads = Loads()
         if balance is not None:
             self._at(balance.every, self._balance)
 
@@ -320,25 +316,7 @@ class Simulation:
 
     def groups(self) -> pa.Table:
         """Return one row per partition group; `records.GROUPS` documents the columns. O(tracks + rows that wait)."""
-        states, waiting = self._states(copies=True)
-        joined: dict[int, list[int]] = defaultdict(lambda: [0] * len(self._splits))
-        for machine in self._machines:
-            for (group, _), track in (machine.processor.tracks if machine else {}).items():
-                for i, own in enumerate(track.known.intervals):
-                    joined[group][i] = max(joined[group][i], own[-1][1] if own else 0)
-        rows = [
-            {
-                "group": group,
-                "node": self.manager.owners[group],
-                "rows": states[group].rows,
-                "entries": states[group].entries,
-                "waiting": waiting[group],
-                "joined": joined[group],
-                "work": self._worked[group] + self._spent[group],
-            }
-            for group in range(len(self.manager.owners))
-        ]
-        return pa.Table.from_pylist(rows, schema=GROUPS)
+        return self._loads.table(self._machines, self.manager, list(self._splits.values()))
 
     # Events
 
@@ -432,9 +410,7 @@ class Simulation:
             return
         machine.busy = True
         self._moves.worked(machine.number, done, self.manager.moves, self._clock)
-        for group, seconds in done.by_group.items():
-            self._spent[group] += seconds * machine.speed
-        self._joined += sum(rows.n_rows for rows in done.rows)
+        self._loads.turned(machine, done)
         self._at(self._clock + done.seconds, self._finished, machine, done)
 
     def _finished(self, machine: Machine, done: Done) -> None:
@@ -450,11 +426,10 @@ class Simulation:
         """Decide after a period, and begin the next one as long as anything else happens."""
         assert self._balancer is not None
         balance = self._balancer.balance
-        states, waiting = self._states()
+        states, waiting = kept(self._machines, self.manager.owners)
         groups = [group for group, owner in enumerate(self.owners) if owner >= 0]
         if balance.measure == "time":
-            rows = sum(self._spent.values()) / max(1, self._joined)
-            measured = {g: (self._spent[g] + waiting[g] * rows) / balance.every for g in groups}
+            measured = self._loads.in_time(groups, waiting, balance.every)
         else:
             measured = {g: float(states[g].rows + states[g].entries + waiting[g]) for g in groups}
         self._moves.measured(self.owners, measured, self.manager.moves, self._clock)
@@ -466,10 +441,7 @@ class Simulation:
                 self._moves.predicted(self.manager.moves[number], one.gain, one.cost)
         if MANAGER not in self._held:
             self._divide_hot_keys(self._balancer)
-        for group, seconds in self._spent.items():
-            self._worked[group] += seconds
-        self._spent.clear()
-        self._joined = 0
+        self._loads.next_period()
         if self._events:
             self._at(self._clock + balance.every, self._balance)
 
@@ -489,9 +461,10 @@ class Simulation:
         watched |= {groups[0] for groups in fragments.values()}
         windowed = [i for i, span in enumerate(self.query.spans) if span is not None]
         splits = list(self._splits.values())
-        frequent = {g: one for g in watched if (one := most_frequent(splits, g, windowed)) is not None}
-        for one in splits:
-            one.counted()
+        found = {group: most_frequent(splits, group, windowed) for group in watched}
+        frequent = {group: key for group, key in found.items() if key is not None}
+        for own_split in splits:
+            own_split.counted()
         made, cooled = balancer.hot_keys.plan(load, self.owners, nodes, frequent, fragments)
         for key, deal, to in made:
             for node in to:
@@ -499,24 +472,6 @@ class Simulation:
         for key in cooled:
             for group in fragments[key][1:]:
                 self._send(MANAGER, self.manager.gather(group))
-
-    def _states(self, copies: bool = False) -> tuple[dict[int, State], dict[int, int]]:
-        """Return what each group keeps, at its owner or in all copies, and how many of its rows wait."""
-        states: dict[int, State] = defaultdict(lambda: State(0, 0))
-        waiting: dict[int, int] = defaultdict(int)
-        for machine in self._machines:
-            if machine is None:
-                continue
-            for (group, _), track in machine.processor.tracks.items():
-                if not copies and self.manager.owners[group] != machine.number:
-                    continue  # while PTLB runs, two nodes have the group
-                stairs = [] if track.runtime is None else track.runtime.stairs
-                rows, entries = states[group]
-                states[group] = State(rows + track.n_rows, entries + sum(stair.rows for stair in stairs))
-            for queued in machine.queue:
-                for entry in queued.entries:
-                    waiting[entry.group] += 0 if entry.rows is None else len(entry.rows)
-        return states, waiting
 
     def _restart(self, node: int) -> None:
         self._machines[node] = self._machine(node, [])
