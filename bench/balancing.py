@@ -157,6 +157,8 @@ def _job(spark: SparkSession, feed: Feed, checkpoint: Path, way: SparkWay, point
             running.move([group for group in range(GROUPS // 4) if 1 + group % (WORKERS - 1) == to], to, way.how)
     while running.isActive and running.batches().num_rows < last:
         running.processAllAvailable()
+    if (problem := running.exception()) is not None:
+        raise problem
     batches, said = running.batches().to_pylist(), running.messages().to_pylist()
     taken = [one["durationMs"]["triggerExecution"] / 1000 for one in running.recentProgress if one["numInputRows"]]
     running.stop()
