@@ -42,9 +42,9 @@ def ways(rows: list[Row]) -> dict[str, Row]:
 def test_the_ways_differ_as_their_protocols_do() -> None:
     found = ways(list(figures.all_ways(SMALL, quiet)))
     assert set(found) == set(figures.SETTINGS)
-    moved = {name: row for name, row in found.items() if "groups" in row}
+    moved = {name: row for name, row in found.items() if "moved" in row}
     assert set(moved) == set(figures.SETTINGS) - {"No-Adapt", "LM only"}
-    assert all(number(row, "groups") > 0 for row in moved.values())
+    assert all(number(row, "moved") > 0 for row in moved.values())
     # PTLB takes two windows, and its sender works meanwhile.
     for name, row in moved.items():
         if "PTLB" in name:

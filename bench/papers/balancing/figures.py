@@ -44,7 +44,7 @@ def moves(found: Found) -> dict[str, Any]:
         return {}
     last = max(one["ended"] for one in found.moves)
     return {
-        "groups": sum(len(one["groups"]) for one in found.moves),
+        "moved": sum(len(one["groups"]) for one in found.moves),
         "length_s": last - min(one["began"] for one in found.moves),
         "pause_s": max(one["pause"] for one in found.moves),
         "sender_work_s": sum(one["sender_work"] for one in found.moves),
@@ -155,7 +155,7 @@ WAYS_TABLE = Table(
         "tuples_most": "tuples, most",
         "work_s": "work of all nodes, s",
         "plans": "plans changed",
-        "groups": "groups moved",
+        "moved": "groups moved",
         "length_s": "moves take, s",
         "pause_s": "longest pause, s",
         "sender_work_s": "work at the sender, s",
