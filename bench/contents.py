@@ -90,6 +90,15 @@ CHAPTERS = (
             "lifecycle-sum-fig16": "CPU time of changes of a sliding sum",
         },
     ),
+        "The paper on load balancing",
+        "bench.papers.balancing",
+        {
+            "balancing-fig7": "Results and tuples over time, four settings",
+            "balancing-fig9": "Protocols over windows and rates, and the length of moves",
+            "balancing-fig13": "A decision after rates have fallen",
+        },
+    ),
+    Chapter("Balancing", "bench.balancing", {"balancing": "Partition groups that move, simulated and on Spark"}),
     Chapter(
         "Placement",
         "bench.placement",

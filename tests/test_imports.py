@@ -19,6 +19,7 @@ WITHOUT_CIRCLES = ("stairs", "jisc", "bench")
 SPARK_MODULES = (
     "eddy.spark",
     "eddy.demo",
+    "bench.balancing",
     "bench.hub",
     "bench.placement_spark",
     "bench.soak",

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from eddy.cluster.hot_keys import HotKeys
 from eddy.cluster.manager import checked_how
 from eddy.cluster.work import Costs, Work
 from eddy.errors import InputError
@@ -27,10 +28,11 @@ class Balance:
     policy   decides which group runs where; `Automatic` by default
     every    seconds between two decisions
     how      protocol of the moves: "parallel", "state" or "jit"
-    measure  load of a group: "time", seconds of work per second, work that waits included; or "memory", rows and
-             entries of stored states
+    measure  load of a group: "time", seconds of work per second, work that waits included; or "memory", rows
+             in windows and queues, and entries of stored states
     weight   weight of the newest period in the smoothed load
     payback  seconds within which a move must have paid for itself; None = every move that the policy plans is made
+    hot      a key with more than this multiple of the mean load of a node gets fragments; `math.inf` = none does
 
     Loads in time are those of a machine of speed 1.
     """
@@ -41,6 +43,7 @@ class Balance:
     measure: str = "time"
     weight: float = 0.5
     payback: float | None = 60.0
+    hot: float = 1.25
 
     def __post_init__(self) -> None:
         checked_how(self.how)
@@ -48,6 +51,8 @@ class Balance:
             raise InputError(f"measure={self.measure!r}: loads are measured in 'time' or in 'memory'")
         if not self.every > 0 or (self.payback is not None and not self.payback > 0):
             raise InputError(f"every={self.every}, payback={self.payback}: give seconds above 0")
+        if not self.hot > 1:
+            raise InputError(f"hot={self.hot}: give more than 1, the mean load of a node")
 
 
 class Planned(NamedTuple):
@@ -78,6 +83,7 @@ class Balancer:
         self.balance, self.costs = balance, costs
         self.load = Load.none(len(owners), balance.weight)
         self.period = 0
+        self.hot_keys = HotKeys(balance.hot)
         self._nodes = nodes
 
     def plan(
@@ -85,12 +91,15 @@ class Balancer:
     ) -> list[Planned]:
         """Return the moves to make after a period.
 
+        owners     per group its node, -1 = it has ended
         measured   load of the groups in the period
         states     what each group keeps
         busy       groups on their way, which stay
         """
-        self.load = self.load.after(measured)
-        now = PartitionMap(tuple(owners), self._nodes)
+        known = [*self.load.per_group, *[0.0] * (len(owners) - len(self.load.per_group))]
+        live = tuple(0.0 if owner < 0 else load for load, owner in zip(known, owners, strict=True))
+        self.load = Load(live, self.load.weight, self.load.batches).after(measured)
+        now = PartitionMap(tuple(max(owner, 0) for owner in owners), self._nodes)
         planned = self.balance.policy.plan(now, self.load, self.period)
         self.period += 1
         pairs: dict[tuple[int, int], list[int]] = defaultdict(list)

@@ -18,13 +18,14 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from eddy.cluster.fragments import Fragment
 from eddy.cluster.messages import STEPS, UNION, Given, Message, Sent, processor, split
 from eddy.cluster.positions import ENDLESS
 from stairs.errors import InputError
 from stairs.graph import FOREVER
 
 PURGES = ("exact", "paper")
-CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1}
+CHANGES = {"parallel": 3, "state": 3, "jit": 6, "recover": 1, "fragment": 1, "gather": 1}
 """The first step of each protocol that changes where rows go."""
 
 
@@ -98,6 +99,8 @@ class Manager:
         self.epochs = [0] * len(owners)
         """Per group, the last epoch that was given out."""
         self.splits = [split(name) for name in streams]
+        self.fragments: dict[int, Fragment] = {}
+        """By partition group, each fragment of a hot key beside the first one."""
         self.moves: list[Move] = []
         self.down: set[int] = set()
         self._locked: dict[int, int] = {}
@@ -136,12 +139,39 @@ class Manager:
         self.moves.append(Move(len(self.moves), how, sender, receiver, groups, amount))
         return self._begin()
 
+    def fragment(self, of: int, key: int, dealt: int, to: int, since: int) -> list[Sent]:
+        """Give a hot key another fragment at a node; see `eddy/cluster/fragments.py` for the arguments."""
+        self.journal.append(("fragment", (of, key, dealt, to, since)))
+        group = len(self.owners)
+        for numbers, first in ((self.owners, to), (self.current, 0), (self.epochs, 0)):
+            numbers.append(first)
+        self.fragments[group] = Fragment(of, key, dealt, since)
+        self._again(group)
+        return self._begin()
+
+    def gather(self, group: int) -> list[Sent]:
+        """End a fragment as soon as none of its rows of the dealt stream can join."""
+        self.journal.append(("gather", (group,)))
+        self.fragments[group].state = "gathering"
+        self._again(group)
+        return self._begin()
+
+    def _again(self, group: int) -> None:
+        """Request what a fragment waits for, if anything, unless that is under way."""
+        how = {"replicated": "fragment", "gathering": "gather"}.get(self.fragments[group].state)
+        asked = [one for one in self.moves if one.how == how and group in one.groups]
+        known = any(one.state in ("waiting", "running") for one in asked)
+        if how is not None and not known:
+            self.moves.append(Move(len(self.moves), how, self.owners[group], self.owners[group], (group,)))
+
     def _begin(self) -> list[Sent]:
         sent: list[Sent] = []
         claimed: set[int] = set()
         for move in self.moves:
             if move.state != "waiting":
                 continue
+            if move.how in ("fragment", "gather"):
+                move.sender = move.receiver = self.owners[move.groups[0]]
             free = not any(group in self._locked or group in claimed for group in move.groups)
             if free and move.sender not in self.down and move.receiver not in self.down:
                 sent += self._start(move)
@@ -156,7 +186,7 @@ class Manager:
         else:
             groups = move.groups
         move.groups = tuple(g for g in groups if self.owners[g] == move.sender and g != -1)
-        if move.how != "recover" and (not move.groups or move.sender == move.receiver):
+        if not move.groups or (move.sender == move.receiver and move.how in ("parallel", "state", "jit")):
             move.state = "nothing"
             return []
         if move.amount is None:
@@ -223,7 +253,11 @@ class Manager:
         """Rebuild the groups of a node that will not come back at other nodes, in turn."""
         self.journal.append(("removed", (node, heirs)))
         for move in self.moves:
-            if move.state == "waiting" and node in (move.sender, move.receiver):
+            if move.state != "waiting" or node not in (move.sender, move.receiver):
+                continue
+            if move.how == "fragment":
+                self.owners[move.groups[0]] = heirs[0]
+            elif move.how != "gather":
                 move.state = "aborted"
         return self._recover(node, heirs) + self._begin()
 
@@ -248,8 +282,9 @@ class Manager:
             for group in move.groups if move.epochs else ():
                 homes[group] = move.receiver if move.committed or move.how == "recover" else move.sender
                 drops[group] = {move.sender, move.receiver}
+        waiting = {one.groups[0] for one in self.moves if one.state == "waiting" and one.how == "fragment"}
         for group, owner in enumerate(self.owners):
-            if owner == node and group not in self._locked:
+            if owner == node and group not in self._locked and group not in waiting:
                 homes.setdefault(group, node)
                 drops.setdefault(group, {node})
         if heirs is not None:
@@ -356,6 +391,36 @@ def _recover(manager: Manager, move: Move) -> Steps:
     watermarks = {group: needed_from(own) for group, own in given.items()}
     rebuild = manager.ask(move, "RecoverPartitions", [receiver, *splits], given=given, watermarks=watermarks)
     yield Step(rebuild, {(receiver, "Recovered")})
+    for group in move.groups:
+        if group in manager.fragments:
+            manager._again(group)
+
+
+def _fragment(manager: Manager, move: Move) -> Steps:
+    """Replicate the key at all splits, build the track of the fragment from their logs, and then deal rows to it."""
+    ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
+    own = manager.fragments[group]
+    replicate = manager.ask(move, "ReplicateKey", splits, of=own.of, key=own.key, dealt=own.dealt, since=own.since)
+    yield Step(replicate, {(one, "Replicated") for one in splits})
+    nothing: dict[int, tuple[Given, ...]] = {group: ()}
+    build = manager.ask(
+        move, "RecoverPartitions", [receiver, *splits], given=nothing, watermarks={group: needed_from(())}
+    )
+    yield Step(build, {(receiver, "Recovered")})
+    manager.settle(move)
+    if own.state == "replicated":
+        own.state = "dealt"
+    yield Step(manager.ask(move, "DealKey", [splits[own.dealt]]), set())
+
+
+def _gather(manager: Manager, move: Move) -> Steps:
+    """Deal no more rows to the fragment, and delete it when those that it has cannot join."""
+    ((group,), receiver, splits) = move.groups, processor(move.receiver), manager.splits
+    own = manager.fragments[group]
+    gather = manager.ask(move, "GatherKey", [receiver, splits[own.dealt]], dealt=own.dealt)
+    yield Step(gather, {(receiver, "AllOldPurged")})
+    move.committed, own.state, manager.owners[group] = True, "gathered", -1
+    yield Step(manager.ask(move, "DeletePartitions", [receiver, *splits], gathered=True), set())
 
 
 def needed_from(given: tuple[Given, ...]) -> int:
@@ -378,13 +443,15 @@ PROTOCOLS: dict[str, Callable[[Manager, Move], Steps]] = {
     "state": _state,
     "jit": _jit,
     "recover": _recover,
+    "fragment": _fragment,
+    "gather": _gather,
 }
 """The steps of each protocol on the side of the manager."""
 
 
 def checked_how(how: object) -> str:
     """Return the name of a protocol. Raises InputError for any other value."""
-    names = [name for name in PROTOCOLS if name != "recover"]
+    names = ("parallel", "state", "jit")
     if how not in names:
         raise InputError(f"how={how!r}: a move is made by one of {', '.join(map(repr, names))}")
     return str(how)

@@ -51,9 +51,11 @@ STEPS: dict[str, tuple[str, ...]] = {
         "RemainingPartitions",
         "Switched",
     ),
+    "fragment": ("ReplicateKey", "Replicated", "RecoverPartitions", "Recovered", "DealKey"),
+    "gather": ("GatherKey", "AllOldPurged", "DeletePartitions"),
     "recover": ("FencePartitions", "Fenced", "RecoverPartitions", "Recovered"),
 }
-"""The steps of each protocol in order; step n of a move carries the n-th name. "jit" and "recover" are ours."""
+"""The steps of each protocol in order; step n of a move carries the n-th name. The last four are ours."""
 END = "EndOfPartitions"
 """The flag at the end of the rows of a group on a link; it belongs to the step that made the split set it."""
 

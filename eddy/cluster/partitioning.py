@@ -7,7 +7,10 @@ the event time in ticks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eddy.cluster.split import POSITION, TICKS
@@ -87,11 +90,43 @@ class Partitioned:
         if own_filter is not None:
             batch = own_filter.filter(batch)
         ticks = checked_times(own, batch, self.query.time_type)
-        hashes, _ = key_hash(self.query, self.by, own.name, batch)
+        groups = self.groups_of(self.hashes(stream, batch))
+        return batch.append_column(_ADDED[0], pa.array(ticks, pa.int64())), groups
+
+    def hashes(self, stream: int, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        """Return the hash of the key of each row of a stream; 0 for a row that cannot join."""
+        return key_hash(self.query, self.by, self.names[stream], rows)[0]
+
+    def groups_of(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """Return the partition group of each hash."""
         mixed = hashes ^ (hashes >> np.uint64(32))
         mixed *= np.uint64(0x9E3779B97F4A7C15)
-        groups = (mixed >> np.uint64(32)) % np.uint64(self.groups)
-        return batch.append_column(_ADDED[0], pa.array(ticks, pa.int64())), groups.astype(np.int64)
+        return ((mixed >> np.uint64(32)) % np.uint64(self.groups)).astype(np.int64)
+
+    def hash_of(self, key: object) -> int:
+        """Return the hash of a key: a value, or a tuple of values if the key has several columns.
+
+        Raises InputError for a key that no row can have.
+        """
+        name = self.names[0]
+        components = self.query.classes[self.by].columns[name]
+        values = key if isinstance(key, tuple) else (key,)
+        schema = self.query.streams[0].schema
+        if len(values) != len(components):
+            columns_text = ", ".join(component[0] for component in components)
+            raise InputError(f"key {key!r}: pass a value for each column of the key: {columns_text}")
+        try:
+            columns = {
+                column: pa.array([value], schema.field(column).type)
+                for component, value in zip(components, values, strict=True)
+                for column in component
+            }
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as problem:
+            raise InputError(f"key {key!r} does not fit the key of stream {name}: {problem}") from problem
+        (found,) = self.hashes(0, pa.record_batch(columns)).tolist()
+        if not found:
+            raise InputError(f"key {key!r}: rows with this key join no others")
+        return int(found)
 
     def pieces(self, rows: pa.RecordBatch, groups: np.ndarray) -> dict[int, pa.RecordBatch]:
         """Return the rows of each group, in their order. O(rows log rows)."""
@@ -123,8 +158,11 @@ class Partitioned:
         """A progress beyond all windows."""
         return FOREVER
 
-    def check_group(self, group: object) -> int:
-        """Return a group. Raises InputError if there is none of this number."""
-        if not isinstance(group, int | np.integer) or not 0 <= group < self.groups:
-            raise InputError(f"there is no partition group {group!r}; groups are numbered from 0 to {self.groups - 1}")
-        return int(group)
+    def check_group(self, group: object, owners: Sequence[int]) -> int:
+        """Return a group that has an owner. Raises InputError if there is none of this number."""
+        if not isinstance(group, int | np.integer) or not 0 <= group < len(owners):
+            raise InputError(f"there is no partition group {group!r}; groups are numbered from 0 to {len(owners) - 1}")
+        number = int(group)
+        if owners[number] < 0:
+            raise InputError(f"partition group {number} was a fragment of a hot key, which has been gathered")
+        return number

@@ -66,7 +66,7 @@ asked … ended  times; `ended` is the time of the last message
 pause          longest time during which rows of a moved group waited for the move: MSLB from the first split that holds
                rows until the receiver has joined those of the last one; JIT from the stop of the sender until the
                receiver has all; PTLB 0
-sender_work    seconds that the sender worked for these groups since the request
+sender_work    seconds that the sender worked for these groups and handled messages since the request
 receiver_work  seconds that the receiver worked for them until the move was over
 messages       number of messages; bytes: their bytes
 predicted_gain smoothed load that the sender was to lose, for moves by a policy (`eddy.cluster.Balance`), else null
@@ -74,6 +74,26 @@ measured_gain  load of the sender in the period before the decision, minus its l
                end of the move, other moves and changes of the input included
 predicted_cost seconds of work of the move at speed 1; sender_work and receiver_work include
                the rows that the nodes would have joined anyway
+"""
+
+GROUPS = pa.schema(
+    [
+        ("group", pa.int64()),
+        ("node", pa.int64()),
+        ("rows", pa.int64()),
+        ("entries", pa.int64()),
+        ("waiting", pa.int64()),
+        ("joined", pa.list_(pa.int64())),
+        ("work", pa.float64()),
+    ]
+)
+"""Columns of `Simulation.groups`.
+
+node     the node that runs the group
+rows     rows in its windows, entries: entries of its stored states; in both copies during a PTLB move
+waiting  rows in the queues of nodes
+joined   rows joined so far, by stream
+work     seconds of work so far at speed 1, at all nodes
 """
 
 
@@ -169,14 +189,19 @@ class MoveLog:
     def worked(self, node: int, done: Done, moves: Sequence[Move], now: float) -> None:
         """Note a turn of a node that begins."""
         for group, seconds in done.by_group.items():
-            move = self._senders.get((node, group))
-            if move is not None:
-                self.times[move].sender_work += seconds
-            move = self._receivers.get((node, group))
-            if move is not None and moves[move].state == "running":
-                self.times[move].receiver_work += seconds
-        if done.message is not None and done.message.kind == "SwitchPartitions":
-            self.times[done.message.move].stopped = now
+            number = self._senders.get((node, group))
+            if number is not None:
+                self.times[number].sender_work += seconds
+            number = self._receivers.get((node, group))
+            if number is not None and moves[number].state == "running":
+                self.times[number].receiver_work += seconds
+        if done.message is not None:
+            own, move = self.times[done.message.move], moves[done.message.move]
+            handled = done.seconds - sum(done.by_group.values())
+            own.sender_work += handled if node == move.sender else 0.0
+            own.receiver_work += handled if node == move.receiver else 0.0
+            if done.message.kind == "SwitchPartitions":
+                own.stopped = now
 
     def finished(self, done: Done, now: float) -> None:
         """Note a turn of a node that ends."""

@@ -34,6 +34,8 @@ class Sending:
     forwards: bool = False
     receiver: int = -1
     epoch: int = -1
+    dealt: int = -1
+    """The dealt stream of a fragment that is gathered."""
 
 
 class Sender:
@@ -112,6 +114,12 @@ class Sender:
         sent: list[Sent] = []
         for key, sending in list(self.sending.items()):
             track = self.owner.tracks[key]
+            if sending.how == "gather" and not sending.purged and sending.dealt in self.owner.ended[key]:
+                # The time of the track stands still at the flag of the dealt stream; here its progress counts on.
+                sending.purged = min(self.owner.progress) > track.purged_at[sending.dealt]
+                if sending.purged:
+                    sent += self.owner.join(key, final=True)
+                    sent += self.owner.report(sending.move, "AllOldPurged", key[0])
             if sending.how != "parallel" or sending.purged or track.new is None or not all(track.new.intervals):
                 continue
             # A joined tuple below the root stays for another window in the paper (sec. 3.1, case 2).
@@ -126,6 +134,15 @@ class Sender:
     def on_DeletePartitions(self, message: Message) -> list[Sent]:
         """Delete tracks once EndOfPartitions has come from all splits."""
         return self._asked(message)
+
+    # A fragment of a hot key
+
+    def on_GatherKey(self, message: Message) -> list[Sent]:
+        """Wait until no row of the dealt stream can be part of a result any more."""
+        self.owner.expect(message.move, "AllOldPurged", message.groups)
+        for key, _ in self._tracks(message):
+            self._send(key, message.move, "gather").dealt = message.content["dealt"]
+        return self.purged()
 
     # MSLB
 

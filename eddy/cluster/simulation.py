@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from eddy.cluster.balancing import Balance, Balancer, State
+from eddy.cluster.balancing import Balance, Balancer
+from eddy.cluster.fragments import Fragment
+from eddy.cluster.hot_keys import most_frequent
 from eddy.cluster.links import Delay, Link, Links
+from eddy.cluster.loads import Loads, kept
 from eddy.cluster.machine import Done, Machine, Node
 from eddy.cluster.manager import PURGES, Manager, Options, checked_how
 from eddy.cluster.messages import MANAGER, UNION, Commit, Message, Sent, processor
@@ -99,7 +102,10 @@ class Simulation:
         self._machines: list[Machine | None] = [self._machine(i, first) for i in range(len(self.nodes))]
         self._lives = [0] * len(self.nodes)
         self._gone: set[int] = set()
-        self._splits = {f"split {name}": Split(i, first, len(self.nodes)) for i, name in enumerate(self.query.names)}
+        self._splits = {
+            f"split {name}": Split(i, first, len(self.nodes), partial(self.query.hashes, i))
+            for i, name in enumerate(self.query.names)
+        }
         self.union = Union(self.query.inner.output_schema, self.query.hidden)
         options = Options(purge, copy == "log", tuple(self.query.spans), self._cheaper)
         self.manager = Manager(first, len(self.nodes), self.query.names, options)
@@ -108,9 +114,7 @@ class Simulation:
         self.late_counts = dict.fromkeys(self.query.names, 0)
         self._log, self._moves = MessageLog(), MoveLog()
         self._balancer = None if balance is None else Balancer(balance, first, len(self.nodes), self.costs)
-        self._spent: dict[int, float] = defaultdict(float)
-        """Seconds of work of each group in this period, at speed 1."""
-        self._joined = 0
+        self._loads = Loads()
         if balance is not None:
             self._at(balance.every, self._balance)
 
@@ -149,7 +153,7 @@ class Simulation:
 
     @property
     def owners(self) -> list[int]:
-        """Per group, the node that runs it."""
+        """Per group, the node that runs it; -1 for a fragment of a hot key that has been gathered."""
         return list(self.manager.owners)
 
     def push(self, batches: Mapping[str, object], at: float | None = None) -> None:
@@ -191,7 +195,7 @@ class Simulation:
         """
         self._check_receiver(to)
         checked_how(how)
-        wanted = sorted({self.query.check_group(group) for group in groups})
+        wanted = sorted({self.query.check_group(group, self.owners) for group in groups})
         if not wanted:
             raise InputError("no groups to move; name at least one")
         ends = self._ends()
@@ -206,6 +210,52 @@ class Simulation:
         self._check_receiver(to)
         checked_how(how)
         return self._request(how, sender, to, (), rows)
+
+    def fragment(self, key: object, deal: str, to: Sequence[int]) -> list[int]:
+        """Divide the rows of a hot key: give it a fragment more at each of these nodes; return their partition groups.
+
+        key   a value, or a tuple of values if the key has several columns
+        deal  the stream whose rows are dealt; those of the others go to all fragments
+
+        `eddy/cluster/fragments.py` has the rules. Raises InputError for arguments that do not fit.
+        """
+        if deal not in self.query.names:
+            raise InputError(f"there is no stream {deal!r}; the streams are {', '.join(self.query.names)}")
+        dealt, hashed = self.query.names.index(deal), self.query.hash_of(key)
+        if self.query.spans[dealt] is None:
+            raise InputError(f"stream {deal} is unbounded, so its rows could never be gathered; deal another stream")
+        other = {one.dealt for one in self._fragments(hashed).values()} - {dealt}
+        if other:
+            raise InputError(f"key {key!r} is in fragments by stream {self.query.names[other.pop()]}; deal that one")
+        if not to:
+            raise InputError("no node for a fragment; name at least one")
+        for node in to:
+            self._check_receiver(node)
+        self._check_manager()
+        return [self._fragment(hashed, dealt, node) for node in to]
+
+    def gather(self, key: object) -> list[int]:
+        """Gather all fragments of a key in its partition group; return the groups that end with their windows."""
+        self._check_manager()
+        groups = list(self._fragments(self.query.hash_of(key)))
+        if not groups:
+            raise InputError(f"key {key!r} is not in fragments")
+        for group in groups:
+            self._send(MANAGER, self.manager.gather(group))
+        return groups
+
+    def _fragments(self, key: int) -> dict[int, Fragment]:
+        """Return the fragments of a key, beside the first one, that are not gathered."""
+        live = ("replicated", "dealt")
+        return {group: one for group, one in self.manager.fragments.items() if one.key == key and one.state in live}
+
+    def _fragment(self, key: int, dealt: int, node: int) -> int:
+        of = int(self.query.groups_of(np.array([key], np.uint64))[0])
+        since = min(one.progress for one in self._splits.values())
+        number = len(self.manager.owners)
+        self._moves.asked(len(self.manager.moves), self._clock)
+        self._send(MANAGER, self.manager.fragment(of, key, dealt, node, since))
+        return number
 
     def transition(self, node: int, plan: str) -> None:
         """Change the plan of a node: of all its engines, and of groups that come to it."""
@@ -264,6 +314,10 @@ class Simulation:
         """Return one row per move; `records.MOVES` documents the columns."""
         return self._moves.table(self.manager.moves, self._log)
 
+    def groups(self) -> pa.Table:
+        """Return one row per partition group; `records.GROUPS` documents the columns. O(tracks + rows that wait)."""
+        return self._loads.table(self._machines, self.manager, list(self._splits.values()))
+
     # Events
 
     def _at(self, time: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -279,6 +333,10 @@ class Simulation:
         if node in self._gone:
             raise InputError(f"node {node} was lost and does not come back; choose another one")
 
+    def _check_manager(self) -> None:
+        if MANAGER in self._held:
+            raise InputError("the manager is down; request the move when it runs again")
+
     def _ends(self) -> list[int]:
         """Return per group the node that will run it after all requested moves."""
         ends = self.owners
@@ -289,8 +347,7 @@ class Simulation:
         return ends
 
     def _request(self, how: str, sender: int, to: int, groups: tuple[int, ...], amount: float | None) -> int:
-        if MANAGER in self._held:
-            raise InputError("the manager is down; request the move when it runs again")
+        self._check_manager()
         if how == "parallel" and None in self.query.spans:
             endless = self.query.names[self.query.spans.index(None)]
             raise InputError(f"stream {endless} is unbounded, so PTLB would never end: move by 'state' or 'jit'")
@@ -353,9 +410,7 @@ class Simulation:
             return
         machine.busy = True
         self._moves.worked(machine.number, done, self.manager.moves, self._clock)
-        for group, seconds in done.by_group.items():
-            self._spent[group] += seconds * machine.speed
-        self._joined += sum(rows.n_rows for rows in done.rows)
+        self._loads.turned(machine, done)
         self._at(self._clock + done.seconds, self._finished, machine, done)
 
     def _finished(self, machine: Machine, done: Done) -> None:
@@ -371,39 +426,52 @@ class Simulation:
         """Decide after a period, and begin the next one as long as anything else happens."""
         assert self._balancer is not None
         balance = self._balancer.balance
-        states, waiting = self._states()
+        states, waiting = kept(self._machines, self.manager.owners)
+        groups = [group for group, owner in enumerate(self.owners) if owner >= 0]
         if balance.measure == "time":
-            rows = sum(self._spent.values()) / max(1, self._joined)
-            measured = {g: (self._spent[g] + waiting[g] * rows) / balance.every for g in range(self.query.groups)}
+            measured = self._loads.in_time(groups, waiting, balance.every)
         else:
-            measured = {g: float(states[g].rows + states[g].entries) for g in range(self.query.groups)}
+            measured = {g: float(states[g].rows + states[g].entries + waiting[g]) for g in groups}
         self._moves.measured(self.owners, measured, self.manager.moves, self._clock)
         busy = frozenset(group for move in self.manager.running for group in move.groups)
-        for one in self._balancer.plan(self.owners, measured, states, busy):
+        # Groups on their way count for their receiver; a PTLB move is under way for as long as the windows are.
+        for one in self._balancer.plan(self._ends(), measured, states, busy):
             if MANAGER not in self._held and not {one.sender, one.receiver} & (self._gone | self.manager.down):
                 number = self._request(balance.how, one.sender, one.receiver, one.groups, None)
                 self._moves.predicted(self.manager.moves[number], one.gain, one.cost)
-        self._spent.clear()
-        self._joined = 0
+        if MANAGER not in self._held:
+            self._divide_hot_keys(self._balancer)
+        self._loads.next_period()
         if self._events:
             self._at(self._clock + balance.every, self._balance)
 
-    def _states(self) -> tuple[dict[int, State], dict[int, int]]:
-        """Return what each group keeps, and how many of its rows wait."""
-        states: dict[int, State] = defaultdict(lambda: State(0, 0))
-        waiting: dict[int, int] = defaultdict(int)
-        for machine in self._machines:
-            if machine is None:
-                continue
-            for (group, _), track in machine.processor.tracks.items():
-                if self.manager.owners[group] != machine.number:
-                    continue  # while PTLB runs, two nodes have the group
-                stairs = [] if track.runtime is None else track.runtime.stairs
-                states[group] = State(track.n_rows, sum(stair.rows for stair in stairs))
-            for rows in machine.queue:
-                for entry in rows.entries:
-                    waiting[entry.group] += 0 if entry.rows is None else len(entry.rows)
-        return states, waiting
+    def _divide_hot_keys(self, balancer: Balancer) -> None:
+        """Give hot keys fragments, and gather those that have cooled."""
+        load = balancer.load.per_group
+        nodes = {number: 0.0 for number in range(len(self.nodes)) if number not in self._gone | self.manager.down}
+        for own, owner in zip(load, self.owners, strict=True):
+            if owner in nodes:
+                nodes[owner] += own
+        fragments: dict[int, list[int]] = {}
+        for group, one in self.manager.fragments.items():
+            if one.state == "dealt":
+                fragments.setdefault(one.key, [one.of]).append(group)
+        bound = balancer.hot_keys.bound(list(nodes.values()))
+        watched = {group for group in range(self.query.groups) if load[group] > bound}
+        watched |= {groups[0] for groups in fragments.values()}
+        windowed = [i for i, span in enumerate(self.query.spans) if span is not None]
+        splits = list(self._splits.values())
+        found = {group: most_frequent(splits, group, windowed) for group in watched}
+        frequent = {group: key for group, key in found.items() if key is not None}
+        for own_split in splits:
+            own_split.counted()
+        made, cooled = balancer.hot_keys.plan(load, self.owners, nodes, frequent, fragments)
+        for key, deal, to in made:
+            for node in to:
+                self._fragment(key, deal, node)
+        for key in cooled:
+            for group in fragments[key][1:]:
+                self._send(MANAGER, self.manager.gather(group))
 
     def _restart(self, node: int) -> None:
         self._machines[node] = self._machine(node, [])

@@ -6,19 +6,23 @@ log has all rows of the group, so the buffer of held rows is the end of the log,
 
 The log and the state of the split are replicated with the source. A split that is lost resumes from them; only control
 messages that were on their way to it are lost, and the manager sends them again. Each message can be repeated.
+
+Rows of a hot key may also go to fragments (`eddy/cluster/fragments.py`), which are further groups.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eddy.cluster.fragments import Fragments
 from eddy.cluster.messages import MANAGER, Entry, Message, Rows, Sent, processor
 from eddy.cluster.positions import ENDLESS, Positions
 from stairs.graph import FOREVER
@@ -47,6 +51,17 @@ class _Group:
     """Rows before this position have been sent."""
     first: int = 0
     """The track of the group has no rows before this position: it is the receiver of a PTLB move."""
+    counted: int = 0
+    """The rows from this position on came in this period."""
+
+    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Log rows; return them with their positions."""
+        positions = pa.array(np.arange(self.count, self.count + len(rows)))
+        rows = rows.append_column(pa.field(POSITION, pa.int64(), False), positions)
+        self.log.append(rows)
+        self.starts.append(self.count)
+        self.count += len(rows)
+        return rows
 
 
 class Split:
@@ -55,13 +70,21 @@ class Split:
     stream   position of the stream in the query
     owners   per group, the node that runs it
     nodes    number of nodes
+    hashes   returns the hash of the key of each row
     """
 
-    def __init__(self, stream: int, owners: Sequence[int], nodes: int) -> None:
+    def __init__(
+        self,
+        stream: int,
+        owners: Sequence[int],
+        nodes: int,
+        hashes: Callable[[pa.RecordBatch], npt.NDArray[np.uint64]],
+    ) -> None:
         self.stream = stream
         self.nodes = nodes
         self.progress = -FOREVER
         self.groups = [_Group([Route(owner, 0)]) for owner in owners]
+        self.fragments = Fragments(hashes)
         self._done: set[tuple[int, str]] = set()
 
     def holds(self, group: int) -> bool:
@@ -72,23 +95,33 @@ class Split:
         """Take rows by group, in order of arrival; return what to send. All nodes learn of the progress."""
         self.progress = max(self.progress, progress)
         entries: dict[int, list[Entry]] = defaultdict(list)
-        for number, rows in pieces.items():
+        for number, new in self.fragments.spread(pieces).items():
             group, start = self.groups[number], self.groups[number].count
-            positions = pa.array(np.arange(start, start + len(rows)))
-            rows = rows.append_column(pa.field(POSITION, pa.int64(), False), positions)
-            group.log.append(rows)
-            group.starts.append(start)
-            group.count += len(rows)
+            rows = group.add(new)
             for route in group.routes:
                 entries[route.node].append(Entry(number, route.epoch, rows, start, group.count, route.new))
             if group.routes:
                 group.sent = group.count
         return [(processor(node), Rows(self.stream, tuple(entries[node]), self.progress)) for node in range(self.nodes)]
 
+    def recent(self, group: int) -> npt.NDArray[np.uint64]:
+        """Return the hashes of the keys of the rows of a group since the last call of `counted`."""
+        own = self.groups[group]
+        rows = self.logged(group, Positions([[(own.counted, own.count)]]))
+        return np.zeros(0, np.uint64) if rows is None else self.fragments.hashes(rows)
+
+    def counted(self) -> None:
+        """Begin a new period of `recent`."""
+        for group in self.groups:
+            group.counted = group.count
+
     def receive(self, message: Message) -> list[Sent]:
         """Take a control message and return what to send. A repeated message has no effect but its answer."""
         outgoing: list[Sent] = []
-        if message.kind == "CopyPartitions":
+        if message.kind == "ReplicateKey":
+            self._replicate(message)
+            outgoing.append((MANAGER, Message("Replicated", message.move)))
+        elif message.kind == "CopyPartitions":
             outgoing.append(self._copied(message))
         elif (message.move, message.kind) not in self._done:
             entries: dict[int, list[Entry]] = defaultdict(list)
@@ -116,6 +149,9 @@ class Split:
         ]
 
     def _DeletePartitions(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
+        if message.content.get("gathered"):
+            self.fragments.remove(number)
+            return self._ended(number, group, message)
         old, new = group.routes
         group.routes = [new]
         return [(old.node, self._end(number, group, old, message.move))]
@@ -173,6 +209,33 @@ class Split:
         rows = self.logged(number, Positions([[(0, ENDLESS)]]), least)
         opened = Entry(number, new.epoch, rows, 0, group.count, open="recover", move=message.move)
         return [(new.node, opened)]
+
+    def _replicate(self, message: Message) -> None:
+        """Begin a fragment with a copy of the rows of its key that can still join. Rows of the dealt stream stay."""
+        (number,), content = message.groups, message.content
+        while len(self.groups) <= number:
+            self.groups.append(_Group([]))
+        if number in self.fragments:
+            return
+        dealt = content["dealt"] == self.stream
+        self.fragments.add(number, of=content["of"], key=content["key"], dealt=dealt)
+        least = content["since"] - self._span(message)
+        rows = None if dealt else self.logged(content["of"], Positions([[(0, ENDLESS)]]), least)
+        if rows is not None:
+            self.groups[number].add(self.fragments.hot(rows.drop_columns([POSITION]), content["key"]))
+
+    def _DealKey(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
+        self.fragments.deal(number, True)
+        return []
+
+    def _GatherKey(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
+        self.fragments.deal(number, False)
+        return self._ended(number, group, message)
+
+    def _ended(self, number: int, group: _Group, message: Message) -> list[tuple[int, Entry]]:
+        """Send nothing more of a fragment; return its flags."""
+        routes, group.routes = group.routes, []
+        return [(route.node, self._end(number, group, route, message.move)) for route in routes]
 
     def _end(self, number: int, group: _Group, route: Route, move: int) -> Entry:
         return Entry(number, route.epoch, None, group.count, group.count, end=True, move=move)

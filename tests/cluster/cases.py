@@ -42,8 +42,13 @@ def arrivals(seed: int, ticks: int = 40, rows: int = 2, keys: int = 6) -> tuple[
 
 @cache
 def expected(seed: int, ticks: int = 40) -> Counter[tuple[int, ...]]:
-    """Return the results as (v, v, v) by a nested loop over the arrivals of a seed."""
-    own = {name: [row for row in arrivals(seed, ticks) if row["stream"] == name] for name in STREAMS}
+    """Return the results as (v, v, v) of the arrivals of a seed."""
+    return joined(arrivals(seed, ticks))
+
+
+def joined(rows: Sequence[dict[str, Any]]) -> Counter[tuple[int, ...]]:
+    """Return the results as (v, v, v) by a nested loop over rows in the form of `arrivals`."""
+    own = {name: [row for row in rows if row["stream"] == name] for name in STREAMS}
     found: Counter[tuple[int, ...]] = Counter()
     for a in own["A"]:
         for b in (b for b in own["B"] if b["k"] == a["k"]):
