@@ -57,10 +57,13 @@ class Options:
     ids_only: bool = False
     renumber_at: int = RENUMBER_AT
     bounded: bool = False
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         if self.count_only and self.ids_only:
             raise InputError("count_only and ids_only exclude each other: leave one out")
+        if self.count_only and self.ordered:
+            raise InputError("count_only and ordered exclude each other: a count has no order; leave one out")
         if self.output not in OUTPUTS:
             raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {self.output!r}")
 
@@ -187,6 +190,7 @@ class Engine:
             "ids_only": self.options.ids_only,
             "renumber_at": self.modules.renumber_at,
             "bounded": self.options.bounded,
+            "ordered": self.options.ordered,
         }
 
     def state_texts(self, states: Iterable[StateId] | None) -> list[str] | None:
@@ -216,6 +220,11 @@ def groups_of(query: Query, options: Options, bounded: bool, allowance: Allowanc
     for name in ("count_only", "ids_only"):
         if getattr(options, name):
             raise InputError(f"{name} is for the results of a join, and this query has aggregates: leave it out")
+    if options.ordered:
+        raise InputError(
+            "ordered is for the results of a join, and this query has aggregates, whose rows come in the order of their"
+            " windows: leave it out, and sort the groups of a window by a column"
+        )
     groups = Groups(query, options.output == "changelog", bounded, allowance)
     allowance.parts.append(lambda: groups.nbytes)
     return groups

@@ -99,6 +99,7 @@ class Runtime:
         ids_only: bool = False,
         renumber_at: int = RENUMBER_AT,
         bounded: bool = False,
+        ordered: bool = False,
     ) -> None:
         options = Options(
             plan=plan,
@@ -114,6 +115,7 @@ class Runtime:
             ids_only=ids_only,
             renumber_at=renumber_at,
             bounded=bounded,
+            ordered=ordered,
         )
         self.query, self.count_only, self.ids_only = query, count_only, ids_only
         self.output: str = output
@@ -222,7 +224,7 @@ class Runtime:
     def push(self, batches: Mapping[str, object], order: Any = None, *, watermark: int | None = None) -> pa.Table:
         """Take arrivals in and return their results, those of earlier arrivals first.
 
-        The order of the results of one arrival depends on plan, strategy and stored states; do not rely on it.
+        The order of the results of one arrival depends on plan, strategy and stored states, unless `ordered` is set.
 
         batches    rows by stream: a record batch or table; a DataFrame or anything else with the Arrow PyCapsule
                    interface; a sequence of dicts; or a dict of columns. Streams may be absent, batches empty; columns

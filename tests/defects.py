@@ -53,6 +53,14 @@ DEFECTS = (
         "parallel-track",
     ),
     Defect(
+        "ordered results of one arrival come as the plan finds them",
+        (Edit("eddy/results/ordered.py", "np.lexsort((*ids.T[::-1], events))", 'np.argsort(events, kind="stable")'),),
+    ),
+    Defect(
+        "an ordered changelog does not know which arrival ends a result",
+        (Edit("eddy/results/ordered.py", "np.minimum(first, np.append(", "np.maximum(first, np.append("),),
+    ),
+    Defect(
         "a row leaves a window of rows one row early",
         (
             Edit(

@@ -298,6 +298,11 @@ class Case:
         return CHAOS in (self.policy, *(step.policy for step in self.steps if isinstance(step, Reload)))
 
     @property
+    def ordered(self) -> bool:
+        """Whether results come in the order of their timestamps: in half of the cases in which that is possible."""
+        return self.seed % 2 == 1 and self.results != "count" and not self.shape.branches
+
+    @property
     def bands(self) -> Sizes | None:
         """When scans use bands: in most cases also in small windows. None = as by default."""
         return Sizes(0, 1, 2) if self.shape.comparisons and self.seed % 4 else None
@@ -315,4 +320,5 @@ class Case:
             **({"ids_only": True} if self.results == "ids" else {}),
             **({"count_only": True} if self.results == "count" else {}),
             **({"renumber_at": self.renumber_at} if self.renumber_at else {}),
+            **({"ordered": True} if self.ordered else {}),
         }

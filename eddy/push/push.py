@@ -20,6 +20,7 @@ from eddy.push.records import CommitRecord, LastPush
 from eddy.push.room import drop_state, make_room
 from eddy.push.transaction import begin, finish, recover, roll_back
 from eddy.push.walk import open_push, walk
+from eddy.results.ordered import put_in_order
 from eddy.routing.change import follow_router
 from eddy.routing.schedule import schedule_of
 from stairs.descriptors import LOADING, M_MODE, M_WATERMARK, S_BASE
@@ -118,6 +119,8 @@ def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
 def _attempt(engine: Engine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
     count, changes = walk(engine, arrivals, only_kept)
     engine.modules.allowance.ask(0, "what was pushed")
+    if engine.options.ordered:
+        put_in_order(engine.modules, arrivals.order)
     made = engine.output.make(engine.combinations(count))
     taken = len(arrivals.order)
     position = engine.position + taken

@@ -45,6 +45,7 @@ _HEADER: Form = fields(
                 "ids_only": boolean,
                 "renumber_at": integer(1, RENUMBER_AT),
                 "bounded": boolean,
+                "ordered": boolean,
             }
         ),
         "schedule": list_of(row_of(_COUNT, text, _STORE)),
@@ -85,6 +86,7 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     options, schedule = header["options"], header["schedule"]
     kind, graph = STRATEGIES[options["strategy"]], query.graph
     _require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
+    _require(not (options["count_only"] and options["ordered"]), "both count_only and ordered are set")
     _require(kind.changes or not schedule, f"strategy {kind.name!r} has a fixed plan, but transitions are scheduled")
     for at, _, _ in schedule:
         _require(at >= header["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
@@ -106,6 +108,7 @@ def check_groups(header: dict[str, Any], query: Query, kind: FileKind) -> None:
         return
     options = header["options"]
     kind.require(not (options["count_only"] or options["ids_only"]), "groups exclude count_only and ids_only")
+    kind.require(not options.get("ordered"), "groups exclude ordered")
     try:
         Groups(query, options["output"] == "changelog", options["bounded"], Allowance())
     except InputError as problem:
