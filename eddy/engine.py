@@ -58,6 +58,7 @@ class Options:
     renumber_at: int = RENUMBER_AT
     bounded: bool = False
     ordered: bool = False
+    purge: str = "exact"
 
     def __post_init__(self) -> None:
         if self.count_only and self.ids_only:
@@ -91,7 +92,9 @@ class Engine:
             # It has one plan, and no state to store.
             if options.strategy not in STRATEGIES:
                 make_strategy(options.strategy, Modules(graph, RENUMBER_AT), default_plan(graph), 0, None)
-            options = replace(options, strategy="mjoin", policy="fixed", store=None, background=0, statistics=False)
+            options = replace(
+                options, strategy="mjoin", policy="fixed", store=None, background=0, statistics=False, purge="exact"
+            )
             self.options = options
         tree = default_plan(graph) if options.plan is None else read_plan(options.plan, graph)
         renumber_at = at_least(1, options.renumber_at)
@@ -100,7 +103,9 @@ class Engine:
         self.modules = Modules(graph, renumber_at)
         changelog = options.output == "changelog" and not query.unretracted
         self.modules.meta[M_CHANGELOG] = changelog
-        self.strategy = make_strategy(options.strategy, self.modules, tree, options.background, options.store)
+        self.strategy = make_strategy(
+            options.strategy, self.modules, tree, options.background, options.store, options.purge
+        )
         self.router = Router(
             self.modules,
             self.strategy,
@@ -191,6 +196,7 @@ class Engine:
             "renumber_at": self.modules.renumber_at,
             "bounded": self.options.bounded,
             "ordered": self.options.ordered,
+            "purge": self.options.purge,
         }
 
     def state_texts(self, states: Iterable[StateId] | None) -> list[str] | None:

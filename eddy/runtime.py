@@ -59,6 +59,11 @@ class Runtime:
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
     bounded     the input ends, and `finish` will be called: left and anti branches may wait for partners until then,
                 and groups without windows for all results
+    ordered     results come in the order of their timestamps (docs/guide/semantics.md), also within one arrival, under
+                each plan and strategy, for operators that read them as a stream. Not with `count_only`, branches or
+                aggregates. Cost: a sort of the results of a push, about 100 ns a result
+    purge       strategy "parallel-track": an old plan ends when no old tuple is in a window any more ("exact"), or a
+                window later, as in the paper ("paper"), where a composite is kept for a window after its youngest part
 
     A query with branches has an inner join for its core and one for each branch, each with a plan of its own. `plan` is
     then the plan of one of them, or several separated by ";", as in "R S; (R S) T", and so is the attribute;
@@ -100,6 +105,7 @@ class Runtime:
         renumber_at: int = RENUMBER_AT,
         bounded: bool = False,
         ordered: bool = False,
+        purge: Literal["exact", "paper"] = "exact",
     ) -> None:
         options = Options(
             plan=plan,
@@ -116,6 +122,7 @@ class Runtime:
             renumber_at=renumber_at,
             bounded=bounded,
             ordered=ordered,
+            purge=purge,
         )
         self.query, self.count_only, self.ids_only = query, count_only, ids_only
         self.output: str = output
@@ -178,21 +185,29 @@ class Runtime:
     # Changing the plan
 
     @in_logged_turn
-    def transition(self, plan: str, at: int | None = None, store: Iterable[str] | None = None) -> Transition | None:
+    def transition(
+        self, plan: str, at: int | None = None, store: Iterable[str] | None = None, *, box: str | None = None
+    ) -> Transition | None:
         """Change the plan now, or when arrival number `at` is next, which may be in the middle of a push.
+
+        Subtrees that both plans have stay as they are, under every strategy.
 
         store    inner states of the new plan to store under strategy "eddy", by their streams: ["R S", "R S T"];
                  None = those stored now that the new plan has too
+        box      the subtree that changes, by its streams: "R S T", for a change now. None = the smallest one. Under
+                 "parallel-track" both versions of the box run side by side, the rest is shared. A box with a name runs
+                 in whole twice; otherwise subtrees of it that do not change are shared, too
 
         Arrivals are numbered from 0 over all streams (`position`). Returns the figures of the transition, or None if it
         is scheduled; `history` has them afterwards. No result is lost, added or repeated. Several transitions may be
         scheduled; those for one position happen in the order of the calls. A policy other than "fixed" may change the
-        plan again later. Raises PlanError for a plan that does not fit the query or a strategy that cannot change its
-        plan, InputError for a position that is past, and CapacityError if there is no room for the states to store now
-        (a scheduled transition leaves them out instead); then nothing has changed. Cost: O(states), plus what the
-        strategy computes at once (see `jisc.strategies`).
+        plan again later. Raises PlanError for a plan that does not fit the query, for a box that is no subtree of both
+        plans or outside of which they differ, and for a strategy that cannot change its plan, InputError for a position
+        that is past, and CapacityError if there is no room for the states to store now (a scheduled transition leaves
+        them out instead); then nothing has changed. Cost: O(states), plus what the strategy computes at once (see
+        `jisc.strategies`).
         """
-        return transition(self._engine, plan, at, store)
+        return transition(self._engine, plan, at, store, box)
 
     @in_turn
     def scheduled(self) -> list[tuple[int, str]]:

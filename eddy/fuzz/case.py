@@ -232,11 +232,15 @@ class BadPush:
 
 @dataclass(frozen=True)
 class Transition:
-    """Change the plan and the stored states: at once, or before the arrival that is `ahead` arrivals from now."""
+    """Change the plan and the stored states: at once, or before the arrival that is `ahead` arrivals from now.
+
+    box   a name of the subtree that changes: all streams; None = the smallest subtree
+    """
 
     plan: str
     ahead: int | None = None
     store: tuple[str, ...] | None = None
+    box: str | None = None
 
 
 @dataclass(frozen=True)
@@ -321,4 +325,5 @@ class Case:
             **({"count_only": True} if self.results == "count" else {}),
             **({"renumber_at": self.renumber_at} if self.renumber_at else {}),
             **({"ordered": True} if self.ordered else {}),
+            **({"purge": "paper"} if self.strategy == "parallel-track" and self.seed % 3 == 1 else {}),
         }

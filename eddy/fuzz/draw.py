@@ -278,7 +278,9 @@ class StepWriter:
             # Each inner join changes on its own, at once.
             plans = plan.split("; ")
             return Transition(plans[picks[1] % len(plans)])
-        return Transition(plan, ahead, some_states(plan, self.shape, picks[0]) if self.strategy == "eddy" else None)
+        store = some_states(plan, self.shape, picks[0]) if self.strategy == "eddy" else None
+        whole = ahead is None and self.strategy == "parallel-track" and picks[0] % 3 == 2
+        return Transition(plan, ahead, store, " ".join(self.shape.names) if whole else None)
 
     def reload(self, picks: bytes) -> Step:
         """Return a restored runtime. The fuzzer's own policy must be given again."""

@@ -190,7 +190,7 @@ class Game:
     def change(self, step: Transition) -> None:
         """Change the plan, or expect an error if the strategy cannot change it."""
         if not self.model.fixed:
-            self.runtime.transition(step.plan, self.model.at(step), step.store)
+            self.runtime.transition(step.plan, self.model.at(step), step.store, box=step.box)
             self.model.change(step)
             self.tally.transitions += 1
             return

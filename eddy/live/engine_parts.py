@@ -55,6 +55,7 @@ def options_from(parts: Parts, policy: str | Policy | None) -> dict[str, Any]:
         "renumber_at": parts.integer("renumber_at"),
         "bounded": parts.flag("bounded"),
         "ordered": parts.flag("ordered"),
+        "purge": parts.text("purge"),
     }
 
 

@@ -11,6 +11,7 @@ from eddy.query.numbers import whole
 from eddy.routing.router import Router
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import resolve
+from jisc.plan.box import read_box
 from jisc.plan.routes import Preference
 from jisc.plan.states import StateId
 from jisc.plan.tree import Tree, read_plan
@@ -21,7 +22,9 @@ ASKED_FOR = "asked for"
 NO_ROOM = "there was no room for the states"
 
 
-def transition(engine: Engine, plan: str, at: int | None, store: Iterable[str] | None) -> Transition | None:
+def transition(
+    engine: Engine, plan: str, at: int | None, store: Iterable[str] | None, box: str | None = None
+) -> Transition | None:
     """Change the plan now, or schedule the change; see `Runtime.transition`."""
     strategy = engine.strategy
     tree = read_plan(plan, engine.query.graph)
@@ -35,11 +38,17 @@ def transition(engine: Engine, plan: str, at: int | None, store: Iterable[str] |
     if position < engine.position:
         raise InputError(f"at={position} is past: {engine.position} rows have arrived; leave `at` out for a change now")
     if position > engine.position:
+        if box is not None:
+            raise InputError(
+                f"box={box!r} is for a change of the plan that runs now, and at={position} is later: leave one out; the"
+                " smallest box is found when the change happens"
+            )
         engine.schedule = schedule_of([*engine.schedule, Scheduled(position, tree, states)])
         return None
+    own = None if box is None else read_box(box, strategy.tree, tree, engine.query.graph)
     begin(engine)
     try:
-        done = strategy.change(tree, ASKED_FOR, states)
+        done = strategy.change(tree, ASKED_FOR, states, box=own)
     except EddyError:
         # The strategy refused, and is as it was before.
         engine.undo = None

@@ -12,11 +12,12 @@ from eddy.aggregates.groups import Groups
 from eddy.aggregates.storage import HEADER as GROUPS
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference
-from eddy.routing.strategies import check_background, check_store
+from eddy.routing.strategies import check_background, check_purge, check_store
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
 from eddy.storage.sections import SNAPSHOT, FileKind
 from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
+from jisc.strategies.base import PURGES
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER, WindowKind
 from stairs.memory.allowance import Allowance
@@ -46,6 +47,7 @@ _HEADER: Form = fields(
                 "renumber_at": integer(1, RENUMBER_AT),
                 "bounded": boolean,
                 "ordered": boolean,
+                "purge": one_of(PURGES),
             }
         ),
         "schedule": list_of(row_of(_COUNT, text, _STORE)),
@@ -95,6 +97,7 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
         for plan, store in ((options["plan"], options["store"]), *(one[1:] for one in schedule)):
             check_store(kind, _tree(plan, query), graph, store)
         check_background(kind, options["background"])
+        check_purge(kind, options["purge"])
     except (PlanError, InputError) as problem:
         raise SNAPSHOT.wrong(str(problem)) from problem
 

@@ -30,7 +30,7 @@ def restored_options(snapshot: Snapshot, choices: Choices) -> dict[str, Any]:
     options = snapshot.options
     if choices.strategy is not None and choices.strategy != options["strategy"]:
         # Another strategy has its own defaults.
-        options.update(strategy=choices.strategy, background=0, store=None, policy=None)
+        options.update(strategy=choices.strategy, background=0, store=None, policy=None, purge="exact")
     if choices.plan is not None:
         options["plan"] = choices.plan
         options["store"] = None if options["store"] is None else ()
@@ -67,7 +67,7 @@ def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> No
     # The strategy is made again: states that are complete for empty windows are not for these.
     engine.modules.caches.clear()
     engine.strategy = make_strategy(
-        options.strategy, engine.modules, engine.strategy.tree, options.background, options.store
+        options.strategy, engine.modules, engine.strategy.tree, options.background, options.store, options.purge
     )
     engine.set_bound(max_bytes)
     engine.strategy.refill()

@@ -143,7 +143,7 @@ def route(
             continue
         hops[u64(h), H_MATCHES] += tally
         if d + 1 == every:
-            if wanted(arena, entries, walk, -1, strict, tally):
+            if wanted(arena, walk, strict):
                 if not count_only:
                     if (out + 1) * m <= walk.ids.shape[0]:
                         write(walk, out)
