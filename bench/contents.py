@@ -52,6 +52,12 @@ CHAPTERS = (
             "fig10": "Output latency after a transition",
             "fig11": "Repeated transitions, worst case",
             "fig12": "Repeated transitions, best case",
+            "fig7-uniform": "The migration stage, best case, uniform keys",
+            "fig8-uniform": "The migration stage, worst case, uniform keys",
+            "fig9-uniform": "Normal operation, 20 joins, uniform keys",
+            "fig10-uniform": "Output latency after a transition, uniform keys",
+            "fig11-uniform": "Repeated transitions, worst case, uniform keys",
+            "fig12-uniform": "Repeated transitions, best case, uniform keys",
         },
     ),
     Chapter(

@@ -6,4 +6,11 @@ from __future__ import annotations
 from bench.harness.figure import Figure
 from bench.papers.jisc import latency, throughput
 
-FIGURES: tuple[Figure, ...] = (*throughput.FIGURES[:3], *latency.FIGURES, *throughput.FIGURES[3:])
+FIGURES: tuple[Figure, ...] = (
+    *throughput.FIGURES[:3],
+    latency.FIGURE,
+    *throughput.FIGURES[3:],
+    *throughput.UNIFORM_FIGURES[:3],
+    latency.UNIFORM_FIGURE,
+    *throughput.UNIFORM_FIGURES[3:],
+)
