@@ -185,7 +185,7 @@ class Engine:
             "plan": self.strategy.tree.text(self.query.graph.names),
             "policy": self.router.policy.name,
             "strategy": self.strategy.name,
-            "store": self.state_texts(self.strategy.stored) if self.strategy.can_store else None,
+            "store": self.state_texts(self.strategy.choice),
             "max_bytes": self.bound.max_bytes,
             "decide_every": self.router.pace.every,
             "statistics": self.router.sampling,

@@ -46,7 +46,9 @@ class Runtime:
     policy      how the plan is chosen: a name in `eddy.routing.policies.POLICIES`, or a policy object of your own;
                 None = "cost" under strategy "eddy", "fixed" under the others
     strategy    how plans run and change: a name in `jisc.strategies.STRATEGIES`
-    store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]
+    store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]; under
+                "moving-state" None stores all of them, and joins around a state that is left out are one, with more
+                than two inputs
     max_bytes   bound on the bytes of windows, keys, payload, stored states and late rows together. To keep it, late
                 rows are dropped, then stored states
     decide_every  arrivals between two decisions of the policy; None = as often as it is worth its time
@@ -192,8 +194,8 @@ class Runtime:
 
         Subtrees that both plans have stay as they are, under every strategy.
 
-        store    inner states of the new plan to store under strategy "eddy", by their streams: ["R S", "R S T"];
-                 None = those stored now that the new plan has too
+        store    inner states of the new plan to store under "eddy" and "moving-state", by their streams: ["R S"]; None
+                 = those stored now that the new plan has too; under "moving-state" all, unless some were chosen before
         box      the subtree that changes, by its streams: "R S T", for a change now. None = the smallest one. Under
                  "parallel-track" both versions of the box run side by side, the rest is shared. A box with a name runs
                  in whole twice; otherwise subtrees of it that do not change are shared, too

@@ -81,7 +81,7 @@ def change_plan(
     """
     strategy = engine.strategy
     if not strategy.can_store:
-        strategy.change(tree, reason, prefer=prefer)
+        strategy.change(tree, reason, store, prefer)
         return
     wanted = strategy.stored if store is None else store
     kept = wanted & strategy.stored

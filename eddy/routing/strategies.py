@@ -38,7 +38,10 @@ def make_strategy(
     not have or that the strategy does not let the caller choose.
     """
     kind = STRATEGIES[strategy_name(name)]
+    states: frozenset[StateId] | None
     keys, states = check_background(kind, background), check_store(kind, tree, modules.graph, store)
+    if store is None and not kind.can_store:
+        states = None
     return kind(modules, tree, keys, states, check_purge(kind, purge))
 
 

@@ -10,6 +10,7 @@ from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, resolve
 from eddy.snapshot.snapshot import Snapshot
 from jisc.plan.tree import read_plan
+from jisc.strategies import STRATEGIES
 from stairs.errors import PlanError, SnapshotError
 
 
@@ -33,7 +34,8 @@ def restored_options(snapshot: Snapshot, choices: Choices) -> dict[str, Any]:
         options.update(strategy=choices.strategy, background=0, store=None, policy=None, purge="exact")
     if choices.plan is not None:
         options["plan"] = choices.plan
-        options["store"] = None if options["store"] is None else ()
+        choosing = options["store"] is not None and STRATEGIES[options["strategy"]].can_store
+        options["store"] = () if choosing else None
     if choices.policy is not None:
         options["policy"] = choices.policy
     elif options["policy"] is not None and options["policy"] not in POLICIES:

@@ -39,7 +39,7 @@ class Savepoint(NamedTuple):
                knows all
     counters   int64[hops, 2], counters of the tables of routes; None = they are in `past`
     past       int64[streams, 2], counters of earlier tables
-    chosen     the states that the caller chose to store
+    chosen     the states that the caller chose to store, None = the strategy's own choice
     """
 
     trees: list[Tree]
@@ -47,7 +47,7 @@ class Savepoint(NamedTuple):
     counters: Int64s | None
     past: Int64s
     history: Mark
-    chosen: frozenset[StateId]
+    chosen: frozenset[StateId] | None
     prefer: Preference | None
 
 
@@ -57,7 +57,8 @@ class Strategy(ABC):
     A strategy decides which states are stored and when they are computed. Results are the same under every strategy.
 
     background   keys that are promoted after each push in each incomplete state (only if `can_promote`)
-    store        inner states to store from the start (only if `can_store`)
+    store        inner states to store from the start (only if `can_store` or `joins_many`); None = those that the
+                 strategy stores by itself
     purge        when an old plan ends, one of PURGES (only if `purges`)
 
     A subclass has a name and a mode, and says how tables are made (`_start`, `_move`, `_restore`); other methods have
@@ -71,6 +72,8 @@ class Strategy(ABC):
     """Whether the plan can change."""
     can_store: ClassVar[bool] = False
     """Whether the caller chooses the states that are stored."""
+    joins_many: ClassVar[bool] = False
+    """Whether the caller may leave inner states out, so that several joins are one, with more than two inputs."""
     prefers: ClassVar[bool] = False
     """Whether the plan says by which class a stream is probed (`jisc.plan.routes.Preference`)."""
     can_promote: ClassVar[bool] = False
@@ -87,7 +90,7 @@ class Strategy(ABC):
         modules: Modules,
         tree: Tree,
         background: int = 0,
-        store: Iterable[StateId] = frozenset(),
+        store: Iterable[StateId] | None = None,
         purge: str = "exact",
     ) -> None:
         self.modules = modules
@@ -103,8 +106,8 @@ class Strategy(ABC):
         """By which class streams are probed while nothing is stored; None = by the class bound first."""
         self._box: int | None = None
         """The box of the transition at hand, if the caller has named it."""
-        self._chosen = frozenset(store)
-        """The states that the caller chose to store; those of other plans are ignored."""
+        self._chosen = None if store is None else frozenset(store)
+        """The states that the caller chose to store; those of other plans are ignored. None = the strategy chooses."""
         modules.meta[M_MODE] = self.mode
         self._start(tree)
 
@@ -128,6 +131,11 @@ class Strategy(ABC):
     def stored(self) -> frozenset[StateId]:
         """The states of the plan that are stored because the caller chose them (`can_store`)."""
         return frozenset()
+
+    @property
+    def choice(self) -> frozenset[StateId] | None:
+        """The states that the caller has chosen, with which the strategy can be made again; None = its own choice."""
+        return self._chosen if self.joins_many else None
 
     @property
     def trees(self) -> list[Tree]:
@@ -155,9 +163,10 @@ class Strategy(ABC):
     @classmethod
     def require_choice(cls) -> None:
         """Raise PlanError if the caller cannot choose the states that are stored."""
-        if not cls.can_store:
+        if not (cls.can_store or cls.joins_many):
             raise PlanError(
-                f"strategy {cls.name!r} decides by its own rule what is stored; choose states under strategy 'eddy'"
+                f"strategy {cls.name!r} decides by its own rule what is stored; choose states under strategy 'eddy' or"
+                " 'moving-state'"
             )
 
     # Changing plans

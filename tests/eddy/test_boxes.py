@@ -193,3 +193,40 @@ def test_every_strategy_takes_a_box(strategy: str) -> None:
             runtime.transition(NEW, box="R S T")
         assert push(runtime, random, 20) == push(other, again, 20)
     runtime.check()
+
+
+def test_moving_state_of_a_join_with_more_than_two_inputs() -> None:
+    """R, S and T are one operator, then a tree, then another tree, then one operator; what is above it stays."""
+    random, other, again = Random(7), started("mjoin"), Random(7)
+    runtime = started("moving-state", store=UPPER)
+    push(runtime, random, 60)
+    push(other, again, 60)
+    before = by_streams(runtime)
+    assert sorted(before) == UPPER
+    for plan, store, recomputed in (
+        (OLD, ["R S", *UPPER], 1),
+        (NEW, ["R T", *UPPER], 1),
+        (OLD, UPPER, 0),
+        (NEW, None, 0),
+    ):
+        done = runtime.transition(plan, store=store)
+        assert done is not None
+        assert (done.kept, done.recomputed) == (2, recomputed)
+        assert sorted(by_streams(runtime)) == sorted(store or UPPER)
+        assert all(by_streams(runtime)[name][0] is before[name][0] for name in UPPER)
+        for _ in range(3):
+            assert push(runtime, random, 12) == push(other, again, 12)
+            runtime.check()
+    runtime = Runtime.restore(runtime.snapshot(), query())
+    assert sorted(by_streams(runtime)) == UPPER
+    assert push(runtime, random, 12) == push(other, again, 12)
+    assert sorted(by_streams(Runtime.restore(runtime.snapshot(), query(), OLD))) == ["R S", *UPPER]
+    with pytest.raises(eddy.PlanError, match="has no inner state 'S T'"):
+        runtime.transition(OLD, store=["S T"])
+
+
+def test_states_are_chosen_for_a_later_change_too() -> None:
+    runtime = started("moving-state")
+    runtime.transition(NEW, 5, store=["R S T"])
+    push(runtime, Random(8), 20)
+    assert sorted(by_streams(runtime)) == ["R S T"]
