@@ -76,7 +76,7 @@ def change_plan(
 ) -> None:
     """Change the plan within a push. If memory is short for new states, change it without them.
 
-    store       the states to store, if the strategy lets the caller choose; None = those stored now
+    store       the states to store, only if the strategy lets the caller choose; None = those stored now
     only_kept   whether to store no state that is not stored yet
     """
     strategy = engine.strategy
@@ -100,4 +100,6 @@ def follow_router(engine: Planned, only_kept: bool = False) -> None:
     choice = engine.router.look()
     if choice is not None:
         reason = f"{engine.router.policy.name}: {choice.reason}"
-        change_plan(engine, choice.tree, choice.store, reason, only_kept, choice.prefer)
+        # A policy chooses states for a strategy whose states it weighs; the caller's own choice stands.
+        store = choice.store if engine.strategy.can_store else None
+        change_plan(engine, choice.tree, store, reason, only_kept, choice.prefer)
