@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ from jisc.plan.tree import parse
 from jisc.strategies import STRATEGIES
 from stairs.descriptors import E_PROMOTED
 from stairs.graph import JoinGraph
+from tests.eddy.lives import Life
 
 NAMES = "RSTUV"
 KEYS = pa.schema([("k", pa.int64())])
@@ -152,6 +154,22 @@ def test_transitions_overlap_and_plans_that_are_the_same_begin_no_track() -> Non
         assert push(runtime, random, 9) == push(other, again, 9)
         runtime.check()
     assert all(one["ended"] is not None for one in runtime.history().to_pylist())
+
+
+@pytest.mark.parametrize("box", [None, "R S T U V"])
+def test_a_box_with_two_versions_moves_to_another_process(box: str | None, tmp_path: Path) -> None:
+    random, other, again = Random(9), started("mjoin"), Random(9)
+    life = Life(tmp_path / "engine", started("parallel-track", purge="paper"))
+    push(life.runtime, random, 60)
+    push(other, again, 60)
+    life.runtime.transition(NEW, box=box)
+    while life.runtime.history()["ended"][0].as_py() is None:
+        runtime = life.again(query())
+        runtime.check()
+        assert push(runtime, random, 6) == push(other, again, 6)
+        runtime.check()
+    assert sorted(by_streams(life.runtime)) == ["R S T", "R S T U", "R T"]
+    life.leave()
 
 
 @pytest.mark.parametrize(("purge", "least", "most"), [("exact", 100, 110), ("paper", 200, 220)])
