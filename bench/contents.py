@@ -31,6 +31,7 @@ class Chapter:
 
 CHAPTERS = (
     Chapter("Peers", "bench.peers.comparison", {"peers": "W1 in other engines", "peers-batch": "The size of a push"}),
+    Chapter("NEXMark", "bench.nexmark", {"nexmark": "Queries of NEXMark in eddy and in other systems"}),
     Chapter("Hand-written loops", "bench.limit", {"limit": "The engine and hand-written loops; transports of Spark"}),
     Chapter("Streaming", "bench.streaming", {"streaming": "Streaming jobs and Spark's own joins"}),
     Chapter("Hub", "bench.hub", {"hub": "Several queries on one hub, and as many jobs"}),
@@ -40,6 +41,7 @@ CHAPTERS = (
     Chapter("Transitions", "bench.transitions", {"transitions": "Strategies without and with changes of plan"}),
     Chapter("Strategies", "bench.strategies", {"strategies": "All strategies: throughput, longest pushes, memory"}),
     Chapter("Joins", "bench.joins", {"joins": "Comparisons, theta joins and intervals"}),
+    Chapter("Aggregates", "bench.aggregates", {"aggregates": "Groups by ring values and by enumeration"}),
     Chapter("Sharing", "bench.sharing", {"sharing": "Many queries in one engine, and each in a Runtime of its own"}),
     Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),
     Chapter(
@@ -58,6 +60,7 @@ CHAPTERS = (
             "fig10-uniform": "Output latency after a transition, uniform keys",
             "fig11-uniform": "Repeated transitions, worst case, uniform keys",
             "fig12-uniform": "Repeated transitions, best case, uniform keys",
+            "propositions": "Complete states after a transition, propositions 1 to 3",
         },
     ),
     Chapter(
@@ -72,6 +75,7 @@ CHAPTERS = (
             "migration-fig14": "Output rate, low configuration",
             "migration-fig15": "Entries stored, high configuration",
             "migration-fig16": "Output rate, high configuration",
+            "migration-costs": "Work of a parallel-track stage, equations 5 to 7",
         },
     ),
     Chapter(
@@ -81,6 +85,15 @@ CHAPTERS = (
             "lifecycle-fig14": "Response time of changes of a query",
             "lifecycle-fig15": "Loss, disorder and duplicates of changes of a query",
             "lifecycle-fig16": "CPU time of changes of a query",
+        },
+    ),
+    Chapter(
+        "The paper on query lifecycle, sums",
+        "bench.lifecycle_sums",
+        {
+            "lifecycle-sum-fig14": "Response time of changes of a sliding sum",
+            "lifecycle-sum-fig15": "Loss, disorder and duplicates of changes of a sliding sum",
+            "lifecycle-sum-fig16": "CPU time of changes of a sliding sum",
         },
     ),
     Chapter(

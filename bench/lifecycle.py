@@ -1,12 +1,12 @@
 """Figures 14 to 16 of Sheykh Esmaili and others, "Changing flights in mid-air", SIGMOD 2011, over joins.
 
 One query over two streams changes from windows of 50 rows to windows of another size, by each kind of change. The paper
-sums over windows of one stream; docs/internals/papers.md discusses what reproduces.
+sums over windows of one stream, as `bench.lifecycle_sums` does; docs/internals/papers.md discusses what reproduces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from time import perf_counter, process_time
 from typing import NamedTuple
@@ -39,15 +39,46 @@ PAPER = "Sheykh Esmaili, Sanamrad, Fischer, Tatbul, SIGMOD 2011"
 
 
 @cache
-def _arrived(seed: int) -> list[Arrived]:
+def _arrived(seed: int, streams: Sequence[str] = STREAMS) -> list[Arrived]:
     """Return the arrivals: the streams take turns, keys are uniform, column n is the position."""
     keys = np.random.default_rng(seed).integers(0, KEYS, ARRIVALS)
-    return [Arrived(STREAMS[n % 2], {"k": int(k), "n": n}, None) for n, k in enumerate(keys)]
+    return [Arrived(streams[n % len(streams)], {"k": int(k), "n": n}, None) for n, k in enumerate(keys)]
 
 
 def _query(version: int, window: int) -> Query:
     streams = [Stream(name, SCHEMA, window=Rows(window)) for name in STREAMS]
     return Query(streams, ["R.k = S.k"], select={f"{version}_{name}": f"{name}.n" for name in STREAMS})
+
+
+def _engine() -> Engine:
+    return Engine([Stream(name, SCHEMA) for name in STREAMS])
+
+
+def _all(version: int, window: int, arrived: Sequence[Arrived]) -> list[Given]:
+    sizes = [OracleStream(name, "rows", window) for name in STREAMS]
+    return all_results(OracleQuery(sizes, [(("R", "k"), ("S", "k"))]), version, arrived)
+
+
+class Subject(NamedTuple):
+    """What changes.
+
+    query      the query of a version with windows of a size; its first output columns are the components of a result
+    engine     an engine for it
+    streams    the streams of the arrivals, which take turns
+    all        all results of a version by definition
+    components   the names of the components
+    handover   whether a handover has a reference of its own
+    """
+
+    query: Callable[[int, int], Query]
+    engine: Callable[[], Engine]
+    streams: Sequence[str]
+    all: Callable[[int, int, Sequence[Arrived]], list[Given]]
+    components: Sequence[str]
+    handover: bool
+
+
+JOIN = Subject(_query, _engine, STREAMS, _all, STREAMS, True)
 
 
 class Run(NamedTuple):
@@ -65,18 +96,18 @@ class Run(NamedTuple):
     complete_from: int
 
 
-def _run(how: str, window: int, seed: int) -> Run:
+def _run(how: str, window: int, seed: int, subject: Subject) -> Run:
     """Change the query; all rows before the change come in one push, and the others one by one."""
-    arrived = _arrived(seed)
-    engine = Engine([Stream(name, SCHEMA) for name in STREAMS])
-    query = engine.start("q", _query(OLD, WINDOW))
+    arrived, streams = _arrived(seed, subject.streams), subject.streams
+    engine = subject.engine()
+    query = engine.start("q", subject.query(OLD, WINDOW))
     before = arrived[:CHANGE_AT]
-    rows = {name: [one.row for one in before if one.stream == name] for name in STREAMS}
-    tables = [engine.push(rows, [STREAMS.index(one.stream) for one in before])["q"]]
+    rows = {name: [one.row for one in before if one.stream == name] for name in streams}
+    tables = [engine.push(rows, [streams.index(one.stream) for one in before])["q"]]
     after = [{one.stream: pa.RecordBatch.from_pylist([dict(one.row)], schema=SCHEMA)} for one in arrived[CHANGE_AT:]]
     with without_gc():
         returned, begin = [perf_counter()], process_time()
-        query.change(_query(NEW, window), how)  # type: ignore[arg-type]
+        query.change(subject.query(NEW, window), how)  # type: ignore[arg-type]
         for batch in after:
             tables.append(engine.push(batch)["q"])
             returned.append(perf_counter())
@@ -84,36 +115,34 @@ def _run(how: str, window: int, seed: int) -> Run:
     return Run(tables, returned, cpu_s, query.complete_from)
 
 
-def _given(run: Run) -> list[tuple[Given, int]]:
-    """Return the results in their order, and the push of each."""
-    found = []
+def _given(run: Run, subject: Subject) -> list[tuple[Given, int]]:
+    """Return the results in their order, and the push of each; without those that begin before the first arrival."""
+    found, n = [], len(subject.components)
     for push, table in enumerate(run.tables):
         for row in table.to_pylist():
             own = {name: n for name, n in row.items() if n is not None}
-            found.append((Given(int(next(iter(own))[0]), tuple(own.values())), push))
+            places = tuple(own.values())[:n]
+            if min(places) >= 0:
+                found.append((Given(int(next(iter(own))[0]), places), push))
     return found
 
 
-def _response_ms(run: Run) -> float:
+def _response_ms(run: Run, subject: Subject) -> float:
     """Return the time from the last result of the old version, or the change, to the first one of the new version."""
     pushes: dict[int, list[int]] = {OLD: [], NEW: []}
-    for one, push in _given(run):
+    for one, push in _given(run, subject):
         pushes[one.version].append(push)
     return 1e3 * (run.returned[min(pushes[NEW])] - run.returned[max(pushes[OLD])])
 
 
-def _measures(how: str, window: int, seed: int) -> Measures:
-    arrived = _arrived(seed)
-    queries = [
-        OracleQuery([OracleStream(name, "rows", size) for name in STREAMS], [(("R", "k"), ("S", "k"))])
-        for size in (WINDOW, window)
-    ]
-    old, new = (all_results(query, number, arrived) for number, query in zip((OLD, NEW), queries, strict=True))
-    run = _run(how, window, seed)
+def _measures(how: str, window: int, seed: int, subject: Subject) -> Measures:
+    arrived = _arrived(seed, subject.streams)
+    old, new = (subject.all(number, size, arrived) for number, size in ((OLD, WINDOW), (NEW, window)))
+    run = _run(how, window, seed, subject)
     reference = papers_reference(old, new, CHANGE_AT)
-    if how == "handover":
+    if how == "handover" and subject.handover:
         reference = handover_reference(old, new, CHANGE_AT, run.complete_from)
-    return measured([one for one, _ in _given(run)], reference, [STREAMS, STREAMS])
+    return measured([one for one, _ in _given(run, subject)], reference, [subject.components] * 2)
 
 
 def points(full: bool) -> list[Point]:
@@ -127,34 +156,36 @@ def correctness_points(full: bool) -> list[Point]:
     return [{name: value for name, value in one.items() if name != "rounds"} for one in points(full)]
 
 
-def _raced(point: Point, say: Say) -> dict[str, list[Run]]:
+def _raced(point: Point, say: Say, subject: Subject) -> dict[str, list[Run]]:
     """Run all kinds of change in turn, each round; the first round, which may compile, does not count."""
     runs: dict[str, list[Run]] = {how: [] for how in CHANGES}
     for turn in range(point["rounds"] + 1):
         for how, own in runs.items():
             say(f"windows of {point['window']}, round {turn}: {how}")
-            own.append(_run(how, point["window"], point["seed"] + max(turn - 1, 0)))
+            own.append(_run(how, point["window"], point["seed"] + max(turn - 1, 0), subject))
     return {how: own[1:] for how, own in runs.items()}
 
 
-def response(point: Point, say: Say) -> list[Row]:
+def response(point: Point, say: Say, subject: Subject = JOIN) -> list[Row]:
     """Return the response time of each kind of change."""
-    runs = _raced(point, say)
-    return [{"how": how, **spread([_response_ms(run) for run in own], "response_ms")} for how, own in runs.items()]
+    runs = _raced(point, say, subject)
+    return [
+        {"how": how, **spread([_response_ms(run, subject) for run in own], "response_ms")} for how, own in runs.items()
+    ]
 
 
-def correctness(point: Point, say: Say) -> list[Row]:
+def correctness(point: Point, say: Say, subject: Subject = JOIN) -> list[Row]:
     """Return loss, disorder and duplicates of each kind of change."""
     rows: list[Row] = []
     for how in CHANGES:
         say(f"windows of {point['window']}: {how}")
-        rows.append({"how": how, **_measures(how, point["window"], point["seed"])._asdict()})
+        rows.append({"how": how, **_measures(how, point["window"], point["seed"], subject)._asdict()})
     return rows
 
 
-def cost(point: Point, say: Say) -> list[Row]:
+def cost(point: Point, say: Say, subject: Subject = JOIN) -> list[Row]:
     """Return the CPU time of the arrivals after the change, and what it is beyond that of an immediate change."""
-    runs = _raced(point, say)
+    runs = _raced(point, say, subject)
     rows: list[Row] = []
     for how, own in runs.items():
         extra = [1e3 * (one.cpu_s - other.cpu_s) for one, other in zip(own, runs["immediate"], strict=True)]
@@ -169,19 +200,19 @@ _ABOUT = (
 )
 
 
-def _plot(title: str, column: str, label: str, name: str = "") -> Plot:
+def plot(title: str, column: str, label: str, name: str = "") -> Plot:
     return Plot(title, "window", column, "how", name=name, x_label="rows of the new windows", y_label=label)
 
 
-def _table(title: str, column: str, label: str) -> Table:
+def table(title: str, column: str, label: str) -> Table:
     return Table(title, {"window": "rows of the new windows"}, {column: label}, across="how")
 
 
-def _printed(column: str, values: dict[str, Sequence[tuple[int, float]]]) -> list[Row]:
+def printed(column: str, values: dict[str, Sequence[tuple[int, float]]]) -> list[Row]:
     return [{"window": size, "how": how, column: value} for how, own in values.items() for size, value in own]
 
 
-_COUNTS = {
+COUNTS = {
     "lost": "Results of the reference that did not come",
     "query_disorder": "Old results after a new one",
     "stream_disorder": "Results after one with a later last component",
@@ -196,9 +227,9 @@ FIGURES = (
         points,
         response,
         source=f"{PAPER}, figure 14",
-        plots=[_plot("Response time", "response_ms", "ms")],
-        tables=[_table("Response time", "response_ms", "ms")],
-        printed=_printed(
+        plots=[plot("Response time", "response_ms", "ms")],
+        tables=[table("Response time", "response_ms", "ms")],
+        printed=printed(
             "response_ms",
             {
                 "immediate": [(10, 1.7), (100, 22.6)],
@@ -216,8 +247,8 @@ FIGURES = (
         correctness_points,
         correctness,
         source=f"{PAPER}, figure 15",
-        plots=[_plot(title, column, "results", name=column) for column, title in _COUNTS.items()],
-        tables=[_table(title, column, "results") for column, title in _COUNTS.items()],
+        plots=[plot(title, column, "results", name=column) for column, title in COUNTS.items()],
+        tables=[table(title, column, "results") for column, title in COUNTS.items()],
     ),
     Figure(
         "lifecycle-fig16",
@@ -227,10 +258,10 @@ FIGURES = (
         points,
         cost,
         source=f"{PAPER}, figure 16",
-        plots=[_plot("CPU time beyond that of an immediate change", "extra_ms", "ms")],
+        plots=[plot("CPU time beyond that of an immediate change", "extra_ms", "ms")],
         tables=[
-            _table("CPU time of 1000 arrivals", "cpu_ms", "ms"),
-            _table("CPU time beyond that of an immediate change", "extra_ms", "ms"),
+            table("CPU time of 1000 arrivals", "cpu_ms", "ms"),
+            table("CPU time beyond that of an immediate change", "extra_ms", "ms"),
         ],
     ),
 )

@@ -25,7 +25,7 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy, PolicyName
-from eddy.show.describe import described, time_text
+from eddy.show.describe import described, group_lines, time_text
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
@@ -49,8 +49,8 @@ class Runtime:
     store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]; under
                 "moving-state" None stores all of them, and joins around a state that is left out are one, with more
                 than two inputs
-    max_bytes   bound on the bytes of windows, keys, payload, stored states and late rows together. To keep it, late
-                rows are dropped, then stored states
+    max_bytes   bound on the bytes of windows, keys, payload, stored states, groups and late rows together. To keep it,
+                late rows are dropped, then ring values and stored states
     decide_every  arrivals between two decisions of the policy; None = as often as it is worth its time
     background  keys to promote after each push in each incomplete state, in addition to those probed ("jisc", "eddy")
     output      "append": each result once; "changelog": an additional first column `op` is "+I" when the result
@@ -425,11 +425,11 @@ class Runtime:
 
     @in_turn
     def trim(self) -> None:
-        """Give back memory that the next pushes make again: stored states, bands, and room for input and results.
+        """Give back memory that the next pushes make again: states, ring values, bands, room for input and results.
 
         The results of later pushes stay the same. Stored states stay chosen and return empty; each key is completed at
-        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "symmetric-hash") keep them.
-        O(states).
+        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
+        "symmetric-hash") keep them. O(states).
         """
         trim(self._engine)
 
@@ -472,6 +472,7 @@ class Runtime:
             bytes=join.bytes,
             watermark=engine.watermark,
             watermark_time=time_text(engine.watermark, self.query.time_type),
+            groups=group_lines(engine),
             filters=tuple(filter_lines(engine.filters())),
         )
 

@@ -16,6 +16,7 @@ import eddy
 import eddy.spark
 from eddy.branches.snapshot import KIND
 from eddy.routing.policies import POLICIES
+from eddy.spark.groups.state import GROUPS
 from eddy.spark.streaming.inputs import file_log, offsets
 from eddy.spark.streaming.sinks import FORMATS
 from eddy.spark.streaming.state import identity, manifest, segments
@@ -145,6 +146,7 @@ def test_the_guide_states_the_formats_of_all_files() -> None:
         "segments of the log": f"{segments.VERSION}",
         "lists of input files": f"{file_log._KIND.version}",
         "starts of topics": f"{offsets._KIND.version}",
+        "groups of a join with aggregates": f"{GROUPS.version}",
         "snapshots (`Runtime.snapshot`)": f"{SNAPSHOT.version}, with branches {KIND.version}",
     }
 

@@ -107,10 +107,10 @@ WINDOWED = ("q8",)
 
 def references(text: str) -> str:
     """Return a query as DuckDB reads it: it has no TUMBLE."""
-    size = 10_000
-    start = f"(EPOCH_MS(dateTime) - EPOCH_MS(dateTime) % {size})"
-    text = text.replace("TUMBLE_START(dateTime, INTERVAL '10' SECOND)", f"MAKE_TIMESTAMP({start} * 1000)")
-    return text.replace("TUMBLE(dateTime, INTERVAL '10' SECOND)", start)
+    start = "TIME_BUCKET(INTERVAL '10' SECOND, dateTime)"
+    for function in ("TUMBLE_START", "TUMBLE"):
+        text = text.replace(f"{function}(dateTime, INTERVAL '10' SECOND)", start)
+    return text
 
 
 def streams(name: str) -> list[Stream]:

@@ -10,7 +10,8 @@ A push changes the state and notes how to take the change back (`undo`); what it
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.aggregates.directory import numbered
-from eddy.aggregates.layout import Rows
+from eddy.aggregates.layout import Rows, Weighted
 from eddy.aggregates.state import Change, State
 from eddy.aggregates.times import event_times
 from eddy.aggregates.windows import NEVER, Due, buckets_of
+from eddy.aggregates.words import Mask
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import FAILURES, evaluated
 from eddy.query.query import Query
@@ -52,6 +54,25 @@ class GroupsCommit(NamedTuple):
 
     progress: Progress
     closed: Int64s
+
+
+class WindowsGiven(NamedTuple):
+    """The windows of a push.
+
+    ends     int64[rows], the end of the window of each row that was returned
+    newest   the greatest end of a window, also of those that `having` rejects; -NEVER = there was none
+    """
+
+    ends: Int64s
+    newest: int
+
+
+class Sized(Protocol):
+    """A state with a size."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
 
 
 class Groups:
@@ -97,6 +118,10 @@ class Groups:
         self._always = not aggregation.keys and window is None
         """Whether the one group is there without results, too, as in SQL."""
         self._change: Change | None = None
+        self._owned: Callable[[Int64s], Mask] | None = None
+        self._given = WindowsGiven(np.zeros(0, np.int64), -NEVER)
+        self.rings: Sized | None = None
+        """Ring values that may serve the groups."""
         schema = query.output_schema
         if changelog and OP in schema.names:
             raise InputError(
@@ -108,8 +133,8 @@ class Groups:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state."""
-        return self.state.nbytes
+        """Bytes of the state, and of ring values."""
+        return self.state.nbytes + (0 if self.rings is None else self.rings.nbytes)
 
     # A push
 
@@ -134,6 +159,15 @@ class Groups:
             if len(times):
                 progress = progress._replace(next=min(progress.next, self.buckets.next_end(times)))
         change = self.state.change(rows, self.state.keys(rows, buckets), self._always)
+        return self._carried(change, progress, watermark)
+
+    def follow_weighted(self, rows: Weighted, finished: bool) -> tuple[pa.Table, GroupsCommit]:
+        """As `follow`, without windows of event time: each row stands for many results."""
+        change = self.state.weighted_change(rows, self.state.words_of(rows.columns, rows.size), self._always)
+        return self._carried(change, self.progress._replace(finished=finished), None)
+
+    def _carried(self, change: Change, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
+        """Carry a change out; return the rows of groups, and what `commit` needs."""
         self._change = change
         self.state.write(change)
         none = np.zeros((0, self.state.words), np.int64)
@@ -141,10 +175,29 @@ class Groups:
             return self._changes(change), GroupsCommit(progress, none)
         if self.buckets is not None:
             return self._windows(progress, watermark)
-        if not finished:
+        if not progress.finished:
             return self._empty(), GroupsCommit(progress, none)
         found = self._filtered(self._all())
         return found, GroupsCommit(progress, self.state.groups.keys[self.state.groups.slots])
+
+    def follow_windows(
+        self, table: pa.Table, watermark: int | None, owned: Callable[[Int64s], Mask]
+    ) -> tuple[pa.Table, WindowsGiven, GroupsCommit]:
+        """Take the results of a push as `follow` does, and return the rows of windows that are owned.
+
+        owned   tells by their starts which windows those are
+        """
+        self._owned, self._given = owned, WindowsGiven(np.zeros(0, np.int64), -NEVER)
+        table, done = self.follow(table, watermark, False)
+        return table, self._given, done
+
+    def open_until(self, begin: int, limit: int) -> int | None:
+        """Return the limit at which all windows that start at `begin` or before have been given; None = no one knows.
+
+        limit   the one of the push that is open; only a session that has begun has an end that is not known yet
+        """
+        assert self.buckets is not None
+        return self.buckets.open_until(self.state.groups.keys[self.state.groups.slots], begin, limit)
 
     def commit(self, done: GroupsCommit) -> None:
         """Complete a push that has happened. It may be repeated."""
@@ -160,13 +213,18 @@ class Groups:
             self.state.write(self._change, back=True)
             self._change = None
 
-    def now(self) -> pa.Table:
-        """Return the rows of all groups as they are: early results of open windows, or the answer of a changelog."""
+    def now(self, owned: Callable[[Int64s], Mask] | None = None) -> pa.Table:
+        """Return the rows of all groups as they are: early results of open windows, or the answer of a changelog.
+
+        owned   tells by their starts which windows are wanted; None = all
+        """
         if self.buckets is None:
             return self._filtered(self._all())
         slots = self.state.groups.slots
         due = self.buckets.due(self.state.groups.keys[slots], self.progress.limit, NEVER)
-        return self._filtered(self._window_rows(slots, due))
+        if owned is not None:
+            due = due.only(owned(due.starts))
+        return self._filtered(self._window_rows(slots, due)[0])
 
     # Inputs
 
@@ -221,18 +279,22 @@ class Groups:
 
     def _filtered(self, table: pa.Table) -> pa.Table:
         """Return the rows that `having` accepts, with the columns that `select` names."""
-        chosen = self.query.group_outputs
-        accepted = self._accepted(table)
-        return accepted if chosen is None else chosen.of(accepted)
+        kept = self._accepted(table)
+        return self._selected(table if kept is None else _taken(table, kept))
 
-    def _accepted(self, table: pa.Table) -> pa.Table:
+    def _selected(self, table: pa.Table) -> pa.Table:
+        chosen = self.query.group_outputs
+        return table if chosen is None else chosen.of(table)
+
+    def _accepted(self, table: pa.Table) -> Int64s | None:
+        """Return the numbers of the rows that `having` accepts, None for all."""
         if self._having is None or not len(table):
-            return table
+            return None
         found, first = [np.zeros(0, np.int64)], 0
         for batch in table.to_batches():
             found.append(self._having.accepted(batch) + first)
             first += len(batch)
-        return _taken(table, np.concatenate(found))
+        return np.concatenate(found)
 
     def _changes(self, change: Change) -> pa.Table:
         """Return the changelog of a push: rows that have ended, then rows that have begun."""
@@ -257,7 +319,13 @@ class Groups:
         slots = state.groups.slots
         keys = state.groups.keys[slots]
         due = self.buckets.due(keys, progress.limit, limit)
-        table = self._filtered(self._window_rows(slots, due))
+        own = due if self._owned is None else due.only(self._owned(due.starts))
+        table, ends = self._window_rows(slots, own)
+        kept = self._accepted(table)
+        if kept is not None:
+            table, ends = _taken(table, kept), ends[kept]
+        self._given = WindowsGiven(ends, int(own.ends.max()) if len(own.ends) else -NEVER)
+        table = self._selected(table)
         return table, GroupsCommit(progress._replace(limit=limit, next=due.next), keys[due.closed])
 
     def advanced(self, progress: Progress, watermark: int | None) -> Progress:
@@ -270,8 +338,8 @@ class Groups:
             return progress
         return progress._replace(limit=max(progress.limit, watermark - self.window.slack))
 
-    def _window_rows(self, slots: Int64s, due: Due) -> pa.Table:
-        """Return the rows of windows over the buckets in some slots, in order of their begins."""
+    def _window_rows(self, slots: Int64s, due: Due) -> tuple[pa.Table, Int64s]:
+        """Return the rows of windows over the buckets in some slots, in order of their begins, and their ends."""
         state, n = self.state, len(due.starts)
         cells = state.layout.merged(state.groups.cells[slots[due.buckets]], due.windows, n, state.texts)
         for inputs, values in zip(state.layout.values, state.values, strict=True):
@@ -282,7 +350,8 @@ class Groups:
             cells[:, state.layout.distinct[inputs]] = counts
         order = np.argsort(due.starts, kind="stable")
         keys = state.groups.keys[slots[due.rows]][order]
-        return self._table(keys, cells[order], (due.starts[order], due.ends[order]))
+        ends = due.ends[order]
+        return self._table(keys, cells[order], (due.starts[order], ends)), ends
 
 
 def groups_now(groups: Groups | None) -> pa.Table:

@@ -44,6 +44,18 @@ class Due(NamedTuple):
     closed: Int64s
     next: int
 
+    def only(self, kept: npt.NDArray[np.bool_]) -> Due:
+        """Return some of the windows; the rows that are closed stay the same."""
+        number = np.cumsum(kept) - 1
+        own = kept[self.windows]
+        return self._replace(
+            windows=number[self.windows[own]],
+            buckets=self.buckets[own],
+            rows=self.rows[kept],
+            starts=self.starts[kept],
+            ends=self.ends[kept],
+        )
+
 
 class Buckets(Protocol):
     """How event times make buckets, and buckets windows."""
@@ -59,6 +71,9 @@ class Buckets(Protocol):
 
     def due(self, keys: Int64s, after: int, limit: int) -> Due:
         """Return the windows that end after `after`, at `limit` at the latest; the last words of keys are buckets."""
+
+    def open_until(self, keys: Int64s, begin: int, limit: int) -> int | None:
+        """Return the limit at which no window that starts at `begin` or before is open; None = not known at `limit`."""
 
 
 def buckets_of(window: WindowTicks) -> Buckets:
@@ -80,6 +95,9 @@ class Panes:
 
     def next_end(self, times: Int64s) -> int:
         return int(self._first(self.of(times)).min()) * self.hop + self.size
+
+    def open_until(self, keys: Int64s, begin: int, limit: int) -> int | None:
+        return begin // self.hop * self.hop + self.size
 
     def _first(self, panes: Int64s) -> Int64s:
         """Return the number of the first window with each pane; window k begins at k * hop."""
@@ -124,6 +142,12 @@ class Sessions:
 
     def next_end(self, times: Int64s) -> int:
         return int(times.min()) + self.gap
+
+    def open_until(self, keys: Int64s, begin: int, limit: int) -> int | None:
+        due = self.due(keys, limit, limit)
+        still = np.ones(len(keys), np.bool_)
+        still[due.closed] = False
+        return None if (keys[still, -1] <= begin).any() else begin + 1
 
     def due(self, keys: Int64s, after: int, limit: int) -> Due:
         groups, times = numbered(keys[:, :-1])[0], keys[:, -1]

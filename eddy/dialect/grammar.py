@@ -159,3 +159,28 @@ UNPARSED = {
     "MATCH_RECOGNIZE": "; patterns of rows are not supported: write a join with intervals between event times",
 }
 """Remedies for words at which the parser stops."""
+
+
+def shown(node: exp.Expression) -> str:
+    """Return what a node is called in errors."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).upper()
+    return _NAMES.get(type(node).__name__, type(node).__name__.upper())
+
+
+_NAMES = {
+    "Add": "+",
+    "Sub": "-",
+    "Mul": "*",
+    "Div": "/",
+    "IntDiv": "DIV",
+    "Mod": "%",
+    "Neg": "-",
+    "DPipe": "||",
+    "RegexpLike": "RLIKE",
+    "ILike": "ILIKE",
+    "SimilarTo": "SIMILAR TO",
+    "Tuple": "a row in parentheses",
+    "CurrentTimestamp": "CURRENT_TIMESTAMP",
+    "CurrentDate": "CURRENT_DATE",
+}

@@ -331,6 +331,14 @@ def _group_column(name: str, node: exp.Expression) -> exp.Column:
     return found
 
 
+def _key_text(tree: exp.Expression, block: Block, joins: Joins) -> str:
+    """Return a group column as text. A number stands for a column of the SELECT list there, also if it is its value."""
+    text = joins.text(tree)
+    if isinstance(bare(tree), exp.Literal) and not bare(tree).is_string:
+        return next((str(k) for k, one in enumerate(block.outputs.values(), 1) if joins.text(one) == text), text)
+    return text
+
+
 def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str, Any]) -> Query:
     """Return the query of a SELECT with groups. Raises SqlError and QueryError."""
     assert block.groups is not None
@@ -372,7 +380,8 @@ def grouped_query(block: Block, found: Join, joins: Joins, options: Mapping[str,
         query = plain
     else:
         query = Query(found.streams, found.on, having=conditions or None, select=chosen or None, **arguments)
-    keys = [joins.text(tree) for tree in (*block.groups.keys, *([block.groups.window] if block.groups.window else []))]
+    keys = [_key_text(tree, block, joins) for tree in block.groups.keys]
+    keys += [joins.text(block.groups.window)] if block.groups.window else []
     shown = [f"{joins.text(tree)} AS {printed(identifier(name))}" for name, tree in block.outputs.items()]
     query.group_texts = (", ".join(shown), ", ".join(keys))
     return query

@@ -15,18 +15,17 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from sqlglot import exp
 
+from eddy.dialect.arithmetic import ARITHMETIC
 from eddy.dialect.functions import CALLS, call
-from eddy.dialect.grammar import Source, printed
+from eddy.dialect.grammar import Source, printed, shown
 from eddy.dialect.kinds import NUMBERS, TIMES, family, name_of
 from eddy.dialect.patterns import like, regular
 from eddy.dialect.spans import span
 from eddy.dialect.types import type_of
 from eddy.dialect.values import (
     Value,
-    arithmetic,
     cast,
     constant,
-    converted,
     is_text,
     null,
     number,
@@ -64,7 +63,7 @@ class Scalars:
             make = _MAKERS.get(kind)
             if make is not None:
                 return make(self, node)
-        raise self.error(node, f"{_shown(node)} is not supported here; docs/guide/sql.md lists the expressions")
+        raise self.error(node, f"{shown(node)} is not supported here; docs/guide/sql.md lists the expressions")
 
     def condition(self, node: exp.Expression) -> pc.Expression:
         """Return a tree that must be a BOOLEAN."""
@@ -84,7 +83,7 @@ class Scalars:
         found = [self.value(part) for part in parts]
         for part, own in zip(parts, found, strict=True):
             if own.family not in (*NUMBERS, "null"):
-                raise self.error(part, f"{_shown(node)} needs numbers, but {printed(part)} is {name_of(own.kind)}")
+                raise self.error(part, f"{shown(node)} needs numbers, but {printed(part)} is {name_of(own.kind)}")
         return found
 
     def text(self, node: exp.Expression, part: exp.Expression) -> Value:
@@ -94,7 +93,7 @@ class Scalars:
             return Value(null(pa.string()), pa.string())
         if not is_text(found.kind):
             raise self.error(
-                part, f"{_shown(node)} needs a string, but {printed(part)} is {name_of(found.kind)}: CAST it"
+                part, f"{shown(node)} needs a string, but {printed(part)} is {name_of(found.kind)}: CAST it"
             )
         return found
 
@@ -221,122 +220,6 @@ class Scalars:
         text = self.text(node, node.this).arrow
         return Value(pc.match_substring_regex(text, str(pattern.this)), pa.bool_())
 
-    # Arithmetic
-
-    def _plus_or_minus(self, node: exp.Binary) -> Value:
-        left, right = self.value(node.left), self.value(node.right)
-        kinds = {left.family, right.family}
-        if kinds & {"interval", *TIMES}:
-            return self._shifted(node, left, right)
-        self.numbers(node, node.left, node.right)
-        one, other = arithmetic([left, right])
-        self._check_digits(node, one, other)
-        make = pc.add_checked if isinstance(node, exp.Add) else pc.subtract_checked
-        return self._computed(node, make, one, other)
-
-    def _shifted(self, node: exp.Binary, left: Value, right: Value) -> Value:
-        """A time plus or minus an interval, or the interval between two times."""
-        plus = isinstance(node, exp.Add)
-        make = pc.add_checked if plus else pc.subtract_checked
-        if plus and left.family == "interval":
-            left, right = right, left
-        kinds = (left.family, right.family)
-        if kinds == ("interval", "interval"):
-            found = unified([left, right])
-            assert found is not None
-            (left, right), kind = found
-            return Value(_ticks(make, left, right, kind), kind)
-        if kinds == ("date", "interval"):
-            seconds = right.literal
-            if seconds is None or seconds % 86_400:
-                left = converted(widened(left), pa.timestamp(right.kind.unit))
-                return Value(_ticks(make, left, right, left.kind), left.kind)
-            shifted = _ticks(
-                make, converted(left, pa.timestamp("s")), converted(right, pa.duration("s")), pa.timestamp("s")
-            )
-            return Value(shifted.cast(pa.date32()), pa.date32())
-        if kinds == ("timestamp", "interval"):
-            found = unified([Value(left.arrow.cast(pa.duration(left.kind.unit)), pa.duration(left.kind.unit)), right])
-            assert found is not None
-            unit = found[1].unit
-            kind = pa.timestamp(unit, left.kind.tz)
-            return Value(_ticks(make, converted(left, kind), found[0][1], kind), kind)
-        if not plus and set(kinds) <= set(TIMES):
-            found = unified([left, right])
-            if found is not None:
-                (left, right), kind = found
-                if family(kind) == "date":
-                    days = pc.subtract(left.arrow.cast(pa.int32()), right.arrow.cast(pa.int32())).cast(pa.int64())
-                    return Value(days, pa.int64())
-                return Value(_ticks(make, left, right, pa.duration(kind.unit)), pa.duration(kind.unit))
-        listed = f"{printed(node.left)} is {name_of(left.kind)}, {printed(node.right)} is {name_of(right.kind)}"
-        what = "added" if plus else "subtracted"
-        raise self.error(
-            node, f"these cannot be {what}: {listed}; write a time + INTERVAL '30' MINUTE, or a time - a time"
-        )
-
-    def _times(self, node: exp.Mul) -> Value:
-        left, right = self.value(node.left), self.value(node.right)
-        if {left.family, right.family} == {"interval", "integer"}:
-            one, other = (left, right) if left.family == "interval" else (right, left)
-            # The kernel for durations is not checked.
-            whole = pc.multiply_checked(one.arrow.cast(pa.int64()), widened(other).arrow)
-            return Value(whole.cast(one.kind), one.kind)
-        self.numbers(node, node.left, node.right)
-        one, other = arithmetic([left, right])
-        self._check_digits(node, one, other)
-        return self._computed(node, pc.multiply_checked, one, other)
-
-    def _computed(self, node: exp.Expression, make: Callable[..., pc.Expression], one: Value, other: Value) -> Value:
-        """Apply an operator of Arrow to numbers of one family."""
-        if "null" in (one.family, other.family):
-            kind = other.kind if one.family == "null" else one.kind
-            return Value(null(kind), kind)
-        if one.family == "decimal":
-            p1, s1, p2, s2 = one.kind.precision, one.kind.scale, other.kind.precision, other.kind.scale
-            if make is pc.multiply_checked:
-                kind = pa.decimal128(p1 + p2 + 1, s1 + s2)
-            else:
-                kind = pa.decimal128(max(p1 - s1, p2 - s2) + max(s1, s2) + 1, max(s1, s2))
-            return Value(make(one.arrow, other.arrow), kind)
-        return Value(make(one.arrow, other.arrow), one.kind)
-
-    def _check_digits(self, node: exp.Expression, one: Value, other: Value) -> None:
-        if one.family != "decimal" or other.family != "decimal":
-            return
-        (p1, s1), (p2, s2) = ((own.kind.precision, own.kind.scale) for own in (one, other))
-        total = p1 + p2 + 1 if isinstance(node, exp.Mul) else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
-        if total > 38:
-            raise self.error(
-                node, f"the result may have {total} digits, and a DECIMAL has 38: CAST an operand to fewer"
-            )
-
-    def _divided(self, node: exp.Div) -> Value:
-        values = self.numbers(node, node.left, node.right)
-        one, other = (converted(widened(value), pa.float64()) for value in values)
-        return Value(pc.divide(one.arrow, _nonzero(other)), pa.float64())
-
-    def _whole_division(self, node: exp.Binary) -> Value:
-        """DIV and %, both towards zero."""
-        values = self.numbers(node, node.left, node.right)
-        for part, value in zip((node.left, node.right), values, strict=True):
-            if value.family not in ("integer", "null"):
-                raise self.error(part, f"{_shown(node)} is for integers, and {printed(part)} is {name_of(value.kind)}")
-        one, other = (converted(widened(value), pa.int64()) for value in values)
-        quotient = pc.divide_checked(one.arrow, _nonzero(other))
-        if isinstance(node, exp.Mod):
-            return Value(pc.subtract_checked(one.arrow, pc.multiply_checked(quotient, other.arrow)), pa.int64())
-        return Value(quotient, pa.int64())
-
-    def _negated(self, node: exp.Neg) -> Value:
-        if isinstance(node.this, exp.Literal) and not node.this.is_string:
-            return number(f"-{node.this.this}")
-        value = widened(self.value(node.this))
-        if value.family == "interval":
-            return Value(pc.negate_checked(value.arrow.cast(pa.int64())).cast(value.kind), value.kind)
-        (value,) = map(widened, self.numbers(node, node.this))
-        return value if value.family == "null" else Value(pc.negate_checked(value.arrow), value.kind)
-
     # Texts, choices, conversions, functions
 
     def _joined(self, node: exp.DPipe) -> Value:
@@ -440,16 +323,6 @@ class Scalars:
         )
 
 
-def _ticks(make: Callable[..., pc.Expression], one: Value, other: Value, kind: pa.DataType) -> pc.Expression:
-    """Apply a checked operator to times of one unit. Arrow's own kernels for times also check what null slots hold."""
-    return make(one.arrow.cast(pa.int64()), other.arrow.cast(pa.int64())).cast(kind)
-
-
-def _nonzero(value: Value) -> pc.Expression:
-    zero = pc.scalar(pa.scalar(0, value.kind))
-    return pc.if_else(pc.equal(value.arrow, zero), null(value.kind), value.arrow)
-
-
 def _narrow(values: list[Value]) -> list[Value] | None:
     """Return an integer column and a constant of its own type, so that filters know the comparison as a range."""
     for one, other in (values, values[::-1]):
@@ -479,31 +352,6 @@ def _as_times(values: list[Value]) -> list[Value]:
     return found
 
 
-def _shown(node: exp.Expression) -> str:
-    """Return what a node is called in errors."""
-    if isinstance(node, exp.Anonymous):
-        return str(node.this).upper()
-    return _NAMES.get(type(node).__name__, type(node).__name__.upper())
-
-
-_NAMES = {
-    "Add": "+",
-    "Sub": "-",
-    "Mul": "*",
-    "Div": "/",
-    "IntDiv": "DIV",
-    "Mod": "%",
-    "Neg": "-",
-    "DPipe": "||",
-    "RegexpLike": "RLIKE",
-    "ILike": "ILIKE",
-    "SimilarTo": "SIMILAR TO",
-    "Tuple": "a row in parentheses",
-    "CurrentTimestamp": "CURRENT_TIMESTAMP",
-    "CurrentDate": "CURRENT_DATE",
-}
-
-
 def _nearest(name: str) -> str:
     from difflib import get_close_matches
 
@@ -531,13 +379,7 @@ _MAKERS: dict[type, Callable[[Scalars, Any], Value]] = {
     exp.ILike: Scalars._like,
     exp.Escape: Scalars._like,
     exp.RegexpLike: Scalars._matches,
-    exp.Add: Scalars._plus_or_minus,
-    exp.Sub: Scalars._plus_or_minus,
-    exp.Mul: Scalars._times,
-    exp.Div: Scalars._divided,
-    exp.IntDiv: Scalars._whole_division,
-    exp.Mod: Scalars._whole_division,
-    exp.Neg: Scalars._negated,
+    **ARITHMETIC,
     exp.DPipe: Scalars._joined,
     exp.Case: Scalars._case,
     exp.If: Scalars._case,

@@ -32,6 +32,9 @@ def metrics(engine: Engine) -> Counts:
     "classes"  keys and bytes of each key directory
     "hops"     per probe of each present route: from, to (a stream, or the streams of a STAIR), probes (chains walked)
                and matches (tuples in them that passed the checks)
+    "rings"    ring values (`eddy.aggregates.rings`), None if they cannot serve the query: whether they serve now, their
+               roots, known rows, tuples visited, how often they and enumeration took turns, bytes. While they serve,
+               joined rows are not found, and do not count in `combinations` and `results`
     "stairs"   per stored state: streams, class, entries (live now), pending (key ids not attempted yet), bytes, and
                counters since the state was made
     """
@@ -61,6 +64,7 @@ def metrics(engine: Engine) -> Counts:
         "states": states,
         "classes": classes,
         "hops": hops,
+        "rings": _rings(engine),
         "stairs": [
             {
                 "streams": [modules.graph.names[j] for j in stair.streams],
@@ -72,6 +76,21 @@ def metrics(engine: Engine) -> Counts:
             }
             for stair in strategy.stairs
         ],
+    }
+
+
+def _rings(engine: Engine) -> Counts | None:
+    """Return the counts of ring values."""
+    rings = engine.rings
+    if rings is None:
+        return None
+    return {
+        "serves": rings.choice.on,
+        "roots": [engine.query.graph.names[i] for i in rings.roots],
+        "known": rings.known,
+        "walked": rings.walked,
+        "changes": rings.choice.changes,
+        "bytes": rings.nbytes,
     }
 
 

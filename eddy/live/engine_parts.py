@@ -6,6 +6,7 @@ from typing import Any
 
 from eddy.aggregates.storage import groups_to_parts, load_groups
 from eddy.engine import Engine
+from eddy.push.grouped import turn
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
 from eddy.routing.schedule import Scheduled, schedule_of
@@ -16,7 +17,9 @@ from stairs.storage.parts import Parts, Plain
 
 
 def to_parts(engine: Engine) -> Plain:
-    """Return all that another process needs to resume."""
+    """Return all that another process needs to resume. Ring values do not go along, nor do states that slept."""
+    if engine.rings is not None and engine.rings.choice.on:
+        turn(engine, on=False)
     names, options = engine.query.graph.names, engine.present_options()
     # The stored states are among the parts of the strategy.
     del options["store"]

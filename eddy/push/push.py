@@ -8,14 +8,16 @@ projection). Then it commits in one statement (`eddy.push.transaction`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from eddy.aggregates.rings import BeyondLimit
 from eddy.engine import Engine
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.watermark import as_ticks, late_before
+from eddy.push.grouped import by_rings, choose_way, turn
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.room import drop_state, make_room
 from eddy.push.transaction import begin, finish, recover, roll_back
@@ -74,6 +76,7 @@ def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None, 
     oldest = _late_before(engine, watermark)
     arrivals = engine.gate.admit(batches, order, int(engine.modules.meta[M_WATERMARK]), oldest)
     arrivals.watermark, arrivals.ends = watermark, ends
+    choose_way(engine, arrivals)
     begin(engine)
     if engine.router.due:
         follow_router(engine)
@@ -106,10 +109,12 @@ def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
             make_room(engine, arrivals.rows)
             changes = history.count
             return _attempt(engine, arrivals, only_kept)
-        except CapacityError:
+        except (CapacityError, BeyondLimit):
             changed = history.count > changes
             roll_back(engine)
-            if changed and not only_kept:
+            if engine.rings is not None and engine.rings.choice.on:
+                turn(engine, on=False, lost=True)
+            elif changed and not only_kept:
                 only_kept = True
             elif not engine.modules.bands.drop() and not drop_state(engine):
                 raise
@@ -117,27 +122,35 @@ def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
 
 
 def _attempt(engine: Engine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
-    count, changes = walk(engine, arrivals, only_kept)
-    engine.modules.allowance.ask(0, "what was pushed")
-    if engine.options.ordered:
-        put_in_order(engine.modules, arrivals.order)
-    made = engine.output.make(engine.combinations(count))
-    taken = len(arrivals.order)
+    rings, began, taken = engine.rings, thread_time(), len(arrivals.order)
+    inserted = deleted = 0
+    groups = None
+    if rings is not None and rings.choice.on and taken:
+        changes, found, table, groups = by_rings(engine, arrivals, only_kept)
+    else:
+        count, changes = walk(engine, arrivals, only_kept)
+        engine.modules.allowance.ask(0, "what was pushed")
+        if engine.options.ordered:
+            put_in_order(engine.modules, arrivals.order)
+        made = engine.output.make(engine.combinations(count))
+        table, inserted, deleted = made.table, made.inserted, made.deleted
+        found = inserted + deleted
+        if engine.groups is not None:
+            passed = engine.watermark if arrivals.watermark is None else arrivals.watermark
+            table, groups = engine.groups.follow(table, passed, arrivals.ends)
+    if rings is not None:
+        rings.choice.note(taken, found, thread_time() - began)
     position = engine.position + taken
-    table, groups = made.table, None
-    if engine.groups is not None:
-        passed = engine.watermark if arrivals.watermark is None else arrivals.watermark
-        table, groups = engine.groups.follow(table, passed, arrivals.ends)
     return CommitRecord(
         position,
-        engine.n_results + made.inserted,
-        engine.n_deleted + made.deleted,
+        engine.n_results + inserted,
+        engine.n_deleted + deleted,
         schedule_of(engine.schedule[changes:]) if changes else engine.schedule,
         engine.late.rows.with_added(arrivals.late),
         LastPush(position, table),
         engine.pushes + 1,
         taken,
-        made.inserted,
+        inserted,
         groups=groups,
     )
 

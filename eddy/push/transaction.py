@@ -37,7 +37,9 @@ def finish(engine: Engine, commit: CommitRecord) -> None:
     if payload.logged:
         payload.expire(modules.oldest().tolist())
     if commit.savepoint is None:
-        strategy.after_push(commit.arrivals)
+        if engine.rings is None or not engine.rings.choice.on:
+            # While ring values serve, states sleep.
+            strategy.after_push(commit.arrivals)
     else:
         strategy.restore(commit.savepoint)
         strategy.refill()

@@ -103,6 +103,23 @@ class DrainByTime(Drain):
         )
 
 
+class DrainByWindows(Drain):
+    """A drain of windows of groups, which are over when those that begin before it have been given.
+
+    greatest   the greatest event time before the drain, in ticks, None if the drain has not been reached
+    """
+
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.greatest: int | None = None
+
+    def note(self, push: Push) -> int | None:
+        """See `Drain.note`; only the groups know the end."""
+        if self.greatest is None and push.end >= self.at:
+            self.greatest = push.clock_at(self.at)
+        return None
+
+
 class DrainByArrivals(Drain):
     """A drain whose end follows from the arrivals, given before one of which the pushes noted here tell."""
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from eddy.push.push import Prepared
 from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family, family_key
+from eddy.queries.grouping import Grouping
 from eddy.queries.kept import Kept, Need
 from eddy.queries.life import Life
 from eddy.queries.owner import Owner
@@ -130,8 +131,14 @@ class Engine:
             self._sharing.roll_back()
             for family in self._families.values():
                 family.roll_back()
+            for grouping in self._groupings():
+                grouping.roll_back()
             self._undo.restore()
             self._undo = None
+
+    def _groupings(self) -> list[Grouping]:
+        """Return the groups of all versions."""
+        return [one.grouping for one in self.owners.values() if one.grouping is not None]
 
     def _begin(self, *lives: Life) -> None:
         """Note what everything is now; while `_undo` is set, an exception leads back to here."""
@@ -150,7 +157,7 @@ class Engine:
               returned query says from which position that is all
 
         Raises InputError for the name of a query that has not stopped, and a position that has passed; QueryError for a
-        query that does not fit the streams, has branches, aggregates or a lateness of its own.
+        query that does not fit the streams, has branches, aggregates without a group_window, or a lateness of its own.
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
@@ -241,10 +248,11 @@ class Engine:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all state: SteMs, stored states, and the rows that are kept for later starts."""
+        """Bytes of all state: SteMs, stored states, groups, and the rows that are kept for later starts."""
         own = sum(one.runtime.nbytes for one in self._families.values() if one.runtime is not None)
         pool = self._sharing.pool
-        return own + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self._kept)
+        groups = sum(one.nbytes for one in self._groupings())
+        return own + groups + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self._kept)
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -315,6 +323,8 @@ class Engine:
         self._sharing.settle()
         for family, prepared in done.prepared.items():
             family.settle(prepared)
+        for grouping in self._groupings():
+            grouping.settle()
         for i, own in enumerate(self._kept):
             own.add(done.push, i)
         for one, count in done.counts.items():
@@ -358,6 +368,15 @@ class Engine:
             self._sharing.pool.check()
 
     # For the queries
+
+    @in_turn
+    def groups_of(self, query: RunningQuery) -> pa.Table:
+        """Return the open windows of a query; see `RunningQuery.groups`."""
+        if any(one.query.aggregation is None for one in query.versions):
+            raise InputError(f"query {query.name!r}: groups() is for queries with aggregates; this one has joined rows")
+        found = [self.owners[one].grouping for one in query.live]
+        tables = [one.now() for one in found if one is not None] or [query.query.output_schema.empty_table()]
+        return pa.concat_tables(tables, promote_options="default")
 
     @in_turn
     def change_plan(self, family: Family, plan: str) -> None:

@@ -24,6 +24,7 @@ from eddy.queries.kept import Need
 from eddy.queries.sources import POSITION, Push, Sources
 from eddy.query.query import Query
 from eddy.query.stream import Stream
+from eddy.query.ungrouped import ResultsQuery
 from eddy.query.windows import Rows
 from eddy.runtime import Runtime
 from jisc.plan.tree import Tree
@@ -124,6 +125,11 @@ class Family:
         self.query = self._made()
 
     @property
+    def lateness(self) -> int:
+        """The lateness of the engine in ticks."""
+        return self._sources.graph.lateness
+
+    @property
     def timed(self) -> bool:
         """Whether event time ends windows."""
         return self._has(WindowKind.RANGE)
@@ -147,7 +153,7 @@ class Family:
         lateness = self._sources.graph.lateness if self.timed else 0
         select = [f"{one.name}.{column}" for one in streams for column in one.schema.names]
         select = [text for text in select if text in self._columns or text.endswith(f".{POSITION}")]
-        return Query(streams, self._on, select=select, lateness=lateness, late="count")
+        return ResultsQuery(streams, self._on, select=select, lateness=lateness, late="count")
 
     # Its versions
 

@@ -109,7 +109,7 @@ class Shares:
     def table(self, owner: Owner) -> pa.Table:
         """Return the results of a version."""
         table = self._tables.get(owner)
-        return owner.query.output_schema.empty_table() if table is None else table
+        return owner.query.row_schema.empty_table() if table is None else table
 
     def rows(self, owner: Owner) -> npt.NDArray[np.int64]:
         """Return the numbers of the rows of a version among those found, ascending."""

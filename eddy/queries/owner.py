@@ -16,12 +16,15 @@ from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.conditions import Predicate
 from eddy.filters.ranges import GREATEST, LEAST, Range, ranges_of
 from eddy.queries.found import AGE, FIRST, LAST, Found
+from eddy.queries.grouping import Grouping
 from eddy.queries.version import Version
 from eddy.query.windows import Rows
 from stairs.graph import WindowKind
 
 if TYPE_CHECKING:
     from eddy.queries.family import Family
+    from eddy.queries.found import Shares
+    from eddy.queries.sources import Push
 
 Positions = npt.NDArray[np.int64]
 
@@ -31,6 +34,8 @@ class Owner:
 
     def __init__(self, version: Version, family: Family) -> None:
         self.version = version
+        self.grouping = None if version.query.aggregation is None else Grouping(version, family.lateness)
+        """The groups of its results, None for the results themselves."""
         self.family = family
         query = self.query = version.query
         columns = [*query.select.values(), *query.where_columns]
@@ -82,7 +87,7 @@ class Owner:
             found.append(Range(LAST if version.warm else FIRST, version.start, GREATEST))
         if version.stop is not None:
             found.append(Range(LAST, LEAST, version.stop - 1))
-        if version.drain is not None:
+        if version.drain is not None and self.grouping is None:
             found.append(Range(FIRST, LEAST, version.drain.at - 1))
         return found
 
@@ -93,6 +98,14 @@ class Owner:
             places = (found.first if column == FIRST else found.last)[rows]
             keep &= (places >= low) & (places <= high)
         return keep
+
+    def owned(self, shares: Shares, push: Push) -> tuple[pa.Table, Positions]:
+        """Return what the version gives of a push: its results, or the windows of its groups; and the arrival of each.
+
+        shares   of the results of its family
+        """
+        table, places = shares.within_bounds(self)
+        return (table, places) if self.grouping is None else self.grouping.follow(table, push)
 
     def windows(self) -> list[Range]:
         """Return the greatest ages of its components, where its family has a wider window."""
@@ -130,4 +143,4 @@ class Owner:
         """Return the results, given the needed columns of their rows. O(columns), and expressions."""
         place = {name: k for k, name in enumerate(self.needed)}
         columns = [batch.column(place[f"{stream}.{column}"]) for stream, column in self.query.select.values()]
-        return pa.Table.from_arrays(self.query.output(columns, len(batch)), schema=self.query.output_schema)
+        return pa.Table.from_arrays(self.query.output(columns, len(batch)), schema=self.query.row_schema)

@@ -89,6 +89,13 @@ class RunningQuery(Life):
         # Results that are held are given out with the next push.
         return -1 if self._held else self._engine.position
 
+    def groups(self) -> pa.Table:
+        """Return the open windows of a query with aggregates as they are now, oldest version first: early results.
+
+        Raises InputError for a query without aggregates.
+        """
+        return self._engine.groups_of(self)
+
     # Its plan
 
     @property
@@ -122,17 +129,19 @@ class RunningQuery(Life):
         owners = self._engine.owners
         giving = [owners[one] for one in self._versions if one.gives_from(push.first)]
         if len(giving) == 1 and not self.successions and not self._held:
-            return finds[giving[0].family][1].table(giving[0])
+            (alone,) = giving
+            shares = finds[alone.family][1]
+            return shares.table(alone) if alone.grouping is None else alone.owned(shares, push)[0]
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
         for owner in reversed(giving):
             one = owner.version
-            parts[one] = finds[owner.family][1].within_bounds(owner)
+            parts[one] = owner.owned(finds[owner.family][1], push)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
                 self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
         for one in self.start_waiting():
             owner = owners[one]
-            parts[one] = owner.family.shares(push.first, finds[owner.family][0], [owner]).within_bounds(owner)
+            parts[one] = owner.owned(owner.family.shares(push.first, finds[owner.family][0], [owner]), push)
         return self._merged(parts)
 
     @property

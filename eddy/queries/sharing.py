@@ -58,6 +58,7 @@ class Sharing:
         query, own = family.query, family.query.graph
         return (
             self._on
+            and len(family.names) > 1
             and not family.keeps_out
             and not own.comparisons
             and not own.scans

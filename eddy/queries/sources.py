@@ -77,8 +77,7 @@ class Sources:
         """Raise QueryError for a query that does not fit the streams."""
         if isinstance(query, BranchedQuery) or not isinstance(query, Query):
             raise QueryError(f"an engine runs queries without branches, not {query!r}; use a Runtime for this one")
-        if query.aggregation is not None:
-            raise QueryError("an engine runs queries without aggregates; use a Runtime for this one")
+        self._check_groups(query)
         if query.lateness:
             raise QueryError(
                 "lateness belongs to the engine, because all queries see the same arrivals: Engine(lateness=…)"
@@ -101,6 +100,26 @@ class Sources:
                 raise QueryError(
                     f"stream {stream.name!r}: its time column is {stream.time!r}, and that of the engine {own.time!r}"
                 )
+
+    def _check_groups(self, query: Query) -> None:
+        aggregation = query.aggregation
+        if aggregation is None:
+            return
+        if aggregation.window is None:
+            raise QueryError(
+                "an engine gives aggregates over windows of event time: give the query a group_window; a changelog over"
+                " the live windows, and groups of input that ends, are for a Runtime"
+            )
+        if aggregation.window.slack is None:
+            raise QueryError(
+                "group_window: results with any event time may come, because the stream whose time counts has no Range"
+                " window or interval; give it one, or leave time= out"
+            )
+        if query.time_type != self.time_type:
+            raise QueryError(
+                f"group_window: the engine counts event time as {self.time_type}, because of its other streams, and the"
+                f" query as {query.time_type}; give all time columns one type"
+            )
 
     def admit(self, pushed: Mapping[str, object], order: object, greatest: int) -> Arrivals:
         """Return the arrivals of a push; `greatest` is the greatest event time before it. Raises InputError."""
@@ -143,6 +162,10 @@ class Push(NamedTuple):
     def end(self) -> int:
         """The position after the last arrival."""
         return self.first + len(self.order)
+
+    def clock_at(self, position: int) -> int:
+        """Return the greatest event time before a position of the push, or its end; -FOREVER = there is none."""
+        return self.clock_before if position <= self.first else int(self.clock[position - self.first - 1])
 
 
 def placed(arrivals: Arrivals, first: int, greatest: int) -> Push:

@@ -6,6 +6,8 @@
     warm start at s       last >= s
     immediate stop at e   last < e
     drain stop at e       first < e
+
+The groups of a query with aggregates are owned by their windows (`eddy.queries.grouping`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eddy.queries.drain import Drain, DrainByArrivals
+from eddy.queries.drain import Drain, DrainByArrivals, DrainByWindows
 from eddy.queries.sources import Push, Sources
 from eddy.query.query import Query
 
@@ -63,7 +65,8 @@ class Version:
         newest, counts  per stream, the greatest event time and the number of rows so far
         """
         if self.drain is None or at < self.drain.at:
-            self.drain = DrainByArrivals(at, self.query, sources, newest, counts)
+            grouped = self.query.aggregation is not None
+            self.drain = DrainByWindows(at) if grouped else DrainByArrivals(at, self.query, sources, newest, counts)
 
     def note(self, push: Push) -> None:
         """Take notice of a push, the first time before the results of this version are asked for."""
@@ -74,6 +77,10 @@ class Version:
         drained = None if self.drain is None else self.drain.note(push)
         if drained is not None:
             self._ends(drained)
+
+    def end(self, position: int) -> None:
+        """Have no more results from a position on."""
+        self._ends(position)
 
     def _ends(self, position: int) -> None:
         self.ended = position if self.ended is None else min(self.ended, position)

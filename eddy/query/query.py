@@ -99,6 +99,8 @@ class Query:
 
     _noun = "query"
     """The join, for warnings."""
+    _least = 2
+    """The fewest streams of a query without groups."""
     tables: Mapping[str, str] = MappingProxyType({})
     """By stream the table that a statement in SQL calls by another name; streams left out are tables themselves."""
     group_texts: tuple[str, str] | None = None
@@ -302,7 +304,7 @@ class Query:
                     f"{column!r} is the name of a column of stream {owners[column]!r} and of one of stream {name!r};"
                     " rename one of these streams"
                 )
-        if not (1 if self._grouped else 2) <= len(names) <= MAX_STREAMS:
+        if not (1 if self._grouped else self._least) <= len(names) <= MAX_STREAMS:
             few = "; a query of one stream has aggregates or branches" if len(names) == 1 else ""
             raise QueryError(f"a join has 2 to {MAX_STREAMS} streams, this one has {len(names)}{few}")
 

@@ -68,6 +68,8 @@ def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> No
     snapshot.fill(engine)
     # The strategy is made again: states that are complete for empty windows are not for these.
     engine.modules.caches.clear()
+    if engine.rings is not None:
+        engine.modules.caches.add(engine.rings)
     engine.strategy = make_strategy(
         options.strategy, engine.modules, engine.strategy.tree, options.background, options.store, options.purge
     )

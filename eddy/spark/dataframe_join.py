@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,6 +14,7 @@ from eddy.query.query import Query
 from eddy.routing.policies import Policy, PolicyName
 from eddy.spark.batch.join import BatchJoin, prepare_batch
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.groups.batch import GroupedJoin, prepare_groups
 from eddy.spark.partitioning.engine import EngineOptions
 from jisc.strategies import StrategyName
 
@@ -85,7 +87,9 @@ def join(
         join(query, frames).write.parquet("results")
         join(query, frames, checkpoint="state").writeStream.format("parquet").start("results")
 
-    query       2 to 128 streams with their windows, predicates and filters; `select` names the columns of the results
+    query       2 to 128 streams with their windows, predicates and filters; `select` names the columns of the results.
+                With aggregates the results are groups (docs/guide/spark.md): of all results in a batch join, of windows
+                of event time in a streaming one
     frames      stream name -> DataFrame with at least the columns of the stream's schema, by name; all batch, or all
                 streaming
     plan        first join tree, "((R S) T) U"; None: the engine chooses
@@ -148,7 +152,7 @@ def join(
         keep=keep,
         memory=memory,
     )
-    return prepared.frame() if isinstance(prepared, BatchJoin) else prepared
+    return prepared.frame() if isinstance(prepared, BatchJoin | GroupedJoin) else prepared
 
 
 def explain(query: Query, frames: Mapping[str, DataFrame], **arguments: Any) -> str:
@@ -184,13 +188,7 @@ def _prepare(
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
     memory: int | str | None,
-) -> BatchJoin | StreamingJoin:
-    if query.aggregation is not None:
-        raise SparkJoinError(
-            "a join on Spark gives its results and no aggregates, because the rows of a group may lie in several"
-            " partitions: leave group_by and aggregates out, select the columns that they read, and aggregate with"
-            " Spark: join(query, frames).groupBy(…).agg(…), in a stream over eddy.spark.stream_transactions(…)"
-        )
+) -> BatchJoin | GroupedJoin | StreamingJoin:
     options = EngineOptions(plan, strategy, policy, max_bytes)
     partitions = None if partitions is None else _count("partitions", partitions)
     key_groups = None if key_groups is None else _count("key_groups", key_groups)
@@ -201,7 +199,8 @@ def _prepare(
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
         if memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
-        return prepare_batch(query, frames, options, partitions=partitions, transport=transport, order_by=order_by)
+        kind = prepare_batch if query.aggregation is None else prepare_groups
+        return kind(query, frames, options, partitions=partitions, transport=transport, order_by=order_by)
     if not all(streaming.values()):
         batch = next(name for name, own in streaming.items() if not own)
         raise SparkJoinError(
@@ -212,10 +211,12 @@ def _prepare(
         raise SparkJoinError("order_by= is for batch DataFrames; event time orders streaming ones; leave it out")
     if checkpoint is None:
         raise SparkJoinError("a streaming join needs checkpoint=, a directory that the driver and all workers reach")
+    from eddy.spark.groups.sink import without_groups
     from eddy.spark.streaming.driver.prepare import prepare
     from eddy.spark.streaming.sinks.staging import local_path
 
-    return prepare(
+    grouped, query = query, query if query.aggregation is None else without_groups(query)
+    found = prepare(
         query,
         frames,
         options,
@@ -230,6 +231,7 @@ def _prepare(
         keep=keep,
         memory=memory,
     )
+    return found if grouped is query else replace(found, grouped=grouped)
 
 
 def _count(what: str, value: int) -> int:

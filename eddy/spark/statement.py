@@ -88,4 +88,4 @@ def _stream(name: str, frame: DataFrame, times: Mapping[str, str], windows: Mapp
     time = times.get(name)
     if time is None:
         time = next((field.name for field in schema.fields if WATERMARK in (field.metadata or {})), None)
-    return Stream(name, to_arrow_schema(schema), window=windows.get(name), time=time)
+    return Stream(name, to_arrow_schema(schema, timezone="UTC"), window=windows.get(name), time=time)

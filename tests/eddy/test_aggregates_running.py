@@ -325,8 +325,8 @@ def test_options_that_do_not_fit() -> None:
     with pytest.raises(eddy.InputError, match="for queries with aggregates"):
         Runtime(Query(streams(), ["R.k = S.k"])).groups()
     engine = eddy.Engine([Stream(name, ROWS, time="t") for name in "RS"])
-    with pytest.raises(eddy.QueryError, match="without aggregates"):
-        engine.start("groups", joined(group_window=Tumbling(5)))
+    with pytest.raises(eddy.QueryError, match="give the query a group_window"):
+        engine.start("groups", joined())
     saved = Runtime(joined(), output="changelog").snapshot()
     with pytest.raises(eddy.SnapshotError, match=r"groups: .* in the snapshot, .* in the query"):
         Runtime.restore(saved, joined(aggregates={"n": agg.count()}))

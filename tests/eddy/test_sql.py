@@ -425,6 +425,13 @@ def test_a_query_without_a_text_says_so() -> None:
         Query(a_and_b(), ["a.k = b.k"], select={"w": pc.field("a.v")}).sql()
 
 
+def test_a_constant_group_column_prints_as_its_place_in_the_select_list() -> None:
+    text = "SELECT COUNT(*) AS n, 1 AS one FROM a JOIN b ON a.k = b.k GROUP BY one"
+    query = sql(text, STREAMS)
+    assert query.sql().endswith("GROUP BY 2")
+    assert query_text(sql(query.sql(), STREAMS)) == query_text(query)
+
+
 def test_a_query_made_in_python_prints_itself() -> None:
     windows = [Stream(name, SCHEMA, window=Range(60), time="at") for name in "ab"]
     query = Query(windows, ["(a.k, a.v) = (b.k, b.v)", "b.at <= a.at + 30"], select=["a.k", "b.s"])

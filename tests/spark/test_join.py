@@ -310,10 +310,3 @@ def test_a_failing_task_names_stream_column_and_value(spark: SparkSession) -> No
     frames = {"R": spark.createDataFrame([(1000,)], "k bigint"), "S": spark.createDataFrame([(100,)], "k bigint")}
     with pytest.raises(Exception, match=r"stream 'R', column 'k': a value of type int64 does not fit int8.*1000"):
         join(two(schema), frames).collect()
-
-
-def test_aggregates_are_refused_with_the_way_that_works() -> None:
-    rows = pa.schema([("k", pa.int64())])
-    query = eddy.Query([eddy.Stream("R", rows)], group_by=["R.k"], aggregates={"n": eddy.agg.count()})
-    with pytest.raises(SparkJoinError, match=r"aggregate with Spark: join\(query, frames\).groupBy"):
-        join(query, {})

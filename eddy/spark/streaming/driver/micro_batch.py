@@ -24,6 +24,7 @@ from eddy.log import LOG
 from eddy.query.lateness import Late
 from eddy.query.query import Query
 from eddy.spark.errors import SparkJoinError, error_of_worker
+from eddy.spark.groups.sink import GroupsSink
 from eddy.spark.job_description import described
 from eddy.spark.partitioning.split_tree import SplitTree
 from eddy.spark.streaming.driver.context import JobContext
@@ -327,6 +328,8 @@ class MicroBatches:
 
     def _publish_results(self, manifest: Manifest) -> None:
         sink = self._context.sink
+        if isinstance(sink, GroupsSink):
+            sink.watermark = manifest.watermarks["engine"]
         try:
             sink.publish(manifest.batch, [one.file for one in manifest.results], self._context.spark)
         except Exception as problem:

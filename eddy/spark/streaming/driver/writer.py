@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eddy.log import LOG, refusals
+from eddy.query.query import Query
 from eddy.show.describe import planned
 from eddy.show.html import drawn
 from eddy.spark.environment.session import missing_settings
 from eddy.spark.environment.worker_python import check_workers
 from eddy.spark.errors import SparkJoinError
+from eddy.spark.groups.sink import sink_of
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.driver.calls import Calls
 from eddy.spark.streaming.driver.context import JobContext
@@ -46,6 +48,7 @@ class StreamingJoin:
     carried     the way of the rows to the workers: the streaming plan, and the files that the workers read
     settings    settings that may change from one start to the next
     checkpoint  absolute path of the state's directory
+    grouped     the query with aggregates, of which `job` has the join; None without aggregates
 
     It has no other methods of a DataFrame: process results in `foreachBatch`, or read what the sink has written.
     """
@@ -56,6 +59,7 @@ class StreamingJoin:
     carried: Carried
     settings: Settings
     checkpoint: Path
+    grouped: Query | None = None
 
     def __repr__(self) -> str:
         return (
@@ -95,6 +99,7 @@ class StreamingJoin:
             begun = has_identity(self.checkpoint) or checkpoint.newest_number() is not None
             if begun:
                 checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport)
+            sink = sink_of(sink, self.grouped, self.checkpoint, begun)
             context = JobContext(self.spark, self.job, self.locations, checkpoint, sink, self.carried, name or "eddy")
             batches = make_batches(context, self.settings)
             undo.callback(batches.close)
@@ -128,7 +133,8 @@ class StreamingJoin:
         """Return a text on how the join would run: key groups, tasks, transport, watermark, state, plan."""
         newest = max(committed_batches(self.checkpoint), default=None)
         state = "new" if newest is None else f"after batch {newest}"
-        return explain_job(self.job, self.settings, self.carried.remark, f"{state}, in {self.checkpoint}")
+        text = explain_job(self.job, self.settings, self.carried.remark, f"{state}, in {self.checkpoint}")
+        return text if self.grouped is None else f"{text}\naggregates: of all results of a batch, on the driver"
 
 
 def checked_trigger(trigger: dict[str, Any]) -> dict[str, Any]:

@@ -80,6 +80,11 @@ class HubStreams:
 
     def check(self, name: str, query: Query) -> None:
         """Raise QueryError for a query that cannot run on these streams."""
+        if query.aggregation is not None:
+            raise QueryError(
+                f"query {name!r}: a hub runs queries without aggregates; aggregate its results with Spark, or use"
+                " eddy.spark.join"
+            )
         self.sources.check(query)
         for stream in query.streams:
             if isinstance(stream.window, Rows):

@@ -1,0 +1,252 @@
+"""`eddy bench nexmark`: queries of NEXMark in eddy, and beside it in DuckDB, Spark and Flink SQL over the same events.
+
+eddy takes pushes of 10 000 events in order of time and gives results as they come. DuckDB runs the statement once over
+all rows, so its time is that of one batch in which nothing streams. Spark and Flink run the statement as a streaming
+job over files, with two threads, by wall time; their figure is how much longer a run of all events takes than one of a
+quarter of them, so that a start does not count. The numbers of results are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time, thread_time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+
+import eddy
+from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, spread
+from bench.harness.turns import agree, without_gc
+from bench.peers.environment import Unavailable, answers, python_of
+from bench.spark import bench_session, finish
+from bench.workloads.nexmark import MISSING, QUERIES, events, references, streams
+from eddy import EddyError, Runtime, sql
+from eddy.spark.environment.java import java_home
+
+PUSH = 10_000
+FILES = 8
+"""Micro-batches of Spark."""
+TIMEOUT = 600.0
+Events = dict[str, pa.Table]
+STREAMED = {
+    "q4-inner": "MAX(…) without a window changes with each bid, which a sink that appends cannot take",
+}
+"""Queries that Spark and Flink refuse in append mode, and why."""
+SPARK_Q8 = """
+SELECT P.id, P.name, P.window.start FROM
+(SELECT id, name, window(dateTime, '10 seconds') AS window FROM person
+ GROUP BY id, name, window(dateTime, '10 seconds')) P
+JOIN (SELECT seller, window(dateTime, '10 seconds') AS window FROM auction
+      GROUP BY seller, window(dateTime, '10 seconds')) A
+ON P.id = A.seller AND P.window = A.window
+"""
+
+
+def parts(tables: Events, count: int, size: int) -> list[Events]:
+    """Return events in pieces of `size` events in order of time."""
+    found = []
+    times = {name: table["dateTime"].cast(pa.int64()).to_numpy() // 20 for name, table in tables.items()}
+    for begin in range(0, count, size):
+        cuts = {name: np.searchsorted(own, (begin, begin + size)) for name, own in times.items()}
+        found.append(
+            {name: table.slice(cuts[name][0], cuts[name][1] - cuts[name][0]) for name, table in tables.items()}
+        )
+    return found
+
+
+def in_eddy(name: str, pieces: Sequence[Events]) -> tuple[float, int]:
+    """Return the CPU seconds of the thread, and the number of results."""
+    query = sql(QUERIES[name], streams(name))
+    runtime = Runtime(query, bounded=True)
+    pushes = [query.inputs(piece) for piece in pieces]
+    with without_gc():
+        began = thread_time()
+        count = sum(runtime.push(piece).num_rows for piece in pushes) + runtime.finish().num_rows
+        return thread_time() - began, count
+
+
+def in_duckdb(name: str, tables: Events) -> tuple[float, int]:
+    """Return the CPU seconds of the process with one thread, and the number of results."""
+    import duckdb
+
+    with closing(duckdb.connect(config={"threads": 1})) as connection:
+        for one, table in tables.items():
+            connection.register(f"given_{one}", table)
+            connection.execute(f"CREATE TABLE {one} AS FROM given_{one}")
+        began = process_time()
+        found = connection.sql(references(QUERIES[name])).to_arrow_table()
+        return process_time() - began, found.num_rows
+
+
+def _here(point: Point, say: Say) -> list[Row]:
+    """Measure eddy and DuckDB in turns."""
+    name, count = point["query"], point["events"]
+    tables = events(count, point["seed"])
+    pieces = parts(tables, count, PUSH)
+    ways: dict[str, Callable[[], tuple[float, int]]] = {"eddy": partial(in_eddy, name, pieces)}
+    rows: list[Row] = []
+    if find_spec("duckdb"):
+        ways["DuckDB, one batch"] = partial(in_duckdb, name, tables)
+    else:
+        rows.append({"peer": "DuckDB, one batch", "skipped": "duckdb: not installed (pip install 'eddy-join[bench]')"})
+    taken: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(point["rounds"] + 1):
+        found = {}
+        for way, run in ways.items():
+            say(f"{name}, round {turn}: {way}")
+            seconds, found[way] = run()
+            if turn:
+                taken[way].append(seconds)
+        agree(f"{name}: results", found)
+    versions = {"eddy": eddy.__version__, "DuckDB, one batch": version("duckdb") if len(ways) > 1 else ""}
+    for way, all_seconds in taken.items():
+        rates = [count / one for one in all_seconds]
+        rows.append(_row(way, rates, found[way], versions[way], "CPU, 1 thread"))
+    return rows
+
+
+def _row(peer: str, rates: Sequence[float], results: int, release: str, clock: str) -> Row:
+    return {"peer": peer, **spread(rates, "events_per_s"), "results": results, "version": release, "clock": clock}
+
+
+def _sliced(tables: Events, count: int, full: int, folder: Path) -> None:
+    """Write the first events as Parquet files, one for each stream and micro-batch."""
+    for i, piece in enumerate(parts(tables, count, full // FILES)):
+        for name, table in piece.items():
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            hidden = folder / f".{name}"
+            pq.write_table(table, hidden)
+            hidden.rename(folder / name / f"{i:04d}.parquet")
+
+
+def _in_spark(point: Point, say: Say) -> tuple[list[float], int, str]:
+    """Run the statement as a streaming job; return events a second of each micro-batch after the first two."""
+    name, count = point["query"], point["events"]
+    if not find_spec("pyspark"):
+        raise Unavailable("spark: not installed (pip install 'eddy-join[spark]')")
+    tables = events(count, point["seed"])
+    with TemporaryDirectory(prefix="eddy-nexmark-") as place:
+        folder = Path(place)
+        _sliced(tables, count, count, folder / "in")
+        try:
+            with bench_session("local[2]") as spark:
+                say(f"{name}: Spark")
+                for one, table in tables.items():
+                    empty = spark.createDataFrame(table.slice(0, 1)).schema
+                    reader = spark.readStream.schema(empty).option("maxFilesPerTrigger", 1)
+                    frame = reader.parquet(str(folder / "in" / one)).withWatermark("dateTime", "0 seconds")
+                    frame.createOrReplaceTempView(one)
+                joined = spark.sql(SPARK_Q8 if name == "q8" else QUERIES[name])
+                joined = joined.toDF(*(f"c{i}" for i in range(len(joined.columns))))
+                writer = joined.writeStream.trigger(availableNow=True).format("parquet")
+                writer = writer.option("checkpointLocation", str(folder / "state")).option("path", str(folder / "out"))
+                seconds = finish(writer.start(), data_only=True)
+                results = spark.read.parquet(str(folder / "out")).count()
+        except EddyError as missing:
+            raise Unavailable(f"spark: {missing}") from missing
+    return [count / FILES / one for one in seconds[2:]], results, version("pyspark")
+
+
+def _in_flink(point: Point, say: Say) -> tuple[list[float], int, str]:
+    """Run the statement as jobs over a quarter of the events and over all, in a cluster embedded in one JVM."""
+    name, count = point["query"], point["events"]
+    python = python_of("flink")
+    try:
+        java = java_home()
+    except EddyError as missing:
+        raise Unavailable(f"flink: no Java: {missing}") from missing
+    tables = events(count, point["seed"])
+    with TemporaryDirectory(prefix="eddy-nexmark-") as place:
+        folders = []
+        for events_of in (count // 4, count):
+            folder = Path(place) / str(events_of)
+            folder.mkdir()
+            folders.append(str(folder))
+            (piece,) = parts(tables, events_of, events_of)
+            for one, table in piece.items():
+                times = [i for i, field in enumerate(table.schema) if pa.types.is_timestamp(field.type)]
+                for i in times:
+                    table = table.set_column(i, table.schema.names[i], table.column(i).cast(pa.int64()))
+                pc.write_csv(table, folder / f"{one}.csv", pc.WriteOptions(include_header=False))
+        (Path(place) / "query.sql").write_text(QUERIES[name])
+        say(f"{name}: Flink")
+        runs = [folders[1], *folders * point["rounds"]]  # the first job lets the JVM compile
+        arguments = [str(Path(place) / "query.sql"), "2", *runs]
+        found = answers("flink", python, "flink_nexmark.py", arguments, TIMEOUT, {"JAVA_HOME": str(java)})[1:]
+    taken = [float(str(answer["seconds"])) for answer in found]
+    more = [of_all - median(taken[::2]) for of_all in taken[1::2]]
+    if min(more) <= 0:
+        raise Unavailable("flink: four times the events took no longer; the machine is too busy")
+    rates = [(count - count // 4) / one for one in more]
+    return rates, int(str(found[-1]["results"])), str(found[-1]["version"])
+
+
+APART = {"Spark": _in_spark, "Flink SQL": _in_flink}
+
+
+def measure(point: Point, say: Say) -> list[Row]:
+    """Measure the peers of a point. Raises Mismatch if results differ."""
+    if point["peers"] not in APART:
+        return _here(point, say)
+    peer, name = point["peers"], point["query"]
+    if name in STREAMED:
+        return [{"peer": peer, "skipped": STREAMED[name]}]
+    try:
+        rates, results, release = APART[peer](point, say)
+    except Unavailable as reason:
+        return [{"peer": peer, "skipped": str(reason)}]
+    began = perf_counter()
+    own = in_eddy(name, parts(events(point["events"], point["seed"]), point["events"], PUSH))[1]
+    say(f"{name}: results of eddy in {perf_counter() - began:.1f} s")
+    if name != "q8":  # windows that no later event ends are not given by Spark
+        agree(f"{name}: results", {"eddy": own, peer: results})
+    return [_row(peer, rates, results, release, "wall, 2 threads")]
+
+
+def points(full: bool) -> list[Point]:
+    """Return a point for each query in this process, and one for each peer that runs apart."""
+    here, apart = (200_000, 200_000) if full else (20_000, 20_000)
+    rounds = 3 if full else 1
+    return [
+        {"query": name, "peers": peers, "events": here if peers == "eddy" else apart, "rounds": rounds, "seed": 1}
+        for name in QUERIES
+        for peers in ("eddy", *APART)
+    ]
+
+
+FIGURES = (
+    Figure(
+        "nexmark",
+        "Queries of NEXMark that are joins, or aggregates on joins, over 200 000 events. eddy: pushes of 10 000 "
+        "events, results as they come, Arrow in and out. DuckDB: the statement once over tables of all rows. Spark and "
+        "Flink SQL: a streaming job over files in and out, all rows kept as in the benchmark; start-up does not count. "
+        "q4-inner is the join of query 4 with its MAX. Not here: "
+        + "; ".join(f"{name} needs {what}" for name, what in MISSING.items())
+        + ".",
+        points,
+        measure,
+        plots=[Plot("Events a second", "query", "events_per_s", "peer", y_label="events/s", log="y", kind="bars")],
+        tables=[
+            Table(
+                "Events a second of each query",
+                {"query": "query", "peer": "system"},
+                {
+                    "events_per_s": "events/s",
+                    "results": "results",
+                    "clock": "clock",
+                    "version": "version",
+                    "skipped": "not measured",
+                },
+            )
+        ],
+    ),
+)

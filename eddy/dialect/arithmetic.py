@@ -1,0 +1,162 @@
+"""Operators on numbers and on times.
+
+Integers are computed as int64, floats as float64, decimals exactly; an overflow is an error. Division by zero is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from eddy.dialect.grammar import printed, shown
+from eddy.dialect.kinds import TIMES, family, name_of
+from eddy.dialect.values import Value, arithmetic, converted, null, number, unified, widened
+
+if TYPE_CHECKING:
+    from eddy.dialect.scalars import Scalars
+
+
+def _plus_or_minus(scalars: Scalars, node: exp.Binary) -> Value:
+    left, right = scalars.value(node.left), scalars.value(node.right)
+    kinds = {left.family, right.family}
+    if kinds & {"interval", *TIMES}:
+        return _shifted(scalars, node, left, right)
+    scalars.numbers(node, node.left, node.right)
+    one, other = arithmetic([left, right])
+    _check_digits(scalars, node, one, other)
+    make = pc.add_checked if isinstance(node, exp.Add) else pc.subtract_checked
+    return _computed(make, one, other)
+
+
+def _shifted(scalars: Scalars, node: exp.Binary, left: Value, right: Value) -> Value:
+    """A time plus or minus an interval, or the interval between two times."""
+    plus = isinstance(node, exp.Add)
+    make = pc.add_checked if plus else pc.subtract_checked
+    if plus and left.family == "interval":
+        left, right = right, left
+    kinds = (left.family, right.family)
+    if kinds == ("interval", "interval"):
+        found = unified([left, right])
+        assert found is not None
+        (left, right), kind = found
+        return Value(_ticks(make, left, right, kind), kind)
+    if kinds == ("date", "interval"):
+        seconds = right.literal
+        if seconds is None or seconds % 86_400:
+            left = converted(widened(left), pa.timestamp(right.kind.unit))
+            return Value(_ticks(make, left, right, left.kind), left.kind)
+        shifted = _ticks(
+            make, converted(left, pa.timestamp("s")), converted(right, pa.duration("s")), pa.timestamp("s")
+        )
+        return Value(shifted.cast(pa.date32()), pa.date32())
+    if kinds == ("timestamp", "interval"):
+        found = unified([Value(left.arrow.cast(pa.duration(left.kind.unit)), pa.duration(left.kind.unit)), right])
+        assert found is not None
+        unit = found[1].unit
+        kind = pa.timestamp(unit, left.kind.tz)
+        return Value(_ticks(make, converted(left, kind), found[0][1], kind), kind)
+    if not plus and set(kinds) <= set(TIMES):
+        found = unified([left, right])
+        if found is not None:
+            (left, right), kind = found
+            if family(kind) == "date":
+                days = pc.subtract(left.arrow.cast(pa.int32()), right.arrow.cast(pa.int32())).cast(pa.int64())
+                return Value(days, pa.int64())
+            return Value(_ticks(make, left, right, pa.duration(kind.unit)), pa.duration(kind.unit))
+    listed = f"{printed(node.left)} is {name_of(left.kind)}, {printed(node.right)} is {name_of(right.kind)}"
+    what = "added" if plus else "subtracted"
+    raise scalars.error(
+        node, f"these cannot be {what}: {listed}; write a time + INTERVAL '30' MINUTE, or a time - a time"
+    )
+
+
+def _times(scalars: Scalars, node: exp.Mul) -> Value:
+    left, right = scalars.value(node.left), scalars.value(node.right)
+    if {left.family, right.family} == {"interval", "integer"}:
+        one, other = (left, right) if left.family == "interval" else (right, left)
+        # The kernel for durations is not checked.
+        whole = pc.multiply_checked(one.arrow.cast(pa.int64()), widened(other).arrow)
+        return Value(whole.cast(one.kind), one.kind)
+    scalars.numbers(node, node.left, node.right)
+    one, other = arithmetic([left, right])
+    _check_digits(scalars, node, one, other)
+    return _computed(pc.multiply_checked, one, other)
+
+
+def _computed(make: Callable[..., pc.Expression], one: Value, other: Value) -> Value:
+    """Apply an operator of Arrow to numbers of one family."""
+    if "null" in (one.family, other.family):
+        kind = other.kind if one.family == "null" else one.kind
+        return Value(null(kind), kind)
+    if one.family == "decimal":
+        p1, s1, p2, s2 = one.kind.precision, one.kind.scale, other.kind.precision, other.kind.scale
+        if make is pc.multiply_checked:
+            kind = pa.decimal128(p1 + p2 + 1, s1 + s2)
+        else:
+            kind = pa.decimal128(max(p1 - s1, p2 - s2) + max(s1, s2) + 1, max(s1, s2))
+        return Value(make(one.arrow, other.arrow), kind)
+    return Value(make(one.arrow, other.arrow), one.kind)
+
+
+def _check_digits(scalars: Scalars, node: exp.Expression, one: Value, other: Value) -> None:
+    if one.family != "decimal" or other.family != "decimal":
+        return
+    (p1, s1), (p2, s2) = ((own.kind.precision, own.kind.scale) for own in (one, other))
+    total = p1 + p2 + 1 if isinstance(node, exp.Mul) else max(p1 - s1, p2 - s2) + max(s1, s2) + 1
+    if total > 38:
+        raise scalars.error(node, f"the result may have {total} digits, and a DECIMAL has 38: CAST an operand to fewer")
+
+
+def _divided(scalars: Scalars, node: exp.Div) -> Value:
+    values = scalars.numbers(node, node.left, node.right)
+    one, other = (converted(widened(value), pa.float64()) for value in values)
+    return Value(pc.divide(one.arrow, _nonzero(other)), pa.float64())
+
+
+def _whole_division(scalars: Scalars, node: exp.Binary) -> Value:
+    """DIV and %, both towards zero."""
+    values = scalars.numbers(node, node.left, node.right)
+    for part, value in zip((node.left, node.right), values, strict=True):
+        if value.family not in ("integer", "null"):
+            raise scalars.error(part, f"{shown(node)} is for integers, and {printed(part)} is {name_of(value.kind)}")
+    one, other = (converted(widened(value), pa.int64()) for value in values)
+    quotient = pc.divide_checked(one.arrow, _nonzero(other))
+    if isinstance(node, exp.Mod):
+        return Value(pc.subtract_checked(one.arrow, pc.multiply_checked(quotient, other.arrow)), pa.int64())
+    return Value(quotient, pa.int64())
+
+
+def _negated(scalars: Scalars, node: exp.Neg) -> Value:
+    if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return number(f"-{node.this.this}")
+    value = widened(scalars.value(node.this))
+    if value.family == "interval":
+        return Value(pc.negate_checked(value.arrow.cast(pa.int64())).cast(value.kind), value.kind)
+    (value,) = map(widened, scalars.numbers(node, node.this))
+    return value if value.family == "null" else Value(pc.negate_checked(value.arrow), value.kind)
+
+
+def _ticks(make: Callable[..., pc.Expression], one: Value, other: Value, kind: pa.DataType) -> pc.Expression:
+    """Apply a checked operator to times of one unit. Arrow's own kernels for times also check what null slots hold."""
+    return make(one.arrow.cast(pa.int64()), other.arrow.cast(pa.int64())).cast(kind)
+
+
+def _nonzero(value: Value) -> pc.Expression:
+    zero = pc.scalar(pa.scalar(0, value.kind))
+    return pc.if_else(pc.equal(value.arrow, zero), null(value.kind), value.arrow)
+
+
+ARITHMETIC: dict[type, Callable[[Scalars, Any], Value]] = {
+    exp.Add: _plus_or_minus,
+    exp.Sub: _plus_or_minus,
+    exp.Mul: _times,
+    exp.Div: _divided,
+    exp.IntDiv: _whole_division,
+    exp.Mod: _whole_division,
+    exp.Neg: _negated,
+}
+"""By kind of tree what makes its value."""

@@ -1,0 +1,112 @@
+"""The groups of one version of a query with aggregates: which windows it owns, and when each is given.
+
+A window of event time *begins before* a position if its start is at most the greatest event time before that position,
+and it is *given at* the arrival with which the watermark passes its end.
+
+    fresh and warm start at s   windows that begin at s or later
+    immediate stop at e         windows given before e
+    drain stop at e             windows that begin before e
+
+The windows of a version that starts before all arrivals are all its own. Bounds on starts are applied before groups are
+merged, those on the arrivals after that. So a version is the operator `eddy.aggregates.groups.Groups` with two bounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.aggregates.groups import Groups, GroupsCommit
+from eddy.queries.drain import DrainByWindows
+from eddy.queries.sources import Push
+from eddy.queries.version import Version
+from stairs.graph import FOREVER
+from stairs.memory.allowance import Allowance
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Grouping:
+    """The groups of a version; `lateness` is that of the engine, in ticks."""
+
+    def __init__(self, version: Version, lateness: int) -> None:
+        window = version.query.aggregation.window if version.query.aggregation else None
+        assert window is not None
+        assert window.slack is not None
+        self._version = version
+        self._groups = Groups(version.query, False, False, Allowance())
+        self._behind = lateness + window.slack
+        self._lateness = lateness
+        self._after: int | None = None
+        """The windows that it owns start after this time; None until the position of its start has been reached."""
+        self._open: tuple[GroupsCommit, int] | None = None
+        """What `settle` does: the end of the push in the groups, and `_after`."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the groups."""
+        return self._groups.nbytes
+
+    def follow(self, table: pa.Table, push: Push) -> tuple[pa.Table, Int64s]:
+        """Take the results of a push that the version owns; return the rows of its windows, and the arrival of each.
+
+        `settle` or `roll_back` follows. Ends the version if it drains and this is over.
+        """
+        version, groups = self._version, self._groups
+        assert version.start is not None
+        if version.start > push.end:
+            return version.query.output_schema.empty_table(), np.zeros(0, np.int64)
+        after = push.clock_at(version.start) if self._after is None else self._after
+        until = FOREVER
+        if isinstance(version.drain, DrainByWindows) and version.drain.greatest is not None:
+            until = version.drain.greatest
+        now = push.clock_at(push.end)
+        found, given, done = groups.follow_windows(
+            table,
+            None if now == -FOREVER else now - self._lateness,
+            lambda starts: (starts > after) & (starts <= until),
+        )
+        self._open = done, after
+        places = self._given_at(push, given.ends)
+        if version.drain is not None and version.drain.at <= push.end:
+            end = done.progress.limit if until == -FOREVER else groups.open_until(until, done.progress.limit)
+            if end is not None and end <= done.progress.limit:
+                passed = max(end, given.newest)
+                self._version.end(max(version.drain.at, self._passed(push, passed)))
+        if version.stop is not None:
+            kept = np.flatnonzero(places < version.stop)
+            found, places = found.take(pa.array(kept)), places[kept]
+        order = np.argsort(places, kind="stable")
+        return found.take(pa.array(order)), places[order]
+
+    def _given_at(self, push: Push, ends: Int64s) -> Int64s:
+        """Return the arrivals of a push with which windows of some ends are given."""
+        return push.first + np.searchsorted(push.clock, ends + self._behind)
+
+    def _passed(self, push: Push, end: int) -> int:
+        """Return the position from which the windows of an end have been given."""
+        at = end + self._behind
+        return push.first if at <= push.clock_before else int(self._given_at(push, np.array([end]))[0]) + 1
+
+    def now(self) -> pa.Table:
+        """Return the rows of open windows as they are, of those that the version owns; see `Runtime.groups`."""
+        after = self._after
+        if after is None:
+            return self._version.query.output_schema.empty_table()
+        drain = self._version.drain
+        known = drain.greatest if isinstance(drain, DrainByWindows) else None
+        until = FOREVER if known is None else known
+        return self._groups.now(lambda starts: (starts > after) & (starts <= until))
+
+    def settle(self) -> None:
+        """Let the push happen. It may be repeated."""
+        if self._open is not None:
+            done, self._after = self._open
+            self._groups.commit(done)
+            self._open = None
+
+    def roll_back(self) -> None:
+        """Take the push back. It may be repeated."""
+        self._groups.undo()
+        self._open = None

@@ -1,0 +1,36 @@
+"""A query with aggregates without them: the results that its groups are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
+
+
+class ResultsQuery(Query):
+    """A query whose results may be the rows of one stream, which something else aggregates."""
+
+    _least = 1
+
+
+def ungrouped(query: Query, more: Mapping[str, Any] | None = None) -> Query:
+    """Return the query whose results a query with aggregates counts: the columns of `row_schema`, and `more`.
+
+    more   output columns as in `Query(select=…)`
+    """
+    select = {name: f"{stream}.{column}" for name, (stream, column) in query.select.items()}
+    same: dict[str, Any] = {
+        "select": {**select, **(more or {})},
+        "where": query.where,
+        "lateness": query.lateness,
+        "late": query.late,
+        "late_rows": query.late_rows,
+    }
+    if isinstance(query, BranchedQuery):
+        return Query(query.core_streams, query.on, branches=query.branches, **same)
+    # Windows that follow from intervals follow from them again.
+    streams = [replace(one, window=None) if one.name in query.derived else one for one in query.streams]
+    return (ResultsQuery if len(streams) == 1 else Query)(streams, query.on, **same)

@@ -1,0 +1,1 @@
+"""Aggregates over the results of joins on Spark."""

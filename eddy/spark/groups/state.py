@@ -1,0 +1,110 @@
+"""The groups of a streaming join after a batch, in a file of the checkpoint and its copy.
+
+    groups/0000000007        after batch 7: groups, and the file of rows that the batch gave
+    groups/0000000007-copy
+
+The file of a batch is written before its rows are published, so a batch that comes again gives the same rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eddy.aggregates.groups import Groups
+from eddy.aggregates.storage import HEADER
+from eddy.query.query import Query
+from eddy.query.text import difference, query_text
+from eddy.snapshot.checked_sections import CheckedSections
+from eddy.snapshot.groups import fill_groups, groups_names, groups_sections
+from eddy.spark.errors import StreamingStateError
+from eddy.spark.streaming.state.batch_names import batch_name, batch_named
+from eddy.spark.streaming.state.durable import make_directories, read_twice, write_twice
+from eddy.storage.json_form import fields, integer, list_of, mapping, optional, text
+from eddy.storage.sections import FileKind, pack, unpack
+
+GROUPS = FileKind("file of groups", b"eddygrps", 1, StreamingStateError, "a streaming join", "read")
+_TICK = optional(integer(-(1 << 63), (1 << 63) - 1))
+_FORM = fields({"query": mapping, "watermark": _TICK, "files": list_of(text), "groups": HEADER})
+_COPY = "-copy"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a file has: the rows that the batch gave, the watermark after it, and the groups."""
+
+    files: tuple[str, ...]
+    watermark: int | None
+    header: dict[str, object]
+    sections: dict[str, memoryview]
+
+
+class GroupsFiles:
+    """The files of the groups of one checkpoint."""
+
+    def __init__(self, root: Path, query: Query) -> None:
+        self._root, self._query = root / "groups", query
+
+    @property
+    def begun(self) -> bool:
+        """Whether the checkpoint is one of a join with aggregates."""
+        return self._root.exists()
+
+    def begin(self) -> None:
+        """Make the directory."""
+        make_directories(self._root)
+
+    def batches(self) -> list[int]:
+        """Return the batches that have a file, ascending."""
+        names = {path.name.removesuffix(_COPY) for path in self._root.iterdir()} if self.begun else set()
+        return sorted(batch for name in names if (batch := batch_named(name)) is not None)
+
+    def write(self, batch: int, groups: Groups, watermark: int | None, files: Sequence[str]) -> None:
+        """Write the groups after a batch."""
+        header, sections = groups_sections(groups)
+        # In the form in which it is read: sequences are lists.
+        own = json.loads(json.dumps(query_text(self._query)))
+        whole = {"query": own, "watermark": watermark, "files": list(files), "groups": header}
+        path = self._root / batch_name(batch)
+        write_twice(path, path.with_name(path.name + _COPY), pack(whole, sections, GROUPS))
+
+    def read(self, batch: int) -> Saved:
+        """Return what is written after a batch. Raises StreamingStateError if it is damaged, or of another query."""
+        path = self._root / batch_name(batch)
+        found = read_twice(path, path.with_name(path.name + _COPY), self._parsed)
+        if found.value is None:
+            raise StreamingStateError(
+                f"{path}, the groups after batch {batch}, is damaged, and so is its copy: {'; '.join(found.damages)};"
+                " restore one of them from a backup, or start with a new checkpoint"
+            )
+        return found.value
+
+    def fill(self, saved: Saved, groups: Groups) -> None:
+        """Fill new groups with what was read."""
+        sections = CheckedSections(saved.sections, GROUPS)
+        sections.check_names(groups_names(groups), set())
+        fill_groups(groups, saved.header, sections, saved.watermark, GROUPS)
+
+    def clean(self, before_batch: int) -> None:
+        """Remove the files of batches before this one, except the newest of them, from which the next batch follows."""
+        for batch in [one for one in self.batches() if one < before_batch][:-1]:
+            path = self._root / batch_name(batch)
+            for one in (path, path.with_name(path.name + _COPY)):
+                with contextlib.suppress(FileNotFoundError):
+                    one.unlink()
+
+    def check(self) -> None:
+        """Raise StreamingStateError if the newest file is damaged, or of another query."""
+        if batches := self.batches():
+            self.read(batches[-1])
+
+    def _parsed(self, data: bytes) -> Saved:
+        header, sections = unpack(data, GROUPS)
+        GROUPS.check(header, _FORM)
+        differs = difference(header["query"], self._query, where="the checkpoint")
+        if differs is not None:
+            raise StreamingStateError(f"these are groups of another query: {differs}; start with a new checkpoint")
+        return Saved(tuple(header["files"]), header["watermark"], header["groups"], sections)

@@ -1,0 +1,170 @@
+"""Aggregates of streaming joins: each window once and exactly, whatever the batches, failures and restarts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import eddy
+from eddy import agg
+from eddy.spark import SparkJoinError, StreamingStateError, join, sql
+from eddy.spark.streaming.sinks.base import Sink
+from tests.cases import text_rows
+from tests.spark.streaming.jobs import Inputs, results, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+ROWS = pa.schema([("k", pa.int64()), ("name", pa.string()), ("x", pa.float64()), ("t", pa.int64())])
+STREAMS = [eddy.Stream(name, ROWS, window=eddy.Range(8), time="t") for name in "RS"]
+FUNCTIONS = {
+    "n": agg.count(),
+    "total": agg.sum("S.x"),
+    "most": agg.max("R.name"),
+    "kinds": agg.count_distinct("S.name"),
+}
+
+
+def grouped(window: Any, by: Sequence[str] = ("R.name",), **more: Any) -> eddy.Query:
+    """Return a query whose groups have results from all key groups."""
+    return eddy.Query(STREAMS, ["R.k = S.k"], group_by=list(by), aggregates=FUNCTIONS, group_window=window, **more)
+
+
+def add(inputs: Inputs, chance: random.Random, batches: int, begin: int) -> int:
+    """Add files with rows of 10 ticks each; return the next time."""
+    for _ in range(batches):
+        for name in "RS":
+            rows = [
+                {
+                    "k": chance.randint(0, 9),
+                    "name": chance.choice(["a", "b", None]),
+                    "x": chance.choice([0.1, -2.5, 1e17, None]),
+                    "t": begin + t,
+                }
+                for t in sorted(chance.randrange(10) for _ in range(25))
+            ]
+            inputs.add(name, rows)
+        begin += 10
+    return begin
+
+
+def wanted(query: eddy.Query, inputs: Inputs) -> list[tuple[str, ...]]:
+    """Return the windows that the watermark has passed: the least of the greatest event times of the streams."""
+    runtime = eddy.Runtime(query)
+    pushed = {name: pa.concat_tables(inputs.tables[name]) for name in "RS"}
+    watermark = min(max(row["t"] for row in inputs.rows(name)) for name in "RS")
+    found = runtime.push(pushed, watermark=watermark)
+    return sorted(text_rows(found))
+
+
+@pytest.mark.parametrize(
+    "window",
+    [eddy.Hopping(12, 4, time="S.t"), eddy.Session(2)],
+    ids=["hopping", "sessions"],
+)
+def test_windows_are_given_once_over_restarts(spark: SparkSession, tmp_path: Path, window: Any) -> None:
+    inputs, chance = Inputs(tmp_path / "in", R=ROWS, S=ROWS), random.Random(3)
+    query, at = grouped(window), 0
+    for batches in (2, 3):
+        at = add(inputs, chance, batches, at)
+        run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out", partitions=2)
+        assert sorted(results(tmp_path / "out")) == wanted(query, inputs)
+    assert len(results(tmp_path / "out")) > 5
+    # One file of groups and its copy for the newest batch, and those that it follows from.
+    assert len(list((tmp_path / "state" / "groups").iterdir())) <= 6
+
+
+class Fails(Sink):
+    """Keeps rows by batch, and fails in one batch before or after it has kept them."""
+
+    def __init__(self, rows: dict[int, list[tuple[str, ...]]], batch: int, after: bool) -> None:
+        self._rows, self._fails, self._after = rows, batch, after
+
+    def publish(self, batch: int, files: Sequence[str], spark: SparkSession) -> None:
+        if batch == self._fails and not self._after:
+            raise OSError("before")
+        rows = [row for path in self.paths(batch, files) for row in text_rows(pq.ParquetFile(path).read())]
+        assert self._rows.get(batch, rows) == rows, "a batch that comes again has the same rows"
+        self._rows[batch] = rows
+        if batch == self._fails:
+            raise OSError("after")
+
+
+def test_a_batch_that_fails_in_the_sink_comes_again_with_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
+    add(inputs, random.Random(4), 5, 0)
+    query = grouped(eddy.Tumbling(5), having=None)
+    kept: dict[int, list[tuple[str, ...]]] = {}
+    for batch, after in ((1, False), (2, True), (3, False), (-1, False)):
+        joined = join(query, inputs.frames(spark), checkpoint=tmp_path / "state", key_groups=4)
+        writer = joined.writeStream.trigger(availableNow=True).sink(Fails(kept, batch, after))
+        running = writer.start()
+        if batch < 0:
+            assert running.awaitTermination(120)
+        else:
+            with pytest.raises(Exception, match="after" if after else "before"):
+                running.awaitTermination(120)
+    assert sorted(row for rows in kept.values() for row in rows) == wanted(query, inputs)
+
+
+def test_a_damaged_file_is_read_from_its_copy_and_other_queries_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    inputs, chance = Inputs(tmp_path / "in", R=ROWS, S=ROWS), random.Random(5)
+    query = grouped(eddy.Tumbling(7))
+    at = add(inputs, chance, 2, 0)
+    run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    newest = max(path for path in (tmp_path / "state" / "groups").iterdir() if "copy" not in path.name)
+    newest.write_bytes(newest.read_bytes()[:-5])
+    with pytest.raises(StreamingStateError, match="groups of another query"):
+        run(grouped(eddy.Tumbling(6)), inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    plain = eddy.Query(STREAMS, ["R.k = S.k"], select=["R.name", "S.x", "S.name", "R.t", "S.t"])
+    with pytest.raises(StreamingStateError, match="belongs to a join with aggregates"):
+        run(plain, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    add(inputs, chance, 1, at)
+    run(query, inputs.frames(spark), tmp_path / "state", tmp_path / "out")
+    assert sorted(results(tmp_path / "out")) == wanted(query, inputs)
+    run(plain, inputs.frames(spark), tmp_path / "other", tmp_path / "pairs")
+    with pytest.raises(StreamingStateError, match="join without aggregates"):
+        run(query, inputs.frames(spark), tmp_path / "other", tmp_path / "out2")
+
+
+def test_sql_with_a_window_runs_on_streaming_views(spark: SparkSession, tmp_path: Path) -> None:
+    inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
+    add(inputs, random.Random(6), 3, 0)
+    for name, frame in inputs.frames(spark).items():
+        frame.createOrReplaceTempView(f"streaming_{name}")
+    text = """
+        SELECT r.name AS name, window_start, window_end, COUNT(*) AS n FROM streaming_R AS r JOIN streaming_S AS s
+        ON r.k = s.k AND s.t BETWEEN r.t - 8 AND r.t + 8 GROUP BY r.name, TUMBLE(r.t, 7)
+    """
+    times = {"streaming_R": "t", "streaming_S": "t"}
+    joined = sql(spark, text, times=times, checkpoint=tmp_path / "state", key_groups=4)
+    running = joined.writeStream.trigger(availableNow=True).format("parquet").start(tmp_path / "out")
+    assert running.awaitTermination(120)
+    streams = [eddy.Stream(f"streaming_{name}", ROWS, time="t") for name in "RS"]
+    runtime = eddy.Runtime(eddy.sql(text, streams))
+    pushed = {f"streaming_{name}": pa.concat_tables(inputs.tables[name]) for name in "RS"}
+    watermark = min(max(row["t"] for row in inputs.rows(name)) for name in "RS")
+    expected = text_rows(runtime.push(runtime.query.inputs(pushed), watermark=watermark))
+    assert sorted(results(tmp_path / "out")) == sorted(expected)
+    assert expected
+
+
+def test_what_a_stream_cannot_give_names_what_it_can(spark: SparkSession, tmp_path: Path) -> None:
+    inputs = Inputs(tmp_path / "in", R=ROWS, S=ROWS)
+    frames = inputs.frames(spark)
+    with pytest.raises(SparkJoinError, match="give the query a group_window, in SQL GROUP BY TUMBLE"):
+        join(grouped(None), frames, checkpoint=tmp_path / "state")
+    one = eddy.Query(STREAMS[:1], aggregates={"n": agg.count()}, group_window=eddy.Tumbling(5))
+    with pytest.raises(SparkJoinError, match="aggregate one stream with Spark"):
+        join(one, {"R": frames["R"]}, checkpoint=tmp_path / "state")
+    joined = join(grouped(eddy.Tumbling(5)), frames, checkpoint=tmp_path / "state")
+    assert "aggregates: of all results of a batch, on the driver" in joined.explain()
