@@ -1,4 +1,4 @@
-"""The runtime: the public face of an engine (`eddy.engine`). Every method delegates to the room of its noun."""
+"""The runtime: the public face of an engine (`eddy.join_engine`). Every method delegates to the room of its noun."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from eddy.aggregates.groups import groups_now
 from eddy.branches.parts import branched_options, load_branched
-from eddy.engine import Engine, Options
 from eddy.filters.figures import filter_lines, filter_table
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
+from eddy.join_engine import JoinEngine, Options
 from eddy.live.engine_parts import load_engine, options_from, to_parts
 from eddy.log import refusals
 from eddy.push.push import end, load, push
@@ -129,7 +129,7 @@ class Runtime:
         self.query, self.count_only, self.ids_only = query, count_only, ids_only
         self.output: str = output
         self._turn = Turn()
-        self._engine = Engine(query, options)
+        self._engine = JoinEngine(query, options)
         self.output_schema = self._engine.output_schema
         """The schema of the tables that `push` returns."""
 

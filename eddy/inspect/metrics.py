@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from eddy.engine import Engine
 from eddy.inspect.hops import hop_figures
+from eddy.join_engine import JoinEngine
 from stairs.descriptors import (
     A_MARKS,
     M_ARRIVALS,
@@ -21,7 +21,7 @@ from stairs.descriptors import (
 Counts = dict[str, Any]
 
 
-def metrics(engine: Engine) -> Counts:
+def metrics(engine: JoinEngine) -> Counts:
     """Return counts since the start.
 
     Total:     arrivals, inserts, expired, late, late_dropped (late rows dropped before they were collected), probes,
@@ -79,7 +79,7 @@ def metrics(engine: Engine) -> Counts:
     }
 
 
-def _rings(engine: Engine) -> Counts | None:
+def _rings(engine: JoinEngine) -> Counts | None:
     """Return the counts of ring values."""
     rings = engine.rings
     if rings is None:
@@ -94,7 +94,7 @@ def _rings(engine: Engine) -> Counts | None:
     }
 
 
-def _state(engine: Engine, i: int, hops: list[Counts]) -> Counts:
+def _state(engine: JoinEngine, i: int, hops: list[Counts]) -> Counts:
     """Return the counts of the SteM of stream i; `hops` are those that probe it."""
     modules, past, late = engine.modules, engine.strategy.past, engine.late.rows
     arrived = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE])

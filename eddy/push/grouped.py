@@ -10,13 +10,13 @@ from __future__ import annotations
 import pyarrow as pa
 
 from eddy.aggregates.groups import GroupsCommit
-from eddy.engine import Engine
 from eddy.ingest.arrivals import Arrivals
+from eddy.join_engine import JoinEngine
 from eddy.push.transaction import begin, roll_back
 from eddy.push.walk import walk
 
 
-def choose_way(engine: Engine, arrivals: Arrivals) -> None:
+def choose_way(engine: JoinEngine, arrivals: Arrivals) -> None:
     """Let the push be served by ring values, or by enumeration. Between two pushes."""
     rings = engine.rings
     if rings is None:
@@ -27,13 +27,13 @@ def choose_way(engine: Engine, arrivals: Arrivals) -> None:
         turn(engine, on)
 
 
-def may_serve(engine: Engine) -> bool:
+def may_serve(engine: JoinEngine) -> bool:
     """Return whether states complete just in time, and event times only rise."""
     strategy = engine.strategy
     return not strategy.eager and not strategy.overlaps and not strategy.background and engine.modules.given is None
 
 
-def turn(engine: Engine, on: bool, lost: bool = False) -> None:
+def turn(engine: JoinEngine, on: bool, lost: bool = False) -> None:
     """Let ring values serve from now on, or let them not; lost: they could not."""
     rings = engine.rings
     assert rings is not None
@@ -45,7 +45,7 @@ def turn(engine: Engine, on: bool, lost: bool = False) -> None:
     rings.choice.turned(on, lost)
 
 
-def by_rings(engine: Engine, arrivals: Arrivals, only_kept: bool) -> tuple[int, int, pa.Table, GroupsCommit]:
+def by_rings(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> tuple[int, int, pa.Table, GroupsCommit]:
     """Take the arrivals in; return transitions that happened, joined rows told apart, rows of groups, and their commit.
 
     Raises BeyondLimit.

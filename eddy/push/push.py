@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from eddy.aggregates.rings import BeyondLimit
-from eddy.engine import Engine
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.watermark import as_ticks, late_before
+from eddy.join_engine import JoinEngine
 from eddy.push.grouped import by_rings, choose_way, turn
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.room import drop_state, make_room
@@ -36,7 +36,7 @@ NO_LOAD = (
 """Why rows that arrived earlier cannot be loaded into a runtime with aggregates."""
 
 
-def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:
+def push(engine: JoinEngine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:
     """Take arrivals in and return their results; see `Runtime.push`."""
     prepared = prepare(engine, batches, order, watermark)
     settle(engine, prepared)
@@ -44,7 +44,7 @@ def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> 
     return prepared.commit.last.results
 
 
-def end(engine: Engine) -> pa.Table:
+def end(engine: JoinEngine) -> pa.Table:
     """End the input, and return the groups that only its end decides; see `Runtime.finish`."""
     if engine.groups is None or engine.groups.progress.finished:
         # Arrow cannot make empty arrays of every type.
@@ -66,7 +66,7 @@ class Prepared(NamedTuple):
     seconds: float
 
 
-def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None, ends: bool = False) -> Prepared:
+def prepare(engine: JoinEngine, batches: Pushed, order: Any, watermark: int | None, ends: bool = False) -> Prepared:
     """Compute a push, the last one if `ends`. After an exception, until it is settled, `roll_back` takes it back."""
     if engine.groups is not None and engine.groups.progress.finished:
         raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
@@ -85,7 +85,7 @@ def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None, 
     return Prepared(arrivals, commit, perf_counter() - began)
 
 
-def settle(engine: Engine, prepared: Prepared) -> None:
+def settle(engine: JoinEngine, prepared: Prepared) -> None:
     """Let a prepared push happen."""
     began = perf_counter()
     arrivals, commit, seconds = prepared
@@ -96,7 +96,7 @@ def settle(engine: Engine, prepared: Prepared) -> None:
         engine.late.settle(arrivals.late, engine.bound.left, arrivals.watermark is not None)
 
 
-def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
+def computed(engine: JoinEngine, arrivals: Arrivals) -> CommitRecord:
     """Return the commit record of a push that was begun.
 
     If memory is short, states go before the push fails with CapacityError. A failed attempt is taken back. The next one
@@ -121,7 +121,7 @@ def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
             begin(engine)
 
 
-def _attempt(engine: Engine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
+def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
     rings, began, taken = engine.rings, thread_time(), len(arrivals.order)
     inserted = deleted = 0
     groups = None
@@ -155,7 +155,7 @@ def _attempt(engine: Engine, arrivals: Arrivals, only_kept: bool) -> CommitRecor
     )
 
 
-def load(engine: Engine, batches: Pushed, watermark: int | None) -> None:
+def load(engine: JoinEngine, batches: Pushed, watermark: int | None) -> None:
     """Load earlier arrivals; see `Runtime.load`."""
     if engine.position:
         raise InputError(f"{engine.position} rows have arrived already; load rows into a new runtime only")
@@ -186,6 +186,6 @@ def load(engine: Engine, batches: Pushed, watermark: int | None) -> None:
     recover(engine)
 
 
-def _late_before(engine: Engine, watermark: int | None) -> int | None:
+def _late_before(engine: JoinEngine, watermark: int | None) -> int | None:
     """Return the time before which rows are late, None = it follows from the rows. Raises InputError."""
     return late_before(watermark, engine.modules.given, timed=engine.query.graph.timed, position=engine.position)

@@ -6,12 +6,12 @@ them again at once, so their states stay.
 
 from __future__ import annotations
 
-from eddy.engine import Engine
+from eddy.join_engine import JoinEngine
 from eddy.push.transaction import begin, roll_back
 from stairs.memory.scratch import Room, Scratch
 
 
-def spare_bytes(engine: Engine) -> int:
+def spare_bytes(engine: JoinEngine) -> int:
     """Return the bytes that `trim` gives back at most. O(states)."""
     modules, strategy = engine.modules, engine.strategy
     states = 0 if strategy.eager else strategy.nbytes
@@ -19,7 +19,7 @@ def spare_bytes(engine: Engine) -> int:
     return modules.scratch.nbytes + modules.bands.nbytes + states + rings
 
 
-def trim(engine: Engine) -> None:
+def trim(engine: JoinEngine) -> None:
     """Give back what the engine can make again, between two pushes. O(states)."""
     modules, strategy = engine.modules, engine.strategy
     if engine.rings is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from time import thread_time
 
-from eddy.engine import Engine
 from eddy.ingest.arrivals import Arrivals
+from eddy.join_engine import JoinEngine
 from eddy.push.rings import fit_payload
 from eddy.routing.change import ASKED_FOR, change_plan, follow_router
 from stairs.descriptors import LOADING, M_MODE
 
 
-def open_push(engine: Engine, arrivals: Arrivals) -> None:
+def open_push(engine: JoinEngine, arrivals: Arrivals) -> None:
     """Open a push of these arrivals, and write their rows where the kernel reads them."""
     modules, payload = engine.modules, engine.payload
     payload.begin()
@@ -24,7 +24,7 @@ def open_push(engine: Engine, arrivals: Arrivals) -> None:
     engine.loader.load(arrivals)
 
 
-def walk(engine: Engine, arrivals: Arrivals, only_kept: bool, probing: bool = True) -> tuple[int, int]:
+def walk(engine: JoinEngine, arrivals: Arrivals, only_kept: bool, probing: bool = True) -> tuple[int, int]:
     """Take the arrivals in; return the number of combinations found, and of scheduled transitions that happened.
 
     only_kept   see `eddy.routing.change.change_plan`

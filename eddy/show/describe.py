@@ -34,7 +34,7 @@ from jisc.strategies import Strategy
 from stairs.descriptors import S_BASE, S_LO, S_NEXT, S_WALKED, VIRTUAL
 
 if TYPE_CHECKING:
-    from eddy.engine import Engine
+    from eddy.join_engine import JoinEngine
     from eddy.queries.shared_join import SharedJoin
     from eddy.routing.router import Router
     from stairs.modules import Modules
@@ -73,14 +73,14 @@ def planned(query: Query, tree: Tree | None = None, strategy: str = "", title: s
     )
 
 
-def described(engine: Engine, title: str = "", predict: bool = True) -> JoinPlan:
+def described(engine: JoinEngine, title: str = "", predict: bool = True) -> JoinPlan:
     """Return the description of a running join; `predict` adds predicted costs (`eddy.show.reasons`)."""
     figures = metrics(engine)
     reasons = reasons_of(engine.strategy, engine.router, engine.bound, predict)
     return _running(engine.query, engine.modules, engine.strategy, engine.router, figures, title, reasons)
 
 
-def group_lines(engine: Engine) -> tuple[str, ...]:
+def group_lines(engine: JoinEngine) -> tuple[str, ...]:
     """Return a line on what computes the groups of a query: ring values, or the joined rows."""
     if engine.groups is None:
         return ()

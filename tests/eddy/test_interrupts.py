@@ -23,9 +23,9 @@ import pytest
 
 import eddy
 from eddy import runtime as runtime_module
-from eddy.engine import Engine
 from eddy.fuzz.hunt import time_limit
 from eddy.fuzz.oracle import Oracle
+from eddy.join_engine import JoinEngine
 from eddy.push import push as push_module
 from eddy.push import transaction
 from jisc.strategies import STRATEGIES
@@ -227,7 +227,7 @@ def test_a_second_exception_while_the_first_is_dealt_with(strategy: str, monkeyp
     play, seen, again = Play(5, strategy=strategy, output="changelog", renumber_at=40), set[Line](), set[Line]()
     recover = transaction.recover
 
-    def interrupted(engine: Engine) -> None:
+    def interrupted(engine: JoinEngine) -> None:
         before = sys.gettrace()
         sys.settrace(Tracer(again))
         try:

@@ -70,7 +70,7 @@ class Options:
             raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {self.output!r}")
 
 
-class Engine:
+class JoinEngine:
     """One running join. Raises PlanError and InputError for options that do not fit the query.
 
     modules, payload   SteMs and key directories; columns of live tuples
