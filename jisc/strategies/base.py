@@ -135,7 +135,7 @@ class Strategy(ABC):
     @property
     def choice(self) -> frozenset[StateId] | None:
         """The states that the caller has chosen, with which the strategy can be made again; None = its own choice."""
-        return self._chosen if self.joins_many else None
+        return None
 
     @property
     def trees(self) -> list[Tree]:

@@ -28,6 +28,11 @@ class MovingState(EagerStrategy):
         every = states_of(tree, self.masks)
         return every if self._chosen is None else [state for state in every if state in self._chosen]
 
+    @property
+    def choice(self) -> frozenset[StateId] | None:
+        """The states of the plan, if the caller has chosen them; None = all of every plan."""
+        return None if self._chosen is None else frozenset(self.states)
+
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume."""
         return {**super().to_parts(), "chosen": self._chosen is not None}
