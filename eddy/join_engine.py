@@ -58,10 +58,14 @@ class Options:
     ids_only: bool = False
     renumber_at: int = RENUMBER_AT
     bounded: bool = False
+    ordered: bool = False
+    purge: str = "exact"
 
     def __post_init__(self) -> None:
         if self.count_only and self.ids_only:
             raise InputError("count_only and ids_only exclude each other: leave one out")
+        if self.count_only and self.ordered:
+            raise InputError("count_only and ordered exclude each other: a count has no order; leave one out")
         if self.output not in OUTPUTS:
             raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {self.output!r}")
 
@@ -90,7 +94,9 @@ class JoinEngine:
             # It has one plan, and no state to store.
             if options.strategy not in STRATEGIES:
                 make_strategy(options.strategy, Modules(graph, RENUMBER_AT), default_plan(graph), 0, None)
-            options = replace(options, strategy="mjoin", policy="fixed", store=None, background=0, statistics=False)
+            options = replace(
+                options, strategy="mjoin", policy="fixed", store=None, background=0, statistics=False, purge="exact"
+            )
             self.options = options
         tree = default_plan(graph) if options.plan is None else read_plan(options.plan, graph)
         renumber_at = at_least(1, options.renumber_at)
@@ -99,7 +105,9 @@ class JoinEngine:
         self.modules = Modules(graph, renumber_at)
         changelog = options.output == "changelog" and not query.unretracted
         self.modules.meta[M_CHANGELOG] = changelog
-        self.strategy = make_strategy(options.strategy, self.modules, tree, options.background, options.store)
+        self.strategy = make_strategy(
+            options.strategy, self.modules, tree, options.background, options.store, options.purge
+        )
         self.router = Router(
             self.modules,
             self.strategy,
@@ -183,7 +191,7 @@ class JoinEngine:
             "plan": self.strategy.tree.text(self.query.graph.names),
             "policy": self.router.policy.name,
             "strategy": self.strategy.name,
-            "store": self.state_texts(self.strategy.stored) if self.strategy.can_store else None,
+            "store": self.state_texts(self.strategy.choice),
             "max_bytes": self.bound.max_bytes,
             "decide_every": self.router.pace.every,
             "statistics": self.router.sampling,
@@ -193,6 +201,8 @@ class JoinEngine:
             "ids_only": self.options.ids_only,
             "renumber_at": self.modules.renumber_at,
             "bounded": self.options.bounded,
+            "ordered": self.options.ordered,
+            "purge": self.options.purge,
         }
 
     def state_texts(self, states: Iterable[StateId] | None) -> list[str] | None:
@@ -226,6 +236,11 @@ def groups_of(query: Query, options: Options, bounded: bool, allowance: Allowanc
     for name in ("count_only", "ids_only"):
         if getattr(options, name):
             raise InputError(f"{name} is for the results of a join, and this query has aggregates: leave it out")
+    if options.ordered:
+        raise InputError(
+            "ordered is for the results of a join, and this query has aggregates, whose rows come in the order of their"
+            " windows: leave it out, and sort the groups of a window by a column"
+        )
     groups = Groups(query, options.output == "changelog", bounded, allowance)
     allowance.parts.append(lambda: groups.nbytes)
     return groups

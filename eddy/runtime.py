@@ -46,7 +46,9 @@ class Runtime:
     policy      how the plan is chosen: a name in `eddy.routing.policies.POLICIES`, or a policy object of your own;
                 None = "cost" under strategy "eddy", "fixed" under the others
     strategy    how plans run and change: a name in `jisc.strategies.STRATEGIES`
-    store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]
+    store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]; under
+                "moving-state" None stores all of them, and joins around a state that is left out are one, with more
+                than two inputs
     max_bytes   bound on the bytes of windows, keys, payload, stored states, groups and late rows together. To keep it,
                 late rows are dropped, then ring values and stored states
     decide_every  arrivals between two decisions of the policy; None = as often as it is worth its time
@@ -59,6 +61,11 @@ class Runtime:
     ids_only    results are row numbers: an int64 column per stream, the arrival number of the component in its stream
     bounded     the input ends, and `finish` will be called: left and anti branches may wait for partners until then,
                 and groups without windows for all results
+    ordered     results come in the order of their timestamps (docs/guide/semantics.md), also within one arrival, under
+                each plan and strategy, for operators that read them as a stream. Not with `count_only`, branches or
+                aggregates. Cost: a sort of the results of a push, about 100 ns a result
+    purge       strategy "parallel-track": an old plan ends when no old tuple is in a window any more ("exact"), or a
+                window later, as in the paper ("paper"), where a composite is kept for a window after its youngest part
 
     A query with branches has an inner join for its core and one for each branch, each with a plan of its own. `plan` is
     then the plan of one of them, or several separated by ";", as in "R S; (R S) T", and so is the attribute;
@@ -99,6 +106,8 @@ class Runtime:
         ids_only: bool = False,
         renumber_at: int = RENUMBER_AT,
         bounded: bool = False,
+        ordered: bool = False,
+        purge: Literal["exact", "paper"] = "exact",
     ) -> None:
         options = Options(
             plan=plan,
@@ -114,6 +123,8 @@ class Runtime:
             ids_only=ids_only,
             renumber_at=renumber_at,
             bounded=bounded,
+            ordered=ordered,
+            purge=purge,
         )
         self.query, self.count_only, self.ids_only = query, count_only, ids_only
         self.output: str = output
@@ -176,21 +187,29 @@ class Runtime:
     # Changing the plan
 
     @in_logged_turn
-    def transition(self, plan: str, at: int | None = None, store: Iterable[str] | None = None) -> Transition | None:
+    def transition(
+        self, plan: str, at: int | None = None, store: Iterable[str] | None = None, *, box: str | None = None
+    ) -> Transition | None:
         """Change the plan now, or when arrival number `at` is next, which may be in the middle of a push.
 
-        store    inner states of the new plan to store under strategy "eddy", by their streams: ["R S", "R S T"];
-                 None = those stored now that the new plan has too
+        Subtrees that both plans have stay as they are, under every strategy.
+
+        store    inner states of the new plan to store under "eddy" and "moving-state", by their streams: ["R S"]; None
+                 = those stored now that the new plan has too; under "moving-state" all, unless some were chosen before
+        box      the subtree that changes, by its streams: "R S T", for a change now. None = the smallest one. Under
+                 "parallel-track" both versions of the box run side by side, the rest is shared. A box with a name runs
+                 in whole twice; otherwise subtrees of it that do not change are shared, too
 
         Arrivals are numbered from 0 over all streams (`position`). Returns the figures of the transition, or None if it
         is scheduled; `history` has them afterwards. No result is lost, added or repeated. Several transitions may be
         scheduled; those for one position happen in the order of the calls. A policy other than "fixed" may change the
-        plan again later. Raises PlanError for a plan that does not fit the query or a strategy that cannot change its
-        plan, InputError for a position that is past, and CapacityError if there is no room for the states to store now
-        (a scheduled transition leaves them out instead); then nothing has changed. Cost: O(states), plus what the
-        strategy computes at once (see `jisc.strategies`).
+        plan again later. Raises PlanError for a plan that does not fit the query, for a box that is no subtree of both
+        plans or outside of which they differ, and for a strategy that cannot change its plan, InputError for a position
+        that is past, and CapacityError if there is no room for the states to store now (a scheduled transition leaves
+        them out instead); then nothing has changed. Cost: O(states), plus what the strategy computes at once (see
+        `jisc.strategies`).
         """
-        return transition(self._engine, plan, at, store)
+        return transition(self._engine, plan, at, store, box)
 
     @in_turn
     def scheduled(self) -> list[tuple[int, str]]:
@@ -222,7 +241,7 @@ class Runtime:
     def push(self, batches: Mapping[str, object], order: Any = None, *, watermark: int | None = None) -> pa.Table:
         """Take arrivals in and return their results, those of earlier arrivals first.
 
-        The order of the results of one arrival depends on plan, strategy and stored states; do not rely on it.
+        The order of the results of one arrival depends on plan, strategy and stored states, unless `ordered` is set.
 
         batches    rows by stream: a record batch or table; a DataFrame or anything else with the Arrow PyCapsule
                    interface; a sequence of dicts; or a dict of columns. Streams may be absent, batches empty; columns

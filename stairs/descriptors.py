@@ -89,6 +89,7 @@ H_OPS1 = 5
 H_COMPARE = 6  # the first comparison to check on a match, a row of `compares`, -1 = none
 H_LEAF0 = 7  # the leaf hops whose class this hop binds: hops LEAF0 .. LEAF1 - 1 (trunk hops only)
 H_LEAF1 = 8
+H_NEWER = H_LEAF0  # routes over STAIRs: where the marks of a later track start, which finds what is all new; 0 = none
 H_PROBES = 9  # counters: chains walked, and tuples in them that pass the checks
 H_MATCHES = 10
 H_STATE = 11  # the STAIR probed, -1 = the SteM of the target

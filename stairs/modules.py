@@ -201,6 +201,29 @@ class Modules(Stems):
         """The descriptors of the streams and `meta` when the open push began; None if no push is open."""
         return self._saved
 
+    def lowest_before(self, i: int) -> int:
+        """Return the sequence number of the oldest live tuple of stream i as it was before the open push."""
+        assert self._saved is not None
+        return int(self._saved[0][i, S_LO])
+
+    def times_of(self, i: int, numbers: Int64s) -> Int64s:
+        """Return the event times of some tuples of stream i, by their sequence numbers; of a timed query."""
+        times: Int64s = self.value_ring(i, 0)[numbers & (self.capacity[i] - 1)]
+        return times
+
+    def watermarks(self, order: Bytes) -> Int64s:
+        """Return the watermark at each arrival of the open push, int64[arrivals]; empty if the query is not timed."""
+        assert self._saved is not None
+        if not self.graph.timed:
+            return np.zeros(0, np.int64)
+        times = np.zeros(len(order), np.int64)
+        for i in range(self.graph.n_streams):
+            own = order == i
+            times[own] = self.times_of(i, self.following[i] + np.arange(np.count_nonzero(own)))
+        newest = np.maximum.accumulate(np.maximum(times, self._saved[1][M_WATERMARK]))
+        rising: Int64s = np.minimum(newest, self.meta[M_CAP]) - self.meta[M_LATENESS]
+        return rising
+
     def set_values(self, i: int, ring: int, values: Int64s, slices: list[tuple[slice, slice]]) -> None:
         """Store a value of each row of stream i in one of its rings; `slices` comes from `ring_slices`.
 

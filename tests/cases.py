@@ -219,15 +219,20 @@ def results(outcomes: Iterable[Outcome]) -> list[tuple[int, ...]]:
     return [result for outcome in outcomes for result in outcome.results]
 
 
-def changes(case: Case, outcomes: Iterable[Outcome], oracle: Oracle, output: str, form: str) -> list[list[Any]]:
+def changes(
+    case: Case, outcomes: Iterable[Outcome], oracle: Oracle, output: str, form: str, ordered: bool = False
+) -> list[list[Any]]:
     """Return the expected result of a push as groups of rows: groups in order, the rows of a group in any order.
 
     output   "append" or "changelog", in which rows begin with "+I" or "-D"
     form     "rows" (text of the output columns), "ids" (arrival numbers) or "count"
+    ordered  each row is a group, as the oracle gives the results of an outcome by their arrival numbers
     """
     groups: list[tuple[str, tuple[tuple[int, ...], ...]]] = []
     for outcome in outcomes:
         groups += [("-D", outcome.expired), ("-D", outcome.displaced), ("+I", outcome.results)]
+    if ordered:
+        groups = [(op, (result,)) for op, found in groups for result in found]
     log = output == "changelog"
     if form == "count":
         counts = {op: sum(len(found) for own, found in groups if own == op) for op in ("+I", "-D")}

@@ -49,8 +49,28 @@ DEFECTS = (
     ),
     Defect(
         "two plans that run side by side both give a result",
-        (Edit("stairs/kernels/climb.py", "if not older:", "if not older and m > 99:"),),
+        (Edit("stairs/kernels/climb.py", "return not older", "return False"),),
         "parallel-track",
+    ),
+    Defect(
+        "ordered results of one arrival come as the plan finds them",
+        (Edit("eddy/results/ordered.py", "np.lexsort((*ids.T[::-1], events))", 'np.argsort(events, kind="stable")'),),
+    ),
+    Defect(
+        "an ordered changelog does not know which arrival ends a result",
+        (Edit("eddy/results/ordered.py", "np.minimum(first, np.append(", "np.maximum(first, np.append("),),
+    ),
+    Defect(
+        "the new version of a box does not store what leaves it",
+        (
+            Edit(
+                "jisc/strategies/parallel_track.py",
+                "frozenset(state for state in track.shared if _within(state, track.box))",
+                "frozenset(track.shared)",
+            ),
+        ),
+        "parallel-track",
+        streams=5,
     ),
     Defect(
         "a row leaves a window of rows one row early",

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,27 @@ def test_links_between_files_lead_somewhere(document: Path) -> None:
 def test_files_named_in_the_documents_exist(document: Path) -> None:
     found = re.findall(r"`((?:stairs|jisc|eddy|bench|tests|docs|examples)/[\w./]+)`", document.read_text())
     assert not [name for name in found if not (ROOT / name).exists()]
+
+
+def test_names_in_the_tables_of_mechanisms_exist() -> None:
+    """Files, tests, and all words of other names in code; a file may go without its directory after another one."""
+    rows = re.findall(r"^\| .*\|$", (ROOT / "docs" / "internals" / "papers.md").read_text(), re.MULTILINE)
+    headings = [k for k, row in enumerate(rows) if row.startswith("| mechanism of the paper |")]
+    assert len(headings) >= 5
+    named = [row for first in headings for row in takewhile(lambda row: row.count(" | ") == 3, rows[first + 1 :])]
+    paths = [path for folder in (*PACKAGES, "tests", "bench") for path in (ROOT / folder).rglob("*.py")]
+    words = {word for path in paths for word in re.findall(r"\w+", path.read_text())}
+    files = {path.name for path in paths}
+    missing = []
+    for row in named:
+        for name in re.findall(r"`([^`]+)`", row):
+            if name.endswith(".py"):
+                exists = (ROOT / name).exists() if "/" in name else name in files
+            else:
+                exists = all(word in words for word in re.findall(r"[A-Za-z_]\w*", name))
+            missing += [] if exists else [name]
+    assert len(named) > 40
+    assert not missing
 
 
 def test_documents_named_in_the_sources_exist() -> None:

@@ -11,7 +11,7 @@ new_keys   W1 with 10⁶ keys: nearly every arrival brings a key that no window 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
@@ -249,6 +249,17 @@ class Turnover:
         """`plan` with the last two streams swapped: one state differs, the one just below the root."""
         return " ".join([*self.names[:-2], self.names[-1], self.names[-2]])
 
+    def from_a_result(self) -> Turnover:
+        """Return the same arrivals in a circle, from the first one on whose key all streams have.
+
+        With full windows that arrival has a result. Raises ValueError if no key is in all streams.
+        """
+        own = [frozenset(self.keys[self.order == i].tolist()) for i in range(len(self.names))]
+        common = np.flatnonzero(np.isin(self.keys, list(frozenset.intersection(*own))))
+        if not len(common):
+            raise ValueError(f"no key is in all {len(own)} streams")
+        return replace(self, order=np.roll(self.order, -common[0]), keys=np.roll(self.keys, -common[0]))
+
     def cut(self, arrivals: int, first: int = 0) -> Chunk:
         """Return the arrivals in pushes of `arrivals` each; `first`, if not 0, is the size of the first."""
         return Chunk(self.query, self.order, self.keys.reshape(-1, 1), arrivals, first)
@@ -260,11 +271,11 @@ def _shuffled(streams: int, each: int, rng: np.random.Generator) -> Order:
     return order
 
 
-def uniform(window: int = WINDOW, rows: int = 10 * WINDOW, seed: int = 4) -> Turnover:
-    """Return arrivals as in W1: four streams on one key, uniform in [0, window), `rows` of each stream."""
+def uniform(window: int = WINDOW, rows: int = 10 * WINDOW, seed: int = 4, streams: int = 4) -> Turnover:
+    """Return arrivals as in W1: streams on one key, uniform in [0, window), `rows` or a window of each stream."""
     rng = np.random.default_rng(seed)
-    order = _shuffled(4, max(rows, window), rng)
-    return Turnover("W1", order, rng.integers(0, window, len(order)), one_key(4, window))
+    order = _shuffled(streams, max(rows, window), rng)
+    return Turnover("W1", order, rng.integers(0, window, len(order)), one_key(streams, window))
 
 
 def permutations(streams: int, window: int = WINDOW, seed: int = 5) -> Turnover:

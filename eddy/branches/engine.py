@@ -51,6 +51,11 @@ class BranchedEngine:
     """
 
     def __init__(self, query: BranchedQuery, options: Options, bounded: bool) -> None:
+        if options.ordered:
+            raise InputError(
+                "ordered is for queries without branches: rows without a partner come when the watermark or the end of"
+                " the input decides them, not when a component arrives; leave it out, and sort the rows of a push"
+            )
         self.changelog = options.output == "changelog"
         if self.changelog:
             query = query.for_changelog()

@@ -85,13 +85,15 @@ class BranchedRuntime(Runtime):
         return [stair for engine in self._engine.joins.values() for stair in engine.strategy.stairs]
 
     @in_logged_turn
-    def transition(self, plan: str, at: int | None = None, store: Iterable[str] | None = None) -> Transition | None:
+    def transition(
+        self, plan: str, at: int | None = None, store: Iterable[str] | None = None, *, box: str | None = None
+    ) -> Transition | None:
         """Change the plan of the inner join whose streams `plan` names, at once."""
         if at is not None:
             raise InputError(
                 "at= is for queries without branches: here a transition happens at once, between two pushes"
             )
-        return transition(self._engine.joins[join_of(self.query, plan)], plan, None, store)
+        return transition(self._engine.joins[join_of(self.query, plan)], plan, None, store, box)
 
     @in_turn
     def scheduled(self) -> list[tuple[int, str]]:

@@ -232,11 +232,15 @@ class BadPush:
 
 @dataclass(frozen=True)
 class Transition:
-    """Change the plan and the stored states: at once, or before the arrival that is `ahead` arrivals from now."""
+    """Change the plan and the stored states: at once, or before the arrival that is `ahead` arrivals from now.
+
+    box   a name of the subtree that changes: all streams; None = the smallest subtree
+    """
 
     plan: str
     ahead: int | None = None
     store: tuple[str, ...] | None = None
+    box: str | None = None
 
 
 @dataclass(frozen=True)
@@ -298,6 +302,11 @@ class Case:
         return CHAOS in (self.policy, *(step.policy for step in self.steps if isinstance(step, Reload)))
 
     @property
+    def ordered(self) -> bool:
+        """Whether results come in the order of their timestamps: in half of the cases in which that is possible."""
+        return self.seed % 2 == 1 and self.results != "count" and not self.shape.branches
+
+    @property
     def bands(self) -> Sizes | None:
         """When scans use bands: in most cases also in small windows. None = as by default."""
         return Sizes(0, 1, 2) if self.shape.comparisons and self.seed % 4 else None
@@ -315,4 +324,6 @@ class Case:
             **({"ids_only": True} if self.results == "ids" else {}),
             **({"count_only": True} if self.results == "count" else {}),
             **({"renumber_at": self.renumber_at} if self.renumber_at else {}),
+            **({"ordered": True} if self.ordered else {}),
+            **({"purge": "paper"} if self.strategy == "parallel-track" and self.seed % 3 == 1 else {}),
         }

@@ -278,7 +278,9 @@ class StepWriter:
             # Each inner join changes on its own, at once.
             plans = plan.split("; ")
             return Transition(plans[picks[1] % len(plans)])
-        return Transition(plan, ahead, some_states(plan, self.shape, picks[0]) if self.strategy == "eddy" else None)
+        store = some_states(plan, self.shape, picks[0]) if self.strategy in CHOOSING else None
+        whole = ahead is None and self.strategy == "parallel-track" and picks[0] % 3 == 2
+        return Transition(plan, ahead, store, " ".join(self.shape.names) if whole else None)
 
     def reload(self, picks: bytes) -> Step:
         """Return a restored runtime. The fuzzer's own policy must be given again."""
@@ -331,6 +333,8 @@ class StepWriter:
         return tuple(rows)
 
 
+CHOOSING = ("eddy", "moving-state")
+"""The strategies under which the caller chooses states."""
 _PICKS = st.binary(min_size=10, max_size=10)
 _ROWS = st.binary(max_size=4 * ROW_BYTES) | st.binary(min_size=6 * ROW_BYTES, max_size=24 * ROW_BYTES)
 DRAWN_STEPS: st.SearchStrategy[DrawnStep] = st.one_of(
@@ -378,7 +382,7 @@ def cases(
         policy=policy,
         seed=draw(st.integers(0, 255)),
         decide_every=draw(st.sampled_from(DECIDE_EVERY)),
-        store=some_states(plan, shape, draw(st.integers(0, 255))) if strategy == "eddy" and not branches else None,
+        store=some_states(plan, shape, draw(st.integers(0, 255))) if strategy in CHOOSING and not branches else None,
         max_bytes=max_bytes,
     )
     # Hypothesis draws lists of about twice their minimum length.

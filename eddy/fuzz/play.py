@@ -190,7 +190,7 @@ class Game:
     def change(self, step: Transition) -> None:
         """Change the plan, or expect an error if the strategy cannot change it."""
         if not self.model.fixed:
-            self.runtime.transition(step.plan, self.model.at(step), step.store)
+            self.runtime.transition(step.plan, self.model.at(step), step.store, box=step.box)
             self.model.change(step)
             self.tally.transitions += 1
             return
@@ -355,7 +355,10 @@ def must_fail(case: Case, oracle: Oracle | BranchOracle, step: BadPush) -> bool:
 
 
 def expected_groups(case: Case, oracle: Oracle, outcomes: Iterable[Outcome]) -> list[Group]:
-    """Return the rows of the table that a push returns: groups that follow each other, rows of a group in any order."""
+    """Return the rows of the table that a push returns: groups that follow each other, rows of a group in any order.
+
+    In a case whose results are `ordered` each row is a group: the oracle gives them by their arrival numbers.
+    """
     groups: list[Group] = []
     ended = begun = 0
     for outcome in outcomes:
@@ -369,6 +372,8 @@ def expected_groups(case: Case, oracle: Oracle, outcomes: Iterable[Outcome]) -> 
             groups.append(list(expected_rows(case, oracle, outcome.results)))
     if case.results == "count":
         return [[("+I", begun)], [("-D", ended)]] if case.output == "changelog" else [[(begun,)]]
+    if case.ordered:
+        return [[row] for group in groups for row in group]
     return [group for group in groups if group]
 
 

@@ -211,8 +211,8 @@ def _refused(case: Case, step: Step) -> list[str]:
             v = 0 if isinstance(step, BadPush) and step.how == "where" else 1
             pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
             return ["refused(lambda: push(", *pushed, "    [], {}))"]
-        case Transition(plan, _, store):
-            chosen = "" if store is None else f", store={list(store)!r}"
+        case Transition(plan, _, store, box):
+            chosen = ("" if store is None else f", store={list(store)!r}") + (f", box={box!r}" if box else "")
             return [f"refused(lambda: runtime.transition({plan!r}{chosen}))"]
         case _:
             raise AssertionError(f"{step} is never refused for lack of room")
@@ -231,9 +231,10 @@ def _call(model: Model, step: Step) -> list[str]:
             v = 0 if how == "where" else 1
             pushed = listed([_row(case, row, v if row.stream == 0 else 1) for row in rows])
             return ["push_in_vain(", *pushed, f"    more={int(how == 'order')},", ")"]
-        case Transition(plan, _, store):
+        case Transition(plan, _, store, box):
             name = "transition_in_vain" if model.fixed else "runtime.transition"
             chosen = "" if store is None else f", store={list(store)!r}"
+            chosen += f", box={box!r}" if box and not model.fixed else ""
             line = f"{name}({plan!r}, at={model.at(step)}{chosen})"
             if not model.fixed:
                 model.change(step)

@@ -57,6 +57,8 @@ def options_from(parts: Parts, policy: str | Policy | None) -> dict[str, Any]:
         "ids_only": parts.flag("ids_only"),
         "renumber_at": parts.integer("renumber_at"),
         "bounded": parts.flag("bounded"),
+        "ordered": parts.flag("ordered"),
+        "purge": parts.text("purge"),
     }
 
 

@@ -22,6 +22,7 @@ from eddy.push.records import CommitRecord, LastPush
 from eddy.push.room import drop_state, make_room
 from eddy.push.transaction import begin, finish, recover, roll_back
 from eddy.push.walk import open_push, walk
+from eddy.results.ordered import put_in_order
 from eddy.routing.change import follow_router
 from eddy.routing.schedule import schedule_of
 from stairs.descriptors import LOADING, M_MODE, M_WATERMARK, S_BASE
@@ -129,6 +130,8 @@ def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitR
     else:
         count, changes = walk(engine, arrivals, only_kept)
         engine.modules.allowance.ask(0, "what was pushed")
+        if engine.options.ordered:
+            put_in_order(engine.modules, arrivals.order)
         made = engine.output.make(engine.combinations(count))
         table, inserted, deleted = made.table, made.inserted, made.deleted
         found = inserted + deleted

@@ -11,6 +11,7 @@ from eddy.query.numbers import whole
 from eddy.routing.router import Router
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import resolve
+from jisc.plan.box import read_box
 from jisc.plan.routes import Preference
 from jisc.plan.states import StateId
 from jisc.plan.tree import Tree, read_plan
@@ -21,7 +22,9 @@ ASKED_FOR = "asked for"
 NO_ROOM = "there was no room for the states"
 
 
-def transition(engine: JoinEngine, plan: str, at: int | None, store: Iterable[str] | None) -> Transition | None:
+def transition(
+    engine: JoinEngine, plan: str, at: int | None, store: Iterable[str] | None, box: str | None = None
+) -> Transition | None:
     """Change the plan now, or schedule the change; see `Runtime.transition`."""
     strategy = engine.strategy
     tree = read_plan(plan, engine.query.graph)
@@ -35,11 +38,17 @@ def transition(engine: JoinEngine, plan: str, at: int | None, store: Iterable[st
     if position < engine.position:
         raise InputError(f"at={position} is past: {engine.position} rows have arrived; leave `at` out for a change now")
     if position > engine.position:
+        if box is not None:
+            raise InputError(
+                f"box={box!r} is for a change of the plan that runs now, and at={position} is later: leave one out; the"
+                " smallest box is found when the change happens"
+            )
         engine.schedule = schedule_of([*engine.schedule, Scheduled(position, tree, states)])
         return None
+    own = None if box is None else read_box(box, strategy.tree, tree, engine.query.graph)
     begin(engine)
     try:
-        done = strategy.change(tree, ASKED_FOR, states)
+        done = strategy.change(tree, ASKED_FOR, states, box=own)
     except EddyError:
         # The strategy refused, and is as it was before.
         engine.undo = None
@@ -67,12 +76,12 @@ def change_plan(
 ) -> None:
     """Change the plan within a push. If memory is short for new states, change it without them.
 
-    store       the states to store, if the strategy lets the caller choose; None = those stored now
+    store       the states to store, only if the strategy lets the caller choose; None = those stored now
     only_kept   whether to store no state that is not stored yet
     """
     strategy = engine.strategy
     if not strategy.can_store:
-        strategy.change(tree, reason, prefer=prefer)
+        strategy.change(tree, reason, store, prefer)
         return
     wanted = strategy.stored if store is None else store
     kept = wanted & strategy.stored
@@ -91,4 +100,6 @@ def follow_router(engine: Planned, only_kept: bool = False) -> None:
     choice = engine.router.look()
     if choice is not None:
         reason = f"{engine.router.policy.name}: {choice.reason}"
-        change_plan(engine, choice.tree, choice.store, reason, only_kept, choice.prefer)
+        # A policy chooses states for a strategy whose states it weighs; the caller's own choice stands.
+        store = choice.store if engine.strategy.can_store else None
+        change_plan(engine, choice.tree, store, reason, only_kept, choice.prefer)

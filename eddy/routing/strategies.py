@@ -9,6 +9,7 @@ from eddy.query.numbers import at_least
 from jisc.plan.states import Masks, StateId, states_of
 from jisc.plan.tree import Tree, names_in, quoted
 from jisc.strategies import STRATEGIES, Strategy, StrategyName
+from jisc.strategies.base import PURGES
 from stairs.errors import InputError, PlanError
 from stairs.graph import JoinGraph
 from stairs.modules import Modules
@@ -22,17 +23,38 @@ def strategy_name(text: str) -> StrategyName:
 
 
 def make_strategy(
-    name: str, modules: Modules, tree: Tree, background: int = 0, store: Iterable[StateId | str] | None = None
+    name: str,
+    modules: Modules,
+    tree: Tree,
+    background: int = 0,
+    store: Iterable[StateId | str] | None = None,
+    purge: str = "exact",
 ) -> Strategy:
     """Return a new strategy that runs a plan.
 
-    background, store   see `eddy.Runtime`
+    background, store, purge   see `eddy.Runtime`
 
-    Raises InputError for an unknown name or a wrong `background`, PlanError for states that the plan does not have or
-    that the strategy does not let the caller choose.
+    Raises InputError for an unknown name or a wrong `background` or `purge`, PlanError for states that the plan does
+    not have or that the strategy does not let the caller choose.
     """
     kind = STRATEGIES[strategy_name(name)]
-    return kind(modules, tree, check_background(kind, background), check_store(kind, tree, modules.graph, store))
+    states: frozenset[StateId] | None
+    keys, states = check_background(kind, background), check_store(kind, tree, modules.graph, store)
+    if store is None and not kind.can_store:
+        states = None
+    return kind(modules, tree, keys, states, check_purge(kind, purge))
+
+
+def check_purge(kind: type[Strategy], purge: str) -> str:
+    """Return when old plans end. Raises InputError for an unknown word, or if the strategy has no old plan to end."""
+    if purge not in PURGES:
+        raise InputError(f"purge={purge!r}: choose one of {', '.join(map(repr, PURGES))}")
+    if purge != PURGES[0] and not kind.purges:
+        raise InputError(
+            f"purge={purge!r} is for strategy 'parallel-track'; strategy {kind.name!r} runs no old plan beside the new"
+            " one"
+        )
+    return purge
 
 
 def check_background(kind: type[Strategy], background: int) -> int:

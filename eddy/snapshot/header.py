@@ -12,11 +12,12 @@ from eddy.aggregates.groups import Groups
 from eddy.aggregates.storage import HEADER as GROUPS
 from eddy.query.query import Query
 from eddy.query.text import QUERY_FORM, difference
-from eddy.routing.strategies import check_background, check_store
+from eddy.routing.strategies import check_background, check_purge, check_store
 from eddy.storage.json_form import Form, boolean, fields, integer, list_of, mapping, one_of, optional, row_of, text
 from eddy.storage.sections import SNAPSHOT, FileKind
 from jisc.plan.tree import Tree, check_connected, parse
 from jisc.strategies import STRATEGIES
+from jisc.strategies.base import PURGES
 from stairs.errors import InputError, PlanError, SnapshotError
 from stairs.graph import FOREVER, WindowKind
 from stairs.memory.allowance import Allowance
@@ -45,6 +46,8 @@ _HEADER: Form = fields(
                 "ids_only": boolean,
                 "renumber_at": integer(1, RENUMBER_AT),
                 "bounded": boolean,
+                "ordered": boolean,
+                "purge": one_of(PURGES),
             }
         ),
         "schedule": list_of(row_of(_COUNT, text, _STORE)),
@@ -85,6 +88,7 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
     options, schedule = header["options"], header["schedule"]
     kind, graph = STRATEGIES[options["strategy"]], query.graph
     _require(not (options["count_only"] and options["ids_only"]), "both count_only and ids_only are set")
+    _require(not (options["count_only"] and options["ordered"]), "both count_only and ordered are set")
     _require(kind.changes or not schedule, f"strategy {kind.name!r} has a fixed plan, but transitions are scheduled")
     for at, _, _ in schedule:
         _require(at >= header["counts"]["arrivals"], f"a transition is scheduled at arrival {at}, which is past")
@@ -93,6 +97,7 @@ def _check_options(header: dict[str, Any], query: Query) -> None:
         for plan, store in ((options["plan"], options["store"]), *(one[1:] for one in schedule)):
             check_store(kind, _tree(plan, query), graph, store)
         check_background(kind, options["background"])
+        check_purge(kind, options["purge"])
     except (PlanError, InputError) as problem:
         raise SNAPSHOT.wrong(str(problem)) from problem
 
@@ -106,6 +111,7 @@ def check_groups(header: dict[str, Any], query: Query, kind: FileKind) -> None:
         return
     options = header["options"]
     kind.require(not (options["count_only"] or options["ids_only"]), "groups exclude count_only and ids_only")
+    kind.require(not options.get("ordered"), "groups exclude ordered")
     try:
         Groups(query, options["output"] == "changelog", options["bounded"], Allowance())
     except InputError as problem:

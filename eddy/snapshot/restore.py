@@ -10,6 +10,7 @@ from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, resolve
 from eddy.snapshot.snapshot import Snapshot
 from jisc.plan.tree import read_plan
+from jisc.strategies import STRATEGIES
 from stairs.errors import PlanError, SnapshotError
 
 
@@ -30,10 +31,11 @@ def restored_options(snapshot: Snapshot, choices: Choices) -> dict[str, Any]:
     options = snapshot.options
     if choices.strategy is not None and choices.strategy != options["strategy"]:
         # Another strategy has its own defaults.
-        options.update(strategy=choices.strategy, background=0, store=None, policy=None)
+        options.update(strategy=choices.strategy, background=0, store=None, policy=None, purge="exact")
     if choices.plan is not None:
         options["plan"] = choices.plan
-        options["store"] = None if options["store"] is None else ()
+        choosing = options["store"] is not None and STRATEGIES[options["strategy"]].can_store
+        options["store"] = () if choosing else None
     if choices.policy is not None:
         options["policy"] = choices.policy
     elif options["policy"] is not None and options["policy"] not in POLICIES:
@@ -69,7 +71,7 @@ def fill_engine(engine: JoinEngine, snapshot: Snapshot, max_bytes: int | None) -
     if engine.rings is not None:
         engine.modules.caches.add(engine.rings)
     engine.strategy = make_strategy(
-        options.strategy, engine.modules, engine.strategy.tree, options.background, options.store
+        options.strategy, engine.modules, engine.strategy.tree, options.background, options.store, options.purge
     )
     engine.set_bound(max_bytes)
     engine.strategy.refill()

@@ -15,8 +15,8 @@ not attempted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,10 +30,23 @@ from stairs.routes import CompareRow, HopRow, OpRow, add_compares, op_row, route
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """A plan, and for each of its stored states the row of its STAIR in the store."""
+    """A plan, and for each of its stored states the row of its STAIR in the store.
+
+    streams  the streams whose tuples follow its routes, as bits
+    filled   states into which it does not store, because an older plan does
+    newer    by the streams of a join, as bits: where the marks of a later plan start, which finds what is all new there
+    """
 
     tree: Tree
     rows: Mapping[StateId, int]
+    streams: int = -1
+    filled: frozenset[StateId] = frozenset()
+    newer: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Hashable:
+        """All that its tables depend on."""
+        return self.tree, tuple(self.rows.items()), self.streams, self.filled, tuple(self.newer.items())
 
 
 Step = tuple[list[int], int, int]
@@ -151,7 +164,8 @@ def leaf_among(tree: Tree, streams: int) -> Tree:
 def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, Promotions]:
     """Return the tables for plans that run side by side, and per state row the two promotion routes (rows of `span`).
 
-    Row t * streams + i of `span` is the route of stream i in plan t. O(hops of all routes).
+    Row t * streams + i of `span` is the route of stream i in plan t. A state that several plans have is promoted as the
+    first of them computes it. O(hops of all routes).
     """
     m = masks.graph.n_streams
     table = HopTable(masks)
@@ -167,23 +181,24 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, P
     for number, (plan, own) in enumerate(zip(plans, all_sides, strict=True)):
         up: dict[int, list[int]] = {plan.tree.mask: []}
         """By the streams of a node, the hops of a tuple from that node up to the root."""
-        stored = {side.node.mask: plan.rows.get(side.state, -1) for side in own}
+        stored = {side.node.mask: -1 if side.state in plan.filled else plan.rows.get(side.state, -1) for side in own}
         for node, sibling, by, parent in reversed(own):
             bound = masks.classes_of(node)
             # A copy: the state that the last hop stores into depends on the node that the tuple came from.
             steps = list(table.expand(sibling, by, node.mask, bound, plan.rows, number, False)[0])
-            store = stored.get(parent.mask, -1)
-            if store >= 0:
-                last = table.hops[steps[-1]]._replace(store=store)
+            store, newer = stored.get(parent.mask, -1), plan.newer.get(parent.mask, 0)
+            if store >= 0 or newer:
+                last = table.hops[steps[-1]]._replace(store=store, leaf0=newer)
                 steps[-1] = len(table.hops)
                 table.hops.append(last)
             up[node.mask] = steps + up[parent.mask]
         for i in range(m):
-            add(up[1 << i])
+            add(up[1 << i] if plan.streams >> i & 1 else [])
     for number, plan in enumerate(plans):
         for row, (over, base) in table.promotions(plan, number):
-            promotions[row] = len(spans), len(spans) + 1
-            add(over)
-            add(base)
+            if row not in promotions:
+                promotions[row] = len(spans), len(spans) + 1
+                add(over)
+                add(base)
     routes = route_tables(spans, table.hops, table.ops, compares=table.compares)
     return routes._replace(hops=routes.hops[np.array(numbers, np.int64)]), promotions

@@ -26,14 +26,20 @@ COUNTERS = slice(H_PROBES, H_MATCHES + 1)
 """The columns of `Routes.hops` that count."""
 
 
+PURGES = ("exact", "paper")
+"""When an old plan ends: once no old tuple is in a window, or a window later, as in the plan migration paper."""
+
+
 class Savepoint(NamedTuple):
     """A moment to which `Strategy.restore` returns: plans, counters, history. States are not in it: they are caches.
 
     trees      the plans that run, oldest first
-    marks      int64[plans, streams], the first arrival of each stream that each plan knows; None = one plan knows all
+    marks      int64[plans, 2 * streams + 1], where several plans can run: of each plan the first arrival of each stream
+               that it knows, and `passed` and `twice` of its track (`jisc.strategies.parallel_track`); None = one plan
+               knows all
     counters   int64[hops, 2], counters of the tables of routes; None = they are in `past`
     past       int64[streams, 2], counters of earlier tables
-    chosen     the states that the caller chose to store
+    chosen     the states that the caller chose to store, None = the strategy's own choice
     """
 
     trees: list[Tree]
@@ -41,7 +47,7 @@ class Savepoint(NamedTuple):
     counters: Int64s | None
     past: Int64s
     history: Mark
-    chosen: frozenset[StateId]
+    chosen: frozenset[StateId] | None
     prefer: Preference | None
 
 
@@ -51,7 +57,9 @@ class Strategy(ABC):
     A strategy decides which states are stored and when they are computed. Results are the same under every strategy.
 
     background   keys that are promoted after each push in each incomplete state (only if `can_promote`)
-    store        inner states to store from the start (only if `can_store`)
+    store        inner states to store from the start (only if `can_store` or `joins_many`); None = those that the
+                 strategy stores by itself
+    purge        when an old plan ends, one of PURGES (only if `purges`)
 
     A subclass has a name and a mode, and says how tables are made (`_start`, `_move`, `_restore`); other methods have
     defaults for a strategy that stores nothing. Register it in `jisc.strategies`.
@@ -64,30 +72,42 @@ class Strategy(ABC):
     """Whether the plan can change."""
     can_store: ClassVar[bool] = False
     """Whether the caller chooses the states that are stored."""
+    joins_many: ClassVar[bool] = False
+    """Whether the caller may leave inner states out, so that several joins are one, with more than two inputs."""
     prefers: ClassVar[bool] = False
     """Whether the plan says by which class a stream is probed (`jisc.plan.routes.Preference`)."""
     can_promote: ClassVar[bool] = False
     """Whether keys are promoted in the background."""
     eager: ClassVar[bool] = False
     """Whether all states are complete at all times, so that states that were emptied are computed at once."""
+    purges: ClassVar[bool] = False
+    """Whether an old plan runs on beside the new one."""
     overlaps: ClassVar[bool] = False
     """Whether the migration stages of several transitions go on side by side."""
 
     def __init__(
-        self, modules: Modules, tree: Tree, background: int = 0, store: Iterable[StateId] = frozenset()
+        self,
+        modules: Modules,
+        tree: Tree,
+        background: int = 0,
+        store: Iterable[StateId] | None = None,
+        purge: str = "exact",
     ) -> None:
         self.modules = modules
         self.masks = Masks(modules.graph)
         self.tree = tree
         self.background = background
+        self.purge = purge
         self.routes: Routes
         self.history = History(modules.graph)
         self.past: Int64s = np.zeros((modules.graph.n_streams, 2), np.int64)
         """Probes and matches, per stream probed, under earlier tables; replaced, never modified."""
         self.prefer: Preference | None = None
         """By which class streams are probed while nothing is stored; None = by the class bound first."""
-        self._chosen = frozenset(store)
-        """The states that the caller chose to store; those of other plans are ignored."""
+        self._box: int | None = None
+        """The box of the transition at hand, if the caller has named it."""
+        self._chosen = None if store is None else frozenset(store)
+        """The states that the caller chose to store; those of other plans are ignored. None = the strategy chooses."""
         modules.meta[M_MODE] = self.mode
         self._start(tree)
 
@@ -111,6 +131,11 @@ class Strategy(ABC):
     def stored(self) -> frozenset[StateId]:
         """The states of the plan that are stored because the caller chose them (`can_store`)."""
         return frozenset()
+
+    @property
+    def choice(self) -> frozenset[StateId] | None:
+        """The states that the caller has chosen, with which the strategy can be made again; None = its own choice."""
+        return None
 
     @property
     def trees(self) -> list[Tree]:
@@ -138,9 +163,10 @@ class Strategy(ABC):
     @classmethod
     def require_choice(cls) -> None:
         """Raise PlanError if the caller cannot choose the states that are stored."""
-        if not cls.can_store:
+        if not (cls.can_store or cls.joins_many):
             raise PlanError(
-                f"strategy {cls.name!r} decides by its own rule what is stored; choose states under strategy 'eddy'"
+                f"strategy {cls.name!r} decides by its own rule what is stored; choose states under strategy 'eddy' or"
+                " 'moving-state'"
             )
 
     # Changing plans
@@ -151,11 +177,14 @@ class Strategy(ABC):
         reason: str = "",
         store: Iterable[StateId] | None = None,
         prefer: Preference | None = None,
+        box: int | None = None,
     ) -> Transition:
         """Change to another plan, to other stored states, or both, between two arrivals. Return the transition.
 
         store    states to store, those of other plans are ignored; None = the present ones that the new plan has too
         prefer   by which class to probe streams while nothing is stored; None = as now
+        box      the streams of the subtree that changes, as bits (`jisc.plan.box`); None = the smallest one. Only a
+                 strategy that runs plans side by side needs it: the others keep all states that both plans have
 
         Raises PlanError if the strategy cannot do it, CapacityError if memory is short; then the old plan still runs.
         """
@@ -165,11 +194,14 @@ class Strategy(ABC):
         before = self._chosen, self.prefer
         self._chosen = self._chosen if store is None else frozenset(store)
         self.prefer = self.prefer if prefer is None else prefer
+        self._box = box
         try:
             return self._transition(tree, reason)
         except BaseException:
             self._chosen, self.prefer = before
             raise
+        finally:
+            self._box = None
 
     def _transition(self, tree: Tree, reason: str) -> Transition:
         position = int(self.modules.meta[M_ARRIVALS] + self.modules.meta[M_ARRIVAL])

@@ -55,12 +55,17 @@ class Eddy(Jisc):
         return frozenset(self.states)
 
     @property
+    def choice(self) -> frozenset[StateId] | None:
+        """The states of the plan that are stored."""
+        return self.stored
+
+    @property
     def entries(self) -> Entries | None:
         """The tables of the STAIRs; None while none is stored, so that arrivals need not maintain their low marks."""
         return super().entries if self.states else None
 
     def _states(self, tree: Tree) -> list[StateId]:
-        return [state for state in states_of(tree, self.masks) if state in self._chosen]
+        return [state for state in states_of(tree, self.masks) if state in (self._chosen or ())]
 
     def _compile(self, tree: Tree) -> None:
         self._chosen = self.stored

@@ -1,24 +1,38 @@
-"""Parallel Track: old and new plan run side by side until all tuples from before the transition have expired.
+"""Parallel Track: old and new version of what changes run side by side until the tuples from before have expired.
 
-A transition starts the new plan with empty states. It knows only the tuples that arrive from then on (`marks`): it has
-low marks of its own over the SteMs that all plans share. The old plan continues with all tuples. Its root does not emit
-results whose components are all new, because the new plan emits them (the paper's old and new marks, sec. 4.2,
-Algorithm 3). When the windows have passed the marks, the old plan is dropped. If several transitions overlap, several
-plans run, and each emits only results with a component older than the marks of the next plan. So each result is emitted
-once, by the newest plan that knows all its components.
+A transition has a *box*, the subtree that changes (`jisc.plan.box`), and starts its new version as a *track*, with
+empty states. The track knows only the tuples of the box's streams that arrive from then on (`marks`): it has low marks
+of its own over the SteMs that all tracks share. The old track continues with all tuples. At the root of the box it
+gives up composites whose components are all new, because the new track finds them (the paper's old and new marks, sec.
+4.2, Algorithm 3). So each composite leaves the box once, into the state and up the path that both versions share.
+Tuples of other streams have one walk, which probes that state. When the windows of the box's streams have passed the
+marks, the old version of the box is dropped.
 
-Over UNBOUNDED windows, which never pass the marks, no old plan is ever dropped. This is a limit of the strategy itself.
+States within the box that both versions have are shared as well: the old track stores into them, and the new one reads
+those entries that it knows. A box that the caller names has its whole subtree twice, as in the paper, where the box is
+what the optimizer has selected.
+
+While a box is being migrated, each further transition has the whole plan for its box. If several overlap, several
+tracks run, and each leaves results that are all new to the next of them. So each result is emitted once, by the newest
+track that knows all its components.
+
+In the paper a composite is kept for a window after its *youngest* component (Lemma 2.2), and here it is dead as soon as
+its oldest one is. So the stage takes one window here, and two there if the box has more than one join (eq. 4). With
+`purge="paper"` the old track is kept for the second window as well, in which it finds nothing but what it gives up.
+
+Over UNBOUNDED windows, which never pass the marks, no old track is ever dropped. This is a limit of the strategy.
 Source: Zhu, Rundensteiner, Heineman, "Dynamic plan migration for continuous queries over data streams", SIGMOD 2004,
-sec. 4.2.
+sec. 3, 4.2 and 5.2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from jisc.plan.box import smallest_box
 from jisc.plan.states import StateId, states_of
 from jisc.plan.stored_routes import StoredPlan
 from jisc.plan.tree import Tree, check_connected, parse
@@ -31,23 +45,42 @@ from stairs.memory.arena import Int64s
 from stairs.stair import Stair
 from stairs.storage.parts import Parts, Plain
 
+NO_MARK = -FOREVER
+"""The mark of a stream that is not in the box: every tuple is above it."""
+
 
 @dataclass
 class Track:
-    """A plan that runs, with its own states."""
+    """A plan that runs, and its states: those of its own, and those that it shares with the track before it.
+
+    box      the streams of its box, as bits
+    twice    whether it shares no state within its box
+    passed   purge="paper": the arrivals of each stream when the windows of the box had passed the marks; NO_MARK before
+    """
 
     tree: Tree
     states: dict[StateId, Stair]
+    shared: dict[StateId, Stair]
+    box: int
+    twice: bool
+    passed: Int64s
+
+    @property
+    def every(self) -> dict[StateId, Stair]:
+        """All states of the plan."""
+        return {**self.shared, **self.states}
 
 
 class ParallelTrack(StoredStrategy):
-    """Plans side by side."""
+    """Two versions of a box side by side."""
 
     name = "parallel-track"
     overlaps = True
+    purges = True
 
     def _start(self, tree: Tree) -> None:
         self.tracks: list[Track] = []
+        self._whole = (1 << self.modules.graph.n_streams) - 1
         super()._start(tree)
 
     def _install(self, tree: Tree, missing: tuple[StateId, ...] | list[StateId]) -> None:
@@ -55,78 +88,141 @@ class ParallelTrack(StoredStrategy):
         self._open_track(tree)
         self._compile(tree)
 
-    def _open_track(self, tree: Tree) -> None:
-        """Add a track for a plan. A state is complete at once if the track knows no tuple of one of its streams."""
+    def _open_track(self, tree: Tree, twice: bool = False) -> None:
+        """Add a track for a plan, with its marks. A state is complete at once if no tuple of a stream of it is known.
+
+        twice   the track shares no state within its box
+        """
         number, states = len(self.tracks), dict[StateId, Stair]()
+        box = self._box_of(number)
         lows, following = self.store.entries.lows.reshape(-1, len(self.masks.classes))[number], self.modules.streams
+        before = self.tracks[-1].every if self.tracks else {}
+        shared = dict[StateId, Stair]()
         for state in states_of(tree, self.masks):
+            known = before.get(state)
+            if known is not None and not (twice and _within(state, box)):
+                shared[state] = known
+                continue
             empty = any(following[j, S_NEXT] <= lows[j] for j in state.streams)
             states[state] = self.store.add(state.streams, state.by, complete=empty, track=number)
-        self.tracks.append(Track(tree, states))
+        self.tracks.append(Track(tree, states, shared, box, twice, self._not_passed()))
+
+    def _not_passed(self) -> Int64s:
+        return np.full(self.modules.graph.n_streams, NO_MARK, np.int64)
+
+    def _box_of(self, number: int) -> int:
+        """Return the box of a track: the streams that have a mark."""
+        if not number:
+            return self._whole
+        return sum(1 << j for j in np.flatnonzero(self.store.marks[number] > NO_MARK // 2).tolist())
 
     def _compile(self, tree: Tree) -> None:
-        plans = [
-            StoredPlan(track.tree, {state: stair.row for state, stair in track.states.items()}) for track in self.tracks
-        ]
+        m, plans = self.modules.graph.n_streams, []
+        for number, track in enumerate(self.tracks):
+            newer = dict[int, int]()
+            for later, other in enumerate(self.tracks[number + 1 :], number + 1):
+                newer.setdefault(other.box, later * m)
+            rows = {state: stair.row for state, stair in track.every.items()}
+            filled = frozenset(state for state in track.shared if _within(state, track.box))
+            plans.append(StoredPlan(track.tree, rows, track.box, filled, newer))
         self._use(plans)
 
     def to_parts(self) -> Plain:
         """Return all that another process needs to resume."""
         names = self.modules.graph.names
-        return {**super().to_parts(), "plans": [track.tree.text(names) for track in self.tracks]}
+        plans = [{"plan": one.tree.text(names), "passed": one.passed.tolist()} for one in self.tracks]
+        return {**super().to_parts(), "tracks": plans}
 
     def _adopt(self, stairs: list[Stair], parts: Parts) -> None:
-        graph = self.modules.graph
-        trees = [parse(text, graph.names) for text in parts.texts("plans")]
-        fits = len(trees) == len(self.store.marks) and trees[-1] == self.tree
-        parts.require(fits, f"{len(trees)} plans run side by side, with marks for {len(self.store.marks)}")
+        graph, marks = self.modules.graph, self.store.marks
+        kept = parts.items("tracks", len(marks))
         self.tracks = []
-        for number, tree in enumerate(trees):
+        for number, own in enumerate(kept):
+            tree = parse(own.text("plan"), graph.names)
             check_connected(tree, graph)
+            box, last = self._box_of(number), own.integers("passed", graph.n_streams, low=NO_MARK)
+            before = self.tracks[-1] if number else None
+            own.require(before is None or _fits(box, before.tree, tree, number, self._whole), f"box {box:b}")
             states = {StateId.of(stair.streams, stair.by): stair for stair in stairs if stair.track == number}
-            parts.require(list(states) == states_of(tree, self.masks), f"states of another plan in track {number}")
-            self.tracks.append(Track(tree, states))
+            every, known = states_of(tree, self.masks), {} if before is None else before.every
+            fits = states.keys() <= set(every) and all(state in states or state in known for state in every)
+            own.require(fits, f"states of another plan in track {number}")
+            shared = {state: known[state] for state in every if state not in states}
+            twice = any(state in known and _within(state, box) for state in states)
+            self.tracks.append(Track(tree, states, shared, box, twice, np.array(last, np.int64)))
+        parts.require(self.tracks[-1].tree == self.tree, "another plan")
+        parts.require(len(self.stairs) == len(stairs), "states of no track")
         self._compile(self.tree)
 
     def _move(self, tree: Tree, done: Transition) -> None:
-        trees, marks = self.trees, self._marks()
-        try:
-            self.store.set_marks(np.concatenate([self.store.marks, self.modules.streams[None, :, S_NEXT]]))
-            self._open_track(tree)
+        trees, marks, own = self.trees, self._marks(), self.tracks[-1].tree
+        box = smallest_box(own, tree)
+        if not box:
+            # Only sides of joins have changed places.
+            self.tracks[-1].tree = tree
             self._compile(tree)
-            self.modules.allowance.ask(0, "a second plan next to the first")
+            done.kept = done.complete = len(self.tracks[-1].every)
+            done.ended = done.position
+        else:
+            box = self._whole if len(self.tracks) > 1 else self._box or box
+            self._begin(tree, box, trees, marks)
+            done.kept, done.complete = len(self.tracks[-1].shared), len(self.tracks[-1].every)
+        done.states = tuple(self.tracks[-1].every)
+
+    def _begin(self, tree: Tree, box: int, trees: list[Tree], marks: Int64s) -> None:
+        """Begin the track of a box. If memory is short, the tracks of `trees` are as before, with empty states."""
+        following = self.modules.streams[:, S_NEXT]
+        within = (box >> np.arange(len(following)) & 1).astype(np.bool_)
+        try:
+            self.store.set_marks(np.concatenate([self.store.marks, np.where(within, following, NO_MARK)[None]]))
+            self._open_track(tree, twice=self._box is not None)
+            self._compile(tree)
+            self.modules.allowance.ask(0, "a second version of what changes")
         except (CapacityError, MemoryError):
             self.discard_states()
             self._restore(trees, marks)
             raise
-        done.complete = len(self.tracks[-1].states)
-        done.states = tuple(self.tracks[-1].states)
 
     def after_push(self, arrivals: int) -> None:
-        """Drop the old plans whose tuples have all expired."""
+        """Drop the old tracks whose tuples have all expired."""
         purged = 0
-        while purged + 1 < len(self.tracks):
-            passed = self.modules.streams[:, S_LO] >= self.store.marks[purged + 1]
-            if not passed.all():
-                break
+        while purged + 1 < len(self.tracks) and self._has_passed(purged + 1):
             purged += 1
         if purged:
-            self._retire_counters(self.routes)
-            for track in self.tracks[:purged]:
-                self._remove(list(track.states.values()))
-            self.tracks = self.tracks[purged:]
-            self.store.set_marks(self.store.marks[purged:].copy())
-            m = self.modules.graph.n_streams
-            for number, track in enumerate(self.tracks):
-                for stair in track.states.values():
-                    stair.track = number
-                    stair.state[E_LOWS] = number * m
-            self._compile(self.tree)
+            self._drop_tracks(purged)
         super().after_push(arrivals)
 
+    def _has_passed(self, number: int) -> bool:
+        """Return whether the track before this one is purged: no window of the box has an old tuple any more."""
+        streams, track = self.modules.streams, self.tracks[number]
+        if not (streams[:, S_LO] >= self.store.marks[number]).all():
+            return False
+        if self.purge == "exact" or track.box.bit_count() < 3:
+            return True
+        if track.passed.max() == NO_MARK:
+            # The youngest component of an old composite came before now.
+            within = track.box >> np.arange(len(streams)) & 1
+            track.passed = np.where(within, streams[:, S_NEXT] + streams[:, S_BASE], NO_MARK)
+        return bool((streams[:, S_LO] + streams[:, S_BASE] >= track.passed).all())
+
+    def _drop_tracks(self, purged: int) -> None:
+        self._retire_counters(self.routes)
+        gone, (first, *later) = self.tracks[:purged], self.tracks[purged:]
+        kept = first.every
+        rows = {stair.row for stair in kept.values()}
+        self._remove([stair for track in gone for stair in track.states.values() if stair.row not in rows])
+        self.tracks = [replace(first, states=kept, shared={}, box=self._whole, passed=self._not_passed()), *later]
+        self.store.set_marks(self.store.marks[purged:].copy())
+        m = self.modules.graph.n_streams
+        for number, track in enumerate(self.tracks):
+            for stair in track.states.values():
+                stair.track = number
+                stair.state[E_LOWS] = number * m
+        self._compile(self.tree)
+
     def _finished(self) -> list[Transition]:
-        # Each open transition has its old plan; the oldest plans are purged first.
-        open_ones = self.history.open_ones
+        # Each open transition has its old track; the oldest tracks are purged first.
+        open_ones = [one for one in self.history.open_ones if one.ended is None]
         return open_ones[: len(open_ones) + 1 - len(self.tracks)]
 
     @property
@@ -141,15 +237,34 @@ class ParallelTrack(StoredStrategy):
 
     def _marks(self) -> Int64s:
         # As arrival numbers, which stay; tuples may be renumbered before the marks are needed again.
-        marks: Int64s = self.store.marks + self.modules.streams[:, S_BASE]
+        # There is no track between `discard_states` and `restore`.
+        kept = [[*track.passed, track.twice] for track in self.tracks] or [[*self._not_passed(), 0]]
+        marks: Int64s = np.hstack([self.store.marks + self.modules.streams[:, S_BASE], np.array(kept, np.int64)])
         return marks
 
     def _without_states(self) -> dict[str, Any]:
         return {"tracks": []}
 
     def _restore(self, trees: list[Tree], marks: Int64s | None) -> None:
-        if marks is not None:
-            self.store.set_marks(np.maximum(marks - self.modules.streams[:, S_BASE], -FOREVER))
-        for tree in trees:
-            self._open_track(tree)
+        base = self.modules.streams[:, S_BASE]
+        m = len(base)
+        if marks is None:
+            marks = np.hstack([self.store.marks + base, self._not_passed()[None], [[0]]])
+        self.store.set_marks(np.maximum(marks[:, :m] - base, NO_MARK))
+        for tree, row in zip(trees, marks, strict=True):
+            self._open_track(tree, bool(row[-1]))
+            self.tracks[-1].passed = row[m:-1]
         self._compile(trees[-1])
+
+
+def _within(state: StateId, box: int) -> bool:
+    """Return whether a state is within a box, and not its output."""
+    return not state.mask & ~box and state.mask != box
+
+
+def _fits(box: int, old: Tree, new: Tree, number: int, whole: int) -> bool:
+    """Return whether track `number`, which comes after a track with the plan `old`, can have this box."""
+    if box == whole:
+        return True
+    nodes = [{node.mask for node in tree.inner()} for tree in (old, new)]
+    return number == 1 and all(box in own for own in nodes) and not smallest_box(old, new) & ~box

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class StoredStrategy(Strategy):
         """The STAIRs of the plan."""
         self._gone: Int64s = np.zeros(4, np.int64)
         """Counters of dropped states."""
-        self._tables: dict[tuple[Any, ...], tuple[Routes, Promotions]] = {}
+        self._tables: dict[tuple[Hashable, ...], tuple[Routes, Promotions]] = {}
         """Cached tables, by plans and the rows of their states."""
         self._install(tree, self._states(tree))
 
@@ -82,7 +82,7 @@ class StoredStrategy(Strategy):
 
     def _use(self, plans: list[StoredPlan]) -> None:
         """Use the tables of these plans. They are cached, because plans that were replaced tend to return."""
-        key = tuple((plan.tree, tuple(plan.rows.items())) for plan in plans)
+        key = tuple(plan.key for plan in plans)
         known = self._tables.get(key)
         if known is None:
             if len(self._tables) >= PLANS:

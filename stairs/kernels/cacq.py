@@ -206,7 +206,7 @@ def route(
         if y >= 0 and storing:
             store(arena, entries, walk, y)
         if d == every:
-            if wanted(arena, entries, walk, -1, strict, tally):
+            if wanted(arena, walk, strict):
                 if not count_only:
                     if (out + 1) * m <= walk.ids.shape[0]:
                         write(walk, out)

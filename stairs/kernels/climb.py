@@ -38,6 +38,7 @@ from stairs.descriptors import (
     E_TAIL,
     H_CLASS,
     H_MATCHES,
+    H_NEWER,
     H_PROBES,
     H_STATE,
     H_STORE,
@@ -144,21 +145,24 @@ def take_back(entries: Entries, routes: Routes, i: int, row: int, s: int) -> Non
 
 
 @inlined
-def wanted(arena: Arena, entries: Entries, walk: Walk, newer: int, strict: bool, tally: int) -> bool:
-    """Return whether the bound components are a result of this walk.
+def is_new(entries: Entries, walk: Walk, newer: int) -> bool:
+    """Return whether all bound components are above the marks of a later track, which start at `newer`.
 
-    newer    where the marks of the next plan start, -1 = none; that plan reports results of which all components are
-             above its marks
+    The marks of streams outside of the box of that track are below every tuple, and do not count.
+    """
+    older = False
+    for j in range(walk.current.shape[0]):
+        older |= walk.current[u64(j)] < entries.marks[u64(newer + j)]
+    return not older
+
+
+@inlined
+def wanted(arena: Arena, walk: Walk, strict: bool) -> bool:
+    """Return whether the bound components are a result.
+
     strict   compare the event times of all components: none may be too old for the youngest
     """
     m = walk.current.shape[0]
-    if newer >= 0:
-        older = False
-        for j in range(m):
-            older |= walk.current[u64(j)] < entries.marks[u64(newer + j)]
-        if not older:
-            arena.meta[M_SUPPRESSED] += tally
-            return False
     if strict:
         greatest, deadline = np.int64(-2 * FOREVER), np.int64(2 * FOREVER)
         for j in range(m):
@@ -179,7 +183,6 @@ def climb(
     walk: Walk,
     route: int,
     lows: int,
-    newer: int,
     storing: bool,
     strict: bool,
     count_only: bool,
@@ -212,15 +215,20 @@ def climb(
             h = first + level
             low = floor(entries, routes, lows, h)
         following = after(arena, entries, routes, walk.current, h, s, low)
-        if not take(arena, entries, routes, walk.bound, walk.kids, walk.current, h, s):
+        if not take(arena, entries, routes, walk.bound, walk.kids, walk.current, lows, h, s):
             s = following
             continue
         hops[u64(h), H_MATCHES] += tally
+        newer = hops[u64(h), H_NEWER]
+        if newer > 0 and is_new(entries, walk, newer):
+            arena.meta[M_SUPPRESSED] += tally
+            s = following
+            continue
         x = hops[u64(h), H_STORE]
         if x >= 0 and storing:
             store(arena, entries, walk, x)
         if h + 1 == end:
-            if wanted(arena, entries, walk, newer, strict, tally):
+            if wanted(arena, walk, strict):
                 if not count_only:
                     if (out + 1) * m <= walk.ids.shape[0]:
                         write(walk, out)

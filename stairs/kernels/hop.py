@@ -120,10 +120,14 @@ def take(
     bound: np.ndarray,
     kids: np.ndarray,
     current: np.ndarray,
+    lows: int,
     h: int,
     s: int,
 ) -> bool:
-    """Bind the components of candidate s of hop h and their keys; return False if one is dead or fails a check."""
+    """Bind the components of candidate s of hop h and their keys; return False if one is dead or fails a check.
+
+    lows   where the low marks of the walk start. A state that two tracks share has entries that only one of them knows
+    """
     hop, ops, classes = routes.hops[u64(h)], routes.ops, arena.classes
     x = hop[H_STATE]
     if x < 0:
@@ -132,7 +136,7 @@ def take(
             return False
     else:
         states, parts = entries.states, entries.parts
-        first, lows = states[u64(x), E_PARTS0], states[u64(x), E_LOWS]
+        first = states[u64(x), E_PARTS0]
         at = entry_at(entries, x, s) + 4 - 4 * first
         for k in range(first, states[u64(x), E_PARTS1]):
             j = parts[u64(k), P_STREAM]

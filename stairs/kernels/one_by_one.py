@@ -36,6 +36,8 @@ from stairs.descriptors import (
     M_TALLIED,
     M_TIMED,
     M_WATERMARK,
+    R_END,
+    R_TRUNK,
     ROUTED,
     S_ATTR0,
     S_ATTR1,
@@ -99,7 +101,7 @@ def probe_stored(
     tally: int,
     out: int,
 ) -> int:
-    """Run `emit` for plans with stored states: one walk for each track, the oldest first.
+    """Run `emit` for plans with stored states: one walk for each track that has a route of stream i, the oldest first.
 
     Callers give `storing` as np.bool_: numba would compile a kernel once for each literal.
     """
@@ -107,10 +109,10 @@ def probe_stored(
     tracks = entries.lows.shape[0] // m
     s = walk.current[u64(i)]
     for t in range(tracks):
-        newer = (t + 1) * m if t + 1 < tracks else -1
+        row = u64(t * m + i)
         # A tuple that leaves a window may be older than a track.
-        if s >= entries.lows[u64(t * m + i)]:
-            out = climb(arena, entries, routes, walk, t * m + i, t * m, newer, storing, strict, count_only, tally, out)
+        if s >= entries.lows[row] and routes.span[row, R_TRUNK] < routes.span[row, R_END]:
+            out = climb(arena, entries, routes, walk, t * m + i, t * m, storing, strict, count_only, tally, out)
     if storing and arena.meta[M_SHORT] != 0:
         for t in range(tracks):
             take_back(entries, routes, i, t * m + i, s)

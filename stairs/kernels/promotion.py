@@ -82,7 +82,7 @@ def combine(arena: Arena, entries: Entries, routes: Routes, walk: Walk, x: int, 
             h -= 1
             continue
         candidate[u64(h - first)] = after(arena, entries, routes, current, h, s, low)
-        if not take(arena, entries, routes, bound, kids, current, h, s):
+        if not take(arena, entries, routes, bound, kids, current, lows, h, s):
             continue
         if h < last:
             h += 1

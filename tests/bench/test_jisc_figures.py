@@ -13,7 +13,7 @@ from bench.papers.jisc import PLOTTED as FIGURES
 from bench.papers.jisc import latency
 from bench.papers.jisc.throughput import NORMAL, STEPS, TOTAL
 from bench.ways.strategies import Run, raced, started
-from bench.workloads.sources import permutations
+from bench.workloads.sources import permutations, uniform
 
 FIGURE = {figure.name: figure for figure in FIGURES}
 TINY: Mapping[str, Mapping[str, Any]] = {
@@ -24,6 +24,8 @@ TINY: Mapping[str, Mapping[str, Any]] = {
     "fig11": {"streams": 4, "window": 50, "period": 2_000, "tuples": 5_000, "rounds": 1, "seed": 5},
     "fig12": {"streams": 4, "window": 50, "period": 1_000, "tuples": 4_000, "rounds": 2, "seed": 5},
 }
+TINY = {**TINY, **{f"{name}-uniform": point for name, point in TINY.items()}}
+TINY = {**TINY, "fig10-uniform": {**TINY["fig10"], "keys": "uniform"}}
 NESTED = {"panel": "b", "joins": 4, "window": 30, "transitions": 3, "seed": 5}
 
 
@@ -35,7 +37,7 @@ def measured(figure: Figure, point: Mapping[str, Any]) -> list[Row]:
 
 
 def test_the_figures_have_the_names_of_the_paper() -> None:
-    assert list(FIGURE) == [f"fig{n}" for n in range(7, 13)]
+    assert list(FIGURE) == [f"fig{n}{keys}" for keys in ("", "-uniform") for n in range(7, 13)]
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
@@ -119,7 +121,9 @@ def test_no_time_is_told_of_ways_that_differ_in_results(name: str, monkeypatch: 
         FIGURE[name].measure(TINY[name], lambda said: None)
 
 
-@pytest.mark.parametrize("point", [TINY["fig10"], NESTED], ids=["hash joins", "nested loops"])
+@pytest.mark.parametrize(
+    "point", [TINY["fig10"], TINY["fig10-uniform"], NESTED], ids=["hash joins", "uniform", "nested loops"]
+)
 def test_results_after_the_transition_are_compared(point: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[Mapping[str, object]] = []
 
@@ -132,6 +136,14 @@ def test_results_after_the_transition_are_compared(point: Mapping[str, Any], mon
     strategies = latency.STRATEGIES if point["panel"] == "a" else latency.NESTED
     assert compared
     assert all(set(found) == set(strategies) and all(found.values()) for found in compared)
+
+
+def test_uniform_arrivals_begin_with_one_that_has_a_result() -> None:
+    turnover = uniform(30, 30, 5, 4).from_a_result()
+    assert sorted(turnover.keys.tolist()) == sorted(uniform(30, 30, 5, 4).keys.tolist())
+    assert all(turnover.keys[0] in turnover.keys[turnover.order == i] for i in range(4))
+    with pytest.raises(ValueError, match="no key is in all 60 streams"):
+        uniform(10, 10, 5, 60).from_a_result()
 
 
 def test_a_stage_that_goes_on_is_told() -> None:

@@ -47,6 +47,7 @@ class PlansInMotion(RuleBasedStateMachine):
         strategy=st.sampled_from(tuple(STRATEGIES)),
         output=st.sampled_from(("append", "changelog")),
         form=st.sampled_from(("ids", "ids", "rows", "count")),
+        ordered=st.booleans(),
         renumber_at=st.sampled_from((None, 40, 80)),
         drift=st.sampled_from((0, 1)),
         skew=st.sampled_from(((0, 0, 0, 1, 1, 2), (0,), (0, 1, 2, 3))),
@@ -63,6 +64,7 @@ class PlansInMotion(RuleBasedStateMachine):
         strategy: str,
         output: str,
         form: str,
+        ordered: bool,
         renumber_at: int | None,
         drift: int,
         skew: tuple[int, ...],
@@ -79,7 +81,7 @@ class PlansInMotion(RuleBasedStateMachine):
         options: dict[str, Any] = {} if renumber_at is None else {"renumber_at": renumber_at}
         if strategy in ("jisc", "eddy"):
             options["background"] = background
-        self.strategy, self.policy = strategy, policy
+        self.strategy, self.policy, self.ordered = strategy, policy, ordered and form != "count"
         # Relative to the bytes of a new runtime.
         empty = eddy.Runtime(self.query, ids_only=form == "ids", count_only=form == "count", policy="fixed")
         self.max_bytes = None if bound is None else int(bound * empty._engine.modules.allowance.used)
@@ -96,6 +98,7 @@ class PlansInMotion(RuleBasedStateMachine):
             decide_every=every,
             store=self._store(data, self.plans[0]),
             max_bytes=self.max_bytes,
+            ordered=self.ordered,
             **options,
         )
         self.plan = self.runtime.plan
@@ -171,7 +174,8 @@ class PlansInMotion(RuleBasedStateMachine):
             for part in (arrivals[:half], arrivals[half:]) if half else ():
                 self._take(part, full)
             return
-        assert_changes(table, changes(self.case, outcomes, self.oracle, self.output, self.form), self.form)
+        found = changes(self.case, outcomes, self.oracle, self.output, self.form, self.ordered)
+        assert_changes(table, found, self.form)
         self._assert_late(late_rows(self.case, arrivals, outcomes), dropped)
         self._pass()
 

@@ -42,6 +42,9 @@ def test_a_strategy_does_what_it_says_it_can(name: str) -> None:
     if kind.can_store:
         assert strategy.change(other, store=states).states == tuple(states)
         assert strategy.stored == set(states)
+    elif kind.joins_many:
+        assert strategy.change(other, store=states[:1]).states == tuple(states[:1])
+        assert strategy.choice == set(states[:1])
     else:
         with pytest.raises(PlanError, match="decides by its own rule"):
             strategy.change(other, store=states)

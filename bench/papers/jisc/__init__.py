@@ -6,6 +6,13 @@ from __future__ import annotations
 from bench.harness.figure import Figure
 from bench.papers.jisc import latency, propositions, throughput
 
-PLOTTED: tuple[Figure, ...] = (*throughput.FIGURES[:3], *latency.FIGURES, *throughput.FIGURES[3:])
-"""The figures of the paper."""
+PLOTTED: tuple[Figure, ...] = (
+    *throughput.FIGURES[:3],
+    latency.FIGURE,
+    *throughput.FIGURES[3:],
+    *throughput.UNIFORM_FIGURES[:3],
+    latency.UNIFORM_FIGURE,
+    *throughput.UNIFORM_FIGURES[3:],
+)
+"""The figures of the paper, and the same with uniform keys."""
 FIGURES: tuple[Figure, ...] = (*PLOTTED, *propositions.FIGURES)

@@ -1,8 +1,9 @@
 """Figures 7 and 8 (the migration stage), 9 (no transition), 11 and 12 (repeated transitions).
 
 Streams are joined on one key. Each repeats its own permutation of as many keys as its window has rows, so with full
-windows every tuple gives one result. In the best case a transition makes one state incomplete, the one just below the
-root; in the worst case all states.
+windows every tuple gives one result. A second series of figures has keys drawn uniformly from as many values, as the
+paper draws them: then a tuple has one partner in each other stream on average, and few tuples join all the way. In the
+best case a transition makes one state incomplete, the one just below the root; in the worst case all states.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from itertools import cycle
-from typing import Any
+from typing import Any, Literal
 
 from bench.harness.figure import Figure, Plot, Point, Row, Say, Table, number, spread
 from bench.harness.turns import Taken, time
 from bench.ways.strategies import PUSH, raced, started
-from bench.workloads.sources import Turnover, permutations
+from bench.workloads.sources import Turnover, permutations, uniform
 
 COMPARED = ("jisc", "cacq", "parallel-track", "mjoin", "eddy")
 """Strategies of the paper's figures, then mjoin, which stores nothing, and the default."""
@@ -43,7 +44,12 @@ def _changed(turnover: Turnover, case: str) -> str:
     return turnover.swapped_plan if case == "best" else turnover.reversed_plan
 
 
-def _turnover(point: Point, streams: int) -> Turnover:
+Keys = Literal["permuted", "uniform"]
+
+
+def _turnover(point: Point, streams: int, keys: Keys) -> Turnover:
+    if keys == "uniform":
+        return uniform(point["window"], point["window"], point["seed"], streams)
     return permutations(streams, point["window"], point["seed"])
 
 
@@ -61,18 +67,21 @@ def stage_points(full: bool) -> list[Point]:
     return [{"joins": joins, "window": window, "rounds": rounds, "seed": 5} for joins, window, rounds in found]
 
 
-def stage(case: str, point: Point, say: Say) -> list[Row]:
+def stage(case: str, keys: Keys, point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy: stages there and back, each round by all strategies in turn.
+
+    With permuted keys a stage is over when the windows have turned over. With uniform ones some keys of a state may
+    never be probed, because no tuple of the next stream has them, and jisc leaves them incomplete.
 
     stored, promoted, duplicates   counts of the last stage
     steady_seconds                 the turnover before the stage, without a transition
     """
-    turnover = _turnover(point, point["joins"] + 1)
+    turnover = _turnover(point, point["joins"] + 1, keys)
     pushes = turnover.cut(PUSH).arrow
     runs, once = started(turnover, pushes, STAGE), (len(pushes), None)
     plans = [turnover.plan if turn % 2 else _changed(turnover, case) for turn in range(point["rounds"])]
     parts = [once, once, *((len(pushes), plan) for plan in plans)]
-    seconds = raced(f"{case} case, {point['joins']} joins", runs, parts, say, check=True)
+    seconds = raced(f"{case} case, {point['joins']} joins", runs, parts, say, check=keys == "permuted")
     taken = {strategy: own[2:] for strategy, own in seconds.items()}
     rows: list[Row] = []
     for strategy, run in runs.items():
@@ -99,9 +108,9 @@ def normal_points(full: bool) -> list[Point]:
     return [{"streams": 21, "window": window, "step": step, "rounds": 3 if full else 2, "seed": 5}]
 
 
-def normal(point: Point, say: Say) -> list[Row]:
+def normal(keys: Keys, point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy and step, with accumulated times; the strategies take each step in turn."""
-    turnover = _turnover(point, point["streams"])
+    turnover = _turnover(point, point["streams"], keys)
     pushes, step = turnover.cut(PUSH).arrow, point["step"]
     parts = [(step // PUSH, None)] * STEPS
     rounds = [
@@ -124,9 +133,9 @@ def frequency_points(full: bool) -> list[Point]:
     return [{"streams": 21, "window": window, "period": period * million, **sizes} for period in periods]
 
 
-def frequency(case: str, point: Point, say: Say) -> list[Row]:
+def frequency(case: str, keys: Keys, point: Point, say: Say) -> list[Row]:
     """Return a row for each strategy: a transition at once and after each period; strategies take periods in turn."""
-    turnover = _turnover(point, point["streams"])
+    turnover = _turnover(point, point["streams"], keys)
     pushes, period, tuples = turnover.cut(PUSH).arrow, point["period"], point["tuples"]
     plans, runs = cycle([_changed(turnover, case), turnover.plan]), started(turnover, pushes, COMPARED)
     counts = [min(period, tuples - done) // PUSH for done in range(0, tuples, period)]
@@ -162,49 +171,64 @@ def _look(x: str, label: str, ratio: str, log: str = "") -> dict[str, Any]:
 
 SOURCE = "Aly, Aref, Ouzzani, Mahmoud, EDBT 2014, figure {}"
 INCOMPLETE = {"best": "one state", "worst": "all states"}
-FIGURES = (
-    *(
-        Figure(
-            f"fig{number}",
-            f"The migration stage with {INCOMPLETE[case]} incomplete: the transition and a turnover of all windows "
-            "(10 000 rows; quick: 500). CPU time, pushes of 1 000, counting. moving-state, mjoin and eddy are not in "
-            "the paper's figure; the paper used Java on a Core2 Duo of 2.1 GHz.",
-            stage_points,
-            partial(stage, case),
-            source=SOURCE.format(number),
-            **_look("joins", "joins", "speedup", log="y"),
-            printed=[
-                {"joins": joins, "strategy": name, "seconds": seconds, "speedup": seconds / found["jisc"]}
-                for joins, found in PAPER[case].items()
-                for name, seconds in found.items()
-            ],
-        )
-        for number, case in ((7, "best"), (8, "worst"))
-    ),
-    Figure(
-        "fig9",
-        "20 joins, no transition, windows of 10 000 rows (quick: 1 000) that are empty at the start; the time of each "
-        "tenth of the tuples accumulates. CPU time. mjoin and eddy are not in the paper.",
-        normal_points,
-        normal,
-        source=SOURCE.format(9),
-        **_look("tuples_m", "million tuples", "vs_jisc"),
-        printed=[
-            {"strategy": name, "tuples_m": 10.0, "seconds": seconds, "vs_jisc": seconds / PAPER_NORMAL["jisc"]}
-            for name, seconds in PAPER_NORMAL.items()
-        ],
-    ),
-    *(
-        Figure(
-            f"fig{number}",
-            "20 joins, 20 million tuples, and at regular intervals a transition that makes "
-            f"{INCOMPLETE[case]} incomplete. Windows of 10 000 rows, full at the start (quick: all sizes divided by "
-            "40). CPU time. mjoin and eddy are not in the paper.",
-            frequency_points,
-            partial(frequency, case),
-            source=SOURCE.format(number),
-            **_look("period_m", "million tuples between transitions", "vs_jisc"),
-        )
-        for number, case in ((11, "worst"), (12, "best"))
-    ),
+UNIFORM = (
+    " Keys are uniform over as many values as a window has rows, as the paper draws them: a tuple has one partner in"
+    " each other stream on average. Over 20 joins or more, hardly any tuple joins all the way."
 )
+
+
+def figures(keys: Keys = "permuted") -> tuple[Figure, ...]:
+    """Return figures 7 to 9, 11 and 12. Numbers that the paper prints are with the permuted keys, its ratios too."""
+    name, about, drawn = ("fig{}-uniform", UNIFORM, False) if keys == "uniform" else ("fig{}", "", True)
+    return (
+        *(
+            Figure(
+                name.format(number),
+                f"The migration stage with {INCOMPLETE[case]} incomplete: the transition and a turnover of all windows "
+                "(10 000 rows; quick: 500). CPU time, pushes of 1 000, counting. moving-state, mjoin and eddy are not "
+                f"in the paper's figure; the paper used Java on a Core2 Duo of 2.1 GHz.{about}",
+                stage_points,
+                partial(stage, case, keys),
+                source=SOURCE.format(number),
+                **_look("joins", "joins", "speedup", log="y"),
+                printed=[
+                    {"joins": joins, "strategy": strategy, "seconds": seconds, "speedup": seconds / found["jisc"]}
+                    for joins, found in PAPER[case].items()
+                    for strategy, seconds in found.items()
+                    if drawn
+                ],
+            )
+            for number, case in ((7, "best"), (8, "worst"))
+        ),
+        Figure(
+            name.format(9),
+            "20 joins, no transition, windows of 10 000 rows (quick: 1 000) that are empty at the start; the time of "
+            f"each tenth of the tuples accumulates. CPU time. mjoin and eddy are not in the paper.{about}",
+            normal_points,
+            partial(normal, keys),
+            source=SOURCE.format(9),
+            **_look("tuples_m", "million tuples", "vs_jisc"),
+            printed=[
+                {"strategy": strategy, "tuples_m": 10.0, "seconds": seconds, "vs_jisc": seconds / PAPER_NORMAL["jisc"]}
+                for strategy, seconds in PAPER_NORMAL.items()
+                if drawn
+            ],
+        ),
+        *(
+            Figure(
+                name.format(number),
+                "20 joins, 20 million tuples, and at regular intervals a transition that makes "
+                f"{INCOMPLETE[case]} incomplete. Windows of 10 000 rows, full at the start (quick: all sizes divided "
+                f"by 40). CPU time. mjoin and eddy are not in the paper.{about}",
+                frequency_points,
+                partial(frequency, case, keys),
+                source=SOURCE.format(number),
+                **_look("period_m", "million tuples between transitions", "vs_jisc"),
+            )
+            for number, case in ((11, "worst"), (12, "best"))
+        ),
+    )
+
+
+FIGURES = figures()
+UNIFORM_FIGURES = figures("uniform")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from time import thread_time
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -169,9 +169,16 @@ class Run:
     ended: int | None = None
 
 
-def run(setting: Setting, pushes: Sequence[Push], strategy: str, change: int | None, plan: str = OLD) -> Run:
+def run(
+    setting: Setting,
+    pushes: Sequence[Push],
+    strategy: str,
+    change: int | None,
+    plan: str = OLD,
+    purge: Literal["exact", "paper"] = "exact",
+) -> Run:
     """Take the pushes, and change from `plan` to the new one before push number `change`."""
-    runtime = Runtime(setting.query(), plan, strategy=strategy_name(strategy), count_only=True)
+    runtime = Runtime(setting.query(), plan, strategy=strategy_name(strategy), count_only=True, purge=purge)
     seconds, stall, results, entries, made = [], [], [], [], 0
     for k, push in enumerate(pushes):
         start = thread_time()

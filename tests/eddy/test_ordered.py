@@ -1,0 +1,110 @@
+"""Results in the order of their timestamps (`Runtime(ordered=True)`)."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import eddy
+from eddy import Branch, Query, Range, Rows, Runtime, Stream, agg
+from jisc.strategies import STRATEGIES
+
+KEYS = pa.schema([("k", pa.int64())])
+TIMED = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+JOIN = ["R.k = S.k", "S.k = T.k"]
+STEPS, PLANS = 12, ("(R S) T", "(S T) R", "(R T) S")
+
+
+def batch(*keys: int) -> pa.RecordBatch:
+    return pa.record_batch({"k": keys}, schema=KEYS)
+
+
+def ids(table: pa.Table) -> list[tuple[int, ...]]:
+    return list(zip(*(table[name].to_pylist() for name in "RST"), strict=True))
+
+
+def emitted(strategy: str, *, ordered: bool, output: str = "append") -> list[list[tuple[int, ...]]]:
+    """Return the results of random pushes of few keys by push, with changes of plan between and within pushes."""
+    random = Random(4)
+    query = Query([Stream(name, KEYS, window=Rows(6)) for name in "RST"], JOIN)
+    runtime = Runtime(query, PLANS[0], strategy=strategy, policy="fixed", ids_only=True, ordered=ordered, output=output)  # type: ignore[arg-type]
+    found = []
+    for step in range(STEPS):
+        at = runtime.position + random.randrange(8)
+        if STRATEGIES[strategy].changes and step % 3 == 1:
+            runtime.transition(PLANS[step % len(PLANS)], at)
+        order = [random.randrange(3) for _ in range(15)]
+        rows = {name: batch(*(random.randrange(2) for _ in range(order.count(i)))) for i, name in enumerate("RST")}
+        found.append(ids(runtime.push(rows, order)))
+    return found
+
+
+def breaks(results: list[tuple[int, ...]]) -> int:
+    """Return how many pairs of results break Lemma 2.1: no timestamp of the later one is greater."""
+    return sum(not any(x < y for x, y in zip(a, b, strict=True)) for a, b in combinations(results, 2))
+
+
+def test_all_strategies_give_one_order_in_which_the_timestamp_order_lemma_holds() -> None:
+    found = [emitted(strategy, ordered=True) for strategy in STRATEGIES]
+    assert all(one == found[0] for one in found)
+    results = list(chain.from_iterable(found[0]))
+    assert len(results) > 200
+    assert breaks(results) == 0
+    # Lists are walked from the newest tuple on, so without the option it does not hold.
+    assert breaks(list(chain.from_iterable(emitted("jisc", ordered=False)))) > 0
+
+
+def test_a_changelog_is_the_same_under_all_strategies() -> None:
+    found = [emitted(strategy, ordered=True, output="changelog") for strategy in STRATEGIES]
+    assert all(one == found[0] for one in found)
+
+
+def stacked(strategy: str) -> list[tuple[int, ...]]:
+    """Return the results of a join of T with the few newest results of R with S, whose plan runs under a strategy."""
+    random = Random(5)
+    streams = [Stream(name, TIMED, window=Range(30), time="t") for name in "RST"]
+    below = Runtime(Query(streams, JOIN, select=["R.k", "R.t", "S.t", "T.t"]), strategy=strategy, ordered=True)  # type: ignore[arg-type]
+    made = pa.schema([("k", pa.int64()), ("r", pa.int64()), ("s", pa.int64()), ("t", pa.int64())])
+    pair = [Stream("P", made, window=Rows(7)), Stream("U", KEYS, window=Rows(7))]
+    above = Runtime(Query(pair, ["P.k = U.k"], select=["P.r", "P.s", "P.t"]), ordered=True)
+    found: list[tuple[int, ...]] = []
+    for time in range(150):
+        row = pa.record_batch({"k": [random.randrange(2)], "t": [time]}, schema=TIMED)
+        if time == 60 and STRATEGIES[strategy].changes:
+            below.transition(PLANS[1])
+        results = below.push({random.choice("RST"): row}).rename_columns(made.names)
+        above.push({"P": results}, [0] * len(results))
+        found += [tuple(one.values()) for one in above.push({"U": batch(random.randrange(2))}, [1]).to_pylist()]
+    return found
+
+
+def test_windows_of_rows_over_the_results_are_the_same_under_all_strategies() -> None:
+    """Which results are the newest seven depends on their order within an arrival."""
+    found = [stacked(strategy) for strategy in STRATEGIES]
+    assert len(found[0]) > 100
+    assert all(one == found[0] for one in found)
+
+
+def test_the_option_survives_a_snapshot() -> None:
+    query = Query([Stream(name, KEYS, window=Rows(50)) for name in "RST"], JOIN)
+    runtime = Runtime(query, strategy="jisc", ids_only=True, ordered=True)
+    runtime.push({"R": batch(1, 1), "S": batch(1, 1)}, [0, 0, 1, 1])
+    runtime = Runtime.restore(runtime.snapshot(), query)
+    assert ids(runtime.push({"T": batch(1)})) == [(0, 0, 0), (0, 1, 0), (1, 0, 0), (1, 1, 0)]
+    assert runtime.finish().num_rows == 0
+
+
+def test_what_has_no_such_order_is_refused() -> None:
+    streams = [Stream(name, TIMED, window=Range(9), time="t") for name in "RS"]
+    join = Query(streams, ["R.k = S.k"])
+    with pytest.raises(eddy.InputError, match="count_only and ordered exclude each other: a count has no order"):
+        Runtime(join, count_only=True, ordered=True)
+    left = Query(streams[:1], branches=[Branch(streams[1:], ["R.k = S.k"], "left")])
+    with pytest.raises(eddy.InputError, match="ordered is for queries without branches"):
+        Runtime(left, ordered=True)
+    groups = Query(streams, ["R.k = S.k"], group_by=["R.k"], aggregates={"n": agg.count()})
+    with pytest.raises(eddy.InputError, match="this query has aggregates"):
+        Runtime(groups, output="changelog", ordered=True)
