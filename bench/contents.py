@@ -41,6 +41,7 @@ CHAPTERS = (
     Chapter("Transitions", "bench.transitions", {"transitions": "Strategies without and with changes of plan"}),
     Chapter("Strategies", "bench.strategies", {"strategies": "All strategies: throughput, longest pushes, memory"}),
     Chapter("Joins", "bench.joins", {"joins": "Comparisons, theta joins and intervals"}),
+    Chapter("Aggregates", "bench.aggregates", {"aggregates": "Groups by ring values and by enumeration"}),
     Chapter("Sharing", "bench.sharing", {"sharing": "Many queries in one engine, and each in a Runtime of its own"}),
     Chapter("Filters", "bench.filters", {"filters": "Adaptive filters and all fixed orders of their conditions"}),
     Chapter(
@@ -53,6 +54,7 @@ CHAPTERS = (
             "fig10": "Output latency after a transition",
             "fig11": "Repeated transitions, worst case",
             "fig12": "Repeated transitions, best case",
+            "propositions": "Complete states after a transition, propositions 1 to 3",
         },
     ),
     Chapter(
@@ -67,6 +69,7 @@ CHAPTERS = (
             "migration-fig14": "Output rate, low configuration",
             "migration-fig15": "Entries stored, high configuration",
             "migration-fig16": "Output rate, high configuration",
+            "migration-costs": "Work of a parallel-track stage, equations 5 to 7",
         },
     ),
     Chapter(

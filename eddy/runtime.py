@@ -1,4 +1,4 @@
-"""The runtime: the public face of an engine (`eddy.engine`). Every method delegates to the room of its noun."""
+"""The runtime: the public face of an engine (`eddy.join_engine`). Every method delegates to the room of its noun."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from eddy.aggregates.groups import groups_now
 from eddy.branches.parts import branched_options, load_branched
-from eddy.engine import Engine, Options
 from eddy.filters.figures import filter_lines, filter_table
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
+from eddy.join_engine import JoinEngine, Options
 from eddy.live.engine_parts import load_engine, options_from, to_parts
 from eddy.log import refusals
 from eddy.push.push import end, load, push
@@ -25,7 +25,7 @@ from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.routing.change import transition
 from eddy.routing.policies import Policy, PolicyName
-from eddy.show.describe import described, time_text
+from eddy.show.describe import described, group_lines, time_text
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
@@ -47,8 +47,8 @@ class Runtime:
                 None = "cost" under strategy "eddy", "fixed" under the others
     strategy    how plans run and change: a name in `jisc.strategies.STRATEGIES`
     store       inner states of the plan to store from the start under strategy "eddy", by their streams: ["R S"]
-    max_bytes   bound on the bytes of windows, keys, payload, stored states and late rows together. To keep it, late
-                rows are dropped, then stored states
+    max_bytes   bound on the bytes of windows, keys, payload, stored states, groups and late rows together. To keep it,
+                late rows are dropped, then ring values and stored states
     decide_every  arrivals between two decisions of the policy; None = as often as it is worth its time
     background  keys to promote after each push in each incomplete state, in addition to those probed ("jisc", "eddy")
     output      "append": each result once; "changelog": an additional first column `op` is "+I" when the result
@@ -118,7 +118,7 @@ class Runtime:
         self.query, self.count_only, self.ids_only = query, count_only, ids_only
         self.output: str = output
         self._turn = Turn()
-        self._engine = Engine(query, options)
+        self._engine = JoinEngine(query, options)
         self.output_schema = self._engine.output_schema
         """The schema of the tables that `push` returns."""
 
@@ -406,11 +406,11 @@ class Runtime:
 
     @in_turn
     def trim(self) -> None:
-        """Give back memory that the next pushes make again: stored states, bands, and room for input and results.
+        """Give back memory that the next pushes make again: states, ring values, bands, room for input and results.
 
         The results of later pushes stay the same. Stored states stay chosen and return empty; each key is completed at
-        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "symmetric-hash") keep them.
-        O(states).
+        its next probe. Strategies that keep all states complete ("moving-state", "stairs", "eddy-stairs",
+        "symmetric-hash") keep them. O(states).
         """
         trim(self._engine)
 
@@ -453,6 +453,7 @@ class Runtime:
             bytes=join.bytes,
             watermark=engine.watermark,
             watermark_time=time_text(engine.watermark, self.query.time_type),
+            groups=group_lines(engine),
             filters=tuple(filter_lines(engine.filters())),
         )
 

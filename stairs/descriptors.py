@@ -144,7 +144,7 @@ P_FIELDS = 2
 # ops[o]: compare or bind the key id of a component
 O_CLASS = 0
 O_OFFSET = 1
-O_CHECK = 2  # 1 = must equal the key id bound for the class, 0 = binds it; under CACQ 2 = binds it always
+O_CHECK = 2  # 1 = must equal the key id bound for the class, 0 = binds it; in an eddy 2 = binds it always
 O_STREAM = 3  # the stream of the component
 O_COLUMN = 4  # its column in a head row of the class
 O_FIELDS = 5
@@ -158,7 +158,7 @@ X_KIND = 4  # WITHIN, DIFFERS, or a kind of floats
 X_LOW = 5  # WITHIN: w + LOW <= v <= w + HIGH; DIFFERS: v != w + LOW; floats: bits of a float64
 X_HIGH = 6
 X_EXCLUDED = 7  # floats: 1 = the low bound is excluded, 2 = the high one, 3 = both
-X_LEVEL = 8  # the level that binds the other component; under CACQ its bit in the ranking, -1 = the arrival
+X_LEVEL = 8  # the level that binds the other component; in an eddy its bit in the ranking, -1 = the arrival
 X_REMAINING = 9  # the comparisons of the hop from this one on
 X_FIELDS = 10
 
@@ -169,10 +169,10 @@ FLOATS_DIFFER = 3
 FLOATS_TURNED = 4
 """Added to a kind of floats if v and w change places. Sums of floats are rounded, so bounds cannot change sides."""
 
-# frames[d]: a tuple in flight under CACQ, and its present probe
+# frames[d]: a tuple in flight in an eddy, and its present probe
 T_HOP = 0
 T_CANDIDATE = 1
-T_OFFSET = 2  # of the link in a record of the SteM that it probes
+T_OFFSET = 2  # of the link in a record, if it probes a SteM
 T_DONE = 3  # two words each
 T_READY = 5
 T_FIELDS = 7

@@ -196,6 +196,11 @@ class Modules(Stems):
         streams = self._saved[0] if before and self._saved is not None else self.streams
         return streams[:, S_LO] + streams[:, S_BASE]
 
+    @property
+    def saved(self) -> tuple[Int64s, Int64s] | None:
+        """The descriptors of the streams and `meta` when the open push began; None if no push is open."""
+        return self._saved
+
     def set_values(self, i: int, ring: int, values: Int64s, slices: list[tuple[slice, slice]]) -> None:
         """Store a value of each row of stream i in one of its rings; `slices` comes from `ring_slices`.
 

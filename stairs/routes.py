@@ -132,7 +132,7 @@ def route_tables(
         np.array(hops, np.int64).reshape(-1, H_FIELDS),
         np.array(ops, np.int64).reshape(-1, O_FIELDS),
         np.array(compares, np.int64).reshape(-1, X_FIELDS),
-        np.zeros((0, 3), np.int64) if ready is None else ready,
+        np.zeros((0, 5), np.int64) if ready is None else ready,
     )
 
 

@@ -126,8 +126,8 @@ CHANGING_DEFECTS = (
         (
             Edit(
                 "eddy/queries/engine.py",
-                "family.complete_from > kept_from or not family.whole",
-                "family.complete_from > kept_from",
+                "family.complete_from > self._kept_from(family) or not family.whole",
+                "family.complete_from > self._kept_from(family)",
             ),
         ),
         queries="changing",
@@ -152,6 +152,30 @@ CHANGING_DEFECTS = (
         "shared SteMs let go of rows that one of the joins needs",
         (Edit("stairs/shared.py", "np.minimum(low[own], share", "np.maximum(low[own], share"),),
         strategy="mjoin",
+        queries="changing",
+        seed=3,
+    ),
+    Defect(
+        "a restored drain forgets rows before it",
+        (
+            Edit(
+                "eddy/queries/drain.py",
+                "own.before, own.newest, own.since, own.passed = before, newest,",
+                "own.before, own.newest, own.since, own.passed = False, newest,",
+            ),
+        ),
+        queries="changing",
+        seed=3,
+    ),
+    Defect(
+        "a restored engine forgets results that wait",
+        (
+            Edit(
+                "eddy/queries/query.py",
+                "[table] for version, table in held.items()}",
+                "[table] for version, table in ()}",
+            ),
+        ),
         queries="changing",
         seed=3,
     ),

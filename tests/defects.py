@@ -263,6 +263,22 @@ DEFECTS = (
         "cacq",
     ),
     Defect(
+        "an eddy takes entries of a STAIR of which a component has left its window",
+        (Edit("stairs/kernels/cacq.py", "if component < entries.lows[u64(lows + j)]:", "if component < 0:"),),
+        "eddy-jisc",
+    ),
+    Defect(
+        "an eddy inserts into a STAIR only what two hops made",
+        (Edit("stairs/kernels/cacq.py", "if y >= 0 and storing:", "if y >= 0 and storing and d > FIRST:"),),
+        "eddy-stairs",
+    ),
+    Defect(
+        "an eddy looks a STAIR behind a comparison up by the tuple itself",
+        (Edit("jisc/plan/rankings.py", "if side.by in masks.graph.scans:", "if side.by < 0:"),),
+        "eddy-jisc",
+        streams=4,
+    ),
+    Defect(
         "a hop with a comparison is shared by routes that bind other streams before it",
         (Edit("jisc/plan/stored_routes.py", " and not graph.compared & tree.mask", ""),),
         streams=4,
@@ -374,3 +390,24 @@ LEDGER_DEFECTS = {
     ),
 }
 """Mistakes that the test of ledgers against their model finds, `tests/stairs/test_ledger.py`."""
+
+_RINGS = "eddy/aggregates/ring_kernels.py"
+RING_DEFECTS = {
+    "what leaves its window is not taken back": Edit(
+        _RINGS, "            add_tuples(arena, ring, v, before, min(low, last), np.int64(-1))\n", ""
+    ),
+    "a row that is known misses a change": Edit(
+        _RINGS, "if not empty and ring.values[u64(to)] != UNKNOWN:", "if False:"
+    ),
+    "a sum of several limbs loses what is carried": Edit(_RINGS, "over = value >> LIMB", "over = np.int64(0)"),
+    "a child's sum is not scaled by the counts of the others": Edit(
+        _RINGS, "factor = times(ring, total // ring.values[u64(start)], count)", "factor = count"
+    ),
+    "a row is computed over tuples that were not taken yet": Edit(
+        _RINGS, "if t < ring.bounds[u64(w), B_NEXT]:", "if True:"
+    ),
+    "what has left its window leaves again": Edit(_RINGS, "        ring.bounds[u64(v), B_LOW] = low\n", ""),
+    "rows stay known while joined rows are enumerated": Edit("eddy/push/grouped.py", "    rings.release()\n", ""),
+    "states that slept are taken for complete": Edit("eddy/push/grouped.py", "if engine.strategy.stairs:", "if False:"),
+}
+"""Mistakes that the oracle of aggregates finds, `tests/eddy/test_aggregates_rings.py`."""

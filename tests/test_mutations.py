@@ -17,7 +17,7 @@ import pytest
 
 from tests import defects
 from tests.changing_defects import CHANGING_DEFECTS
-from tests.defects import LEDGER_DEFECTS, SEED, Defect, Edit
+from tests.defects import LEDGER_DEFECTS, RING_DEFECTS, SEED, Defect, Edit
 from tests.documents import ROOT
 
 DEFECTS = (*defects.DEFECTS, *CHANGING_DEFECTS)
@@ -25,13 +25,27 @@ PACKAGES = ("stairs", "jisc", "eddy")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "demo", "spark")
 
 
-PLAY_MODEL = """
-from hypothesis import Phase, settings
-settings.register_profile("mutations", deadline=None, max_examples=150, phases=[Phase.generate], derandomize=True)
+PLAY = """
+from hypothesis import HealthCheck, Phase, settings
+checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile(
+    "mutations",
+    deadline=None,
+    max_examples={examples},
+    phases=[Phase.generate],
+    derandomize=True,
+    suppress_health_check=checks,
+)
 settings.load_profile("mutations")
-from tests.stairs.test_ledger import test_rows_are_those_of_the_model
-test_rows_are_those_of_the_model()
+from {module} import {test}
+{test}()
 """
+PLAY_MODEL = PLAY.format(examples=150, module="tests.stairs.test_ledger", test="test_rows_are_those_of_the_model")
+PLAY_RINGS = PLAY.format(
+    examples=80,
+    module="tests.eddy.test_aggregates_rings",
+    test="test_groups_are_those_of_the_oracle_through_switches",
+)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +89,7 @@ def run(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-ALL_EDITS = [*(edit for defect in DEFECTS for edit in defect.edits), *LEDGER_DEFECTS.values()]
+ALL_EDITS = [*(edit for defect in DEFECTS for edit in defect.edits), *LEDGER_DEFECTS.values(), *RING_DEFECTS.values()]
 
 
 @pytest.mark.parametrize("edit", ALL_EDITS)
@@ -104,6 +118,18 @@ def test_the_model_of_a_ledger_finds_a_defect(edit: Edit | None, sources: Path, 
     (copy / "tests/stairs").mkdir(parents=True)
     shutil.copy(ROOT / "tests/stairs/test_ledger.py", copy / "tests/stairs")
     done = run(copy, "-c", PLAY_MODEL)
+    assert done.returncode == (edit is not None), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("edit", [None, *RING_DEFECTS.values()], ids=["none", *RING_DEFECTS])
+def test_the_oracle_of_aggregates_finds_a_defect_of_ring_values(
+    edit: Edit | None, sources: Path, tmp_path: Path
+) -> None:
+    copy = edited(sources, tmp_path, *([] if edit is None else [edit]))
+    (copy / "tests/eddy").mkdir(parents=True)
+    for name in ("test_aggregates_rings.py", "drawn_aggregates.py"):
+        shutil.copy(ROOT / "tests/eddy" / name, copy / "tests/eddy")
+    done = run(copy, "-c", PLAY_RINGS)
     assert done.returncode == (edit is not None), done.stdout + done.stderr
 
 

@@ -18,7 +18,7 @@ from copy import copy
 import numpy as np
 import numpy.typing as npt
 
-from eddy.aggregates.kernels import M_FIELDS, M_FREE, M_NEXT, adopt, drop, find, number_rows, rehash
+from eddy.aggregates.kernels import M_FIELDS, M_FREE, M_NEXT, adopt, discard, drop, find, number_rows, rehash
 from stairs.errors import StateError
 from stairs.memory.allowance import Allowance
 
@@ -118,6 +118,10 @@ class Directory:
     def remove(self, slots: Int64s) -> None:
         """Remove the keys of slots in use; -1 is skipped."""
         drop(self.keys, self._table, self._freed, self.live, self._meta, slots)
+
+    def remove_listed(self, slots: Int64s, heads: Int64s, links: Int64s, owners: Int64s) -> None:
+        """Remove the keys of slots, and the slots from the lists of their owners (`Values`), at once."""
+        discard(heads, links, owners, self.keys, self._table, self._freed, self.live, self._meta, slots)
 
     def with_cells(self, cells: Int64s) -> Directory:
         """Return a directory that shares all but the cells, int64[capacity, fields]."""

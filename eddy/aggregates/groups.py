@@ -11,7 +11,7 @@ A push changes the state and notes how to take the change back (`undo`); what it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eddy.aggregates.directory import numbered
-from eddy.aggregates.layout import Rows
+from eddy.aggregates.layout import Rows, Weighted
 from eddy.aggregates.state import Change, State
 from eddy.aggregates.times import event_times
 from eddy.aggregates.windows import NEVER, Due, buckets_of
@@ -67,6 +67,14 @@ class WindowsGiven(NamedTuple):
     newest: int
 
 
+class Sized(Protocol):
+    """A state with a size."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
+
+
 class Groups:
     """The groups of one runtime.
 
@@ -112,6 +120,8 @@ class Groups:
         self._change: Change | None = None
         self._owned: Callable[[Int64s], Mask] | None = None
         self._given = WindowsGiven(np.zeros(0, np.int64), -NEVER)
+        self.rings: Sized | None = None
+        """Ring values that may serve the groups."""
         schema = query.output_schema
         if changelog and OP in schema.names:
             raise InputError(
@@ -123,8 +133,8 @@ class Groups:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state."""
-        return self.state.nbytes
+        """Bytes of the state, and of ring values."""
+        return self.state.nbytes + (0 if self.rings is None else self.rings.nbytes)
 
     # A push
 
@@ -149,6 +159,15 @@ class Groups:
             if len(times):
                 progress = progress._replace(next=min(progress.next, self.buckets.next_end(times)))
         change = self.state.change(rows, self.state.keys(rows, buckets), self._always)
+        return self._carried(change, progress, watermark)
+
+    def follow_weighted(self, rows: Weighted, finished: bool) -> tuple[pa.Table, GroupsCommit]:
+        """As `follow`, without windows of event time: each row stands for many results."""
+        change = self.state.weighted_change(rows, self.state.words_of(rows.columns, rows.size), self._always)
+        return self._carried(change, self.progress._replace(finished=finished), None)
+
+    def _carried(self, change: Change, progress: Progress, watermark: int | None) -> tuple[pa.Table, GroupsCommit]:
+        """Carry a change out; return the rows of groups, and what `commit` needs."""
         self._change = change
         self.state.write(change)
         none = np.zeros((0, self.state.words), np.int64)
@@ -156,7 +175,7 @@ class Groups:
             return self._changes(change), GroupsCommit(progress, none)
         if self.buckets is not None:
             return self._windows(progress, watermark)
-        if not finished:
+        if not progress.finished:
             return self._empty(), GroupsCommit(progress, none)
         found = self._filtered(self._all())
         return found, GroupsCommit(progress, self.state.groups.keys[self.state.groups.slots])

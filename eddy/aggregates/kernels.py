@@ -186,6 +186,23 @@ def delist(heads: Int64s, links: Int64s, owners: Int64s, slots: Int64s) -> None:
 
 
 @jit
+def discard(
+    heads: Int64s,
+    links: Int64s,
+    owners: Int64s,
+    keys: Int64s,
+    table: Int64s,
+    freed: Int64s,
+    live: Int64s,
+    meta: Int64s,
+    slots: Int64s,
+) -> None:
+    """Remove slots from the lists of their owners, and their keys. Nothing can come between the two."""
+    delist(heads, links, owners, slots)
+    drop(keys, table, freed, live, meta, slots)
+
+
+@jit
 def listed(heads: Int64s, links: Int64s, owners: Int64s, found: Int64s, places: Int64s) -> int:
     """Return how many slots the lists of some owners have; write them, and the place of their owner, if there is room.
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +87,26 @@ class Rows:
         return Rows(self.signs[rows], [one.take(numbers) for one in self.columns], times, self._types, self._texts)
 
 
+class Weighted(NamedTuple):
+    """What some groups gain and lose, without joined rows: each row stands for many.
+
+    size     number of rows
+    columns  by input the group columns
+    counts   int64[size], how many joined rows come, less those that go
+    parts    by input the change of its counts int64[size, …] (not null; of floats NaN, inf and -inf), and of the limbs
+             of its sum int64[size, …]
+    sums     by input the sum whose limbs these are
+    found    joined rows that come and that go, as far as they were told apart
+    """
+
+    size: int
+    columns: Mapping[int, Column]
+    counts: Int64s
+    parts: Mapping[int, tuple[Int64s, Int64s]]
+    sums: Mapping[int, Sum]
+    found: int
+
+
 class Layout:
     """The cells of the groups of an aggregation; `retracts` says whether results are taken back."""
 
@@ -153,6 +174,23 @@ class Layout:
         """Return the layout with limbs for all floats of some results; the same one if they are there."""
         sums = {k: one.fitting(rows.columns[k]) for k, one in self.sums.items()}
         return self if all(sums[k] is one for k, one in self.sums.items()) else self.with_sums(sums)
+
+    def covering(self, sums: Mapping[int, Sum]) -> Layout:
+        """Return the layout with limbs for all that other sums have limbs for; the same one if they are there."""
+        wider = {k: one.covering(sums[k]) for k, one in self.sums.items()}
+        return self if all(wider[k] is one for k, one in self.sums.items()) else self.with_sums(wider)
+
+    def cells_of(self, rows: Weighted) -> Int64s:
+        """Return what each row changes in the cells of its group. The layout covers the sums of the rows."""
+        found = np.zeros((rows.size, self.fields), np.int64)
+        found[:, 0] = rows.counts
+        for (k,), at in self.present.items():
+            found[:, at] = rows.parts[k][0][:, 0]
+        for k, one in self.sums.items():
+            counts, limbs = rows.parts[k]
+            found[:, one.at : one.first] = counts[:, 1:]
+            found[:, one.first : one.first + one.limbs] = rows.sums[k].moved(limbs, one) if one.floats else limbs
+        return found
 
     def moved(self, cells: Int64s, new: Layout) -> Int64s:
         """Return cells of this layout in another one, whose sums are wider."""

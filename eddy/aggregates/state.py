@@ -7,7 +7,7 @@ after; writing it and taking it back are the same operation, and may be repeated
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from eddy.aggregates.directory import LEAST_ROOM, Directory, numbered
-from eddy.aggregates.layout import Layout, Rows
+from eddy.aggregates.kernels import add_rows
+from eddy.aggregates.layout import Layout, Rows, Weighted
 from eddy.aggregates.values import ValueChange, Values
 from eddy.aggregates.words import Mask, encode, ordered_floats
 from eddy.query.aggregates import Aggregation, Computed
@@ -24,7 +25,7 @@ from stairs.bytes_directory import BytesDirectory
 from stairs.errors import SnapshotError
 from stairs.kernels.byte_strings import B_FREE, B_NEXT
 from stairs.memory.allowance import Allowance
-from stairs.plain_types import declared
+from stairs.plain_types import Column, declared
 
 Int64s = npt.NDArray[np.int64]
 SPARE_TEXTS = 1024
@@ -103,11 +104,15 @@ class State:
 
     def keys(self, rows: Rows, buckets: Int64s | None) -> Int64s:
         """Return the key of the group of each result."""
-        columns = [rows.columns[number] for _, number in self.aggregation.keys]
-        parts = [encode(list(zip(self.key_types, columns, strict=True)), self.texts, len(rows.signs))]
+        parts = [self.words_of(rows.columns, len(rows.signs))]
         if buckets is not None:
             parts.append(buckets.reshape(-1, 1))
         return np.concatenate(parts, axis=1)
+
+    def words_of(self, columns: Sequence[Column] | Mapping[int, Column], n: int) -> Int64s:
+        """Return the words of the group columns of n rows, given by input."""
+        own = [columns[number] for _, number in self.aggregation.keys]
+        return encode(list(zip(self.key_types, own, strict=True)), self.texts, n)
 
     def change(self, rows: Rows, keys: Int64s, always: bool) -> Change:
         """Return the change of the groups of some results.
@@ -115,16 +120,10 @@ class State:
         keys     of the group of each result
         always   the one group of a query without group columns is there without results, too
         """
-        self._widen(rows)
+        self._widen(self.layout.fitting(rows))
         layout = self.layout
-        numbers, first = numbered(keys)
-        own = keys[first]
-        if always and not len(own):
-            own = np.zeros((1, self.words), np.int64)
-        self.groups.make_room(len(own), self._allowance)
-        slots = self.groups.find(own)
-        was = slots >= 0
-        old = np.where(was[:, None], self.groups.cells[slots], 0)
+        numbers, own = self._numbered(keys, always)
+        slots, old = self._before(own)
         new = old + layout.deltas(rows, numbers, len(own))
         layout.normalize(new)
         changes = []
@@ -138,7 +137,32 @@ class State:
             layout.merge_extremes(new, old, rows, numbers, self.texts)
         self._check_counts(new, changes)
         stays = np.ones(len(own), np.bool_) if always else new[:, 0] > 0
-        return Change(own, old, new, was, stays, tuple(changes))
+        return Change(own, old, new, slots >= 0, stays, tuple(changes))
+
+    def weighted_change(self, rows: Weighted, keys: Int64s, always: bool) -> Change:
+        """Return the change of the groups by rows that stand for many results each; as `change`."""
+        self._widen(self.layout.covering(rows.sums))
+        layout = self.layout
+        numbers, own = self._numbered(keys, always)
+        slots, old = self._before(own)
+        new = old.copy()
+        add_rows(layout.cells_of(rows), numbers, new)
+        layout.normalize(new)
+        self._check_counts(new, ())
+        stays = np.ones(len(own), np.bool_) if always else new[:, 0] > 0
+        return Change(own, old, new, slots >= 0, stays, ())
+
+    def _numbered(self, keys: Int64s, always: bool) -> tuple[Int64s, Int64s]:
+        """Return the number of the group of each row, and the different keys."""
+        numbers, first = numbered(keys)
+        own = keys[first]
+        return numbers, np.zeros((1, self.words), np.int64) if always and not len(own) else own
+
+    def _before(self, own: Int64s) -> tuple[Int64s, Int64s]:
+        """Make room for groups; return their slots, -1 for a new one, and their cells, 0 for a new one."""
+        self.groups.make_room(len(own), self._allowance)
+        slots = self.groups.find(own)
+        return slots, np.where((slots >= 0)[:, None], self.groups.cells[slots], 0)
 
     def _check_counts(self, cells: Int64s, changes: Sequence[ValueChange]) -> None:
         """Raise SnapshotError if more is taken back than was there: only altered snapshots make such groups."""
@@ -154,8 +178,7 @@ class State:
             # Nothing is left of a sum whose values have all gone; of an altered one, neither.
             cells[counts[:, list(layout.present).index((k,))] == 0, one.at : one.at + one.width] = 0
 
-    def _widen(self, rows: Rows) -> None:
-        layout = self.layout.fitting(rows)
+    def _widen(self, layout: Layout) -> None:
         if layout is not self.layout:
             self._allowance.ask(8 * layout.fields * self.groups.capacity, "wider sums of groups")
             cells = self.layout.moved(self.groups.cells, layout)

@@ -86,6 +86,16 @@ class Sum:
         found = replace(self, base=least, limbs=most + 2 - least)
         return self if (found.base, found.limbs) == (self.base, self.limbs) else found
 
+    def covering(self, other: Sum) -> Sum:
+        """Return the sum with limbs for all that another sum has limbs for; the same one if they are there."""
+        if not self.floats or other.limbs == 1:
+            return self
+        least, end = other.base, other.base + other.limbs
+        if self.limbs > 1:
+            least, end = min(least, self.base), max(end, self.base + self.limbs)
+        found = replace(self, base=least, limbs=end - least)
+        return self if (found.base, found.limbs) == (self.base, self.limbs) else found
+
     def moved(self, limbs: Int64s, new: Sum) -> Int64s:
         """Return limbs of this sum as those of a wider one."""
         found = np.zeros((len(limbs), new.limbs), np.int64)

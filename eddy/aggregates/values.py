@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eddy.aggregates.directory import Directory, numbered
-from eddy.aggregates.kernels import add_rows, delist, enlist, listed
+from eddy.aggregates.kernels import add_rows, enlist, listed
 from stairs.errors import StateError
 from stairs.memory.allowance import Allowance
 
@@ -89,8 +89,7 @@ class Values:
         self.make_room(groups, int(np.count_nonzero(~gone)))
         if gone.any():
             slots = self.directory.find(keys[gone])
-            delist(self.heads, self.links, owners[gone], slots)
-            self.directory.remove(slots)
+            self.directory.remove_listed(slots, self.heads, self.links, owners[gone])
         slots = self.directory.write(keys[~gone], counts[~gone, None], np.ones(len(keys) - int(gone.sum()), np.bool_))
         enlist(self.heads, self.links, owners[~gone], slots)
 

@@ -20,11 +20,11 @@ from eddy.branches.records import Clock, Commit
 from eddy.branches.rows import Found, Int64s, joined, net, rows_of
 from eddy.branches.shelf import Shelf
 from eddy.branches.tree import Pushed, TreeNode
-from eddy.engine import Engine, Options, filters_by_place, groups_of
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.gate import Gate
 from eddy.ingest.watermark import as_ticks, late_before
+from eddy.join_engine import JoinEngine, Options, filters_by_place, groups_of
 from eddy.push.push import NO_LOAD, computed
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.transaction import begin, finish, recover, roll_back
@@ -58,10 +58,10 @@ class BranchedEngine:
         plans = plans_in(query, options.plan)
         inner = replace(options, plan=None, store=None, count_only=False, ids_only=True, max_bytes=None, bounded=False)
         stores = stores_in(query, options.store)
-        self.joins: dict[Path, Engine] = {}
+        self.joins: dict[Path, JoinEngine] = {}
         for path, join in query.joins.items():
             own = replace(inner, plan=plans.get(path), store=stores[path], policy=policy_copy(options.policy))
-            self.joins[path] = Engine(join, own)
+            self.joins[path] = JoinEngine(join, own)
         self.columns = query.payload_columns(not (options.count_only or options.ids_only))
         self.shelf = Shelf(query, self.columns)
         self.trees = [TreeNode(node, self.shelf, self.changelog) for node in query.cores]
@@ -134,6 +134,13 @@ class BranchedEngine:
 
     def push(self, pushed: Mapping[str, object], order: Any, watermark: int | None) -> pa.Table:
         """Take arrivals in and return their results; see `Runtime.push`."""
+        arrivals, commit = self.prepare(pushed, order, watermark)
+        self._happen(arrivals, commit)
+        assert commit.last is not None
+        return commit.last.results
+
+    def prepare(self, pushed: Mapping[str, object], order: Any, watermark: int | None) -> tuple[Arrivals, Commit]:
+        """Compute a push. It happens once `commit` is set to the record, for `complete`; `recover` takes it back."""
         if self.finished:
             raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
         self.last = None
@@ -143,9 +150,8 @@ class BranchedEngine:
         arrivals = self.gate.admit(pushed, order, self.clock.newest, oldest)
         arrivals.watermark = watermark
         newest = max(self.clock.newest, _newest(arrivals))
-        commit = self._done(arrivals, Clock(newest, watermark), False)
-        assert commit.last is not None
-        return commit.last.results
+        self.undo = ()
+        return arrivals, self._computed(arrivals, Clock(newest, watermark), False, False)
 
     def load(self, pushed: Mapping[str, object], watermark: int | None) -> None:
         """Take earlier arrivals in without their results; see `Runtime.load`."""
@@ -176,12 +182,15 @@ class BranchedEngine:
     def _done(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool = False) -> Commit:
         self.undo = ()
         commit = self._computed(arrivals, clock, finished, loading)
+        self._happen(arrivals, commit)
+        return commit
+
+    def _happen(self, arrivals: Arrivals, commit: Commit) -> None:
         self.commit = commit
         self.complete()
         if commit.late.nbytes or arrivals.late:
             left = float("inf") if self.max_bytes is None else self.max_bytes - self.nbytes + self.late.rows.nbytes
-            self.late.settle(arrivals.late, left, clock.given is not None)
-        return commit
+            self.late.settle(arrivals.late, left, commit.clock.given is not None)
 
     def _computed(self, arrivals: Arrivals, clock: Clock, finished: bool, loading: bool) -> Commit:
         rows, watermark = arrivals.rows, clock.watermark(self.query.graph)
@@ -272,7 +281,7 @@ class BranchedEngine:
                 live[i] = max(counts[i] - window.size, 0) if window.kind == WindowKind.ROWS else low
         return live
 
-    def _bound(self, engine: Engine) -> None:
+    def _bound(self, engine: JoinEngine) -> None:
         """Give an inner join what the rest leaves of `max_bytes`. Raises CapacityError if that is nothing."""
         if self.max_bytes is None:
             return

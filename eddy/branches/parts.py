@@ -8,7 +8,7 @@ from eddy.aggregates.storage import groups_to_parts, load_groups
 from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import policy_copy
 from eddy.branches.records import Clock
-from eddy.engine import Engine, Options
+from eddy.join_engine import JoinEngine, Options
 from eddy.live.engine_parts import load_engine, options_from, to_parts
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
@@ -52,7 +52,7 @@ def load_branched(engine: BranchedEngine, parts: Parts, policy: str | Policy | N
     query = engine.query
     joins = parts.items("joins", len(query.joins))
     for own, (path, join) in zip(joins, query.joins.items(), strict=True):
-        engine.joins[path] = one = Engine(join, Options(**options_from(own, policy_copy(policy))))
+        engine.joins[path] = one = JoinEngine(join, Options(**options_from(own, policy_copy(policy))))
         load_engine(one, own)
     engine.shelf.load_parts(parts.part("shelf"))
     nodes = engine.nodes

@@ -14,7 +14,7 @@ from eddy.branches.records import Clock
 from eddy.branches.runtime import BranchedRuntime
 from eddy.branches.snapshot import KIND
 from eddy.branches.tree import TreeNode
-from eddy.engine import Engine, Options
+from eddy.join_engine import JoinEngine, Options
 from eddy.query.branches import BranchedQuery
 from eddy.query.text import QUERY_FORM, difference
 from eddy.results.late_rows import LateRows
@@ -136,7 +136,7 @@ class BranchedSnapshot:
             options["max_bytes"] = None
             own = options["output"], options["ids_only"], options["count_only"]
             KIND.require(own == (engine.options.output, True, False), f"join {k} has other options")
-            engine.joins[path] = one = Engine(join, Options(**options))
+            engine.joins[path] = one = JoinEngine(join, Options(**options))
             fill_engine(one, inner, None)
             arrived = (one.modules.streams[:, S_NEXT] + one.modules.streams[:, S_BASE]).tolist()
             KIND.require(arrived == [ends[i] for i in path], f"join {k} has other arrivals than the streams")

@@ -11,12 +11,12 @@ from eddy.branches.engine import BranchedEngine
 from eddy.branches.options import checked_bound, join_of
 from eddy.branches.parts import branched_parts
 from eddy.branches.snapshot import branched_snapshot
-from eddy.engine import Engine, Options
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.filters.figures import filter_lines, filter_table
 from eddy.inspect.history import history_table
 from eddy.inspect.metrics import metrics
 from eddy.inspect.statistics import stats_table
+from eddy.join_engine import JoinEngine, Options
 from eddy.push.trim import spare_bytes, trim
 from eddy.push.turn import Turn, in_logged_turn, in_turn
 from eddy.query.branches import BranchedQuery
@@ -49,7 +49,7 @@ class BranchedRuntime(Runtime):
     def _settle(self) -> None:
         self._engine.recover()
 
-    def _joins(self) -> list[tuple[str, Engine]]:
+    def _joins(self) -> list[tuple[str, JoinEngine]]:
         """Return the inner joins by the names of their streams."""
         names = self.query.graph.names
         return [(" ".join(names[i] for i in path), engine) for path, engine in self._engine.joins.items()]

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.branches.runtime import BranchedRuntime
-from eddy.engine import Engine
 from eddy.fuzz.branch_oracle import BranchOracle, Numbers
 from eddy.fuzz.case import CHAOS, NAMES, BadPush, Case, Demote, Limit, Push, Reload, Row, Step, Transition
 from eddy.fuzz.chaos import Chaos
 from eddy.fuzz.compare import Group, compare
 from eddy.fuzz.oracle import Oracle, Outcome, Result
+from eddy.join_engine import JoinEngine
 from eddy.routing.policies import Policy, PolicyName
 from eddy.routing.router import policy_name
 from eddy.routing.strategies import strategy_name
@@ -324,7 +324,7 @@ def branch_groups(case: Case, oracle: BranchOracle, ended: list[Numbers], begun:
     return [group for group in groups if group]
 
 
-def engines(runtime: Runtime) -> list[Engine]:
+def engines(runtime: Runtime) -> list[JoinEngine]:
     """Return the engines of a runtime: one for each inner join."""
     return list(runtime._engine.joins.values()) if isinstance(runtime, BranchedRuntime) else [runtime._engine]
 

@@ -28,7 +28,7 @@ class HopFigures(NamedTuple):
     plan     the number of the plan, in the order in which the plans that run began
     stream   the stream whose tuples take it
     to       the stream probed, or the streams of the STAIR probed
-    by       the class probed by; None where the eddy chooses it tuple by tuple (CACQ)
+    by       the class probed by; None where an eddy chooses it tuple by tuple (SteMs)
     probes   chains walked;  matches  tuples in them that passed the checks
     ns       nanoseconds, by the weights of `eddy.routing.costs`
     """
@@ -53,7 +53,7 @@ def hop_figures(modules: Modules, strategy: Strategy) -> list[HopFigures]:
             hop = routes.hops[h]
             state, probes, matches = int(hop[H_STATE]), int(hop[H_PROBES]), int(hop[H_MATCHES])
             to = (names[int(hop[H_TARGET])],) if state < 0 else tuple(names[j] for j in stairs[state].streams)
-            by = None if strategy.mode == ROUTED else int(hop[H_CLASS])
+            by = None if strategy.mode == ROUTED and state < 0 else int(hop[H_CLASS])
             ns = _spent(virtual, virtual and h >= span[R_LEAF], probes, matches, int(hop[H_STORE]) >= 0)
             found.append(HopFigures(route // len(names), names[route % len(names)], to, by, probes, matches, ns))
     return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from eddy.engine import Engine
 from eddy.inspect.hops import hop_figures
+from eddy.join_engine import JoinEngine
 from stairs.descriptors import (
     A_MARKS,
     M_ARRIVALS,
@@ -21,7 +21,7 @@ from stairs.descriptors import (
 Counts = dict[str, Any]
 
 
-def metrics(engine: Engine) -> Counts:
+def metrics(engine: JoinEngine) -> Counts:
     """Return counts since the start.
 
     Total:     arrivals, inserts, expired, late, late_dropped (late rows dropped before they were collected), probes,
@@ -32,6 +32,9 @@ def metrics(engine: Engine) -> Counts:
     "classes"  keys and bytes of each key directory
     "hops"     per probe of each present route: from, to (a stream, or the streams of a STAIR), probes (chains walked)
                and matches (tuples in them that passed the checks)
+    "rings"    ring values (`eddy.aggregates.rings`), None if they cannot serve the query: whether they serve now, their
+               roots, known rows, tuples visited, how often they and enumeration took turns, bytes. While they serve,
+               joined rows are not found, and do not count in `combinations` and `results`
     "stairs"   per stored state: streams, class, entries (live now), pending (key ids not attempted yet), bytes, and
                counters since the state was made
     """
@@ -61,6 +64,7 @@ def metrics(engine: Engine) -> Counts:
         "states": states,
         "classes": classes,
         "hops": hops,
+        "rings": _rings(engine),
         "stairs": [
             {
                 "streams": [modules.graph.names[j] for j in stair.streams],
@@ -75,7 +79,22 @@ def metrics(engine: Engine) -> Counts:
     }
 
 
-def _state(engine: Engine, i: int, hops: list[Counts]) -> Counts:
+def _rings(engine: JoinEngine) -> Counts | None:
+    """Return the counts of ring values."""
+    rings = engine.rings
+    if rings is None:
+        return None
+    return {
+        "serves": rings.choice.on,
+        "roots": [engine.query.graph.names[i] for i in rings.roots],
+        "known": rings.known,
+        "walked": rings.walked,
+        "changes": rings.choice.changes,
+        "bytes": rings.nbytes,
+    }
+
+
+def _state(engine: JoinEngine, i: int, hops: list[Counts]) -> Counts:
     """Return the counts of the SteM of stream i; `hops` are those that probe it."""
     modules, past, late = engine.modules, engine.strategy.past, engine.late.rows
     arrived = int(modules.streams[i, S_NEXT] + modules.streams[i, S_BASE])

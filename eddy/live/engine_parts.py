@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eddy.aggregates.storage import groups_to_parts, load_groups
-from eddy.engine import Engine
+from eddy.join_engine import JoinEngine
+from eddy.push.grouped import turn
 from eddy.results.late_rows import LateRows
 from eddy.routing.policies import Policy
 from eddy.routing.schedule import Scheduled, schedule_of
@@ -15,8 +16,10 @@ from jisc.plan.tree import read_plan
 from stairs.storage.parts import Parts, Plain
 
 
-def to_parts(engine: Engine) -> Plain:
-    """Return all that another process needs to resume."""
+def to_parts(engine: JoinEngine) -> Plain:
+    """Return all that another process needs to resume. Ring values do not go along, nor do states that slept."""
+    if engine.rings is not None and engine.rings.choice.on:
+        turn(engine, on=False)
     names, options = engine.query.graph.names, engine.present_options()
     # The stored states are among the parts of the strategy.
     del options["store"]
@@ -57,7 +60,7 @@ def options_from(parts: Parts, policy: str | Policy | None) -> dict[str, Any]:
     }
 
 
-def load_engine(engine: Engine, parts: Parts) -> None:
+def load_engine(engine: JoinEngine, parts: Parts) -> None:
     """Fill an engine that was made with `options_from` these parts.
 
     Raises StateError, PlanError, QueryError or InputError for parts that do not fit together.

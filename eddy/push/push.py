@@ -8,14 +8,16 @@ projection). Then it commits in one statement (`eddy.push.transaction`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eddy.engine import Engine
+from eddy.aggregates.rings import BeyondLimit
 from eddy.ingest.arrivals import Arrivals
 from eddy.ingest.watermark import as_ticks, late_before
+from eddy.join_engine import JoinEngine
+from eddy.push.grouped import by_rings, choose_way, turn
 from eddy.push.records import CommitRecord, LastPush
 from eddy.push.room import drop_state, make_room
 from eddy.push.transaction import begin, finish, recover, roll_back
@@ -33,7 +35,7 @@ NO_LOAD = (
 """Why rows that arrived earlier cannot be loaded into a runtime with aggregates."""
 
 
-def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:
+def push(engine: JoinEngine, batches: Pushed, order: Any, watermark: int | None) -> pa.Table:
     """Take arrivals in and return their results; see `Runtime.push`."""
     prepared = prepare(engine, batches, order, watermark)
     settle(engine, prepared)
@@ -41,7 +43,7 @@ def push(engine: Engine, batches: Pushed, order: Any, watermark: int | None) -> 
     return prepared.commit.last.results
 
 
-def end(engine: Engine) -> pa.Table:
+def end(engine: JoinEngine) -> pa.Table:
     """End the input, and return the groups that only its end decides; see `Runtime.finish`."""
     if engine.groups is None or engine.groups.progress.finished:
         # Arrow cannot make empty arrays of every type.
@@ -63,7 +65,7 @@ class Prepared(NamedTuple):
     seconds: float
 
 
-def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None, ends: bool = False) -> Prepared:
+def prepare(engine: JoinEngine, batches: Pushed, order: Any, watermark: int | None, ends: bool = False) -> Prepared:
     """Compute a push, the last one if `ends`. After an exception, until it is settled, `roll_back` takes it back."""
     if engine.groups is not None and engine.groups.progress.finished:
         raise InputError("the input has ended: finish() was called; start a new runtime for more rows")
@@ -73,6 +75,7 @@ def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None, 
     oldest = _late_before(engine, watermark)
     arrivals = engine.gate.admit(batches, order, int(engine.modules.meta[M_WATERMARK]), oldest)
     arrivals.watermark, arrivals.ends = watermark, ends
+    choose_way(engine, arrivals)
     begin(engine)
     if engine.router.due:
         follow_router(engine)
@@ -81,7 +84,7 @@ def prepare(engine: Engine, batches: Pushed, order: Any, watermark: int | None, 
     return Prepared(arrivals, commit, perf_counter() - began)
 
 
-def settle(engine: Engine, prepared: Prepared) -> None:
+def settle(engine: JoinEngine, prepared: Prepared) -> None:
     """Let a prepared push happen."""
     began = perf_counter()
     arrivals, commit, seconds = prepared
@@ -92,7 +95,7 @@ def settle(engine: Engine, prepared: Prepared) -> None:
         engine.late.settle(arrivals.late, engine.bound.left, arrivals.watermark is not None)
 
 
-def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
+def computed(engine: JoinEngine, arrivals: Arrivals) -> CommitRecord:
     """Return the commit record of a push that was begun.
 
     If memory is short, states go before the push fails with CapacityError. A failed attempt is taken back. The next one
@@ -105,41 +108,51 @@ def computed(engine: Engine, arrivals: Arrivals) -> CommitRecord:
             make_room(engine, arrivals.rows)
             changes = history.count
             return _attempt(engine, arrivals, only_kept)
-        except CapacityError:
+        except (CapacityError, BeyondLimit):
             changed = history.count > changes
             roll_back(engine)
-            if changed and not only_kept:
+            if engine.rings is not None and engine.rings.choice.on:
+                turn(engine, on=False, lost=True)
+            elif changed and not only_kept:
                 only_kept = True
             elif not engine.modules.bands.drop() and not drop_state(engine):
                 raise
             begin(engine)
 
 
-def _attempt(engine: Engine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
-    count, changes = walk(engine, arrivals, only_kept)
-    engine.modules.allowance.ask(0, "what was pushed")
-    made = engine.output.make(engine.combinations(count))
-    taken = len(arrivals.order)
+def _attempt(engine: JoinEngine, arrivals: Arrivals, only_kept: bool) -> CommitRecord:
+    rings, began, taken = engine.rings, thread_time(), len(arrivals.order)
+    inserted = deleted = 0
+    groups = None
+    if rings is not None and rings.choice.on and taken:
+        changes, found, table, groups = by_rings(engine, arrivals, only_kept)
+    else:
+        count, changes = walk(engine, arrivals, only_kept)
+        engine.modules.allowance.ask(0, "what was pushed")
+        made = engine.output.make(engine.combinations(count))
+        table, inserted, deleted = made.table, made.inserted, made.deleted
+        found = inserted + deleted
+        if engine.groups is not None:
+            passed = engine.watermark if arrivals.watermark is None else arrivals.watermark
+            table, groups = engine.groups.follow(table, passed, arrivals.ends)
+    if rings is not None:
+        rings.choice.note(taken, found, thread_time() - began)
     position = engine.position + taken
-    table, groups = made.table, None
-    if engine.groups is not None:
-        passed = engine.watermark if arrivals.watermark is None else arrivals.watermark
-        table, groups = engine.groups.follow(table, passed, arrivals.ends)
     return CommitRecord(
         position,
-        engine.n_results + made.inserted,
-        engine.n_deleted + made.deleted,
+        engine.n_results + inserted,
+        engine.n_deleted + deleted,
         schedule_of(engine.schedule[changes:]) if changes else engine.schedule,
         engine.late.rows.with_added(arrivals.late),
         LastPush(position, table),
         engine.pushes + 1,
         taken,
-        made.inserted,
+        inserted,
         groups=groups,
     )
 
 
-def load(engine: Engine, batches: Pushed, watermark: int | None) -> None:
+def load(engine: JoinEngine, batches: Pushed, watermark: int | None) -> None:
     """Load earlier arrivals; see `Runtime.load`."""
     if engine.position:
         raise InputError(f"{engine.position} rows have arrived already; load rows into a new runtime only")
@@ -170,6 +183,6 @@ def load(engine: Engine, batches: Pushed, watermark: int | None) -> None:
     recover(engine)
 
 
-def _late_before(engine: Engine, watermark: int | None) -> int | None:
+def _late_before(engine: JoinEngine, watermark: int | None) -> int | None:
     """Return the time before which rows are late, None = it follows from the rows. Raises InputError."""
     return late_before(watermark, engine.modules.given, timed=engine.query.graph.timed, position=engine.position)

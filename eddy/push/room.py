@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eddy.engine import Engine
+from eddy.join_engine import JoinEngine
 from eddy.push.transaction import begin
 from eddy.routing.change import NO_ROOM
 from stairs.errors import CapacityError
 
 
-def make_room(engine: Engine, rows: Sequence[int]) -> None:
+def make_room(engine: JoinEngine, rows: Sequence[int]) -> None:
     """Drop states until the others fit next to a push of rows[i] rows of stream i. Raises CapacityError."""
     strategy = engine.strategy
     engine.router.room = room = engine.bound.room(rows)
@@ -26,7 +26,7 @@ def make_room(engine: Engine, rows: Sequence[int]) -> None:
             )
 
 
-def drop_state(engine: Engine) -> bool:
+def drop_state(engine: JoinEngine) -> bool:
     """Drop the stored state with the least benefit; return False if no stored state can be dropped.
 
     A push that fails afterwards does not bring the state back.

@@ -12,18 +12,18 @@ within either of them, the next call runs it again from its start (`recover`).
 
 from __future__ import annotations
 
-from eddy.engine import Engine
+from eddy.join_engine import JoinEngine
 from eddy.push.records import CommitRecord, UndoRecord
 from eddy.push.rings import fit_payload
 from stairs.descriptors import M_ARRIVALS, S_BASE
 
 
-def begin(engine: Engine, loading: bool = False) -> None:
+def begin(engine: JoinEngine, loading: bool = False) -> None:
     """Set the undo record: from here on, an exception takes the engine back to where it is now."""
     engine.undo = UndoRecord(engine.strategy.savepoint(), loading)
 
 
-def finish(engine: Engine, commit: CommitRecord) -> None:
+def finish(engine: JoinEngine, commit: CommitRecord) -> None:
     """Complete a push that has happened. It may be repeated."""
     modules, payload, strategy = engine.modules, engine.payload, engine.strategy
     modules.commit()
@@ -37,7 +37,9 @@ def finish(engine: Engine, commit: CommitRecord) -> None:
     if payload.logged:
         payload.expire(modules.oldest().tolist())
     if commit.savepoint is None:
-        strategy.after_push(commit.arrivals)
+        if engine.rings is None or not engine.rings.choice.on:
+            # While ring values serve, states sleep.
+            strategy.after_push(commit.arrivals)
     else:
         strategy.restore(commit.savepoint)
         strategy.refill()
@@ -46,7 +48,7 @@ def finish(engine: Engine, commit: CommitRecord) -> None:
     engine.commit = None
 
 
-def roll_back(engine: Engine) -> None:
+def roll_back(engine: JoinEngine) -> None:
     """Take the engine back to where it was at `begin`; does nothing if nothing is under way. It may be repeated."""
     undo, modules, strategy = engine.undo, engine.modules, engine.strategy
     if undo is None:
@@ -66,7 +68,7 @@ def roll_back(engine: Engine) -> None:
     engine.undo = None
 
 
-def recover(engine: Engine) -> None:
+def recover(engine: JoinEngine) -> None:
     """End what an exception interrupted: complete it if it has happened, else take it back."""
     commit = engine.commit
     if commit is None:

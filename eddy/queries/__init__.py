@@ -7,6 +7,7 @@
     drain.py     a drain stop: when it is over
     owner.py     takes the results that a version owns from those that its family found
     changes.py   kinds of change
+    lone_join.py the join of one version alone: queries with branches, changelogs
     family.py    one join for all versions over the same join graph
     sharing.py   families over different join graphs that share SteMs
     sharing.py   which families share SteMs; stem_pool.py, shared_join.py: these SteMs, and a join over them
@@ -14,6 +15,7 @@
     grouped_filters.py, kernels.py   the ranges of all versions, asked at once
     sources.py   the streams: rows as arrivals in one order
     kept.py      the rows that a query can start on
+    snapshot.py, restoring.py   an engine as bytes, and back
 
 A version owns results by the positions of their components. So versions share joins, and starting or stopping one
 copies nothing.

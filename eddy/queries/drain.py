@@ -139,6 +139,15 @@ class DrainByArrivals(Drain):
         """See `Drain.parts`."""
         return [self, *self._windows]
 
+    def contents(self) -> list[tuple[bool, int, int, int | None]]:
+        """Return how far each stream is: `before`, `newest`, `since` and `passed` of its window."""
+        return [(own.before, own.newest, own.since, own.passed) for own in self._windows]
+
+    def fill(self, contents: Sequence[tuple[bool, int, int, int | None]]) -> None:
+        """Continue where another one was, given its `contents`."""
+        for own, (before, newest, since, passed) in zip(self._windows, contents, strict=True):
+            own.before, own.newest, own.since, own.passed = before, newest, since, passed
+
     def note(self, push: Push) -> int | None:
         """See `Drain.note`."""
         if self._noted != (push.first, push.end):

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from eddy.log import refusals
 from eddy.push.push import Prepared
 from eddy.push.turn import Turn, in_turn
 from eddy.queries.family import Family, family_key
 from eddy.queries.grouping import Grouping
 from eddy.queries.kept import Kept, Need
 from eddy.queries.life import Life
+from eddy.queries.lone_join import LoneJoin, Output, is_alone
 from eddy.queries.owner import Owner
 from eddy.queries.query import RunningQuery
 from eddy.queries.savepoint import Savepoint
@@ -26,9 +28,11 @@ from eddy.query.numbers import whole
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.routing.change import ASKED_FOR, change_plan
+from eddy.routing.policies import Policy, PolicyName
 from eddy.show.description import Description
 from eddy.show.formats import FORMATS, Format, checked_format
 from eddy.show.html import Timeline, as_html
+from eddy.snapshot.header import OUTPUTS
 from jisc.plan.tree import default_plan, read_plan
 from stairs.errors import InputError
 from stairs.graph import FOREVER
@@ -103,16 +107,22 @@ class Engine:
                 f"Engine has no option {wrong[0]!r}; its options are share, strategy, policy and statistics"
             )
         self.sources = Sources(streams, lateness)
-        self._options = options
+        self.options = options
+        """The options of the runtimes."""
+        self.share = share
         self._turn = Turn("engine")
         self._queries: dict[str, RunningQuery] = {}
         self._running: dict[str, RunningQuery] = {}
         self._families: dict[Hashable, Family] = {}
         self._sharing = Sharing(self.sources, options, share)
         self.owners: dict[Version, Owner] = {}
-        """By version what takes its results."""
-        self._kept = [Kept() for _ in self.sources.streams]
-        self._newest = [-FOREVER] * len(self.sources.streams)
+        """By version what takes its results from those that others find, too."""
+        self.alone: dict[Version, LoneJoin] = {}
+        """By version its own join, for the other versions."""
+        self.kept = [Kept() for _ in self.sources.streams]
+        """By stream the rows for later starts."""
+        self.newest = [-FOREVER] * len(self.sources.streams)
+        """By stream the greatest event time in ticks."""
         self._history: list[tuple[int, str, int, str, int]] = []
         self._elements = 0
         """Entries of the history; those after them were taken back."""
@@ -133,6 +143,8 @@ class Engine:
                 family.roll_back()
             for grouping in self._groupings():
                 grouping.roll_back()
+            for own in self.alone.values():
+                own.roll_back()
             self._undo.restore()
             self._undo = None
 
@@ -148,23 +160,35 @@ class Engine:
     # Queries
 
     @in_turn
-    def start(self, name: str, query: Query, *, at: int | None = None, warm: bool = False) -> RunningQuery:
+    def start(
+        self, name: str, query: Query, *, at: int | None = None, warm: bool = False, output: Output = "append"
+    ) -> RunningQuery:
         """Start a query under a name.
 
         at    position of the arrival before which it takes effect; None: the next arrival
         warm  False, a fresh start: its results are those of rows from the position on. True, a warm start: results
               whose last component arrives from then on, with all rows that the engine has kept; `complete_from` of the
               returned query says from which position that is all
+        output  "append", or "changelog" as in `Runtime`; changes keep it. A changelog, and a query with branches, have
+                a join of their own, and not all changes (docs/guide/queries.md)
 
-        Raises InputError for the name of a query that has not stopped, and a position that has passed; QueryError for a
-        query that does not fit the streams, has branches, aggregates without a group_window, or a lateness of its own.
+        Raises InputError for the name of a query that has not stopped, a position that has passed, and a warm start
+        that has no meaning; QueryError for a query that does not fit the streams, or has aggregates or a lateness of
+        its own.
         """
         if name in self._queries and self._queries[name].state != "stopped":
             raise InputError(f"query {name!r} is {self._queries[name].state}; stop or change it, or use another name")
+        if output not in OUTPUTS:
+            raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {output!r}")
+        if output == "changelog" and getattr(query, "aggregation", None) is not None:
+            raise InputError(
+                f"query {name!r}: an engine gives aggregates over windows of event time once, as \"append\"; use a"
+                " Runtime for a changelog of groups"
+            )
         position = self.checked_position(name, at)
         self._begin()
-        version = self.make(0, query, position, warm)
-        started = RunningQuery(self, name, version)
+        version = self.make(0, query, position, warm, output)
+        started = RunningQuery(self, name, version, output)
         self.note(position, name, 0, "warm start" if warm else "fresh start", version.complete_from)
         self._queries, self._running = {**self._queries, name: started}, {**self._running, name: started}
         self._undo = None
@@ -217,16 +241,27 @@ class Engine:
                     "seconds": self._sharing.seconds(family) + family.seconds,
                 }
             )
+        for version, alone in self.alone.items():
+            joins.append(
+                {
+                    "streams": alone.names,
+                    "queries": [one.name for one in self._running.values() if version in one.live],
+                    "plan": alone.runtime.plan,
+                    "shared": False,
+                    "bytes": alone.runtime.nbytes,
+                    "seconds": alone.seconds,
+                }
+            )
         queries = {
             name: {
                 "state": one.state,
                 "results": one.n_results,
-                "filter_seconds": sum(self.owners[own].seconds for own in one.live),
+                "filter_seconds": sum(self.owners[own].seconds for own in one.live if own in self.owners),
             }
             for name, one in self._queries.items()
         }
         shared = 0 if self._sharing.pool is None else self._sharing.pool.nbytes
-        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self._kept, strict=True)}
+        kept = {name: one.nbytes() for name, one in zip(self.sources.graph.names, self.kept, strict=True)}
         return {
             "position": self.position,
             "kept_bytes": kept,
@@ -243,16 +278,17 @@ class Engine:
     @property
     def watermark(self) -> int | None:
         """The watermark in ticks: older rows are late. None before the first row, and without event times."""
-        greatest = max(self._newest)
+        greatest = max(self.newest)
         return None if greatest == -FOREVER else greatest - self.sources.graph.lateness
 
     @property
     def nbytes(self) -> int:
         """Bytes of all state: SteMs, stored states, groups, and the rows that are kept for later starts."""
         own = sum(one.runtime.nbytes for one in self._families.values() if one.runtime is not None)
+        own += sum(one.runtime.nbytes for one in self.alone.values())
         pool = self._sharing.pool
         groups = sum(one.nbytes for one in self._groupings())
-        return own + groups + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self._kept)
+        return own + groups + (0 if pool is None else pool.nbytes) + sum(one.nbytes() for one in self.kept)
 
     @in_turn
     def explain(self, format: Format = "text") -> str:
@@ -290,25 +326,26 @@ class Engine:
         that do not fit the streams, and for a condition of a query that fails. After any exception the push has
         happened in whole or not at all: `position` and `last_push` report which.
         """
-        admitted = self.sources.admit(batches, order, max(self._newest))
-        push = placed(admitted, self.position, max(self._newest))
+        admitted = self.sources.admit(batches, order, max(self.newest))
+        push = placed(admitted, self.position, max(self.newest))
         live = [one for one in self._running.values() if one.live]
         self._begin(*(one for one in live if one.may_change))
-        kept = dict(zip(self.sources.graph.names, self._kept, strict=True))
-        tables = self._sharing.prepare(push, self._families.values(), kept, self._newest)
+        kept = dict(zip(self.sources.graph.names, self.kept, strict=True))
+        tables = self._sharing.prepare(push, self._families.values(), kept, self.newest)
         found = {family: family.found(table) for family, table in tables.items()}
         prepared: dict[Family, Prepared] = {}
         for family in self._families.values():
             if family not in found:
                 found[family], prepared[family] = family.prepare(push)
+        alone = {version: own.prepare(push, self.kept) for version, own in self.alone.items()}
         self.position = push.end
         for one in live:
             one.begin(push)
         finds = {family: (own, family.shares(push.first, own)) for family, own in found.items()}
-        results = {one.name: one.results(push, finds) for one in live}
+        results = {one.name: one.results(push, finds, alone) for one in live}
         newest = [
             before if times is None or not len(times) else max(before, int(times.max()))
-            for before, times in zip(self._newest, push.times, strict=True)
+            for before, times in zip(self.newest, push.times, strict=True)
         ]
         late = {**self._late}
         for i, rows in admitted.late.items():
@@ -325,11 +362,13 @@ class Engine:
             family.settle(prepared)
         for grouping in self._groupings():
             grouping.settle()
-        for i, own in enumerate(self._kept):
+        for own_join in self.alone.values():
+            own_join.settle()
+        for i, own in enumerate(self.kept):
             own.add(done.push, i)
         for one, count in done.counts.items():
             one.n_results = count
-        self._newest, self._late, self._last = done.newest, done.late, done.last
+        self.newest, self._late, self._last = done.newest, done.late, done.last
         self._forget()
         # Last: until then an exception leads back here.
         self._undo = None
@@ -348,15 +387,17 @@ class Engine:
         """Drop what no query needs any more: joins without versions, and rows."""
         self._running = {name: one for name, one in self._running.items() if one.live}
         self.owners = {version: owner for version, owner in self.owners.items() if version.ended is None}
+        self.alone = {version: own for version, own in self.alone.items() if version.ended is None}
         for family in self._families.values():
             family.forget_ended()
         self._families = {key: family for key, family in self._families.items() if family.owners}
-        watermark = max(self._newest) - self.sources.graph.lateness
+        watermark = max(self.newest) - self.sources.graph.lateness
         for i, stream in enumerate(self.sources.streams):
             needs = [need for family in self._families.values() for need in family.needs(stream.name)]
+            needs += [need for own in self.alone.values() for need in own.needs(stream.name)]
             if stream.name in self.sources.windows:
                 needs.append(Need(self.sources.windows[stream.name]))
-            self._kept[i].trim(needs, watermark)
+            self.kept[i].trim(needs, watermark)
 
     @in_turn
     def check(self) -> None:
@@ -364,8 +405,64 @@ class Engine:
         for family in self._families.values():
             if family.runtime is not None:
                 family.runtime.check()
+        for own in self.alone.values():
+            own.runtime.check()
         if self._sharing.pool is not None:
             self._sharing.pool.check()
+
+    # Copies
+
+    @in_turn
+    def snapshot(self) -> bytes:
+        """Return rows, queries, versions and changes under way as bytes from which `restore` resumes exactly.
+
+        The engine does not change. Two snapshots without a call between them are equal byte for byte. Raises
+        SnapshotError for rows that Arrow finds invalid. O(rows kept).
+        """
+        from eddy.queries.snapshot import engine_snapshot  # it reads an engine
+
+        return engine_snapshot(self)
+
+    @classmethod
+    @refusals
+    def restore(
+        cls,
+        data: bytes,
+        streams: Sequence[Stream],
+        queries: Mapping[str, Query | Sequence[Query]],
+        *,
+        policy: PolicyName | Policy | None = None,
+    ) -> Engine:
+        """Return an engine that resumes where a snapshot was taken. O(rows kept).
+
+        data     the bytes that `snapshot` returned, in this process or another
+        streams  the same streams
+        queries  by name the queries that have not stopped, compared as by `Runtime.restore`; of a query that changes,
+                 those of all its versions in a list
+        policy   another policy; None = that of the snapshot. A policy of your own has to be given again
+
+        Results, positions, control elements to come, late rows and counts continue as without interruption; so do
+        plans. Figures of time start anew, and stopped queries are in the history only. Rows that only an ended query
+        needed are given up, so later warm starts may reach less far back. Raises SnapshotError for data that are
+        damaged, inconsistent or of other streams or queries, and QueryError for streams that do not fit together.
+        """
+        from eddy.queries.restoring import restored  # it makes an engine
+
+        return restored(data, streams, queries, policy)
+
+    def resume_at(
+        self, position: int, newest: list[int], late: dict[str, int], history: list[tuple[int, str, int, str, int]]
+    ) -> None:
+        """Continue at a position, given the greatest event times, the numbers of late rows and the history before."""
+        self.position, self.newest, self._late = position, newest, late
+        self._history, self._elements = history, len(history)
+
+    def resume(self, queries: Sequence[RunningQuery]) -> None:
+        """Continue with these queries, whose live versions are served, on the rows that are kept."""
+        self._queries = {one.name: one for one in queries}
+        self._running = dict(self._queries)
+        for family in self._families.values():
+            self._fill(family)
 
     # For the queries
 
@@ -379,8 +476,11 @@ class Engine:
         return pa.concat_tables(tables, promote_options="default")
 
     @in_turn
-    def change_plan(self, family: Family, plan: str) -> None:
+    def change_plan(self, family: Family | LoneJoin, plan: str) -> None:
         """Run a join by another plan from now on. Raises PlanError for a plan that is none."""
+        if isinstance(family, LoneJoin):
+            family.runtime.transition(plan)
+            return
         shared = self._sharing.join(family)
         if shared is not None:
             change_plan(shared, read_plan(plan, family.query.graph), None, ASKED_FOR, False)
@@ -398,8 +498,10 @@ class Engine:
         """Return the join of a family over shared SteMs, None if it has none, or none yet."""
         return self._sharing.join(family)
 
-    def plan_of(self, family: Family) -> str:
+    def plan_of(self, family: Family | LoneJoin) -> str:
         """Return the plan of a join as text."""
+        if isinstance(family, LoneJoin):
+            return family.runtime.plan
         shared = self._sharing.join(family)
         if shared is not None:
             return shared.strategy.tree.text(family.query.graph.names)
@@ -416,35 +518,52 @@ class Engine:
             )
         return position
 
-    def make(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
-        """Return a version of a query that owns results from a position on, and have a family find them.
+    def make(self, number: int, query: Query, start: int | None, warm: bool, output: Output = "append") -> Version:
+        """Return a version of a query that owns results from a position on, and have a family or a join find them.
 
         Raises QueryError for a query that does not fit the streams.
         """
         self.sources.check(query)
-        key = family_key(query)
-        family = self._families.get(key)
-        new = family is None
-        if family is None:
-            family = Family(self.sources, query, self._options)
-        own = [self._kept[self.sources.index(name)] for name in family.names]
-        kept_from = max(one.complete_from for one in own)
+        if is_alone(query, output):
+            version = Version(number, query, start, warm, 0)
+            own = LoneJoin(version, output, self.sources, self.options)
+            self.alone = {**self.alone, version: own}
+            version.complete_from = self._kept_from(own.names) if warm else (start or 0)
+            return version
+        new = family_key(query) not in self._families
         version = Version(number, query, start, warm, 0)
+        owner, grown = self.serve(version)
+        family = owner.family
+        if new and not warm:
+            family.fill({}, self.position)
+        elif grown or (warm and (family.complete_from > self._kept_from(family.names) or not family.whole)):
+            self._fill(family)
+        version.complete_from = family.complete_from if warm else (start or 0)
+        return version
+
+    def serve(self, version: Version) -> tuple[Owner, bool]:
+        """Have a family find the results of a version; return its owner, and whether the family must be filled."""
+        key = family_key(version.query)
+        family = self._families.get(key) or Family(self.sources, version.query, self.options)
         owner = Owner(version, family)
         self.owners = {**self.owners, version: owner}
         grown = family.join(owner)
         self._sharing.offer(family, self._families.values())
-        if new and not warm:
-            family.fill({}, self.position)
-        elif grown or (warm and (family.complete_from > kept_from or not family.whole)):
-            family.fill({name: one.rows() for name, one in zip(family.names, own, strict=True)}, kept_from)
         self._families = {**self._families, key: family}
-        version.complete_from = family.complete_from if warm else (start or 0)
-        return version
+        return owner, grown
+
+    def _kept_from(self, names: Sequence[str]) -> int:
+        """Return the position from which all rows of some streams are kept."""
+        return max(self.kept[self.sources.index(name)].complete_from for name in names)
+
+    def _fill(self, family: Family) -> None:
+        """Have a family begin anew with the rows that are kept."""
+        rows = {name: self.kept[self.sources.index(name)].rows() for name in family.names}
+        family.fill(rows, self._kept_from(family.names))
 
     def drain(self, version: Version, position: int) -> None:
         """Have a version drain from a position on."""
-        version.drains(position, self.sources, self._newest, [own.count for own in self._kept])
+        version.drains(position, self.sources, self.newest, [own.count for own in self.kept])
 
     def note(self, position: int, name: str, version: int, event: str, complete_from: int) -> None:
         """Add an element to the history."""

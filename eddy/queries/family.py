@@ -93,7 +93,7 @@ class Family:
     shared         whether it shares SteMs with other families (`eddy.queries.sharing`), and has none of its own
     fresh          whether it has seen no row yet
     seconds        CPU seconds of its pushes
-    tree           the plan with which a shared join begins, None for the default
+    tree           the plan with which its join begins, None for the default
     """
 
     def __init__(self, sources: Sources, query: Query, options: Mapping[str, object]) -> None:
@@ -214,7 +214,8 @@ class Family:
         if self.shared:
             self.query, self.fresh, self.complete_from = query, not rows, complete_from
             return
-        plan = None if self.runtime is None else self.runtime.plan
+        plan = None if self.tree is None else self.tree.text(query.graph.names)
+        plan = plan if self.runtime is None else self.runtime.plan
         runtime = Runtime(query, plan, **self._options)  # type: ignore[arg-type]
         batches = [rows.get(name) for name in self.names]
         self.complete_from, self.whole = complete_from, True
@@ -225,6 +226,8 @@ class Family:
             places = {name: np.asarray(batch.column(POSITION)) for name, batch in given.items()}
             number = np.repeat([self.names.index(name) for name in given], [len(own) for own in places.values()])
             runtime.push(given, number[np.argsort(np.concatenate([*places.values()]))])
+            if plan not in (None, runtime.plan):
+                runtime.transition(plan)  # the policy has decided in that push
         elif given:
             runtime.load(given, watermark=watermark if self.timed else None)
         self.query, self.fresh, self.runtime = query, not given, runtime

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from eddy.filters.adaptive import AdaptiveFilter
-from eddy.queries.sources import Push, one_batch
+from eddy.queries.sources import POSITION, Push, one_batch
 from stairs.graph import Window, WindowKind
 
 
@@ -58,6 +58,14 @@ class Kept:
                 self._chunks.append(chunk)
             vars(self).update(count=self.count + len(batch), end=chunk.end)
 
+    def resume(
+        self, batches: list[pa.RecordBatch], newest: list[int | None], count: int, end: int, complete_from: int
+    ) -> None:
+        """Begin with rows that another one kept; `newest` has the greatest event time of each batch."""
+        ends = [int(batch.column(POSITION)[-1].as_py()) + 1 for batch in batches]
+        self._chunks = deque(_Chunk(*own, {}) for own in zip(batches, ends, newest, strict=True))
+        self.count, self.end, self.complete_from = count, end, complete_from
+
     def trim(self, needs: list[Need], watermark: int) -> None:
         """Drop the rows that no window needs; `watermark`: no later row is older."""
         if any(need.window.kind == WindowKind.UNBOUNDED for need in needs):
@@ -75,11 +83,16 @@ class Kept:
             self.complete_from = chunk.end
             self._chunks.popleft()
 
+    @property
+    def batches(self) -> list[pa.RecordBatch]:
+        """The rows with their positions, as they are kept."""
+        return [chunk.rows for chunk in self._chunks]
+
     def rows(self) -> pa.RecordBatch | None:
         """Return the rows with their positions, None without any. Raises InputError if they exceed 2 GiB."""
         if not self._chunks:
             return None
-        return one_batch(pa.Table.from_batches([chunk.rows for chunk in self._chunks]), "use shorter windows")
+        return one_batch(pa.Table.from_batches(self.batches), "use shorter windows")
 
     def nbytes(self) -> int:
         """Return the bytes of the rows."""

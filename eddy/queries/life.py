@@ -141,7 +141,7 @@ class Life:
                 f" one ({problem}); select the column under another name"
             ) from problem
         number = self._versions[-1].number + 1
-        new = self.host.make(number, query, None if kind.waits else position, kind.warm)
+        new = self._made(number, query, None if kind.waits else position, kind.warm)
         for one in live:
             if one.start is None or (one.start > position and one is not live[0]):
                 one.ended = one.start = position  # it has not begun, and the new version takes its place
@@ -152,6 +152,10 @@ class Life:
                 self.end(link, position)
         self._versions = [*self._versions, new]
         self._note(f"{how} change", position)
+
+    def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
+        """Return a version of the query; see `Host.make`."""
+        return self.host.make(number, query, start, warm)
 
     def require_ends(self, what: str) -> None:
         """Raise InputError unless the windows of all live versions let a drain end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,8 @@ import pyarrow as pa
 from eddy.queries.changes import CHANGES, How
 from eddy.queries.family import Family
 from eddy.queries.found import Found, Shares
-from eddy.queries.life import Life, Stop
+from eddy.queries.life import Life, Stop, Succession
+from eddy.queries.lone_join import Given, LoneJoin, Output, check_change, check_drain
 from eddy.queries.owner import Positions
 from eddy.queries.version import Version
 from eddy.query.query import Query
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
 class RunningQuery(Life):
     """A query that an `Engine` runs; `Engine.start` returns it."""
 
-    def __init__(self, engine: Engine, name: str, version: Version) -> None:
+    def __init__(self, engine: Engine, name: str, version: Version, output: Output = "append") -> None:
         super().__init__(engine, name, version)
         self._engine = engine
+        self.output: Output = output
+        """Whether each result comes once, "append", or a changelog."""
         self._held: dict[Version, list[pa.Table]] = {}
         self.n_results = 0
         """The results so far."""
@@ -56,6 +59,8 @@ class RunningQuery(Life):
         """
         if how not in ("immediate", "drain"):
             raise InputError(f"stop: how is 'immediate' or 'drain', not {how!r}")
+        for version in self.live if how == "drain" else ():
+            check_drain(self.name, version.query, "a drain")
         self._engine.give(self, lambda: self.stop_at(how, self._element(at)))
 
     def change(self, query: Query, how: How = "handover", at: int | None = None) -> None:
@@ -73,7 +78,12 @@ class RunningQuery(Life):
             raise InputError(f"change: how is one of {', '.join(map(repr, CHANGES))}, not {how!r}")
         if not self.live:
             raise InputError(f"query {self.name!r} has stopped; start it again")
+        for version in self.live:
+            check_change(self.name, version.query, query, how, self.output)
         self._engine.give(self, lambda: self.change_at(query, how, self._element(at)))
+
+    def _made(self, number: int, query: Query, start: int | None, warm: bool) -> Version:
+        return self._engine.make(number, query, start, warm, self.output)
 
     def _element(self, at: int | None) -> int:
         """Return the position of a control element. Raises InputError for one that cannot be."""
@@ -96,12 +106,35 @@ class RunningQuery(Life):
         """
         return self._engine.groups_of(self)
 
+    @property
+    def last_element(self) -> int:
+        """The position of the newest control element."""
+        return self._last_element
+
+    @property
+    def held(self) -> dict[Version, pa.Table]:
+        """By version the results that wait until older versions have ended."""
+        return {version: pa.concat_tables(tables) for version, tables in self._held.items() if tables}
+
+    def resume_with(
+        self,
+        versions: Sequence[Version],
+        successions: Sequence[Succession],
+        held: Mapping[Version, pa.Table],
+        last_element: int,
+        n_results: int,
+    ) -> None:
+        """Continue where another one was."""
+        self.resume(versions, successions)
+        self._held = {version: [table] for version, table in held.items()}
+        self._last_element, self.n_results = last_element, n_results
+
     # Its plan
 
     @property
     def plan(self) -> str:
         """The plan of the join of the newest version, as text. Raises InputError once the query has stopped."""
-        return self._engine.plan_of(self._family())
+        return self._engine.plan_of(self._join())
 
     def transition(self, plan: str) -> None:
         """Run the join of the newest version by another plan from now on, on live state; queries that share it follow.
@@ -110,12 +143,13 @@ class RunningQuery(Life):
 
         Results do not change. Raises InputError once the query has stopped, and PlanError for a plan that is none.
         """
-        self._engine.change_plan(self._family(), plan)
+        self._engine.change_plan(self._join(), plan)
 
-    def _family(self) -> Family:
+    def _join(self) -> Family | LoneJoin:
         if not self.live:
             raise InputError(f"query {self.name!r} has stopped; start it again")
-        return self._engine.owners[self.live[-1]].family
+        newest = self.live[-1]
+        return self._engine.alone.get(newest) or self._engine.owners[newest].family
 
     # Its results
 
@@ -124,18 +158,25 @@ class RunningQuery(Life):
         for one in self.live:
             one.note(push)
 
-    def results(self, push: Push, finds: Mapping[Family, tuple[Found, Shares]]) -> pa.Table:
-        """Return the results of a push: what the join of each family found, and what each version gets of it."""
+    def results(
+        self, push: Push, finds: Mapping[Family, tuple[Found, Shares]], alone: Mapping[Version, Given]
+    ) -> pa.Table:
+        """Return the results of a push.
+
+        finds   what the join of each family found, and what each version gets of it
+        alone   what versions with joins of their own give
+        """
         owners = self._engine.owners
-        giving = [owners[one] for one in self._versions if one.gives_from(push.first)]
+        giving = [one for one in self._versions if one.gives_from(push.first)]
         if len(giving) == 1 and not self.successions and not self._held:
-            (alone,) = giving
-            shares = finds[alone.family][1]
-            return shares.table(alone) if alone.grouping is None else alone.owned(shares, push)[0]
+            (one,) = giving
+            if one in alone:
+                return alone[one].table
+            owner, shares = owners[one], finds[owners[one].family][1]
+            return shares.table(owner) if owner.grouping is None else owner.owned(shares, push)[0]
         parts: dict[Version, tuple[pa.Table, Positions]] = {}
-        for owner in reversed(giving):
-            one = owner.version
-            parts[one] = owner.owned(finds[owner.family][1], push)
+        for one in reversed(giving):
+            parts[one] = alone[one] if one in alone else owners[one].owned(finds[owners[one].family][1], push)
             # The first result of a new version may decide when an old one ends, so new ones come first here.
             if len(parts[one][1]):
                 self.at_result(one, int(parts[one][1][0]), lambda old: old.note(push))
@@ -173,8 +214,14 @@ class RunningQuery(Life):
         self._held = held
         pending = {link.new for link in self.successions if link.old.ended is None}
         self.successions = [link for link in self.successions if link.new in pending]
-        out = pa.concat_tables(tables or [self.query.output_schema.empty_table()], promote_options="default")
+        out = pa.concat_tables(tables or [self._schema.empty_table()], promote_options="default")
         return out.take(pa.array(np.argsort(np.concatenate(keys), kind="stable"))) if len(tables) > 1 else out
+
+    @property
+    def _schema(self) -> pa.Schema:
+        """The columns of the results of the newest version."""
+        own = self._engine.alone.get(self._versions[-1])
+        return self.query.output_schema if own is None else own.output_schema
 
     def _release(self, version: Version) -> int | None:
         """Return the position from which the results of a version are given out, None if they wait."""

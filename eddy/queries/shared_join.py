@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eddy.engine import Engine
 from eddy.ingest.arrivals import Order
+from eddy.join_engine import JoinEngine
 from eddy.query.query import Query
 from eddy.routing.change import follow_router
 from eddy.routing.router import Router, make_policy
@@ -34,7 +34,7 @@ class SharedJoin:
     query     the query whose results are those of the family
     share     its windows over the shared SteMs
     columns   its output columns in the shared payload
-    strategy, router   as in `eddy.engine.Engine`
+    strategy, router   as in `eddy.join_engine.JoinEngine`
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SharedJoin:
         share: Share,
         columns: Sequence[ColumnId],
         options: Mapping[str, Any],
-        before: SharedJoin | Engine | None,
+        before: SharedJoin | JoinEngine | None,
         tree: Tree | None,
     ) -> None:
         self.query, self.share, self._columns = query, share, tuple(columns)

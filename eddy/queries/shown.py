@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from eddy.branches.runtime import BranchedRuntime
 from eddy.inspect.history import history_table
 from eddy.queries.shared_join import SharedJoin
 from eddy.show.describe import described, described_share, planned, time_text
@@ -12,7 +13,7 @@ from eddy.show.html import Timeline
 from jisc.strategies import Strategy
 
 if TYPE_CHECKING:
-    from eddy.engine import Engine as Joining
+    from eddy.join_engine import JoinEngine
     from eddy.queries.engine import Engine
     from eddy.queries.family import Family
 
@@ -21,11 +22,11 @@ ELEMENTS = 30
 
 
 class _Running(NamedTuple):
-    """A join of an engine: its title, its family, and what runs it (None before its first push)."""
+    """A join of an engine: its title, its family if versions share it, and what runs it, None before its first push."""
 
     title: str
-    family: Family
-    join: SharedJoin | Joining | None
+    family: Family | None
+    join: SharedJoin | JoinEngine | None
 
     @property
     def strategy(self) -> Strategy | None:
@@ -43,6 +44,11 @@ def engine_joins(engine: Engine) -> list[_Running]:
         title = f"join of {' '.join(family.names)} for {', '.join(names)}{', over shared SteMs' * family.shared}"
         alone = None if family.runtime is None else family.runtime._engine
         found.append(_Running(title, family, alone if shared is None else shared))
+    for version, own in engine.alone.items():
+        (name,) = [one.name for one in engine.queries.values() if version in one.live]
+        runtime = own.runtime
+        joins = runtime._joins() if isinstance(runtime, BranchedRuntime) else [(" ".join(own.names), runtime._engine)]
+        found += [_Running(f"join of {streams} for {name} alone", None, join) for streams, join in joins]
     return found
 
 
@@ -72,6 +78,7 @@ def engine_description(engine: Engine, predict: bool = True) -> Description:
 
 def _described(one: _Running, predict: bool) -> JoinPlan:
     if one.join is None:
+        assert one.family is not None
         return planned(one.family.query, one.family.tree, title=one.title)
     if isinstance(one.join, SharedJoin):
         return described_share(one.join, one.title, predict)
@@ -83,5 +90,10 @@ def engine_timelines(engine: Engine) -> list[Timeline]:
     found = []
     for one in engine_joins(engine):
         changes = [] if one.strategy is None else history_table(one.strategy.history.transitions).to_pylist()
-        found.append(Timeline(changes, engine.position, engine.plan_of(one.family)))
+        if one.family is None:
+            assert one.join is not None
+            plan = one.join.strategy.tree.text(one.join.query.graph.names)
+        else:
+            plan = engine.plan_of(one.family)
+        found.append(Timeline(changes, engine.position, plan))
     return found

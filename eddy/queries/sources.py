@@ -75,8 +75,8 @@ class Sources:
 
     def check(self, query: Query) -> None:
         """Raise QueryError for a query that does not fit the streams."""
-        if isinstance(query, BranchedQuery) or not isinstance(query, Query):
-            raise QueryError(f"an engine runs queries without branches, not {query!r}; use a Runtime for this one")
+        if not isinstance(query, Query):
+            raise QueryError(f"an engine runs eddy.Query objects, not {query!r}")
         self._check_groups(query)
         if query.lateness:
             raise QueryError(
@@ -105,6 +105,10 @@ class Sources:
         aggregation = query.aggregation
         if aggregation is None:
             return
+        if isinstance(query, BranchedQuery):
+            raise QueryError(
+                "an engine gives aggregates of inner joins only, and this query has branches; use a Runtime for it"
+            )
         if aggregation.window is None:
             raise QueryError(
                 "an engine gives aggregates over windows of event time: give the query a group_window; a changelog over"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from eddy.engine import Engine
 from eddy.ingest.arrivals import Arrivals, Times
 from eddy.ingest.keys import KeyEncoder
 from eddy.ingest.loader import Loader, Source
 from eddy.ingest.validation import checked_times
+from eddy.join_engine import JoinEngine
 from eddy.push.rings import fit_payload
 from eddy.queries.kept import Kept
 from eddy.queries.shared_join import SharedJoin
@@ -116,7 +116,12 @@ class StemPool:
         return directories and self._columns.keys() >= set(query.select.values())
 
     def add(
-        self, family: Family, options: Mapping[str, Any], time: int, earlier: bool, before: SharedJoin | Engine | None
+        self,
+        family: Family,
+        options: Mapping[str, Any],
+        time: int,
+        earlier: bool,
+        before: SharedJoin | JoinEngine | None,
     ) -> None:
         """Add the join of a family for which there is a place.
 

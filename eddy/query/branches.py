@@ -272,6 +272,14 @@ class BranchedQuery(Query):
         longer._settle_windows()
         return longer
 
+    def with_lateness(self, lateness: int) -> BranchedQuery:
+        """Return the query with another lateness, in ticks."""
+        other = copy(self)
+        other.joins, other.derived = dict(self.joins), dict(self.derived)
+        other.lateness = lateness
+        other._settle_windows()
+        return other
+
     def _lengthen(self, above: Node) -> None:
         """Lengthen the derived windows of the streams below a node."""
         for node in above.branches:

@@ -60,7 +60,7 @@ def query_text(query: Query) -> Text:
         streams.append(
             {
                 "name": stream.name,
-                "columns": [[field.name, _type_text(field)] for field in stream.schema],
+                "columns": [[field.name, type_text(field)] for field in stream.schema],
                 "window": [WindowKind(window.kind).name, window.size],
                 "time": stream.time,
                 "filter": filter_text(stream.conditions),
@@ -144,7 +144,8 @@ def _conditions(query: Query) -> list[tuple[Predicate, ...]]:
     return [one.conditions for one in query.joins.values()] if isinstance(query, BranchedQuery) else []
 
 
-def _type_text(field: pa.Field) -> str:
+def type_text(field: pa.Field) -> str:
+    """Return the type of a column, and whether it has no nulls."""
     return f"{field.type}{'' if field.nullable else ' not null'}"
 
 

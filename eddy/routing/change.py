@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from eddy.engine import Engine
+from eddy.join_engine import JoinEngine
 from eddy.push.transaction import begin
 from eddy.query.numbers import whole
 from eddy.routing.router import Router
@@ -21,7 +21,7 @@ ASKED_FOR = "asked for"
 NO_ROOM = "there was no room for the states"
 
 
-def transition(engine: Engine, plan: str, at: int | None, store: Iterable[str] | None) -> Transition | None:
+def transition(engine: JoinEngine, plan: str, at: int | None, store: Iterable[str] | None) -> Transition | None:
     """Change the plan now, or schedule the change; see `Runtime.transition`."""
     strategy = engine.strategy
     tree = read_plan(plan, engine.query.graph)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from eddy.aggregates.rings import served
 from eddy.inspect.hops import HopFigures, hop_figures
 from eddy.inspect.metrics import metrics
 from eddy.query.query import Query
@@ -27,12 +28,13 @@ from eddy.show.description import (
     StemFigures,
 )
 from eddy.show.reasons import reasons_of
+from eddy.show.text import bytes_text
 from jisc.plan.tree import Tree, default_plan
 from jisc.strategies import Strategy
 from stairs.descriptors import S_BASE, S_LO, S_NEXT, S_WALKED, VIRTUAL
 
 if TYPE_CHECKING:
-    from eddy.engine import Engine
+    from eddy.join_engine import JoinEngine
     from eddy.queries.shared_join import SharedJoin
     from eddy.routing.router import Router
     from stairs.modules import Modules
@@ -71,11 +73,29 @@ def planned(query: Query, tree: Tree | None = None, strategy: str = "", title: s
     )
 
 
-def described(engine: Engine, title: str = "", predict: bool = True) -> JoinPlan:
+def described(engine: JoinEngine, title: str = "", predict: bool = True) -> JoinPlan:
     """Return the description of a running join; `predict` adds predicted costs (`eddy.show.reasons`)."""
     figures = metrics(engine)
     reasons = reasons_of(engine.strategy, engine.router, engine.bound, predict)
     return _running(engine.query, engine.modules, engine.strategy, engine.router, figures, title, reasons)
+
+
+def group_lines(engine: JoinEngine) -> tuple[str, ...]:
+    """Return a line on what computes the groups of a query: ring values, or the joined rows."""
+    if engine.groups is None:
+        return ()
+    rings = engine.rings
+    if rings is None:
+        return (f"groups by enumeration: {served(engine.query).reason}",)
+    choice, roots = rings.choice, ", ".join(engine.query.graph.names[i] for i in rings.roots)
+    costs = {way: f"{1e6 * cost:,.2f} µs per arrival" for way, cost in choice.costs.items() if cost < float("inf")}
+    if choice.on:
+        known = f"{rings.known:,} rows known, {bytes_text(rings.nbytes)}"
+        spent = f", {costs[True]}, enumeration {1e6 * choice.predicted:,.2f}" if len(costs) == 2 else ""
+        return (f"groups by ring values from {roots}: {known}{spent}",)
+    spent = f", {costs[False]}" if False in costs else ""
+    other = f", with ring values {costs[True]}" if True in costs else ""
+    return (f"groups by enumeration{spent}{other}",)
 
 
 def described_share(join: SharedJoin, title: str = "", predict: bool = True) -> JoinPlan:

@@ -304,6 +304,7 @@ class Description:
     arrivals, results, late, bytes, watermark   of all joins together; the watermark is in ticks
     watermark_time   the watermark as a time, None where event times are no timestamps
     waiting    matches whose partners are counted (queries with branches)
+    groups     a line on what computes groups, empty where there are none
     filters    lines on filters of several predicates
     """
 
@@ -319,4 +320,5 @@ class Description:
     watermark: int | None = None
     watermark_time: str | None = None
     waiting: int | None = None
+    groups: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()

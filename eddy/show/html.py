@@ -56,8 +56,8 @@ def as_html(shown: Description, timelines: Sequence[Timeline] = ()) -> str:
         if timelines:
             own = timelines[k]
             parts.append(f"{_BOX}{timeline_svg(own.history, own.position, own.plan)}</div>")
-    if shown.filters:
-        parts.append(f"<pre>{'<br>'.join(map(escaped, shown.filters))}</pre>")
+    if below := (*shown.groups, *shown.filters):
+        parts.append(f"<pre>{'<br>'.join(map(escaped, below))}</pre>")
     return f"<div>{''.join(parts)}</div>"
 
 

@@ -22,7 +22,7 @@ def bytes_text(count: int) -> str:
 
 
 def as_text(shown: Description) -> str:
-    """Return the description as text: plans as trees, keys, routes, reasons, filters."""
+    """Return the description as text: plans as trees, keys, routes, reasons, groups, filters."""
     lines: list[str] = []
     if shown.queries or not shown.joins:
         lines += [f"{shown.title}: {_count(shown.arrivals)} arrivals, {_count(shown.late)} late"]
@@ -38,7 +38,7 @@ def as_text(shown: Description) -> str:
         if join.title:
             lines.append(join.title)
         lines += _join_lines(join)
-    return "\n".join([*lines, *shown.filters])
+    return "\n".join([*lines, *shown.groups, *shown.filters])
 
 
 def _count(value: int | None) -> str:

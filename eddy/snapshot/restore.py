@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from eddy.engine import Engine
+from eddy.join_engine import JoinEngine
 from eddy.routing.policies import POLICIES, Policy
 from eddy.routing.schedule import Scheduled, schedule_of
 from eddy.routing.strategies import make_strategy, resolve
@@ -46,7 +46,7 @@ def restored_options(snapshot: Snapshot, choices: Choices) -> dict[str, Any]:
     return options
 
 
-def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> None:
+def fill_engine(engine: JoinEngine, snapshot: Snapshot, max_bytes: int | None) -> None:
     """Fill an engine that was made with `restored_options`, without a bound, from the snapshot. O(live tuples).
 
     max_bytes   the bound to set when all is in place: until then, memory that fitted once is not asked for again
@@ -66,6 +66,8 @@ def fill_engine(engine: Engine, snapshot: Snapshot, max_bytes: int | None) -> No
     snapshot.fill(engine)
     # The strategy is made again: states that are complete for empty windows are not for these.
     engine.modules.caches.clear()
+    if engine.rings is not None:
+        engine.modules.caches.add(engine.rings)
     engine.strategy = make_strategy(
         options.strategy, engine.modules, engine.strategy.tree, options.background, options.store
     )

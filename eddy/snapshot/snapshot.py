@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from eddy.engine import Engine
+from eddy.join_engine import JoinEngine
 from eddy.query.query import Query
 from eddy.query.text import query_text
 from eddy.results.late_rows import LateRows
@@ -27,7 +27,7 @@ from stairs.plain_types import Column, plain, plain_schema
 from stairs.snapshot import Windows, fill, live_windows
 
 
-def snapshot_of(engine: Engine) -> bytes:
+def snapshot_of(engine: JoinEngine) -> bytes:
     """Return a snapshot of an engine, which does not change. O(live tuples).
 
     Raises SnapshotError during a push, and for a payload that Arrow finds invalid.
@@ -105,7 +105,7 @@ class Snapshot:
         """The scheduled transitions: (position, plan, states to store or None)."""
         return [(at, plan, store) for at, plan, store in self._header["schedule"]]
 
-    def fill(self, engine: Engine) -> None:
+    def fill(self, engine: JoinEngine) -> None:
         """Restore the windows, counters and late rows into a new engine of the same query. O(live tuples).
 
         Raises SnapshotError for sections that do not fit the header or the query; then the engine cannot be used.
@@ -151,7 +151,7 @@ class Snapshot:
         if engine.groups is not None:
             fill_groups(engine.groups, self._header["groups"], sections, engine.watermark, SNAPSHOT)
 
-    def _check_names(self, engine: Engine, rows: list[int]) -> None:
+    def _check_names(self, engine: JoinEngine, rows: list[int]) -> None:
         """Raise SnapshotError unless the sections are exactly those of this query and these windows."""
         graph, modules = engine.query.graph, engine.modules
         wanted = {f"class {c} keys" for c in range(graph.n_classes)}

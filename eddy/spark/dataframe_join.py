@@ -59,6 +59,7 @@ def join(
     rebalance: Literal["auto", "off"] | Rebalancer = "auto",
     keep: int = 10,
     memory: int | str | None = None,
+    change: Literal["handover", "immediate"] | None = None,
 ) -> StreamingJoin: ...
 
 
@@ -81,6 +82,7 @@ def join(
     rebalance: Literal["auto", "off"] | Rebalancer = "auto",
     keep: int = 10,
     memory: int | str | None = None,
+    change: Literal["handover", "immediate"] | None = None,
 ) -> DataFrame | StreamingJoin:
     """Join DataFrames: batch ones to a DataFrame, streaming ones to a `StreamingJoin` that can be started.
 
@@ -122,6 +124,8 @@ def join(
     memory      bound on the bytes of all engines on each host, a number of bytes or text such as "2 GiB"; None: none.
                 Engines of cold key groups are spilled to files of the host, from which they are mapped again when they
                 have rows. It changes no result and refuses no row, unlike max_bytes
+    change      how the join of the checkpoint changes if this is another one (docs/guide/streaming.md): "handover", the
+                new query goes on with the rows in the log; "immediate", it starts without rows; None: it is refused
 
     A batch join gives the results of one engine that receives all rows in the order that
     `eddy/spark/partitioning/job.py` defines, in no particular order. A streaming join of the same rows, none of them
@@ -151,6 +155,7 @@ def join(
         rebalance=rebalance,
         keep=keep,
         memory=memory,
+        change=change,
     )
     return prepared.frame() if isinstance(prepared, BatchJoin | GroupedJoin) else prepared
 
@@ -188,6 +193,7 @@ def _prepare(
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
     memory: int | str | None,
+    change: Literal["handover", "immediate"] | None,
 ) -> BatchJoin | GroupedJoin | StreamingJoin:
     options = EngineOptions(plan, strategy, policy, max_bytes)
     partitions = None if partitions is None else _count("partitions", partitions)
@@ -197,6 +203,8 @@ def _prepare(
     if not any(streaming.values()):
         if checkpoint is not None:
             raise SparkJoinError("checkpoint= is for streaming DataFrames, and these are batch ones; leave it out")
+        if change is not None:
+            raise SparkJoinError("change= is for a streaming join with a checkpoint; leave it out")
         if memory is not None:
             raise SparkJoinError("memory= is for streaming DataFrames; max_bytes= bounds each engine of a batch join")
         kind = prepare_batch if query.aggregation is None else prepare_groups
@@ -215,6 +223,11 @@ def _prepare(
     from eddy.spark.streaming.driver.prepare import prepare
     from eddy.spark.streaming.sinks.staging import local_path
 
+    if change is not None and query.aggregation is not None:
+        raise SparkJoinError(
+            "change= is for queries without aggregates: the windows that are open belong to the query that began them."
+            " Start the changed query with a checkpoint of its own"
+        )
     grouped, query = query, query if query.aggregation is None else without_groups(query)
     found = prepare(
         query,
@@ -230,6 +243,7 @@ def _prepare(
         rebalance=rebalance,
         keep=keep,
         memory=memory,
+        change=change,
     )
     return found if grouped is query else replace(found, grouped=grouped)
 

@@ -15,7 +15,7 @@ not attempted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,9 +38,11 @@ class StoredPlan:
 
 Step = tuple[list[int], int, int]
 """Numbers of hops, and the streams visited and the classes bound after them, as bits."""
+Promotions = dict[int, tuple[int, int]]
+"""Per row of a state, the rows of `span` with its two routes of promotion (E_ROUTE, E_BASE)."""
 
 
-class _HopTable:
+class HopTable:
     """The hops of all routes, each once; a route is a list of their numbers."""
 
     def __init__(self, masks: Masks) -> None:
@@ -114,7 +116,7 @@ class _HopTable:
         if not whole and bound >> index & 1 and (state := rows.get(StateId(tree.mask, index), -1)) >= 0:
             step = self.probe(tree, index, state, visited, bound)
             if self.crosses(index, visited):
-                scanned = self.probe(_leaf(tree, self.masks.members[index]), index, -1, visited, bound)
+                scanned = self.probe(leaf_among(tree, self.masks.members[index]), index, -1, visited, bound)
                 step = scanned[0] + step[0], *step[1:]
         else:
             left, right = tree.left, tree.right
@@ -130,24 +132,32 @@ class _HopTable:
         self._steps[key] = step
         return step
 
+    def promotions(self, plan: StoredPlan, number: int) -> Iterator[tuple[int, tuple[list[int], list[int]]]]:
+        """Yield the row of each stored state of plan number `number`, and its routes: over STAIRs, over SteMs alone."""
+        for side in self.masks.sides(plan.tree):
+            if side.node.children and (row := plan.rows.get(side.state, -1)) >= 0:
+                node, by = side.node, side.by
+                over = self.expand(node, by, 0, 1 << by, plan.rows, number, True)[0]
+                yield row, (over, self.expand(node, by, 0, 1 << by, {}, -1, True)[0])
 
-def _leaf(tree: Tree, streams: int) -> Tree:
+
+def leaf_among(tree: Tree, streams: int) -> Tree:
     """Return the leaf of a tree whose stream is among some streams, given as bits."""
     while tree.left is not None and tree.right is not None:
         tree = tree.left if tree.left.mask & streams else tree.right
     return tree
 
 
-def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, dict[int, tuple[int, int]]]:
+def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, Promotions]:
     """Return the tables for plans that run side by side, and per state row the two promotion routes (rows of `span`).
 
     Row t * streams + i of `span` is the route of stream i in plan t. O(hops of all routes).
     """
     m = masks.graph.n_streams
-    table = _HopTable(masks)
+    table = HopTable(masks)
     spans: list[tuple[int, int, int, int]] = []
     numbers: list[int] = []
-    promotions: dict[int, tuple[int, int]] = {}
+    promotions: Promotions = {}
 
     def add(route: list[int]) -> None:
         spans.append((len(numbers), len(numbers) + len(route), len(numbers) + len(route), len(numbers) + len(route)))
@@ -170,12 +180,10 @@ def compile_stored(plans: Sequence[StoredPlan], masks: Masks) -> tuple[Routes, d
             up[node.mask] = steps + up[parent.mask]
         for i in range(m):
             add(up[1 << i])
-    for number, (plan, own) in enumerate(zip(plans, all_sides, strict=True)):
-        for side in own:
-            if side.node.left is not None and (row := plan.rows.get(side.state, -1)) >= 0:
-                promotions[row] = len(spans), len(spans) + 1
-                node, by = side.node, side.by
-                add(table.expand(node, by, 0, 1 << by, plan.rows, number, True)[0])
-                add(table.expand(node, by, 0, 1 << by, {}, -1, True)[0])
+    for number, plan in enumerate(plans):
+        for row, (over, base) in table.promotions(plan, number):
+            promotions[row] = len(spans), len(spans) + 1
+            add(over)
+            add(base)
     routes = route_tables(spans, table.hops, table.ops, compares=table.compares)
     return routes._replace(hops=routes.hops[np.array(numbers, np.int64)]), promotions

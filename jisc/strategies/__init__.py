@@ -1,4 +1,6 @@
-"""Strategies: how a plan is executed, and how one plan replaces another. One file each, and one line in STRATEGIES.
+"""Strategies: how a plan is executed, and how one plan replaces another.
+
+One file each (the two over STAIRs under an eddy share one), and one line in STRATEGIES.
 
 name             stores              computes a state
 mjoin            nothing             never: inner nodes are virtual, routes are compiled
@@ -6,8 +8,10 @@ cacq             nothing             never: an eddy routes tuples hop by hop
 symmetric-hash   every inner state   from the first tuple on; the plan cannot change
 moving-state     every inner state   at the transition, state by state; output waits
 stairs           every inner state   at the transition, key by key; output waits
+eddy-stairs      every inner state   as stairs; an eddy routes tuples hop by hop over STAIRs
 parallel-track   two plans           never: the old plan runs on until the windows have passed
 jisc             every inner state   key by key, on the first probe of each
+eddy-jisc        every inner state   as jisc; an eddy routes tuples hop by hop over STAIRs
 eddy             the chosen states   key by key, on the first probe of each
 """
 
@@ -19,7 +23,18 @@ from typing import Literal
 from jisc.strategies.base import Strategy
 from jisc.strategies.transition import Transition
 
-StrategyName = Literal["eddy", "mjoin", "jisc", "moving-state", "parallel-track", "cacq", "stairs", "symmetric-hash"]
+StrategyName = Literal[
+    "eddy",
+    "mjoin",
+    "jisc",
+    "moving-state",
+    "parallel-track",
+    "cacq",
+    "stairs",
+    "eddy-stairs",
+    "eddy-jisc",
+    "symmetric-hash",
+]
 """The names of the strategies, so that a type checker finds a typo."""
 
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -34,6 +49,8 @@ STRATEGIES: dict[str, type[Strategy]] = {
             "jisc.strategies.parallel_track:ParallelTrack",
             "jisc.strategies.cacq:Cacq",
             "jisc.strategies.stairs:Stairs",
+            "jisc.strategies.eddy_stairs:EddyStairs",
+            "jisc.strategies.eddy_stairs:EddyJisc",
             "jisc.strategies.symmetric_hash:SymmetricHash",
         ),
     )

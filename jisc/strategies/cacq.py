@@ -6,7 +6,7 @@ Source: Madden, Shah, Hellerstein, Raman, "Continuously adaptive continuous quer
 
 from __future__ import annotations
 
-from jisc.plan.cacq_routes import compile_rankings
+from jisc.plan.rankings import compile_rankings
 from jisc.plan.tree import Tree
 from jisc.strategies.base import Strategy
 from jisc.strategies.transition import Transition

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jisc.plan.states import Difference, StateId, states_of
-from jisc.plan.stored_routes import StoredPlan, compile_stored
+from jisc.plan.stored_routes import Promotions, StoredPlan, compile_stored
 from jisc.plan.tree import Tree
 from jisc.strategies.base import Strategy
 from jisc.strategies.transition import Transition
@@ -27,6 +27,8 @@ class StoredStrategy(Strategy):
     """A pipelined plan: every inner state below the root is stored."""
 
     mode = STORED
+    compile = staticmethod(compile_stored)
+    """Makes the tables of the plans that run, and the routes of promotions."""
 
     def _start(self, tree: Tree) -> None:
         self.store = StairStore(self.modules)
@@ -34,7 +36,7 @@ class StoredStrategy(Strategy):
         """The STAIRs of the plan."""
         self._gone: Int64s = np.zeros(4, np.int64)
         """Counters of dropped states."""
-        self._tables: dict[tuple[Any, ...], tuple[Routes, dict[int, tuple[int, int]]]] = {}
+        self._tables: dict[tuple[Any, ...], tuple[Routes, Promotions]] = {}
         """Cached tables, by plans and the rows of their states."""
         self._install(tree, self._states(tree))
 
@@ -85,7 +87,7 @@ class StoredStrategy(Strategy):
         if known is None:
             if len(self._tables) >= PLANS:
                 self._tables.clear()
-            known = self._tables[key] = compile_stored(plans, self.masks)
+            known = self._tables[key] = self.compile(plans, self.masks)
         tables, promotions = known
         self.routes = self.store.routes = tables._replace(hops=tables.hops.copy())
         self.store.release()

@@ -1,8 +1,8 @@
 """Pushes of strategies that store states or route hop by hop: arrivals are processed one by one.
 
-An arrival probes before it is inserted: through stored states (`stairs.kernels.climb`), or hop by hop
-(`stairs.kernels.cacq`). In a changelog, a tuple that leaves its window probes once more before it leaves, and finds the
-results to delete.
+An arrival probes before it is inserted: through stored states (`stairs.kernels.climb`), or hop by hop through SteMs or
+stored states (`stairs.kernels.cacq`). In a changelog, a tuple that leaves its window probes once more before it leaves,
+and finds the results to delete.
 
 If the walk of a tuple lacks room, it runs to its end without writing, so that the room it needs is known and the
 counters are right. Then the kernel returns a status, the caller makes room and calls again, and the kernel repeats that
@@ -137,7 +137,10 @@ def emit(
                 expire_range(arena, j)
                 set_low(arena, entries, j, arena.streams[u64(j), S_LO])
     if arena.meta[M_MODE] == ROUTED:
-        return route(arena, entries, routes, walk, i, strict, count_only, tally, out)
+        out = route(arena, entries, routes, walk, i, storing, strict, count_only, tally, out)
+        if storing and arena.meta[M_SHORT] != 0:
+            take_back(entries, routes, i, i, walk.current[u64(i)])
+        return out
     return probe_stored(arena, entries, routes, walk, i, storing, strict, count_only, tally, out)
 
 

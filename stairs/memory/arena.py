@@ -60,9 +60,10 @@ class Routes(NamedTuple):
     hops   int64[n, H_FIELDS]       probes in order, with their counters
     ops    int64[n, O_FIELDS]       checks and bindings on a match
     compares  int64[n, X_FIELDS]    comparisons on a match
-    ready  int64[n, 3]              only under CACQ. Row i * classes + c: two words with a bit for each SteM of class c
-                                    in the ranking of stream i, and 1 if i has the class itself; row streams * classes
-                                    + i: the bits of all classes of i
+    ready  int64[n, 5]              only under an eddy. Row i * classes + c: two words with a bit for each module in the
+                                    ranking of stream i that is probed by class c, two words with a bit for each module
+                                    whose matches bind c, and 1 if i has the class itself; row streams * classes + i:
+                                    the bits of all classes of i
     """
 
     span: Int64s
@@ -97,7 +98,7 @@ class Walk(NamedTuple):
     kids      int64[classes]        the key id bound for each class (only with stored states)
     current   int64[streams]        sequence number bound for each stream; in joins on one key, the next to prefetch
     others    int64[comparisons]    sequence numbers with which the candidates of a hop are compared
-    frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight under CACQ; row 0: a promotion
+    frames    int64[depth, T_FIELDS + 2 * (streams + classes)]  tuples in flight in an eddy; row 0: a promotion
     lows      int32[streams]        low marks of all streams (only in joins on one key)
     """
 

@@ -142,7 +142,7 @@ class Scratch:
         self.chunk = self.chunk._replace(partials=np.empty(room, np.int32))
 
     def open_frames(self) -> None:
-        """Make room for the tuples in flight under CACQ."""
+        """Make room for the tuples in flight in an eddy."""
         m, (rows, width) = self._streams, self.walk.frames.shape
         if rows <= m:
             self.walk = self.walk._replace(frames=np.zeros((m + 1, width), np.int64))

@@ -9,7 +9,8 @@ import pytest
 
 from bench.harness.figure import Figure, Row, number
 from bench.harness.turns import Mismatch, agree
-from bench.papers.jisc import FIGURES, latency
+from bench.papers.jisc import PLOTTED as FIGURES
+from bench.papers.jisc import latency
 from bench.papers.jisc.throughput import NORMAL, STEPS, TOTAL
 from bench.ways.strategies import Run, raced, started
 from bench.workloads.sources import permutations

@@ -13,8 +13,9 @@ import pytest
 
 from bench.harness.figure import Figure, Point, Row, number
 from bench.harness.turns import Mismatch
-from bench.papers.migration import FIGURES, length, over_time
+from bench.papers.migration import PLOTTED as FIGURES
 from bench.papers.migration import arrivals as streams
+from bench.papers.migration import length, over_time
 from bench.papers.migration.arrivals import NAMES, Arrivals, Setting, counted, draw, steps
 from bench.papers.migration.cost_model import Costs, by_hash, calibrate, entries, eq4, eq8
 from bench.papers.migration.over_time import (

@@ -128,21 +128,18 @@ class Drawn:
         """Return the rows of groups over all of some results, as text."""
         functions = [OracleAggregate("count"), *(one for _, one in self.functions)]
         found = grouped(rows, self.keys, functions)
-        return self._texts((*key, *values) for key, values in found.items() if self.having({"n": values[0]}))
+        return row_texts((*key, *values) for key, values in found.items() if self.having({"n": values[0]}))
 
     def windows(self, rows: Sequence[Row], after: float, limit: float) -> Counter[tuple[str, ...]]:
         """Return the rows of windows that end after a time, and at a limit at the latest, as text."""
         assert self.window is not None
         functions = [OracleAggregate("count"), *(one for _, one in self.functions)]
         found = windowed(rows, self.keys, functions, self.window)
-        return self._texts(
+        return row_texts(
             (*key, start, end, *values)
             for (start, end, *key), values in found.items()
             if after < end <= limit and self.having({"n": values[0]})
         )
-
-    def _texts(self, rows: Iterable[Sequence[Any]]) -> Counter[tuple[str, ...]]:
-        return Counter(tuple(map(_text, row)) for row in rows)
 
 
 def _twice(value: int | None) -> int | None:
@@ -155,6 +152,11 @@ def _text(value: Any) -> str:
     if isinstance(value, Decimal):
         return f"{value:.2f}"
     return "NaN" if value == "NaN" else repr(value)
+
+
+def row_texts(rows: Iterable[Sequence[Any]]) -> Counter[tuple[str, ...]]:
+    """Return rows of plain values as text."""
+    return Counter(tuple(map(_text, row)) for row in rows)
 
 
 def texts(table: pa.Table) -> Counter[tuple[str, ...]]:

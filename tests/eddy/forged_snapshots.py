@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import eddy
 from eddy import Hopping, Query, Range, Rows, Runtime, Session, SnapshotError, Stream, Unbounded, agg
 from eddy.storage.arrow_bytes import validate
-from eddy.storage.sections import DIGEST_BYTES, pack, unpack
+from eddy.storage.sections import DIGEST_BYTES, SNAPSHOT, FileKind, pack, unpack
 
 DICTIONARY = pa.dictionary(pa.int16(), pa.string())
 SCHEMA = pa.schema(
@@ -142,9 +142,9 @@ def sealed(data: bytes) -> bytes:
     return body + hashlib.blake2b(body, digest_size=DIGEST_BYTES).digest()
 
 
-def alter(data: bytes, rng: random.Random) -> bytes:
+def alter(data: bytes, rng: random.Random, kind: FileKind = SNAPSHOT) -> bytes:
     """Return a snapshot with one to three things altered, sealed again."""
-    header, sections = unpack(data)
+    header, sections = unpack(data, kind)
     header = copy.deepcopy(header)
     contents = {name: bytes(section) for name, section in sections.items()}
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -155,7 +155,7 @@ def alter(data: bytes, rng: random.Random) -> bytes:
             alter_section(contents, rng)
         else:
             alter_names(contents, rng)
-    forged = pack(header, {name: memoryview(content) for name, content in contents.items()})
+    forged = pack(header, {name: memoryview(content) for name, content in contents.items()}, kind)
     if rng.random() < 0.1:
         at = rng.randrange(8, len(forged) - DIGEST_BYTES)
         forged = sealed(forged[:at] + some_bytes(rng, 4) + forged[at + rng.choice((0, 4, 4, 4)) :])

@@ -63,6 +63,10 @@ class QueriesInMotion(RuleBasedStateMachine):
     def start(self, picks: bytes) -> None:
         self._take("start", picks)
 
+    @rule()
+    def reload(self) -> None:
+        self._take("reload")
+
     @precondition(lambda self: self.writer.asked)
     @rule(picks=PICKS)
     def change(self, picks: bytes) -> None:

@@ -113,7 +113,7 @@ def test_nobody_is_asked_without_statistics_or_where_plans_stay(query: eddy.Quer
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("strategy", ["eddy", "jisc", "cacq"])
+@pytest.mark.parametrize("strategy", ["eddy", "jisc", "cacq", "eddy-stairs", "eddy-jisc"])
 def test_results_are_the_same_under_every_policy(policy: str, strategy: str) -> None:
     query = make_query(LONG, eddy.Rows(30))
     # Enough arrivals for a measurement of their cost.

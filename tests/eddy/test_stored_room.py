@@ -8,7 +8,7 @@ import pytest
 import eddy
 
 SCHEMA = pa.schema([("k", pa.int64())])
-STORING = ("symmetric-hash", "jisc", "moving-state", "stairs", "parallel-track")
+STORING = ("symmetric-hash", "jisc", "moving-state", "stairs", "eddy-stairs", "eddy-jisc", "parallel-track")
 SIZES = (1, 63, 64, 65, 66, 80, 95, 96, 97, 98, 130, 200)
 
 

@@ -280,7 +280,7 @@ def test_a_transition_tells_its_figures(strategy: str) -> None:
     assert (done.position, done.strategy, done.old, done.new) == (3, strategy, A, B)
     assert done.seconds > 0
     # S T is the only new state below the root. Eager strategies compute it within the call.
-    assert done.recomputed == (1 if strategy in ("moving-state", "stairs") else 0)
+    assert done.recomputed == (1 if strategy in ("moving-state", "stairs", "eddy-stairs") else 0)
     assert twins.runtime.history()["recomputed"].to_pylist() == [done.recomputed]
     assert twins.runtime.history().to_pylist()[0].items() >= {"position": 3, "old": A, "new": B}.items()
 

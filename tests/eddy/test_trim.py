@@ -13,7 +13,7 @@ from jisc.strategies import STRATEGIES
 from tests.cases import assert_same, text_rows
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64())])
-EAGER = ("moving-state", "stairs", "symmetric-hash")
+EAGER = ("moving-state", "stairs", "eddy-stairs", "symmetric-hash")
 
 
 def streams() -> list[eddy.Stream]:

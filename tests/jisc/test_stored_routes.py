@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jisc.plan.cacq_routes import compile_rankings
+from jisc.plan.rankings import compile_rankings, compile_stair_rankings, duals
 from jisc.plan.states import Masks, StateId, states_of
 from jisc.plan.stored_routes import StoredPlan, compile_stored
 from jisc.plan.tree import parse
@@ -126,9 +126,49 @@ def test_an_eddy_ranks_as_the_plan_probes_and_is_ready_by_class(plan: str) -> No
         for c in range(n):
             bits = {k for k in range(3) if routes.ready[i * n + c, 0] >> k & 1}
             assert bits == {k for k, j in enumerate(ranking) if c in CHAIN.attributes[j]}
-            assert routes.ready[i * n + c, 2] == (c in CHAIN.attributes[i])
+            assert routes.ready[i * n + c, 4] == (c in CHAIN.attributes[i])
         at_once = np.bitwise_or.reduce([routes.ready[i * n + c, 0] for c in CHAIN.attributes[i]])
         assert routes.ready[4 * n + i, 0] == at_once
+
+
+def ranked(graph: JoinGraph, text: str) -> dict[str, list[str]]:
+    """Return the ranking of each stream over STAIRs as text, as `stored` does; "T*" scans T."""
+    tree, masks = parse(text, graph.names), Masks(graph)
+    rows = {state: row for row, state in enumerate(states_of(tree, masks))}
+    names = {row: "".join(graph.names[j] for j in state.streams) for state, row in rows.items()}
+    found = {}
+    for i, ranking in enumerate(duals(StoredPlan(tree, rows), masks)):
+        read = []
+        for one in ranking:
+            probed = names.get(one.state) or graph.names[one.streams.bit_length() - 1]
+            index = f"/{one.by}" if one.state >= 0 else ""
+            read.append(probed + index + (f">{names[one.store]}" if one.store >= 0 else ""))
+        found[graph.names[i]] = read
+    return found
+
+
+def test_an_eddy_over_stairs_ranks_the_duals_of_a_plan() -> None:
+    assert ranked(CHAIN, "((R S) T) U") == {
+        "R": ["S>RS", "T>RST", "U"],
+        "S": ["R>RS", "T>RST", "U"],
+        "T": ["RS/1>RST", "U"],
+        "U": ["RST/2"],
+    }
+    assert ranked(CYCLE, "(R S) (T U)")["R"] == ["S>RS", "TU/1"]
+
+
+def test_an_eddy_over_stairs_is_ready_for_one_by_its_index_and_gets_all_of_its_keys() -> None:
+    """S T, probed by R, is indexed on class 0; its matches bind class 2, which U shares. Class 1 is within it."""
+    tree, masks = parse("R ((S T) U)", NAMES), Masks(CHAIN)
+    rows = {state: row for row, state in enumerate(states_of(tree, masks))}
+    routes, promotions = compile_stair_rankings([StoredPlan(tree, rows)], masks)
+    n = CHAIN.n_classes
+    (u,) = routes.hops[routes.span[3, R_TRUNK] : routes.span[3, R_TRUNK] + 1]
+    assert routes.ops[u[H_OPS0] : u[H_OPS1], O_CLASS].tolist() == [0, 2]
+    assert [int(routes.ready[3 * n + c, 0]) for c in range(n)] == [2, 0, 1]
+    assert [int(routes.ready[3 * n + c, 2]) for c in range(n)] == [3, 0, 1]
+    assert sorted(promotions) == [0, 1]
+    assert len(routes.span) == 4 + 4
 
 
 def test_an_eddy_with_more_streams_than_bits_in_a_word() -> None:

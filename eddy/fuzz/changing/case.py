@@ -156,8 +156,13 @@ class Stop:
     ahead: int | None = None
 
 
+@dataclass(frozen=True)
+class Reload:
+    """Restore a snapshot, and continue with the restored engine."""
+
+
 Element = Start | Change | Stop
-Step = Push | BadPush | Element
+Step = Push | BadPush | Reload | Element
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,20 @@ from dataclasses import dataclass, field, replace
 from hypothesis import strategies as st
 
 from eddy.fuzz.case import CHAOS, NAMES, Push, Row
-from eddy.fuzz.changing.case import EARLIER, KEYS, Asked, BadPush, Change, EngineCase, Own, Sources, Start, Step, Stop
+from eddy.fuzz.changing.case import (
+    EARLIER,
+    KEYS,
+    Asked,
+    BadPush,
+    Change,
+    EngineCase,
+    Own,
+    Reload,
+    Sources,
+    Start,
+    Step,
+    Stop,
+)
 from eddy.fuzz.changing.oracle import EngineOracle
 from eddy.fuzz.changing.play import Model
 from eddy.queries.changes import CHANGES, How
@@ -27,7 +40,7 @@ HOWS: tuple[How, ...] = tuple(CHANGES)  # type: ignore[arg-type]
 AHEAD = (None, None, 0, 1, 2, 3, 5, 8, 13, EARLIER)
 DECIDE_EVERY = (1, 2, 3, 5, 9)
 """Arrivals between decisions of the policy."""
-STEP_KINDS = (*["push"] * 6, *["start"] * 2, *["change"] * 3, "stop", "bad")
+STEP_KINDS = (*["push"] * 6, *["start"] * 2, *["change"] * 3, "stop", "bad", "reload")
 
 DrawnStep = tuple[str, bytes, bytes]
 """A step as it is drawn: its kind, its picks, the picks of its rows."""
@@ -92,6 +105,10 @@ class StepWriter:
                 clock, number = self.clock, self.number
                 yield BadPush(self.rows(rows, arrive=False))
                 self.clock, self.number = clock, number
+            case "reload":
+                self.model.forget_stopped()
+                self.asked = {name: one for name, one in self.asked.items() if name in self.oracle.queries}
+                yield Reload()
             case "start" if self.room:
                 yield self.element(Start(name, asked_of(self.case.sources, picks), ahead, picks[13] % 3 == 2))
             case "change" if self.room and name in self.asked:
@@ -138,7 +155,7 @@ DRAWN_STEPS: st.SearchStrategy[DrawnStep] = st.one_of(
     *(
         st.tuples(
             st.just(kind),
-            st.just(bytes(16)) if kind in ("push", "bad") else _PICKS,
+            st.just(bytes(16)) if kind in ("push", "bad", "reload") else _PICKS,
             _ROWS if kind in ("push", "bad") else st.just(b""),
         )
         for kind in STEP_KINDS

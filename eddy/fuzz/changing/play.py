@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.fuzz.case import NAMES, Push, Row
-from eddy.fuzz.changing.case import BadPush, Change, Element, EngineCase, Start, Step, Stop
+from eddy.fuzz.changing.case import BadPush, Change, Element, EngineCase, Reload, Start, Step, Stop
 from eddy.fuzz.changing.given import Expected, compare_given, given_rows
 from eddy.fuzz.changing.oracle import EngineOracle, Given, RefusedError
 from eddy.fuzz.play import Tally, policy_of
@@ -74,6 +74,10 @@ class Model:
             for _, group in groupby(given, key=lambda one: (one.version, one.last))
         ]
 
+    def forget_stopped(self) -> None:
+        """Forget the queries that have stopped."""
+        self.oracle.queries = {name: one for name, one in self.oracle.queries.items() if one.live}
+
     def states(self) -> dict[str, tuple[str, list[int]]]:
         """Return the state and the live versions of each query."""
         return {name: (one.state, [v.number for v in one.live]) for name, one in self.oracle.queries.items()}
@@ -86,7 +90,7 @@ class EngineGame:
         self.case, self.model, self.tally = case, Model(case), Tally(cases=1)
         policy: Any = policy_of(case.policy, case.seed)
         self.engine = Engine(case.sources.streams(), policy=policy, **case.options)
-        self.engine._options["decide_every"] = case.decide_every
+        self.engine.options["decide_every"] = case.decide_every
         self.complete_from: dict[str, dict[int, int]] = {}
         """By query the versions that started warm, and from where they have all results."""
         self.given: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
@@ -103,6 +107,8 @@ class EngineGame:
                 before = seen(self.engine)
                 refused(lambda: self.engine.push(batches(self.case, rows), [*(row.stream for row in rows), 0]))
                 assert seen(self.engine) == before, "a push that was refused has changed the engine"
+            case Reload():
+                self.reload()
             case _:
                 self.order(step)
         self.check()
@@ -118,6 +124,16 @@ class EngineGame:
             self.tally.results += sum(map(len, groups))
         self.tally.pushes += 1
         self.tally.arrivals += len(rows)
+
+    def reload(self) -> None:
+        """Continue with an engine restored from a snapshot. Queries that have stopped are in neither."""
+        saved, history = self.engine.snapshot(), self.engine.history()
+        queries = {one.name: [own.query for own in one.versions] for one in self.engine.queries.values() if one.live}
+        policy: Any = policy_of(self.case.policy, self.case.seed)
+        self.engine = Engine.restore(saved, self.case.sources.streams(), queries, policy=policy)
+        assert self.engine.snapshot() == saved, "the snapshot of a restored engine differs"
+        assert self.engine.history().equals(history), "a restored engine has another history"
+        self.model.forget_stopped()
 
     def order(self, step: Element) -> None:
         """Give a control element, which the engine must refuse if the model does."""

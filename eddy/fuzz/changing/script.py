@@ -7,7 +7,7 @@ import inspect
 from eddy.fuzz import chaos
 from eddy.fuzz.case import CHAOS, NAMES, Push, Row
 from eddy.fuzz.changing import given
-from eddy.fuzz.changing.case import Asked, BadPush, Change, Element, EngineCase, Start, Step, Stop
+from eddy.fuzz.changing.case import Asked, BadPush, Change, Element, EngineCase, Reload, Start, Step, Stop
 from eddy.fuzz.changing.play import Model
 from eddy.fuzz.script import CHAOS_IMPORTS, COMPARE, listed
 
@@ -62,10 +62,16 @@ def warm(name: str, version: int, most: int) -> None:
     assert engine[name].complete_from <= most, f"complete from {engine[name].complete_from} only, not from {most}"
 
 
+def reload() -> None:
+    """Continue with an engine restored from a snapshot."""
+    global engine
+    queries = {one.name: [own.query for own in one.versions] for one in engine.queries.values() if one.live}
+    engine = eddy.Engine.restore(engine.snapshot(), streams, queries, policy=policy)
+
+
 def check(position: int, late: Mapping[str, int], states: Mapping[str, str]) -> None:
     """Check the joins; compare the position, the late rows and the states of the queries."""
-    for family in engine._families.values():
-        family.runtime.check()
+    engine.check()
     assert engine.position == position, f"position {engine.position}, not {position}"
     assert engine.late_counts == late, f"late rows {engine.late_counts}, not {late}"
     got = {name: one.state for name, one in engine.queries.items()}
@@ -89,12 +95,13 @@ def _setup(case: EngineCase) -> str:
     sources = case.sources
     policy = f"Chaos({case.seed})" if case.policy == CHAOS else repr(case.policy)
     fields = ", ".join(f"({field.name!r}, pa.{field.type}())" for field in sources.schema)
-    options = [f"policy={policy}", *(f"{name}={value!r}" for name, value in case.options.items())]
-    lines = [f"STREAMS = {list(sources.names)!r}", f"SCHEMA = pa.schema([{fields}])", "engine = eddy.Engine(", "    ["]
+    options = ["policy=policy", *(f"{name}={value!r}" for name, value in case.options.items())]
+    lines = [f"STREAMS = {list(sources.names)!r}", f"SCHEMA = pa.schema([{fields}])", f"policy: Any = {policy}"]
+    lines.append("streams = [")
     for name, window in zip(sources.names, sources.windows, strict=True):
-        lines.append(f"        {_stream(sources.timed, name, window, None)},")
-    lines += ["    ],", *(f"    {one}," for one in options), ")"]
-    lines += [f'engine._options["decide_every"] = {case.decide_every}', "complete_from: dict[str, dict[int, int]] = {}"]
+        lines.append(f"    {_stream(sources.timed, name, window, None)},")
+    lines += ["]", f"engine = eddy.Engine(streams, {', '.join(options)})"]
+    lines += [f'engine.options["decide_every"] = {case.decide_every}', "complete_from: dict[str, dict[int, int]] = {}"]
     return "\n".join([*lines, "", ""])
 
 
@@ -134,6 +141,9 @@ def _call(model: Model, step: Step) -> list[str]:
         case BadPush(rows):
             order = [*(row.stream for row in rows), 0]
             return [f"refused(lambda: engine.push(batches({[_values(case, row) for row in rows]!r}), {order!r}))"]
+        case Reload():
+            model.forget_stopped()
+            return ["reload()"]
         case _:
             return _element(model, step)
 

@@ -385,6 +385,35 @@ def test_a_crash_at_any_step_repeats_the_elements_of_the_batch(
     assert found(tmp_path / "two") == expected(rows.batches, *two)
 
 
+def test_elements_that_no_manifest_names_are_lost_with_the_driver(spark: SparkSession, tmp_path: Path) -> None:
+    """Those that wait when the driver ends have no effect on the next start, which may give them again."""
+    rows = Rows(tmp_path / "in", 7, "RS")
+    for _ in range(2):
+        rows.add(30)
+    hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
+    first = hub.start("first", query(OLD), tmp_path / "first")
+    first.change(query(NEW), how="immediate", at=2)
+    first.stop(at=4)
+    later = hub.start("later", query(OLD), tmp_path / "later", at=2)
+    finished(hub.run(availableNow=True))
+    assert (first.waiting, later.waiting, first.state, later.state) == (2, 1, "running", "scheduled")
+    for _ in range(2):
+        rows.add(30)
+    hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
+    first = hub.start("first", query(OLD), tmp_path / "first")  # the query of the checkpoint; "later" is not in it
+    finished(hub.run(availableNow=True))
+    assert (first.waiting, first.state, list(hub.queries)) == (0, "running", ["first"])
+    assert hub.history().num_rows == 0
+    rows.add(30)
+    hub = hub_of(spark, rows.inputs, tmp_path / "state", keep=60)
+    first = hub.start("first", query(OLD), tmp_path / "first")
+    first.stop()  # given again, it takes effect with the next micro-batch
+    finished(hub.run(availableNow=True))
+    assert [(one["batch"], one["event"]) for one in hub.history().to_pylist()] == [(4, "immediate stop")]
+    assert found(tmp_path / "first") == expected(rows.batches, Owned(asked(OLD), stop=4))
+    assert not list((tmp_path / "later").glob("batch=*"))
+
+
 def test_queries_that_do_not_fit_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     rows = Rows(tmp_path / "in", 6)
     hub = hub_of(spark, rows.inputs, tmp_path / "state")
@@ -396,6 +425,10 @@ def test_queries_that_do_not_fit_are_refused(spark: SparkSession, tmp_path: Path
         (eddy.Query(counted, ["R.k = S.k"]), "'R': a Rows window counts rows in order of arrival"),
         (eddy.Query(other, ["R.k = X.k"]), "no stream 'X'"),
         (eddy.Query(by_value, ["R.k = S.k"], lateness=5), "lateness belongs"),
+        (
+            eddy.Query(by_value[:1], branches=[eddy.Branch(by_value[1:], ["R.k = S.k"], "anti")]),
+            "a hub runs queries without branches",
+        ),
     ]
     for wrong, message in refused:
         with pytest.raises(QueryError, match=message):

@@ -179,7 +179,7 @@ def test_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"format": "something"}, "has format 'something'"), ({"version": 6}, "format version 6, .* reads 5")],
+    [({"format": "something"}, "has format 'something'"), ({"version": 7}, "format version 7, .* reads 6")],
 )
 def test_another_format(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     write_identity(tmp_path, make(), KEY_GROUPS, "rows")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.sinks import Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint
+from eddy.spark.streaming.state.identity import Change
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.transports.base import Carried
 
@@ -26,6 +27,7 @@ class JobContext:
     sink        destination of the results
     carried     the way of the rows to the workers, with the input of each stream if the workers read it
     name        of the query, for Spark's UI and log records
+    changes     changes of the query that may not have taken effect yet
     key         secret of the live engines; a new one per start, so that engines of earlier starts are not used
     """
 
@@ -36,4 +38,5 @@ class JobContext:
     sink: Sink
     carried: Carried
     name: str = "eddy"
+    changes: tuple[Change, ...] = ()
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)

@@ -44,6 +44,7 @@ from eddy.spark.streaming.driver.stopping import Stopping
 from eddy.spark.streaming.driver.watermarks import WatermarkRules, Watermarks
 from eddy.spark.streaming.driver.workers import Workers
 from eddy.spark.streaming.state.compaction import prune
+from eddy.spark.streaming.state.identity import Change, How
 from eddy.spark.streaming.state.manifest import GroupState, Link, Manifest, OutputFile
 from eddy.spark.streaming.state.recovery import recover
 from eddy.spark.streaming.state.spark_files import check_spark_files
@@ -69,6 +70,7 @@ class Settings:
     keep        number of manifests to keep, with the files that they name
     late        per stream, what happens to its late rows
     memory      bound on the bytes of the engines of each host, None = none
+    change      how the query changes if it is another one than in the checkpoint
     """
 
     partitions: int
@@ -77,6 +79,7 @@ class Settings:
     keep: int
     late: tuple[Late, ...]
     memory: int | None = None
+    change: How | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,8 @@ class MicroBatches:
         self.metrics = Metrics(locations.root)
         check_spark_files(context.checkpoint.spark)
         self.manifest = recover(context.checkpoint)
+        self.change = self._changed()
+        """The change of the query with the next batch, None without one."""
         self._planned_before = context.checkpoint.spark_planned()
         """The newest batch that Spark had planned before this start."""
         self._logged_recoveries = 0
@@ -161,6 +166,23 @@ class MicroBatches:
         self._log_recoveries()
         self._workers = Workers(context)
         LOG.info("%s starts after batch %s", self.title, "none" if self.manifest is None else self.manifest.batch)
+
+    def _changed(self) -> Change | None:
+        """Return the change that takes effect with the next batch; the state before it is what the new query has.
+
+        The plans in it are of the old query, so they are left out. After an immediate change all key groups are new.
+        Each start does so until the manifest of that batch is there.
+        """
+        manifest = self.manifest
+        if manifest is None:
+            return None
+        due = [one for one in self._context.changes if one.batch is None or one.batch > manifest.batch]
+        if not due:
+            return None
+        fresh = any(one.how == "immediate" for one in due)
+        groups = {} if fresh else {group: replace(one, plan=None) for group, one in manifest.groups.items()}
+        self.manifest = replace(manifest, groups=groups)
+        return Change("immediate" if fresh else "handover", manifest.batch + 1)
 
     @property
     def title(self) -> str:

@@ -23,7 +23,7 @@ from eddy.spark.streaming.driver.progress import observed
 from eddy.spark.streaming.driver.rebalancing import Automatic, Manual, Rebalancer
 from eddy.spark.streaming.driver.watermarks import make_rules
 from eddy.spark.streaming.driver.writer import StreamingJoin
-from eddy.spark.streaming.state.identity import saved_choices
+from eddy.spark.streaming.state.identity import CHANGES, How, saved_choices
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.streaming.worker.log_stage import LogRows
 from eddy.spark.transports.choice import AUTO, carry, check_transport
@@ -54,6 +54,7 @@ def prepare(
     rebalance: Literal["auto", "off"] | Rebalancer,
     keep: int,
     memory: int | str | None,
+    change: How | None = None,
 ) -> StreamingJoin:
     """Return the join after all checks that are possible before its start; see `eddy.spark.join`."""
     check_transport(transport)
@@ -73,6 +74,10 @@ def prepare(
                 f"stream {name!r}: its DataFrame lives in Spark Connect, but the driver's part of a streaming join"
                 " needs a classic session in this process: use eddy.spark.session()"
             )
+    if change not in (None, *CHANGES):
+        raise SparkJoinError(
+            f"change={change!r}: pass 'handover' or 'immediate'; queries on a hub (eddy.spark.Hub) can drain"
+        )
     if keep < 2:
         raise SparkJoinError(f"keep={keep}: give 2 or more, because the newest state may be damaged")
     bound = bytes_of(memory)
@@ -112,7 +117,7 @@ def prepare(
         transport = saved.transport
     carried = carry(transport, LogRows(job, locations), ordered, root=checkpoint)
     rebalancer = Automatic() if rebalance == "auto" else Manual() if rebalance == "off" else rebalance
-    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound)
+    settings = Settings(tasks, rules, rebalancer, keep, query.late_by_stream, bound, change)
     if not carried.inputs:
         carried = carried._replace(frame=observed(job.query, carried.frame))
     return StreamingJoin(session, job, locations, carried, settings, checkpoint)

@@ -24,7 +24,7 @@ from eddy.spark.streaming.driver.micro_batch import MicroBatches, Settings
 from eddy.spark.streaming.driver.streaming_query import StreamingJoinQuery
 from eddy.spark.streaming.sinks import FORMATS, CallbackSink, Sink
 from eddy.spark.streaming.state.checkpoint import Checkpoint, committed_batches
-from eddy.spark.streaming.state.identity import check_identity, has_identity, write_identity
+from eddy.spark.streaming.state.identity import changes_of, check_identity, has_identity, write_identity
 from eddy.spark.streaming.state.locations import Locations
 from eddy.spark.transports.base import Carried
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _warned: set[str] = set()
 """Spark applications whose settings a warning has named."""
+CHANGE_REMEDY = ", or say how the query changes, as in join(…, change='handover')"
+"""What else a user of a join can do about another query."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,15 +99,21 @@ class StreamingJoin:
             undo.callback(checkpoint.lock.release)
             groups, transport = self.job.shares.partitions, self.carried.transport
             begun = has_identity(self.checkpoint) or checkpoint.newest_number() is not None
-            if begun:
-                checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport)
+            changes = changes_of(self.checkpoint, self.job, groups, transport, self.settings.change) if begun else ()
+            changed = any(one.batch is None for one in changes)
+            if begun and not changed:
+                remedy = CHANGE_REMEDY if make_batches is MicroBatches else ""
+                checkpoint.recoveries += check_identity(self.checkpoint, self.job, groups, transport, remedy=remedy)
             sink = sink_of(sink, self.grouped, self.checkpoint, begun)
-            context = JobContext(self.spark, self.job, self.locations, checkpoint, sink, self.carried, name or "eddy")
+            named = name or "eddy"
+            context = JobContext(
+                self.spark, self.job, self.locations, checkpoint, sink, self.carried, named, changes=changes
+            )
             batches = make_batches(context, self.settings)
             undo.callback(batches.close)
-            if not begun:
+            if not begun or changed:
                 # After the check of the sink: a start that fails must not fix the identity.
-                write_identity(self.checkpoint, self.job, groups, transport)
+                write_identity(self.checkpoint, self.job, groups, transport, change=batches.change)
             calls = Calls(batches)
             batches.at_end(calls.end)
             writer = self.carried.frame.writeStream.foreachBatch(calls)

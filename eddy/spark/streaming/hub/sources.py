@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eddy.queries.sources import Sources, window_of
+from eddy.query.branches import BranchedQuery
 from eddy.query.query import Query
 from eddy.query.stream import Stream
 from eddy.query.windows import Range, Rows, Unbounded
@@ -84,6 +85,11 @@ class HubStreams:
             raise QueryError(
                 f"query {name!r}: a hub runs queries without aggregates; aggregate its results with Spark, or use"
                 " eddy.spark.join"
+            )
+        if isinstance(query, BranchedQuery):
+            raise QueryError(
+                f"query {name!r}: a hub runs queries without branches; run it as a streaming join of its own"
+                " (eddy.spark.join)"
             )
         self.sources.check(query)
         for stream in query.streams:

@@ -5,17 +5,20 @@ columns, windows, time columns and filters, the attribute classes of the predica
 key groups, the transport, and the watermark settings that the caller names. A start with any difference is refused, and
 the error names the difference.
 
-The following may change: plan, policy, strategy, stored combinations, `max_bytes`, the number of partitions and the
-partition map. `where` and `select` may change as long as the kept columns stay the same, because rows in the log have
-the columns of the time when they were written. The filter of a stream belongs to the identity because the log lacks the
-rows that it rejected.
+A start may say that the query changes, and how (`Change`). If the log serves the new query, its identity takes the
+place of the old one, with the micro-batch from which it holds.
+
+The following may change without that: plan, policy, strategy, stored combinations, `max_bytes`, the number of
+partitions and the partition map. `where` and `select` may change as long as the kept columns stay the same, because
+rows in the log have the columns of the time when they were written. The filter of a stream belongs to the identity
+because the log lacks the rows that it rejected.
 
 The transport belongs to the identity because Spark's checkpoint stores its progress in other terms for each.
 
 Functions in filters are compared by name only. So a changed function goes unnoticed, and the state holds rows that the
 old function accepted.
 
-    {"format": "eddy streaming join", "version": 5, "digest": BLAKE2b of the rest, "identity": {...}}
+    {"format": "eddy streaming join", "version": 6, "digest": BLAKE2b of the rest, "identity": {...}}
 """
 
 from __future__ import annotations
@@ -25,16 +28,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from eddy.query.text import FILTER_FORM, QUERY_FORM, difference, filter_shown, filter_text, query_text, same_filter
 from eddy.spark.errors import StreamingStateError
 from eddy.spark.partitioning.job import Job
 from eddy.spark.streaming.state.durable import ReadOutcome, read_twice, write_twice
-from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, optional, parse, text
+from eddy.storage.json_form import FormError, fields, integer, list_of, mapping, one_of, optional, parse, row_of, text
 
 FORMAT = "eddy streaming join"
-VERSION = 5
+VERSION = 6
 _FORM = fields(
     {
         "query": QUERY_FORM,
@@ -47,21 +50,41 @@ _FORM = fields(
         "shares": list_of(integer(1, 1 << 31)),
         "transport": text,
         "watermarks": mapping,
+        "change": optional(row_of(one_of(("handover", "immediate")), integer(0))),
     }
 )
+How = Literal["handover", "immediate"]
+CHANGES: tuple[How, ...] = ("handover", "immediate")
+
+
+class Change(NamedTuple):
+    """A change of the query of a join.
+
+    how    "handover": the new query goes on with the rows in the log. "immediate": it starts without rows
+    batch  the first micro-batch of the new query, None while that is not fixed
+    """
+
+    how: How
+    batch: int | None
 
 
 def write_identity(
-    root: Path, job: Job, key_groups: int, transport: str, watermarks: Mapping[str, Any] | None = None
+    root: Path,
+    job: Job,
+    key_groups: int,
+    transport: str,
+    watermarks: Mapping[str, Any] | None = None,
+    change: Change | None = None,
 ) -> None:
-    """Write the identity of a new checkpoint under `root`; it survives a power cut.
+    """Write the identity of a new checkpoint under `root`, or of one whose query changes; it survives a power cut.
 
     job         its shares are the grid of key groups
     key_groups  number of cells of the grid
     transport   name of the transport
     watermarks  settings that change which rows are late or evicted, by name; values that JSON can express
+    change      how and from which micro-batch on the query is another one than before
     """
-    identity = _identity(job, key_groups, transport, watermarks)
+    identity = {**_identity(job, key_groups, transport, watermarks), "change": change and list(change)}
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "digest": _digest(identity), "identity": identity}, indent=1
     )
@@ -69,9 +92,16 @@ def write_identity(
 
 
 def check_identity(
-    root: Path, job: Job, key_groups: int, transport: str, watermarks: Mapping[str, Any] | None = None
+    root: Path,
+    job: Job,
+    key_groups: int,
+    transport: str,
+    watermarks: Mapping[str, Any] | None = None,
+    remedy: str = "",
 ) -> tuple[str, ...]:
     """Raise StreamingStateError unless the checkpoint belongs to this join; the error names the difference.
+
+    remedy   a further text on what to do
 
     Returns texts on damage that was repaired.
     """
@@ -85,9 +115,55 @@ def check_identity(
     if differs is not None:
         raise StreamingStateError(
             f"the checkpoint {root} belongs to another join: {differs}; run that join on it, or start with a new"
-            " checkpoint"
+            f" checkpoint{remedy}"
         )
     return found.repairs
+
+
+def changes_of(root: Path, job: Job, key_groups: int, transport: str, how: How | None) -> tuple[Change, ...]:
+    """Return the changes of the query of a checkpoint: the last one, and the one that this start makes.
+
+    how   the kind of the change if this join is another one
+
+    Raises StreamingStateError if the log does not serve the new query.
+    """
+    saved = _read(root).value
+    if saved is None:
+        return ()
+    before = () if saved["change"] is None else (Change(*saved["change"]),)
+    own = _identity(job, key_groups, transport, None)
+    if how is None or _difference(saved, job, own) is None:
+        return before
+    refused = _unserved(saved, job, own, how)
+    if refused is not None:
+        raise StreamingStateError(
+            f"the checkpoint {root} belongs to another join, which cannot change to this one by {how!r}: {refused}"
+        )
+    return (*before, Change(how, None))
+
+
+def _unserved(saved: dict[str, Any], job: Job, own: dict[str, Any], how: How) -> str | None:
+    """Return why the rows of a checkpoint do not serve another query, None if they do."""
+    hub = "; a hub (eddy.spark.Hub) logs all columns of all rows"
+    streams = [(one["name"], one["time"]) for one in saved["query"]["streams"]]
+    if streams != [(one["name"], one["time"]) for one in own["query"]["streams"]]:
+        return f"{difference(saved['query'], job.query, where='the checkpoint')}; the streams stay the same"
+    form = _form_difference(saved, job, own)
+    if form is not None:
+        return f"{form}; the rows are logged in this form, so start with a new checkpoint"
+    if how == "immediate":
+        return None
+    if saved["query"]["branches"] or own["query"]["branches"]:
+        return (
+            "a row without a partner needs rows that may have left the log, so with branches the new query starts"
+            " without rows: use 'immediate'"
+        )
+    for theirs, mine in zip(saved["query"]["streams"], own["query"]["streams"], strict=True):
+        if theirs["columns"] != mine["columns"]:
+            logged, needed = (", ".join(name for name, _ in one["columns"]) for one in (theirs, mine))
+            return f"stream {mine['name']}: the log has the columns {logged}, the new query needs {needed}{hub}"
+    filters = _filter_difference(saved, job)
+    return None if filters is None else f"{filters}: the log has the rows that the old filter accepted{hub}"
 
 
 def has_identity(root: Path) -> bool:
@@ -180,13 +256,24 @@ def _difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | N
     found = difference(saved["query"], job.query, where="the checkpoint", results=False)
     if found is not None:
         return found
+    return _filter_difference(saved, job) or _form_difference(saved, job, own)
+
+
+def _filter_difference(saved: dict[str, Any], job: Job) -> str | None:
+    """Return a text on the first filter that differs."""
+    for name, theirs, conditions in zip(job.shares.streams, saved["filters"], job.filters, strict=True):
+        if not same_filter(theirs, conditions):
+            mine = filter_shown(filter_text(conditions))
+            return f"stream {name}, filter: {filter_shown(theirs)} in the checkpoint, {mine} now"
+    return None
+
+
+def _form_difference(saved: dict[str, Any], job: Job, own: dict[str, Any]) -> str | None:
+    """Return a text on the first difference in what decides which key group a row is in, and how it arrives."""
 
     def differ(what: str, theirs: object, mine: object) -> str:
         return f"{what}: {theirs} in the checkpoint, {mine} now"
 
-    for name, theirs, conditions in zip(job.shares.streams, saved["filters"], job.filters, strict=True):
-        if not same_filter(theirs, conditions):
-            return differ(f"stream {name}, filter", filter_shown(theirs), filter_shown(filter_text(conditions)))
     for name, theirs, mine in zip(job.shares.streams, saved["sequence"], own["sequence"], strict=True):
         if theirs != mine:
             return differ(f"stream {name}, column of the order of arrival", theirs or "none", mine or "none")

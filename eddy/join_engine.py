@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from eddy.aggregates.groups import Groups
+from eddy.aggregates.rings import Rings, rings_of
 from eddy.filters.adaptive import AdaptiveFilter
 from eddy.ingest.gate import Gate
 from eddy.ingest.loader import Loader, sources_of
@@ -65,7 +66,7 @@ class Options:
             raise InputError(f"output is one of {', '.join(map(repr, OUTPUTS))}, not {self.output!r}")
 
 
-class Engine:
+class JoinEngine:
     """One running join. Raises PlanError and InputError for options that do not fit the query.
 
     modules, payload   SteMs and key directories; columns of live tuples
@@ -74,6 +75,7 @@ class Engine:
     gate, loader, output, late   the stations of a push: admission, loading, results, late rows
     columns            per stream, the payload columns that results or `where` need
     groups             the groups of a query with aggregates, else None
+    rings              the ring values that may serve the groups; None = nothing but joined rows can
     n_results, n_deleted, pushes   counts since the start; `pushes` counts those of this object
     undo, commit       records of a push or change under way (`eddy.push.transaction`); None = none is
     last               the last push
@@ -110,6 +112,10 @@ class Engine:
         kinds = [[query.streams[i].type_of(column) for column in own] for i, own in enumerate(self.columns)]
         self.payload = Payload(kinds, self.modules.capacity, self.modules.allowance)
         self.groups = groups_of(query, options, options.bounded, self.modules.allowance)
+        self.rings: Rings | None = None
+        if self.groups is not None:
+            self.rings = rings_of(self.groups, self.modules, self.payload, self.columns)
+            self.groups.rings = self.rings
         self.bound = Bound(options.max_bytes, self.modules, self.payload, self.groups)
         self.late = SideOutput(query)
         self.gate = Gate(query)
@@ -196,9 +202,13 @@ class Engine:
     def check(self) -> None:
         """Raise StateError unless all invariants of all parts hold. O(state), for tests."""
         self.modules.check()
-        self.strategy.check()
+        if self.rings is None or not self.rings.choice.on:
+            # While ring values serve, states sleep (`eddy.push.grouped`).
+            self.strategy.check()
         if self.groups is not None:
             self.groups.state.check()
+        if self.rings is not None:
+            self.rings.check()
         if self.payload.room != self.modules.capacity:
             raise StateError(f"rings of payload {self.payload.room} and of records {self.modules.capacity} differ")
 

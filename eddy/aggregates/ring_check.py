@@ -1,0 +1,62 @@
+"""Ring values computed anew from the windows, for `Rings.check`: by the streams from the leaves up, with numpy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from eddy.aggregates.ring_kernels import T_LIFT_WIDTH, T_LIFTS, T_WIDTH
+from stairs.descriptors import C_CAPACITY, S_LO, S_NEXT
+
+if TYPE_CHECKING:
+    from eddy.aggregates.rings import Rings
+
+Objects = npt.NDArray[np.object_]
+
+
+def recomputed(rings: Rings) -> dict[int, npt.NDArray[np.int64]]:
+    """Return the row of each key of each stream but roots: int64[keys, width]. O(state)."""
+    modules, ring = rings.modules, rings.ring
+    assert ring is not None
+    found: dict[int, npt.NDArray[np.int64]] = {}
+    for v in reversed(list(rings.tree)):
+        if v in rings.roots:
+            continue
+        branch, row, room = rings.tree[v], ring.tree[v], modules.capacity[v]
+        width, lift = int(row[T_WIDTH]), int(row[T_LIFT_WIDTH])
+        rows: Objects = np.zeros((int(modules.classes[branch.up, C_CAPACITY]), width), object)
+        records = modules.recs.view(v).reshape(room, -1)
+        lifts = ring.lifts[int(row[T_LIFTS]) : int(row[T_LIFTS]) + room * lift].reshape(room, lift)
+        offsets = rings.graph.offsets[v]
+        for s in range(int(modules.streams[v, S_LO]), int(modules.streams[v, S_NEXT])):
+            record = records[s & (room - 1)]
+            if record[1] < 0:
+                continue
+            below = {w: found[w][record[offsets[c] + 1]] for w, c in branch.children}
+            total = 1
+            for one in below.values():
+                total *= int(one[0])
+            if not total:
+                continue
+            term: Objects = np.zeros(width, object)
+            term[0] = total
+            for k, part in rings.parts_of(v).items():
+                span = slice(part.at, part.at + part.plain + part.limbs)
+                if k in rings.own_inputs(v):
+                    at = rings.own_inputs(v)[k]
+                    term[span] = [int(x) * total for x in lifts[s & (room - 1)][at : at + part.plain + part.limbs]]
+                else:
+                    w = next(w for w, _ in branch.children if k in rings.parts_of(w))
+                    source = rings.parts_of(w)[k].at
+                    factor = total // int(below[w][0])
+                    term[span] = [int(x) * factor for x in below[w][source : source + part.plain + part.limbs]]
+            rows[record[offsets[branch.up] + 1]] += term
+        for part in rings.parts_of(v).values():
+            first = part.at + part.plain
+            for k in range(first, first + part.limbs - 1):
+                rows[:, k + 1] += rows[:, k] >> 32
+                rows[:, k] &= (1 << 32) - 1
+        found[v] = rows.astype(np.int64)
+    return found

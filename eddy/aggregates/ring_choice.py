@@ -1,0 +1,108 @@
+"""The choice between ring values and enumeration, made from measured costs and changed while the query runs.
+
+Ring values cost the tuples on the way to the root, enumeration the joined rows. So enumeration runs first, and while it
+finds few joined rows for each arrival, nothing is tried. Else ring values are tried for some pushes, and stay if they
+cost less. While they run, the cost of enumeration is predicted: it grows with the joined rows that come and go.
+"""
+
+from __future__ import annotations
+
+FEW = 4.0
+"""Joined rows per arrival, coming and going, below which ring values are not tried."""
+BASE = 15.0
+"""Joined rows that cost enumeration as much as an arrival without any."""
+TRIAL = 4_000
+"""Arrivals by which a cost is measured."""
+WARM = 2_000
+"""First arrivals after a change that are not measured: rows are computed for the first time."""
+PATIENCE = 50_000
+"""Arrivals after which a way that lost is tried again; doubled each time it loses."""
+MOST_PATIENCE = 1 << 22
+MARGIN = 1.1
+"""A way has to cost this much less to replace the other."""
+FADING = 0.5
+"""Weight of earlier costs against those of a new measurement."""
+
+
+class RingChoice:
+    """Whether ring values serve the next push.
+
+    forced   True or False = always, or never; None = as measured
+    on       whether they serve now
+    changes  how often that changed
+    """
+
+    def __init__(self) -> None:
+        self.forced: bool | None = None
+        self.on = False
+        self.changes = 0
+        self.costs: dict[bool, float] = {}
+        """Seconds per arrival by ring values (True) and by enumeration (False), as far as they were measured."""
+        self.rows: dict[bool, float] = {}
+        """Joined rows per arrival that each way told apart when it was measured: ring values see fewer."""
+        self._missed = 1.0
+        """Joined rows of enumeration for each one that ring values see."""
+        self._patience, self._waiting = PATIENCE, 0
+        self._skip = WARM
+        self._arrivals, self._found, self._seconds = 0, 0, 0.0
+
+    def wanted(self) -> bool:
+        """Return whether ring values should serve the next push."""
+        if self.forced is not None:
+            return self.forced
+        if self._arrivals < TRIAL:
+            return self.on
+        cost, rows = self._seconds / self._arrivals, self._found / self._arrivals
+        keep = FADING if self._waiting else 0.0
+        self.costs[self.on] = keep * self.costs.get(self.on, 0.0) + (1 - keep) * cost
+        self.rows[self.on] = keep * self.rows.get(self.on, 0.0) + (1 - keep) * rows
+        self._waiting += self._arrivals
+        self._start()
+        return self._stays() if self.on else self._tries()
+
+    @property
+    def predicted(self) -> float:
+        """What enumeration would cost while ring values serve, in seconds per arrival; infinite if it is unknown."""
+        if False not in self.costs or True not in self.rows:
+            return float("inf")
+        return self.costs[False] * (BASE + self._missed * self.rows[True]) / (BASE + self.rows[False])
+
+    def _stays(self) -> bool:
+        """Return whether ring values cost less than enumeration would."""
+        return self.costs[True] < self.predicted * (MARGIN if self._waiting > TRIAL else 1.0)
+
+    def _tries(self) -> bool:
+        """Return whether ring values are worth a trial, or have cost less."""
+        if self.rows[False] < FEW:
+            return False
+        if True not in self.costs or self._waiting >= self._patience:
+            return True
+        if self.costs[True] * MARGIN >= self.costs[False]:
+            return False
+        # They were left because they see few of the joined rows.
+        self._missed = self.rows[False] / max(self.rows.get(True, 0.0), 1e-3)
+        return True
+
+    def _start(self) -> None:
+        self._arrivals, self._found, self._seconds = 0, 0, 0.0
+
+    def turned(self, on: bool, lost: bool = False) -> None:
+        """Note that ring values serve from now on, or that they do not; lost: they could not."""
+        if self.on and not on:
+            quick = self._waiting < 4 * TRIAL
+            self._patience = min(2 * self._patience, MOST_PATIENCE) if quick or lost else PATIENCE
+            if lost:
+                self.costs[True] = float("inf")
+        self.on = on
+        self.changes += 1
+        self._waiting, self._skip = 0, WARM
+        self._start()
+
+    def note(self, arrivals: int, found: int, seconds: float) -> None:
+        """Count a push: its arrivals, the joined rows that came and went, CPU seconds."""
+        if self._skip > 0:
+            self._skip -= arrivals
+            return
+        self._arrivals += arrivals
+        self._found += found
+        self._seconds += seconds

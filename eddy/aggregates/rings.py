@@ -1,0 +1,526 @@
+"""Ring values: groups without the joined rows. Counts and sums are kept by key along a tree of the streams (F-IVM).
+
+The root of the tree has the group columns; every other stream hangs on the one towards the root with which it shares a
+class. If several streams have group columns, they and those between them are roots, whose tuples are joined as ever.
+For a stream below and a key, a row of numbers says how many partial results of this stream and those below have the
+key, and how large their sums are. So an arrival walks up to the root only, and changes the groups of the tuples that it
+reaches, however many results it has. A row is computed when a tuple above asks for it, as JISC completes a state, and
+kept current from then on; it rests on the windows alone, and on no plan.
+
+    live windows     the groups after a push follow from the windows after it: changes go up stream by stream
+    input that ends  each arrival adds the results that it has when it comes; what leaves a window takes none back. If
+                     no window ends, this is the same
+
+Sums are exact, in the representation of `eddy.aggregates.sums`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from eddy.aggregates.groups import Groups
+from eddy.aggregates.layout import SUMS, Weighted
+from eddy.aggregates.ring_choice import RingChoice
+from eddy.aggregates.ring_kernels import (
+    B_LOW,
+    B_NEXT,
+    D_FIELDS,
+    G_FIELDS,
+    J_FIELDS,
+    M_FIELDS,
+    M_FOUND,
+    M_NEED,
+    M_OUT,
+    M_OVER,
+    M_TIME,
+    M_WALKED,
+    T_CHILD0,
+    T_CHILD1,
+    T_FIELDS,
+    T_HOP0,
+    T_LIFT_WIDTH,
+    T_LIFTS,
+    T_OUT,
+    T_PARENT,
+    T_PARENT_UP,
+    T_PART0,
+    T_PART1,
+    T_TOUCHED,
+    T_UP,
+    T_VALUES,
+    T_WIDTH,
+    UNKNOWN,
+    Ring,
+    follow_arrivals,
+    follow_windows,
+)
+from eddy.aggregates.sums import ODD, Sum
+from eddy.aggregates.words import valid_rows
+from eddy.query.query import Query
+from stairs.caches import Cache
+from stairs.descriptors import C_CAPACITY, M_WATERMARK, S_BASE, S_LO, S_NEXT
+from stairs.errors import StateError
+from stairs.graph import JoinGraph, WindowKind
+from stairs.modules import Modules
+from stairs.payload import Payload
+from stairs.plain_types import Column
+
+Int64s = npt.NDArray[np.int64]
+ROOM = 1 << 12
+"""Rows of roots for which there is room at first."""
+
+
+class BeyondLimit(Exception):
+    """A count is too large for ring values; enumeration can serve the push."""
+
+
+class Served(NamedTuple):
+    """The roots, each but the first after its neighbour; none = ring values cannot serve the query, for this reason."""
+
+    roots: tuple[int, ...]
+    reason: str = ""
+
+
+def served(query: Query) -> Served:
+    """Return whether ring values can serve the groups of a query, and from which root. O(streams)."""
+    graph, aggregation = query.graph, query.aggregation
+    if aggregation is None or graph.n_streams < 2:
+        return Served((), "the query has one stream")
+    if graph.comparisons or graph.scans:
+        return Served((), "the join has comparisons")
+    attributes = {(i, c) for i, own in enumerate(graph.attributes) for c in own}
+    if graph.forest() != attributes:
+        return Served((), "the join has a cycle")
+    if query.conditions:
+        return Served((), "`where` reads joined rows")
+    if graph.lateness:
+        return Served((), "rows may be late")
+    other = next((one.function for one in aggregation.functions if one.function not in ("count", *SUMS)), None)
+    if other is not None:
+        return Served((), f"{other} is neither a count nor a sum")
+    if any(one.expression is not None for one in aggregation.inputs):
+        return Served((), "an argument is an expression")
+    if aggregation.window is not None:
+        return Served((), "the groups have windows of event time")
+    places = {f"{name}.{column}": query.index(name) for name, column in aggregation.places}
+    wanted = {places[aggregation.inputs[number].name] for _, number in aggregation.keys}
+    if not wanted:
+        return Served((max(range(graph.n_streams), key=lambda i: len(graph.attributes[i])),))
+    tree = tree_of(graph, min(wanted))
+    for v in list(wanted):
+        while tree[v].parent >= 0:
+            v = tree[v].parent
+            wanted.add(v)
+    if len(wanted) == graph.n_streams:
+        return Served((), "the group columns, and the streams between them, are of all streams")
+    return Served(tuple(v for v in tree if v in wanted))
+
+
+class Branch(NamedTuple):
+    """A stream of the tree: the class towards its parent, the parent, and its children with their classes."""
+
+    up: int
+    parent: int
+    children: list[tuple[int, int]]
+
+
+def tree_of(graph: JoinGraph, root: int) -> dict[int, Branch]:
+    """Return the streams from the root down, each after its parent. The graph has no cycle."""
+    found = {root: Branch(-1, -1, [])}
+    waiting = [root]
+    while waiting:
+        v = waiting.pop()
+        for c in graph.attributes[v]:
+            if c == found[v].up:
+                continue
+            for w in graph.members[c]:
+                if w != v:
+                    found[v].children.append((w, c))
+                    found[w] = Branch(c, v, [])
+                    waiting.append(w)
+    return found
+
+
+class Part(NamedTuple):
+    """The part of an input in a row: where it starts, its counts, its limbs."""
+
+    at: int
+    plain: int
+    limbs: int
+
+
+class Rings(Cache):
+    """The ring values of one runtime.
+
+    arrives   whether each arrival adds its results, because what leaves a window takes none back
+
+    They are laid out by `changes`, and released by `release`.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        roots: Sequence[int],
+        modules: Modules,
+        payload: Payload,
+        columns: Sequence[Sequence[str]],
+        arrives: bool,
+    ) -> None:
+        assert query.aggregation is not None
+        self.query, self.aggregation, self.graph = query, query.aggregation, query.graph
+        self.roots, self.modules, self.payload = tuple(roots), modules, payload
+        endless = all(window.kind == WindowKind.UNBOUNDED for window in self.graph.windows)
+        self.arrives = arrives and not endless
+        self.tree = tree_of(self.graph, roots[0])
+        places = {f"{name}.{column}": (query.index(name), column) for name, column in self.aggregation.places}
+        self._places = {
+            k: (i, columns[i].index(column))
+            for k, one in enumerate(self.aggregation.inputs)
+            for i, column in [places[one.name]]
+        }
+        taken = {one.column for one in self.aggregation.functions if one.column is not None}
+        summed = {k for k in taken for one in self.aggregation.functions if one.column == k and one.function in SUMS}
+        self._own = {i: [k for k in sorted(taken) if self._places[k][0] == i] for i in range(self.graph.n_streams)}
+        """By stream the inputs of functions."""
+        self.sums = {k: Sum.of(self.aggregation.inputs[k].kind, 0) for k in sorted(summed)}
+        self.ring: Ring | None = None
+        self._capacities: tuple[int, ...] = ()
+        self._fresh = True
+        """Whether nothing is known: rows are UNKNOWN, and tuples are not lifted."""
+        self._out: Int64s = np.zeros((0, 0), np.int64)
+        self.choice = RingChoice()
+        self.walked = 0
+        """Tuples visited since the start."""
+        self._describe()
+        modules.caches.add(self)
+
+    # Layout
+
+    def _part(self, k: int) -> tuple[int, int]:
+        """Return the counts and limbs of an input."""
+        one = self.sums.get(k)
+        return (1, 0) if one is None else (1 + ODD * one.floats, one.limbs)
+
+    def _describe(self) -> None:
+        """Describe the tree for the kernels, without places in the arrays."""
+        m, attribute_rows = self.graph.n_streams, self.modules.attribute_rows
+        self._tree: Int64s = np.full((m, T_FIELDS), -1, np.int64)
+        self._rows: dict[int, dict[int, Part]] = {}
+        """By stream the parts of a row by input."""
+        children: list[tuple[int, ...]] = []
+        parts: list[tuple[int, ...]] = []
+        described: dict[int, list[tuple[int, ...]]] = {}
+        for v in reversed(list(self.tree)):
+            at, lift = 1, 0
+            own: dict[int, Part] = {}
+            listed: list[tuple[int, ...]] = []
+            for k in self._own[v]:
+                plain, limbs = self._part(k)
+                own[k] = Part(at, plain, limbs)
+                listed.append((at, -1, lift, plain, limbs, -1))
+                at, lift = at + plain + limbs, lift + plain + limbs
+            for w, c in self._below(v):
+                for k, part in self._rows[w].items():
+                    own[k] = part._replace(at=at)
+                    listed.append((at, w, part.at, part.plain, part.limbs, attribute_rows[v, c]))
+                    at += part.plain + part.limbs
+            self._rows[v], described[v] = own, listed
+            self._tree[v, [T_WIDTH, T_LIFT_WIDTH]] = at, lift
+        for v, branch in self.tree.items():
+            up = [-1, -1, -1]
+            if v not in self.roots:
+                up = [attribute_rows[v, branch.up], branch.parent, attribute_rows[branch.parent, branch.up]]
+            self._tree[v, [T_UP, T_PARENT, T_PARENT_UP]] = up
+            below = self._below(v)
+            self._tree[v, [T_CHILD0, T_CHILD1]] = len(children), len(children) + len(below)
+            self._tree[v, [T_PART0, T_PART1]] = len(parts), len(parts) + len(described[v])
+            children += [(w, attribute_rows[v, c]) for w, c in below]
+            parts += described[v]
+        self._children = np.array(children, np.int64).reshape(-1, D_FIELDS)
+        self._parts = np.array(parts, np.int64).reshape(-1, G_FIELDS)
+        hops: list[tuple[int, ...]] = []
+        self._starts: dict[int, int] = {}
+        """By root where its parts start in a row of `out`."""
+        at = len(self.roots) + 1
+        for v in self.roots:
+            self._starts[v] = at
+            self._tree[v, [T_OUT, T_HOP0]] = at, len(hops)
+            at += int(self._tree[v, T_WIDTH]) - 1
+            hops += self._hops(v)
+        self._wide = at
+        self._joined = np.array(hops, np.int64).reshape(-1, J_FIELDS)
+
+    def _below(self, v: int) -> list[tuple[int, int]]:
+        """Return the children of a stream that are no roots, with the class that they share."""
+        return [(w, c) for w, c in self.tree[v].children if w not in self.roots]
+
+    def _hops(self, first: int) -> list[tuple[int, ...]]:
+        """Return how the other roots are found from one, each with a neighbour that was found before."""
+        edges = [(v, self.tree[v].parent, self.tree[v].up) for v in self.roots if self.tree[v].parent >= 0]
+        rows, known, hops = self.modules.attribute_rows, [first], list[tuple[int, ...]]()
+        for one in known:
+            for a, b, c in edges:
+                other = b if a == one else a
+                if one in (a, b) and other not in known:
+                    known.append(other)
+                    hops.append((other, rows[other, c], one, rows[one, c]))
+        return hops
+
+    def _sizes(self) -> tuple[int, ...]:
+        """Return how many rows each stream has, and how many slots its ring has."""
+        modules = self.modules
+        keys = [
+            modules.capacity[i] if i in self.roots else int(modules.classes[self.tree[i].up, C_CAPACITY])
+            for i in range(self.graph.n_streams)
+        ]
+        return (*keys, *modules.capacity)
+
+    def _fit(self) -> None:
+        """Give the arrays the room that keys and rings have now."""
+        sizes = self._sizes()
+        if self.ring is not None and sizes == self._capacities:
+            return
+        m, old, before = self.graph.n_streams, self.ring, self._tree.copy()
+        at = lifts = touched = 0
+        values = 0
+        # The roots come last: their rows exist only as changes.
+        for v in [*(v for v in self.tree if v not in self.roots), *self.roots]:
+            if v == self.roots[0]:
+                values = at
+            self._tree[v, [T_VALUES, T_LIFTS, T_TOUCHED]] = at, lifts, touched
+            at += sizes[v] * int(self._tree[v, T_WIDTH])
+            lifts += sizes[m + v] * int(self._tree[v, T_LIFT_WIDTH])
+            touched += sizes[v]
+        more = 8 * (values + at + lifts) + 5 * touched - self.nbytes
+        self.modules.allowance.ask(max(more, 0), "ring values of aggregates")
+        same_rings = old is not None and sizes[m:] == self._capacities[m:]
+        ring = Ring(
+            self._tree,
+            self._children,
+            self._parts,
+            np.zeros(values, np.int64),
+            np.zeros(at, np.int64),
+            old.lifts if same_rings and old is not None else np.zeros(lifts, np.int64),
+            np.zeros((m, 4), np.int64),
+            np.zeros((m, int(self._tree[:, T_WIDTH].max())), np.int64),
+            np.zeros(touched, np.int32),
+            np.zeros(touched, np.uint8),
+            np.zeros(m, np.int64),
+            np.zeros((m, 2), np.int64),
+            np.zeros(M_FIELDS, np.int64),
+            np.array(self.roots, np.int64),
+            self._joined,
+            np.zeros((m, 3), np.int64),
+            np.zeros((m, int(self._tree[:, T_WIDTH].max())), np.int64),
+        )
+        for v in self.tree:
+            if v in self.roots:
+                continue
+            width, first = int(self._tree[v, T_WIDTH]), int(self._tree[v, T_VALUES])
+            known = 0
+            if old is not None and not self._fresh:
+                known = self._capacities[v] * width
+                start = int(before[v, T_VALUES])
+                ring.values[first : first + known] = old.values[start : start + known]
+            ring.values[first + known : first + sizes[v] * width : width] = UNKNOWN
+        relift = not same_rings and not self._fresh
+        self.ring, self._capacities = ring, sizes
+        if relift:
+            self._lift_all()
+
+    # A push
+
+    def changes(self, order: npt.NDArray[np.uint8]) -> Weighted:
+        """Take the arrivals of the open push, which are in the SteMs; return what changes in the groups.
+
+        Raises BeyondLimit, and CapacityError.
+        """
+        modules, graph = self.modules, self.graph
+        saved = modules.saved
+        assert saved is not None
+        streams, meta = saved
+        self._fit()
+        self._lift(streams)
+        ring = self.ring
+        assert ring is not None
+        ring.bounds[:, [B_LOW, B_NEXT]] = streams[:, [S_LO, S_NEXT]]
+        ring.meta[:] = 0
+        ring.meta[M_TIME] = meta[M_WATERMARK]
+        arena = modules.arena
+        if self._out.shape[1] != self._wide:
+            self._out = np.zeros((ROOM, self._wide), np.int64)
+        while not (
+            follow_arrivals(arena, ring, order, graph.lateness, self._out)
+            if self.arrives
+            else follow_windows(arena, ring, self._out)
+        ):
+            out = np.zeros((2 * int(ring.meta[M_NEED]), self._wide), np.int64)
+            out[: ring.meta[M_OUT]] = self._out[: ring.meta[M_OUT]]
+            self._out = out
+        self.walked += int(ring.meta[M_WALKED])
+        if ring.meta[M_OVER]:
+            raise BeyondLimit
+        self._fresh = False
+        return self._weighted(self._out[: int(ring.meta[M_OUT])], int(ring.meta[M_FOUND]))
+
+    def _weighted(self, out: Int64s, found: int) -> Weighted:
+        n, m = len(out), len(self.roots)
+        ids, bases = out[:, :m].astype(np.int32).reshape(-1), self.modules.streams[list(self.roots), S_BASE]
+        numbers = {number for _, number in self.aggregation.keys}
+        columns: dict[int, Column] = {}
+        if numbers:
+            wanted = frozenset(self._places[k] for k in numbers)
+            gathered = self.payload.gather(ids, n, bases, streams=self.roots, columns=wanted)
+            columns = {k: gathered[self._places[k]] for k in numbers}
+        parts = {}
+        for v in self.roots:
+            for k, part in self._rows[v].items():
+                first = self._starts[v] + part.at - 1
+                limbs = first + part.plain
+                parts[k] = out[:, first:limbs], np.ascontiguousarray(out[:, limbs : limbs + part.limbs])
+        return Weighted(n, columns, out[:, m], parts, self.sums, found)
+
+    # Tuples
+
+    def _lift(self, before: Int64s) -> None:
+        """Write the parts of the rows of the push, or of all tuples if nothing is known.
+
+        before   the streams when the push began
+        """
+        if self._fresh:
+            self._lift_all()
+            return
+        following = self.modules.streams[:, S_NEXT]
+        columns = [self._columns(i, int(before[i, S_NEXT]), int(following[i])) for i in range(self.graph.n_streams)]
+        if self._widen(columns):
+            self._lift_all()
+            return
+        for i, own in enumerate(columns):
+            self._write(i, int(before[i, S_NEXT]), own)
+
+    def _lift_all(self) -> None:
+        """Write the parts of all tuples of the windows, before and after the push."""
+        assert self.modules.saved is not None
+        low, following = self.modules.saved[0][:, S_LO].tolist(), self.modules.streams[:, S_NEXT].tolist()
+        columns = [self._columns(i, low[i], following[i]) for i in range(self.graph.n_streams)]
+        if self._widen(columns):
+            self._fit()
+        for i, own in enumerate(columns):
+            self._write(i, low[i], own)
+
+    def _columns(self, i: int, low: int, following: int) -> dict[int, Column]:
+        """Return the inputs of tuples of a stream."""
+        n = following - low
+        if not n or not self._own[i]:
+            return {}
+        ids = np.arange(low, following, dtype=np.int32)
+        wanted = frozenset(self._places[k] for k in self._own[i])
+        base = self.modules.streams[[i], S_BASE]
+        found = self.payload.gather(ids, n, base, streams=[i], columns=wanted)
+        return {k: found[self._places[k]] for k in self._own[i]}
+
+    def _widen(self, columns: Sequence[dict[int, Column]]) -> bool:
+        """Give sums of floats limbs for some values; return whether the layout has changed. Nothing is known then."""
+        wider = {k: self.sums[k].fitting(column) for own in columns for k, column in own.items() if k in self.sums}
+        if all(one is self.sums[k] for k, one in wider.items()):
+            return False
+        self.sums = {**self.sums, **wider}
+        self.release()
+        self._describe()
+        return True
+
+    def _write(self, i: int, low: int, columns: dict[int, Column]) -> None:
+        if not columns:
+            return
+        ring = self.ring
+        if ring is None:
+            self._fit()
+            ring = self.ring
+            assert ring is not None
+        n, width, room = len(next(iter(columns.values()))), int(self._tree[i, T_LIFT_WIDTH]), self.modules.capacity[i]
+        cells, at = np.zeros((n, width), np.int64), 0
+        for k, column in columns.items():
+            plain, limbs = self._part(k)
+            valid = valid_rows(column)
+            cells[:, at] = valid
+            if k in self.sums:
+                one = self.sums[k]
+                one = Sum(one.kind, at + 1, one.limbs, one.base)
+                one.add(column, valid, np.ones(n, np.int64), np.arange(n), cells)
+                one.normal(cells)
+            at += plain + limbs
+        first = int(self._tree[i, T_LIFTS])
+        own = ring.lifts[first : first + room * width].reshape(room, width)
+        own[np.arange(low, low + n) & (room - 1)] = cells
+
+    def parts_of(self, v: int) -> dict[int, Part]:
+        """Return the parts of a row of a stream, by input."""
+        return self._rows[v]
+
+    def own_inputs(self, v: int) -> dict[int, int]:
+        """Return where the parts of a tuple of a stream start, by input."""
+        found, at = {}, 0
+        for k in self._own[v]:
+            found[k] = at
+            at += sum(self._part(k))
+        return found
+
+    # As a cache
+
+    def renumbered(self, shifts: Sequence[int]) -> None:
+        """Nothing is kept by sequence number, and slots stay."""
+
+    def forget(self) -> None:
+        """Forget all rows: they are computed again when they are asked for."""
+        self.release()
+
+    def release(self) -> None:
+        """Release all memory."""
+        self.ring, self._capacities, self._fresh = None, (), True
+        self._out = np.zeros((0, 0), np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows, changes and parts."""
+        return 0 if self.ring is None else sum(one.nbytes for one in self.ring)
+
+    @property
+    def known(self) -> int:
+        """The number of rows that are known. O(rows)."""
+        if self.ring is None or self._fresh:
+            return 0
+        found = 0
+        for v in self.tree:
+            if v not in self.roots:
+                width, first = int(self._tree[v, T_WIDTH]), int(self._tree[v, T_VALUES])
+                counts = self.ring.values[first : first + self._capacities[v] * width : width]
+                found += int(np.count_nonzero(counts != UNKNOWN))
+        return found
+
+    def check(self) -> None:
+        """Raise StateError unless each known row is what it would be if it were computed now. O(state), for tests."""
+        if self.ring is None or self._fresh:
+            return
+        ring = self.ring
+        if ring.counts.any() or ring.marked.any() or ring.deltas.any():
+            raise StateError("ring values: changes are left over")
+        from eddy.aggregates.ring_check import recomputed
+
+        for v, rows in recomputed(self).items():
+            width, first = int(self._tree[v, T_WIDTH]), int(self._tree[v, T_VALUES])
+            own = ring.values[first : first + len(rows) * width].reshape(-1, width)
+            known = own[:, 0] != UNKNOWN
+            if not np.array_equal(own[known], rows[known]):
+                raise StateError(f"ring values of stream {self.graph.names[v]} differ from their windows")
+
+
+def rings_of(groups: Groups, modules: Modules, payload: Payload, columns: Sequence[Sequence[str]]) -> Rings | None:
+    """Return ring values that can serve some groups, None if they cannot (`served`)."""
+    found = served(groups.query)
+    if not found.roots:
+        return None
+    return Rings(groups.query, found.roots, modules, payload, columns, not groups.changelog)

@@ -1,0 +1,262 @@
+"""The join of one version alone: a query with branches, or one whose results are a changelog.
+
+Other versions take their results from a join that many share, by the positions of components. Here that says too
+little: a row without a partner depends on rows that it does not contain, and a result that ends has two places. So such
+a version has a `Runtime` of its own, which sees the arrivals between its start and its stop:
+
+    fresh start at s      the runtime begins empty, and takes the arrivals from s on
+    warm start at s       it begins with the rows that were kept, as if they had been pushed (`Runtime.load`)
+    immediate stop at e   it takes the arrivals before e
+    drain stop at e       of an inner join: its changelog, without results whose components all came at e or later
+
+Each push of the engine is one of the runtime, cut at these bounds, with the watermark of the engine after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import thread_time
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eddy.branches.records import Commit
+from eddy.branches.runtime import BranchedRuntime
+from eddy.push.push import Prepared, prepare, settle
+from eddy.push.transaction import recover, roll_back
+from eddy.queries.changes import CHANGES, How
+from eddy.queries.kept import Kept, Need
+from eddy.queries.sources import POSITION, Push, Sources
+from eddy.queries.version import Version
+from eddy.query.branches import BranchedQuery
+from eddy.query.computed import Computed
+from eddy.query.query import Query
+from eddy.runtime import Runtime
+from stairs.errors import InputError, QueryError
+from stairs.graph import FOREVER, Window, WindowKind
+
+Output = Literal["append", "changelog"]
+CHANGES_ALONE: dict[Output, tuple[How, ...]] = {
+    "append": ("immediate", "handover"),
+    "changelog": ("immediate", "drain-stream"),
+}
+"""The kinds of change that have a meaning where a version has a join of its own, by the form of results.
+
+A handover of a changelog would take back results that the new version never gave. A drain of rows without partners, or
+at a result whose place is not known, would need rows of both versions to decide.
+"""
+
+
+class Given(NamedTuple):
+    """What a version gives in a push: rows, and a position for each, that of the first arrival that may cause it."""
+
+    table: pa.Table
+    places: npt.NDArray[np.int64]
+
+
+def is_alone(query: Query, output: Output) -> bool:
+    """Return whether a version of a query has a join of its own."""
+    return output == "changelog" or isinstance(query, BranchedQuery)
+
+
+def check_change(name: str, old: Query, new: Query, how: How, output: Output) -> None:
+    """Raise InputError for a kind of change that has no meaning for queries with joins of their own."""
+    if not (is_alone(old, output) or is_alone(new, output)):
+        return
+    kinds = CHANGES_ALONE[output]
+    if how not in kinds:
+        what = "a changelog" if output == "changelog" else "a query with branches"
+        raise InputError(
+            f"query {name!r}: {how!r} has no meaning for {what}; change it with {' or '.join(map(repr, kinds))}"
+        )
+    if CHANGES[how].drains:
+        check_drain(name, old, f"{how!r}")
+
+
+def check_drain(name: str, query: Query, what: str) -> None:
+    """Raise InputError for a drain of a query with branches."""
+    if isinstance(query, BranchedQuery):
+        raise InputError(
+            f"query {name!r}: {what} has no meaning for a query with branches, because whether a row has a partner"
+            " depends on rows from before and after; stop or change it with 'immediate'"
+        )
+
+
+class LoneJoin:
+    """The join of one version.
+
+    version   whose results it finds
+    output    "append" or "changelog"
+    runtime   its join, empty before the start of the version
+    seconds   CPU seconds of its pushes
+
+    Raises InputError for a warm start that has no meaning, and what `Runtime` raises.
+    """
+
+    def __init__(self, version: Version, output: Output, sources: Sources, options: Mapping[str, Any]) -> None:
+        query = version.query
+        self.version, self.output = version, output
+        self.seconds = 0.0
+        self._sources, self._options = sources, options
+        self.names = [stream.name for stream in query.streams]
+        self._index = [sources.index(name) for name in self.names]
+        if query.graph.timed and query.time_type != sources.time_type:
+            raise QueryError(
+                f"the engine counts event time as {sources.time_type}, because of its other streams, and the query as"
+                f" {query.time_type}; give all time columns one type"
+            )
+        if version.warm:
+            self._check_warm()
+        self.query = self._made_query()
+        self.runtime = self._made()
+        self.begun = False
+        """Whether the runtime has had arrivals."""
+        self._open: Prepared | Commit | None = None
+        """A push that has not happened yet."""
+
+    def _check_warm(self) -> None:
+        if self.output == "changelog":
+            raise InputError(
+                "a warm start of a changelog would take back results that it never gave; start it without warm=True"
+            )
+        for stream, window in zip(self.version.query.streams, self.version.query.graph.windows, strict=True):
+            if window.kind == WindowKind.ROWS:
+                raise InputError(
+                    f"a query with branches cannot start warm with a Rows window (stream {stream.name!r}): which rows"
+                    " had a partner depends on all earlier rows; start it without warm=True"
+                )
+
+    def _made_query(self) -> Query:
+        """Return the query of the runtime: with the lateness of the engine, or with the positions of components."""
+        query, lateness = self.version.query, self._sources.graph.lateness
+        if isinstance(query, BranchedQuery):
+            return query.with_lateness(lateness) if query.graph.timed else query
+        placed = [replace(one, schema=one.schema.append(pa.field(POSITION, pa.int64()))) for one in query.streams]
+        select = {
+            name: one.expression if isinstance(one, Computed) else ".".join(one) for name, one in query.outputs.items()
+        }
+        places = {f"{POSITION}.{name}": f"{name}.{POSITION}" for name in self.names}
+        return Query(placed, query.on, select={**select, **places}, where=list(query.conditions) or None)
+
+    def _made(self, plan: str | None = None) -> Runtime:
+        return Runtime(self.query, plan, output=self.output, **self._options)
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The columns of its rows."""
+        op = [pa.field("op", pa.string())] if self.output == "changelog" else []
+        return pa.schema([*op, *self.version.query.output_schema])
+
+    # Rows that are kept
+
+    def needs(self, name: str) -> list[Need]:
+        """Return which rows of a stream must be kept, so that another version may start warm: none for a changelog."""
+        if name not in self.names or self.output == "changelog":
+            return []
+        k = self.names.index(name)
+        window, span = self.query.graph.windows[k], self.query.spans[k]
+        return [Need(window if span is None else Window(WindowKind.RANGE, span))]
+
+    # Pushes
+
+    def prepare(self, push: Push, kept: Sequence[Kept]) -> Given:
+        """Compute what the version gives in a push, which has not happened yet: `settle` or `roll_back` follows.
+
+        kept   per stream of the engine the rows before the push
+        """
+        began, version = thread_time(), self.version
+        start = push.end if version.start is None else max(version.start, push.first)
+        stop = push.end if version.stop is None else min(version.stop, push.end)
+        if start >= stop:
+            return Given(self.output_schema.empty_table(), np.zeros(0, np.int64))
+        self._open = None
+        if not self.begun and version.warm:
+            self._load(push, start, kept)
+        number = np.full(256, 255, np.uint8)
+        number[self._index] = np.arange(len(self._index))
+        order = number[push.order[start - push.first : stop - push.first]]
+        watermark = self._watermark(push, stop)
+        batches = {name: rows for name, rows in self._rows(push, start, stop).items() if len(rows)}
+        runtime, order = self.runtime, np.ascontiguousarray(order[order < 255])
+        if isinstance(runtime, BranchedRuntime):
+            _, commit = runtime._engine.prepare(batches, order, watermark)
+            self._open, last = commit, commit.last
+        else:
+            self._open = prepare(runtime._engine, batches, order, watermark)
+            last = self._open.commit.last
+        assert last is not None
+        table = self._owned(last.results)
+        self.seconds += thread_time() - began
+        return Given(table, np.full(table.num_rows, start))
+
+    def _rows(self, push: Push, start: int, stop: int) -> dict[str, pa.RecordBatch]:
+        """Return the rows of a push from one position to another."""
+        found = {}
+        for name, i in zip(self.names, self._index, strict=True):
+            batch = push.batches[i]
+            if batch is not None:
+                first, end = np.searchsorted(push.places[i], [start, stop]).tolist()
+                found[name] = batch.slice(first, end - first)
+        return found
+
+    def _watermark(self, push: Push, position: int) -> int | None:
+        """Return the watermark of the engine before a position of a push, None if the runtime takes none."""
+        if not self.query.graph.timed:
+            return None
+        return max(push.clock_at(position) - self._sources.graph.lateness, -FOREVER)
+
+    def _load(self, push: Push, start: int, kept: Sequence[Kept]) -> None:
+        """Begin with the rows that were kept before the push, and those of the push before the start."""
+        rows = {}
+        now = self._rows(push, push.first, start)
+        for name, i in zip(self.names, self._index, strict=True):
+            batches = [batch for batch in (kept[i].rows(), now.get(name)) if batch is not None and len(batch)]
+            if batches:
+                rows[name] = pa.Table.from_batches(batches)
+        if rows:
+            self.runtime.load(rows, watermark=self._watermark(push, start))
+
+    def _owned(self, table: pa.Table) -> pa.Table:
+        """Return the rows of a push that the version owns, in its columns."""
+        if isinstance(self.version.query, BranchedQuery):
+            return table
+        drain = self.version.drain
+        if drain is not None and len(table):
+            places = [np.asarray(table.column(f"{POSITION}.{name}")) for name in self.names]
+            table = table.filter(pa.array(np.minimum.reduce(places) < drain.at))
+        return table.select(self.output_schema.names)
+
+    def settle(self) -> None:
+        """Let a prepared push happen. It may be repeated."""
+        if self._open is None:
+            return
+        runtime = self.runtime
+        if isinstance(runtime, BranchedRuntime):
+            assert isinstance(self._open, Commit)
+            if runtime._engine.undo is not None:
+                runtime._engine.commit = self._open
+            runtime._engine.complete()
+        elif runtime._engine.commit is not None:
+            recover(runtime._engine)
+        elif runtime._engine.undo is not None:
+            assert isinstance(self._open, Prepared)
+            settle(runtime._engine, self._open)
+        self.begun = True
+        self._open = None
+
+    def roll_back(self) -> None:
+        """Take a push back that has not happened. It may be repeated."""
+        if isinstance(self.runtime, BranchedRuntime):
+            self.runtime._engine.recover()
+        else:
+            roll_back(self.runtime._engine)
+        self._open = None
+        if not self.begun and self.runtime.position:
+            self.runtime = self._made(self.runtime.plan)
+
+    def resume(self, runtime: Runtime, begun: bool) -> None:
+        """Continue with a runtime that was restored."""
+        self.runtime, self.begun = runtime, begun

@@ -1,0 +1,262 @@
+"""Restoring an engine from a snapshot: every value is checked before it is used, and nothing is unpickled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eddy.branches.runtime import BranchedRuntime
+from eddy.ingest.validation import checked_times
+from eddy.queries.changes import CHANGES
+from eddy.queries.drain import DrainByArrivals
+from eddy.queries.engine import Engine
+from eddy.queries.life import Succession
+from eddy.queries.lone_join import CHANGES_ALONE, LoneJoin, is_alone
+from eddy.queries.query import RunningQuery
+from eddy.queries.snapshot import FORM, KIND, kept_schema, streams_text
+from eddy.queries.sources import POSITION
+from eddy.queries.version import Version
+from eddy.query.branches import BranchedQuery
+from eddy.query.query import Query
+from eddy.query.stream import Stream
+from eddy.query.text import difference
+from eddy.routing.policies import POLICIES, Policy
+from eddy.runtime import Runtime
+from eddy.snapshot.checked_sections import CheckedSections
+from eddy.storage.sections import unpack
+from jisc.plan.tree import read_plan
+from stairs.errors import InputError, PlanError, SnapshotError
+from stairs.graph import FOREVER
+from stairs.plain_types import from_plain, plain_schema
+
+Queries = Mapping[str, Query | Sequence[Query]]
+_require = KIND.require
+
+
+def restored(data: object, streams: Sequence[Stream], queries: Queries, policy: str | Policy | None) -> Engine:
+    """Return an engine that resumes where a snapshot was taken; see `Engine.restore`."""
+    header, sections = unpack(data, KIND)
+    KIND.check(header, FORM)
+    options = {name: value for name, value in header["options"].items() if value is not None}
+    every = options.pop("decide_every", None)
+    if policy is not None:
+        options["policy"] = policy
+    elif options.get("policy") not in (None, *POLICIES):
+        raise SnapshotError(
+            f"the snapshot was taken under policy {options['policy']!r}, which is none of {', '.join(POLICIES)}: give"
+            " that policy, or another one, to restore (policy=…)"
+        )
+    engine = Engine(streams, lateness=header["lateness"], share=header["share"], **options)
+    if every is not None:
+        engine.options["decide_every"] = every
+    _check_streams(header, engine)
+    reader = _Reader(header, CheckedSections(sections, KIND), engine)
+    found = _matched(header, queries)
+    reader.rows()
+    reader.resume(found)
+    return engine
+
+
+def _check_streams(header: Mapping[str, Any], engine: Engine) -> None:
+    """Raise SnapshotError unless the snapshot is of the streams of an engine, and its counts fit each other."""
+    own = streams_text(engine.sources)
+    names, saved = [one["name"] for one in own], [one["name"] for one in header["streams"]]
+    if names != saved:
+        raise SnapshotError(f"streams: {', '.join(saved)} in the snapshot, {', '.join(names)} given")
+    for mine, theirs in zip(own, header["streams"], strict=True):
+        for what in ("columns", "time", "window"):
+            if mine[what] != theirs[what]:
+                raise SnapshotError(
+                    f"stream {mine['name']}, {what}: {theirs[what]} in the snapshot, {mine[what]} given; an engine is"
+                    " restored with the same streams"
+                )
+    timed = engine.sources.graph.timed
+    _require(timed or not header["lateness"], "there is a lateness without event times")
+    _require(sum(one["count"] for one in header["streams"]) == header["position"], "the streams have other arrivals")
+    for one in header["streams"]:
+        name = one["name"]
+        _require(one["complete_from"] <= one["end"] <= header["position"], f"stream {name} ends at {one['end']}")
+        _require(one["rows"] <= one["count"] <= one["end"], f"stream {name} has {one['count']} arrivals")
+        _require(timed or one["newest"] == -FOREVER, f"stream {name} has no event times, but a newest one")
+
+
+def _matched(header: Mapping[str, Any], queries: Queries) -> list[list[Query]]:
+    """Return the query of each version of each query. Raises SnapshotError for versions without one."""
+    saved = [one["name"] for one in header["queries"]]
+    _require(len(set(saved)) == len(saved), "two queries have one name")
+    unknown = sorted(set(queries) - set(saved))
+    if unknown:
+        raise SnapshotError(f"the snapshot has no query {unknown[0]!r}; it has {', '.join(saved) or 'none'}")
+    found = []
+    for one in header["queries"]:
+        name = one["name"]
+        if name not in queries:
+            raise SnapshotError(f"the snapshot has a query {name!r}: give it to restore, queries={{{name!r}: …}}")
+        given = queries[name]
+        own = [given] if isinstance(given, Query) else list(given)
+        if not own or not all(isinstance(query, Query) for query in own):
+            raise InputError(f"restore: query {name!r} is an eddy.Query, or several, not {given!r}")
+        found.append([_match(name, version, own) for version in one["versions"]])
+    return found
+
+
+def _match(name: str, version: Mapping[str, Any], given: Sequence[Query]) -> Query:
+    for query in given:
+        what = difference(version["query"], query)
+        if what is None:
+            return query
+    raise SnapshotError(
+        f"query {name!r}: version {version['number']} of the snapshot is another query: {what}. While a query changes,"
+        " give the queries of all its versions in a list"
+    )
+
+
+class _Reader:
+    """Fills an engine without rows and queries from the checked header and the sections of a snapshot."""
+
+    def __init__(self, header: Mapping[str, Any], sections: CheckedSections, engine: Engine) -> None:
+        self._header, self._sections, self._engine = header, sections, engine
+        wanted = {f"stream {i} rows" for i, one in enumerate(header["streams"]) if one["rows"]}
+        wanted |= {
+            f"query {q} held {version['number']}"
+            for q, one in enumerate(header["queries"])
+            for version in one["versions"]
+            if version["held"] is not None
+        }
+        wanted |= {
+            f"query {q} join {version['number']}"
+            for q, one in enumerate(header["queries"])
+            for version in one["versions"]
+            if version["ended"] is None and (one["output"] == "changelog" or version["query"]["branches"])
+        }
+        sections.check_names(wanted, set())
+
+    def rows(self) -> None:
+        """Restore the rows that are kept, and the figures of the streams."""
+        engine, header, places = self._engine, self._header, [np.zeros(0, np.int64)]
+        for i, (stream, one) in enumerate(zip(engine.sources.streams, header["streams"], strict=True)):
+            batches = self._batches(f"stream {i} rows", kept_schema(stream), one["rows"])
+            own = [np.asarray(batch.column(POSITION)) for batch in batches if not batch.column(POSITION).null_count]
+            _require(
+                len(own) == len(batches) and all(map(len, own)), f"stream {stream.name} has rows without positions"
+            )
+            place = np.concatenate([places[0], *own])
+            fits = not len(place) or (one["complete_from"] <= place[0] and place[-1] < one["end"])
+            _require(bool(fits and (np.diff(place) > 0).all()), f"stream {stream.name} has rows at other positions")
+            places.append(place)
+            newest: list[int | None] = [None] * len(batches)
+            if stream.time is not None:
+                try:
+                    times = [checked_times(stream, batch, engine.sources.time_type) for batch in batches]
+                except InputError as problem:
+                    raise KIND.wrong(str(problem)) from problem
+                newest = [int(ticks.max()) for ticks in times]
+                _require(all(most <= one["newest"] for most in newest if most is not None), "a row is newer than all")
+            engine.kept[i].resume(batches, newest, one["count"], one["end"], one["complete_from"])
+        every = np.concatenate(places)
+        _require(len(np.unique(every)) == len(every), "two rows have one position")
+        engine.resume_at(
+            header["position"],
+            [one["newest"] for one in header["streams"]],
+            {one["name"]: one["late"] for one in header["streams"]},
+            [tuple(one) for one in header["history"]],
+        )
+
+    def _batches(self, name: str, schema: pa.Schema, rows: int) -> list[pa.RecordBatch]:
+        """Return the rows of a section. Raises SnapshotError unless there are so many."""
+        batches = self._sections.batches(name, plain_schema(schema), rows)
+        _require(sum(map(len, batches)) == rows, f"section {name!r} has other rows than the header says")
+        for field in schema:
+            nulls = not field.nullable and any(batch.column(field.name).null_count for batch in batches)
+            _require(not nulls, f"section {name!r} has a null in column {field.name!r}, which is not null")
+        return [
+            pa.RecordBatch.from_arrays(list(map(from_plain, batch.columns, schema.types)), schema=schema)
+            for batch in batches
+        ]
+
+    def resume(self, queries: list[list[Query]]) -> None:
+        """Restore the queries, given those of their versions, and their joins."""
+        engine = self._engine
+        running = [self._running(q, one, queries[q]) for q, one in enumerate(self._header["queries"])]
+        plans = {(name, number): plan for name, number, plan in self._header["plans"]}
+        for q, one in enumerate(running):
+            for version in one.live:
+                if is_alone(version.query, one.output):
+                    self._resume_alone(q, one, version)
+                    continue
+                family = engine.serve(version)[0].family
+                plan = plans.pop((one.name, version.number), None)
+                if plan is not None:
+                    try:
+                        family.tree = read_plan(plan, family.query.graph)
+                    except PlanError as problem:
+                        raise KIND.wrong(str(problem)) from problem
+        _require(not plans, "there is a plan of an unknown version")
+        engine.resume(running)
+
+    def _resume_alone(self, q: int, one: RunningQuery, version: Version) -> None:
+        """Restore the join of a version that has one of its own."""
+        engine, where = self._engine, f"query {one.name!r}, version {version.number}"
+        own = LoneJoin(version, one.output, engine.sources, engine.options)
+        policy = engine.options.get("policy")
+        runtime = Runtime.restore(self._sections.whole(f"query {q} join {version.number}"), own.query, policy=policy)
+        assert version.start is not None
+        begun = version.start < self._header["position"]
+        _require(runtime.output_schema.equals(own.runtime.output_schema), f"{where} has other columns")
+        _require(begun or not runtime.position, f"{where} has rows from before its start")
+        _require(runtime.max_bytes is None, f"{where} has a bound on its bytes")
+        finished = isinstance(runtime, BranchedRuntime) and runtime._engine.finished
+        _require(not finished, f"the input of {where} has ended")
+        timed = begun and own.query.graph.timed
+        _require(runtime.watermark == (engine.watermark if timed else None), f"{where} has another watermark")
+        own.resume(runtime, begun)
+        engine.alone = {**engine.alone, version: own}
+
+    def _running(self, q: int, saved: Mapping[str, Any], queries: Sequence[Query]) -> RunningQuery:
+        """Return a query with its versions and changes under way."""
+        name, versions, links = saved["name"], [], saved["successions"]
+        numbers = [one["number"] for one in saved["versions"]]
+        _require(bool(numbers) and numbers == sorted(set(numbers)), f"query {name!r} has the versions {numbers[:20]}")
+        for old, new, _ in links:
+            _require({old, new} <= set(numbers) and old < new, f"query {name!r} has a change from {old} to {new}")
+        for one, query in zip(saved["versions"], queries, strict=True):
+            versions.append(self._version(name, one, query, links))
+        by_number = {one.number: one for one in versions}
+        found = RunningQuery(self._engine, name, versions[-1], saved["output"])
+        if any(is_alone(one.query, found.output) for one in versions):
+            kinds = {how for _, _, how in links} - set(CHANGES_ALONE[found.output])
+            _require(not kinds, f"query {name!r} has a change that its join does not have")
+            drains = [one for one in versions if one.drain is not None and isinstance(one.query, BranchedQuery)]
+            _require(not drains, f"query {name!r} drains, and has branches")
+
+        _require(any(one.ended is None for one in versions), f"query {name!r} has stopped")
+        held = {}
+        for one, version in zip(saved["versions"], versions, strict=True):
+            if one["held"] is not None:
+                _require(any(new == version.number and CHANGES[how].holds for _, new, how in links), "results wait")
+                schema = version.query.output_schema
+                batches = self._batches(f"query {q} held {version.number}", schema, one["held"])
+                held[version] = pa.Table.from_batches(batches, schema)
+        changes = [Succession(by_number[old], by_number[new], how) for old, new, how in links]
+        found.resume_with(versions, changes, held, saved["element"], saved["results"])
+        return found
+
+    def _version(self, name: str, one: Mapping[str, Any], query: Query, links: Sequence[Any]) -> Version:
+        engine, where, position = self._engine, f"query {name!r}, version {one['number']}", self._header["position"]
+        waits = any(new == one["number"] and CHANGES[how].waits for _, new, how in links)
+        _require(one["start"] is not None or (waits and one["ended"] is None), f"{where} has no start")
+        came = one["ended"] is None or one["ended"] <= position or one["ended"] == one["start"]
+        _require(came, f"{where} ended at {one['ended']}, which is to come")
+        engine.sources.check(query)
+        version = Version(one["number"], query, one["start"], one["warm"], one["complete_from"])
+        version.stop, version.ended = one["stop"], one["ended"]
+        if one["drain"] is not None:
+            at, windows = one["drain"]
+            _require(len(windows) == len(query.streams), f"{where} drains {len(windows)} streams")
+            count = len(engine.sources.streams)
+            version.drain = DrainByArrivals(at, query, engine.sources, [0] * count, [0] * count)
+            version.drain.fill(windows)
+        return version

@@ -1,0 +1,226 @@
+"""An engine as bytes: its rows, and its queries by their text, versions and changes under way.
+
+Joins are left out: they follow from the rows that the engine keeps, as when a query starts on earlier rows. Queries are
+saved as text (`eddy/query/text.py`), from which no query can be made: `Engine.restore` gets the queries, and they are
+compared with the text. Layout of the bytes: docs/internals/snapshot_format.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eddy.queries.changes import CHANGES
+from eddy.queries.drain import DrainByArrivals
+from eddy.queries.query import RunningQuery
+from eddy.queries.sources import POSITION, Sources
+from eddy.queries.version import Version
+from eddy.query.stream import Stream
+from eddy.query.text import QUERY_FORM, query_text, type_text
+from eddy.snapshot.header import OUTPUTS
+from eddy.storage.arrow_bytes import ArrowBytesError, write_batches
+from eddy.storage.json_form import Form, boolean, fields, integer, list_of, one_of, optional, row_of, text
+from eddy.storage.sections import FileKind, pack
+from jisc.strategies import STRATEGIES
+from stairs.errors import SnapshotError
+from stairs.graph import FOREVER, WindowKind
+from stairs.plain_types import plain_schema, to_plain
+
+if TYPE_CHECKING:
+    from eddy.queries.engine import Engine
+
+KIND = FileKind("snapshot of an engine", b"eddyengn", 1, SnapshotError, "Engine.snapshot()", "restore")
+OPTIONS: dict[str, Form] = {
+    "strategy": one_of(STRATEGIES),
+    "policy": text,
+    "statistics": boolean,
+    "decide_every": integer(1, 1 << 62),
+}
+"""Options of the joins, and the form of each; None for those of which an engine has the default."""
+_COUNT = integer(0, 1 << 62)
+_NUMBER = integer(0, 1 << 30)
+_TICK = integer(-FOREVER, FOREVER)
+FORM = fields(
+    {
+        "streams": list_of(
+            fields(
+                {
+                    "name": text,
+                    "columns": list_of(row_of(text, text)),
+                    "time": optional(text),
+                    "window": optional(row_of(one_of(WindowKind.__members__), _COUNT)),
+                    "count": _COUNT,
+                    "end": _COUNT,
+                    "complete_from": _COUNT,
+                    "rows": _COUNT,
+                    "newest": _TICK,
+                    "late": _COUNT,
+                }
+            )
+        ),
+        "lateness": integer(0, FOREVER),
+        "share": boolean,
+        "options": fields({name: optional(form) for name, form in OPTIONS.items()}),
+        "position": _COUNT,
+        "queries": list_of(
+            fields(
+                {
+                    "name": text,
+                    "output": one_of(OUTPUTS),
+                    "results": _COUNT,
+                    "element": _COUNT,
+                    "versions": list_of(
+                        fields(
+                            {
+                                "number": _NUMBER,
+                                "query": QUERY_FORM,
+                                "start": optional(_COUNT),
+                                "warm": boolean,
+                                "complete_from": _COUNT,
+                                "stop": optional(_COUNT),
+                                "drain": optional(
+                                    row_of(_COUNT, list_of(row_of(boolean, _TICK, _COUNT, optional(_COUNT))))
+                                ),
+                                "ended": optional(_COUNT),
+                                "held": optional(_COUNT),
+                            }
+                        )
+                    ),
+                    "successions": list_of(row_of(_NUMBER, _NUMBER, one_of(CHANGES))),
+                }
+            )
+        ),
+        "plans": list_of(row_of(text, _NUMBER, text)),
+        "history": list_of(row_of(_COUNT, text, _NUMBER, text, _COUNT)),
+    }
+)
+"""The form of the header.
+
+streams   each with the figures of its rows (`eddy/queries/kept.py`); `rows` are those in its section
+queries   those that have not stopped, in the order of their starts; `held` are rows in a section
+plans     the plan of each join, by a query and a version that it serves
+history   the control elements, as in `Engine.history`
+"""
+
+
+def kept_schema(stream: Stream) -> pa.Schema:
+    """Return the columns of the rows that an engine keeps of a stream."""
+    return stream.schema.append(pa.field(POSITION, pa.int64()))
+
+
+def streams_text(sources: Sources) -> list[dict[str, Any]]:
+    """Return the streams of an engine as JSON values, with windows in ticks."""
+    windows = [sources.windows.get(stream.name) for stream in sources.streams]
+    return [
+        {
+            "name": stream.name,
+            "columns": [[field.name, type_text(field)] for field in stream.schema],
+            "time": stream.time,
+            "window": None if window is None else [WindowKind(window.kind).name, window.size],
+        }
+        for stream, window in zip(sources.streams, windows, strict=True)
+    ]
+
+
+def needed_versions(query: RunningQuery) -> list[Version]:
+    """Return the versions of a query that decide what comes of it: live ones, the newest, and those of changes."""
+    changing = {version for link in query.successions for version in (link.old, link.new)}
+    return [one for one in query.versions if one.ended is None or one is query.versions[-1] or one in changing]
+
+
+def engine_snapshot(engine: Engine) -> bytes:
+    """Return a snapshot of an engine, which does not change. O(rows kept).
+
+    Raises SnapshotError for rows that Arrow finds invalid, and for queries with aggregates.
+    """
+    for name, running in engine.queries.items():
+        if any(version.query.aggregation is not None for version in running.live):
+            raise SnapshotError(
+                f"query {name!r} has aggregates: a snapshot of an engine has rows and no groups, which may come from"
+                " rows that have left their windows; stop the query, or run it in a Runtime, whose snapshots have its groups"
+            )
+    sections: dict[str, memoryview] = {}
+    streams = streams_text(engine.sources)
+    for i, (known, kept) in enumerate(zip(streams, engine.kept, strict=True)):
+        batches = kept.batches
+        known |= {"count": kept.count, "end": kept.end, "complete_from": kept.complete_from}
+        known |= {"rows": sum(map(len, batches)), "newest": engine.newest[i], "late": engine.late_counts[known["name"]]}
+        if batches:
+            place = f"stream {known['name']}"
+            sections[f"stream {i} rows"] = _bytes(kept_schema(engine.sources.streams[i]), batches, place)
+    ongoing = [one for one in engine.queries.values() if one.live]
+    queries = []
+    for q, one in enumerate(ongoing):
+        versions = []
+        for version in needed_versions(one):
+            held = one.held.get(version)
+            if version in engine.alone and version.ended is None:
+                sections[f"query {q} join {version.number}"] = memoryview(engine.alone[version].runtime.snapshot())
+            versions.append(_version(version, None if held is None else held.num_rows))
+            if held is not None:
+                place = f"query {one.name}, results that wait"
+                batches = held.combine_chunks().to_batches()
+                sections[f"query {q} held {version.number}"] = _bytes(held.schema, batches, place)
+        links = [[link.old.number, link.new.number, link.how] for link in one.successions]
+        queries.append(
+            {
+                "name": one.name,
+                "output": one.output,
+                "results": one.n_results,
+                "element": one.last_element,
+                "versions": versions,
+                "successions": links,
+            }
+        )
+    policy = engine.options.get("policy")
+    header = {
+        "streams": streams,
+        "lateness": engine.sources.graph.lateness,
+        "share": engine.share,
+        "options": {
+            **{name: engine.options.get(name) for name in OPTIONS},
+            "policy": policy if policy is None or isinstance(policy, str) else policy.name,
+        },
+        "position": engine.position,
+        "queries": queries,
+        "plans": _plans(engine, ongoing),
+        "history": [list(one.values()) for one in engine.history().to_pylist()],
+    }
+    return pack(header, sections, KIND)
+
+
+def _version(version: Version, held: int | None) -> dict[str, Any]:
+    drain = version.drain
+    return {
+        "number": version.number,
+        "query": query_text(version.query),
+        "start": version.start,
+        "warm": version.warm,
+        "complete_from": version.complete_from,
+        "stop": version.stop,
+        "drain": [drain.at, drain.contents()] if isinstance(drain, DrainByArrivals) else None,
+        "ended": version.ended,
+        "held": held,
+    }
+
+
+def _plans(engine: Engine, running: list[RunningQuery]) -> list[list[Any]]:
+    """Return the plan of each join, with the first query and version that it serves."""
+    plans: dict[Any, list[Any]] = {}
+    for one in running:
+        for version in [own for own in one.live if own in engine.owners]:
+            family = engine.owners[version].family
+            plans.setdefault(family, [one.name, version.number, engine.plan_of(family)])
+    return list(plans.values())
+
+
+def _bytes(schema: pa.Schema, batches: list[pa.RecordBatch], place: str) -> memoryview:
+    """Return rows as the bytes of a section, in plain types. Raises SnapshotError for a value that is not valid."""
+    try:
+        return write_batches(plain_schema(schema), [list(map(to_plain, batch.columns)) for batch in batches])
+    except ArrowBytesError as problem:
+        raise SnapshotError(
+            f"{place}, {problem}: such a value was pushed, and a snapshot of it could not be restored; filter it out or"
+            " correct it before it is pushed"
+        ) from problem

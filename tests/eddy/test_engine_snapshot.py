@@ -1,0 +1,218 @@
+"""Snapshots of engines: a restored engine continues as its twin, and other bytes or queries are refused.
+
+`test_engine_machine.py` and the fuzzer mix snapshots into everything else.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import eddy
+from eddy.queries.snapshot import KIND
+from eddy.storage.sections import pack, unpack
+from tests.eddy.forged_snapshots import alter
+
+TAG = pa.dictionary(pa.int8(), pa.string())
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.timestamp("ms", "UTC")), ("x", pa.int64()), ("tag", TAG)])
+NAMES = "RST"
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def even(batch: pa.RecordBatch) -> pa.Array:
+    """Accept rows with an even x."""
+    return pc.equal(pc.bit_wise_and(batch["x"], 1), 0)
+
+
+def asked(names: str, seconds: int, kept: Any = None) -> eddy.Query:
+    window = eddy.Range(timedelta(seconds=seconds))
+    streams = [eddy.Stream(n, SCHEMA, window=window, time="t", filter=kept) for n in names]
+    select = {f"{n}.tag": f"{n}.tag" for n in names} | {f"{n}.x": f"{n}.x" for n in names}
+    return eddy.Query(streams, [f"{names[0]}.k = {n}.k" for n in names[1:]], select=select)
+
+
+def counted(names: str, rows: int) -> eddy.Query:
+    streams = [eddy.Stream(n, SCHEMA, window=eddy.Rows(rows), filter=even) for n in names]
+    return eddy.Query(streams, [f"{names[0]}.k = {n}.k" for n in names[1:]], select={f"{n}.x": f"{n}.x" for n in names})
+
+
+def sources() -> list[eddy.Stream]:
+    return [eddy.Stream(name, SCHEMA, window=eddy.Range(timedelta(seconds=3)), time="t") for name in NAMES]
+
+
+def pushed(engine: eddy.Engine, chance: random.Random, n: int = 12) -> dict[str, pa.Table]:
+    """Push rows in a random order of streams, some of them late."""
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
+    order = [chance.randrange(3) for _ in range(n)]
+    for place, i in enumerate(order, engine.position):
+        late = 4 * (chance.random() < 0.2)
+        at = BEGIN + timedelta(seconds=place // 4 - late)
+        rows[NAMES[i]].append({"k": chance.randrange(3), "t": at, "x": place, "tag": chance.choice(["a", "b", None])})
+    return engine.push(rows, order)
+
+
+QUERIES: dict[str, list[eddy.Query]] = {
+    "held": [asked("RS", 5), asked("RS", 9), asked("RST", 4)],
+    "waits": [asked("ST", 5, even), asked("ST", 3)],
+    "rows": [counted("RT", 4)],
+    "ends": [asked("RST", 6)],
+}
+"""By name the queries of its versions."""
+
+
+def changing() -> eddy.Engine:
+    """Return an engine in the middle of several changes, with results that wait and elements to come."""
+    engine, chance = eddy.Engine(sources(), lateness=timedelta(seconds=1)), random.Random(3)
+    for name, versions in QUERIES.items():
+        engine.start(name, versions[0])
+    pushed(engine, chance, 20)
+    engine["held"].change(QUERIES["held"][1], "drain-query")
+    pushed(engine, chance, 6)
+    engine["held"].change(QUERIES["held"][2], "graceful-drain", at=engine.position + 3)
+    engine["waits"].change(QUERIES["waits"][1], "delayed-drain")
+    engine["ends"].stop("immediate", at=engine.position + 17)
+    pushed(engine, chance, 5)
+    return engine
+
+
+def test_a_restored_engine_continues_as_its_twin() -> None:
+    engine = changing()
+    saved = engine.snapshot()
+    assert engine.snapshot() == saved
+    assert engine["held"].held, "no results wait"
+    again = eddy.Engine.restore(saved, sources(), QUERIES)
+    assert again.snapshot() == saved
+    assert again.history().equals(engine.history())
+    assert again.late_counts == engine.late_counts
+    assert sum(again.late_counts.values()) > 0
+    chances, given = (random.Random(5), random.Random(5)), 0
+    for _ in range(8):
+        one, other = pushed(engine, chances[0]), pushed(again, chances[1])
+        assert {name: table.to_pylist() for name, table in one.items()} == {
+            name: table.to_pylist() for name, table in other.items()
+        }
+        assert all(one[name].schema.equals(other[name].schema) for name in one)
+        given += sum(table.num_rows for table in one.values())
+        again.check()
+    assert given > 50
+    states = [{name: (own.state, own.n_results) for name, own in each.queries.items()} for each in (engine, again)]
+    assert states[0] == states[1]
+    assert states[0]["ends"][0] == "stopped"
+    assert again.history().equals(engine.history())
+
+
+def test_a_restored_engine_keeps_plans_and_starts_warm_on_its_rows() -> None:
+    engine = eddy.Engine(sources())
+    query = engine.start("q", asked("RST", 9))
+    pushed(engine, random.Random(1), 30)
+    query.transition("R (S T)")
+    again = eddy.Engine.restore(engine.snapshot(), sources(), {"q": asked("RST", 9)})
+    assert again["q"].plan == query.plan == "R (S T)"
+    for one in (engine, again):
+        one.start("late", asked("RS", 9), warm=True)
+    assert again["late"].complete_from == engine["late"].complete_from
+    one, other = pushed(engine, random.Random(2)), pushed(again, random.Random(2))
+    assert one["late"].equals(other["late"])
+    assert one["late"].num_rows
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    saved = changing().snapshot()
+    short = [eddy.Stream(name, SCHEMA, time="t") for name in NAMES]
+    cases: list[tuple[Callable[[], Any], str]] = [
+        (lambda: eddy.Engine.restore(saved[:-1] + b"?", sources(), QUERIES), "is damaged"),
+        (lambda: eddy.Engine.restore(b"", sources(), QUERIES), "the snapshot of an engine is empty"),
+        (lambda: eddy.Engine.restore(saved, sources()[:2], QUERIES), "streams: R, S, T in the snapshot, R, S given"),
+        (lambda: eddy.Engine.restore(saved, short, QUERIES), r"stream R, window: \['RANGE', 3000\] in the snapshot"),
+        (
+            lambda: eddy.Engine.restore(saved, sources(), {**QUERIES, "x": asked("RS", 5)}),
+            "has no query 'x'; it has",
+        ),
+        (lambda: eddy.Engine.restore(saved, sources(), {"held": QUERIES["held"]}), "has a query 'waits': give it"),
+        (
+            lambda: eddy.Engine.restore(saved, sources(), {**QUERIES, "rows": counted("RT", 5)}),
+            "query 'rows': version 0 of the snapshot is another query: stream R, window: ROWS 4 in the snapshot",
+        ),
+        (
+            lambda: eddy.Engine.restore(saved, sources(), {**QUERIES, "held": QUERIES["held"][-1]}),
+            "query 'held': version 0 .* give the queries of all its versions",
+        ),
+        (
+            lambda: eddy.Runtime.restore(saved, asked("RS", 5)),
+            "these bytes are not a snapshot: they begin with b'eddyengn'",
+        ),
+    ]
+    for call, message in cases:
+        with pytest.raises(eddy.SnapshotError, match=message):
+            call()
+
+
+def test_a_policy_of_ones_own_is_given_again() -> None:
+    class Mine:
+        name = "mine"
+
+        def decide(self, view: Any) -> None:
+            return None
+
+    engine = eddy.Engine(sources(), policy=Mine())
+    engine.start("q", asked("RS", 5))
+    saved = engine.snapshot()
+    with pytest.raises(eddy.SnapshotError, match="taken under policy 'mine'"):
+        eddy.Engine.restore(saved, sources(), {"q": asked("RS", 5)})
+    assert eddy.Engine.restore(saved, sources(), {"q": asked("RS", 5)}, policy=Mine()).snapshot() == saved
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_altered_snapshots_are_refused_or_restored_to_a_sound_engine(seed: int) -> None:
+    saved, outcomes = changing().snapshot(), {True: 0, False: 0}
+    for number in range(120):
+        chance = random.Random(1000 * seed + number)
+        forged = alter(saved, chance, KIND)
+        try:
+            engine = eddy.Engine.restore(forged, sources(), QUERIES)
+        except eddy.SnapshotError:
+            outcomes[False] += 1
+            continue
+        outcomes[True] += 1
+        engine.check()
+        engine.snapshot()
+        for _ in range(3):
+            pushed(engine, chance)
+        engine.check()
+    assert outcomes[False] > 40
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    header, sections = unpack(changing().snapshot(), KIND)
+
+    def forged(change: Callable[[dict[str, Any]], None]) -> bytes:
+        own = copy.deepcopy(header)
+        change(own)
+        return pack(own, sections, KIND)
+
+    def first(own: dict[str, Any]) -> dict[str, Any]:
+        return own["queries"][0]["versions"][0]  # type: ignore[no-any-return]
+
+    changes: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+        (lambda own: own.update(position=own["position"] + 1), "the streams have other arrivals"),
+        (lambda own: own["streams"][0].update(complete_from=own["streams"][0]["end"]), "has rows at other positions"),
+        (lambda own: own["streams"][1].update(newest=0), "a row is newer than all"),
+        (lambda own: own["streams"][1].update(rows=own["streams"][1]["rows"] - 1), "section 'stream 1 rows'"),
+        (lambda own: first(own).update(start=None), "version 0 has no start"),
+        (lambda own: first(own).update(number=7), r"has the versions \[7, 1, 2\]"),
+        (lambda own: own["queries"][0]["successions"].append([1, 9, "immediate"]), "has a change from 1 to 9"),
+        (lambda own: own["plans"].append(["held", 9, "R S"]), "a plan of an unknown version"),
+        (lambda own: own["plans"][0].__setitem__(2, "R (S"), "contradicts itself"),
+        (lambda own: own["queries"].append(own["queries"][0]), "is missing|one name"),
+        (lambda own: own["options"].update(strategy="pickle"), "header.options.strategy is 'pickle'"),
+    ]
+    for change, message in changes:
+        with pytest.raises(eddy.SnapshotError, match=message):
+            eddy.Engine.restore(forged(change), sources(), QUERIES)
